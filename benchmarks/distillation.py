@@ -148,7 +148,7 @@ def run_settings(options: argparse.Namespace) -> dict[str, Any]:
 
 def prepare(scratch: Path, options: argparse.Namespace, *, cached: bool = False) -> Any:
     """Return the setup of a run, and its model and batches."""
-    from zoo.distill.runs import DISTILL
+    from zoo.distillation.runs import DISTILL
     from zoo.training.build import prepare_run
     from zoo.training.config.overrides import deep_merge
     from zoo.training.distributed.context import DistContext

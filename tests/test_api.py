@@ -50,7 +50,7 @@ def test_a_name_that_nothing_has_is_refused() -> None:
 
 
 def test_distilling_is_a_function_before_and_after_its_modules_are_imported() -> None:
-    code = "import zoo; first = zoo.distill; import zoo.distill.losses.terms; " + (
+    code = "import zoo; first = zoo.distill; import zoo.distillation.losses.terms; " + (
         "print(callable(first), zoo.distill is first)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -79,7 +79,7 @@ DISTILL = (
     "data: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (), "
     "settings: Mapping[str, Any] | None = None, output: str | os.PathLike[str] | None = None, "
     "device: str | None = None, score: bool = True, offline: bool = False) -> "
-    "zoo.distill.function.Distilled"
+    "zoo.distillation.function.Distilled"
 )
 METHODS = {
     "embed": "(self, texts: Iterable[str]) -> 'NDArray[np.floating[Any]]'",
@@ -121,7 +121,7 @@ def signature(function: object) -> str:
 
 def test_the_public_names_are_those_of_the_documentation() -> None:
     from zoo import errors
-    from zoo.distill.function import distill
+    from zoo.distillation.function import distill
     from zoo.nn.capture import capture
 
     assert zoo.__all__ == ["Model", "__version__", "distill", "load"]

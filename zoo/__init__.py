@@ -10,7 +10,7 @@ from zoo.version import __version__
 
 if TYPE_CHECKING:
     from zoo.api import Model, load
-    from zoo.distill.function import distill
+    from zoo.distillation.function import distill
 
 __all__ = ["Model", "__version__", "distill", "load"]
 
@@ -25,8 +25,8 @@ def __getattr__(name: str) -> Any:
         import zoo.api
 
         return getattr(zoo.api, name)
-    if name == "distill":  # a callable package: a function would be hidden by its first import
-        import importlib
+    if name == "distill":
+        from zoo.distillation.function import distill
 
-        return importlib.import_module("zoo.distill")
+        return distill
     raise AttributeError(f"module 'zoo' has no attribute {name!r}")

@@ -1,8 +1,8 @@
 """Distillation recipes: the loss terms and settings with which a paper distilled a student.
 
-The structs hold values alone; ``zoo.distill`` computes the terms. A user's recipe is a YAML file of
-the same fields. Layers are counted from 0, as in ``model.layers``; negative ones count from the
-last.
+The structs hold values alone; ``zoo.distillation`` computes the terms. A user's recipe is a YAML
+file of the same fields. Layers are counted from 0, as in ``model.layers``; negative ones count from
+the last.
 """
 
 import math
@@ -13,8 +13,9 @@ import msgspec
 # ``uniform``: layer i of the student learns from the last layer of the i-th of equal groups of the
 # teacher's. ``last``: the last from the last. ``first``: layer i from layer i. ``spread``: the
 # first from the first, the last from the last, and those between evenly. ``skip``: ``uniform``
-# without the last layer. ``embeddings`` and ``seq2seq``: the tables of ``zoo.distill.layer_maps``,
-# by numbers of layers. Or pairs of a student's and a teacher's layer.
+# without the last layer. ``embeddings`` and ``seq2seq``: the tables of the module
+# ``zoo.distillation.layer_maps``, by numbers of layers. Or pairs of a student's and a teacher's
+# layer.
 LayerMap: TypeAlias = (
     Literal["uniform", "last", "first", "spread", "skip", "embeddings", "seq2seq"]
     | tuple[tuple[int, int], ...]
@@ -35,7 +36,7 @@ HEADS = ("kl", "logits-mse", "embeddings")  # the kinds that compare outputs of 
 
 
 class Term(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A loss term that compares a student with its teacher; see ``zoo.distill.losses.terms``.
+    """A loss term that compares a student with its teacher; see ``zoo.distillation.losses.terms``.
 
     Attributes:
         kind: what is compared, and how.
@@ -86,7 +87,7 @@ class Term(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Replacement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Progressive module replacing; see ``zoo.distill.replacement``.
+    """Progressive module replacing; see ``zoo.distillation.replacement``.
 
     Attributes:
         rate: probability that a layer of the student replaces its group in the first step.
@@ -109,7 +110,7 @@ class Replacement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Targets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Generation of target sequences by the teacher; see ``zoo.distill.targets``.
+    """Generation of target sequences by the teacher; see ``zoo.distillation.targets``.
 
     Attributes:
         num_beams, max_new_tokens, length_penalty: see

@@ -54,7 +54,7 @@ Examples, with names of `zoo families` and `zoo models`:
 
 \b
 The recipe gives loss terms, initial layers and settings; RUN/config.yaml lists all of them, and
---set changes any, such as --set distillation.terms=[...] or --set student.hidden_size=256."""
+--set changes any, such as --set distillation.terms.kl.weight=2 or --set student.hidden_size=256."""
 )
 @click.argument("file", metavar="[CONFIG.yaml]", required=False)
 @click.option("--teacher", multiple=True, metavar="REF", help="Model to learn from.")
@@ -126,7 +126,7 @@ def command(ctx: click.Context, /, file: str | None, **options: Any) -> None:
         raise click.UsageError("name a teacher and a student, or give --resume RUN", ctx)
     if options["no_score"] and (options["min_retention"] is not None or options["score_backend"]):
         raise click.UsageError("--no-score leaves nothing to measure or to require", ctx)
-    from zoo.distill.runs import DISTILL
+    from zoo.distillation.runs import DISTILL
 
     request = RunRequest.from_options(
         options,
@@ -163,7 +163,7 @@ def _finish_seeds(
     ctx: click.Context, path: Path, request: RunRequest, options: dict[str, Any]
 ) -> None:
     """Score the runs of several seeds, and print median and range."""
-    from zoo.distill.runs import summarize_seeds
+    from zoo.distillation.runs import summarize_seeds
     from zoo.finetune.runs import MODEL, SUMMARY
     from zoo.training.seeds import seed_directories
 
@@ -185,7 +185,7 @@ def _finish_seeds(
 
 def _score(runs: Sequence[Path], request: RunRequest, options: dict[str, Any]) -> "list[Scores]":
     """Return the scores of runs; none with ``--no-score``."""
-    from zoo.distill.scoring.score import score_run
+    from zoo.distillation.scoring.score import score_run
 
     if options["no_score"]:
         return []
@@ -202,7 +202,7 @@ def _score(runs: Sequence[Path], request: RunRequest, options: dict[str, Any]) -
 
 def _require(ctx: click.Context, scores: "Sequence[Scores]", least: float | None) -> None:
     """Exit with code 3 if a student keeps less than ``--min-retention``."""
-    from zoo.distill.scoring.score import require_retention
+    from zoo.distillation.scoring.score import require_retention
     from zoo.errors import VerificationError
 
     if least is None:

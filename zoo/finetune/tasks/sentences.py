@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Sentences(SentenceEmbedding):
-    """Embeddings of single sentences, without a loss of their own; see ``zoo.distill``."""
+    """Embeddings of single sentences, without a loss of their own; see ``zoo.distillation``."""
 
     name: ClassVar[str] = "sentences"
     needs_teacher: ClassVar[bool] = True

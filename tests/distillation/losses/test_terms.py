@@ -1,0 +1,131 @@
+"""Loss terms against formulas written out in float64."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from zoo.distillation.losses import terms
+from zoo.nn.heads import VocabularyProjection
+from zoo.objectives.losses import cross_entropy
+
+DOUBLE = torch.float64
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+def kl_by_hand(student: Tensor, teacher: Tensor, temperature: float) -> float:
+    total = 0.0
+    for mine, other in zip(student.tolist(), teacher.tolist(), strict=True):
+        p = [math.exp(z / temperature) for z in other]
+        q = [math.exp(z / temperature) for z in mine]
+        for a, b in zip(p, q, strict=True):
+            total += a / sum(p) * math.log((a / sum(p)) / (b / sum(q)))
+    return total
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.0, 10.0])
+def test_the_divergence_is_that_of_softened_probabilities(temperature: float) -> None:
+    student, teacher = torch.randn(2, 5, 7, dtype=DOUBLE)
+    total = terms.kl_divergence(student, [teacher], temperature=temperature, columns=7)
+    assert float(total) == pytest.approx(kl_by_hand(student, teacher, temperature), rel=1e-12)
+
+
+def test_padding_of_the_larger_vocabulary_does_not_count() -> None:
+    student, teacher = torch.randn(4, 9, dtype=DOUBLE), torch.randn(4, 7, dtype=DOUBLE)
+    total = terms.kl_divergence(student, [teacher], temperature=2.0, columns=7)
+    assert float(total) == pytest.approx(kl_by_hand(student[:, :7], teacher, 2.0), rel=1e-12)
+
+
+def test_probabilities_of_several_teachers_are_averaged() -> None:
+    student, first, second = torch.randn(3, 4, 6, dtype=DOUBLE)
+    total = terms.kl_divergence(student, [first, second], temperature=1.0, columns=6)
+    mean = ((first.softmax(-1) + second.softmax(-1)) / 2).log()
+    assert float(total) == pytest.approx(kl_by_hand(student, mean, 1.0), rel=1e-12)
+
+
+def test_absent_choices_add_nothing() -> None:
+    student, teacher = torch.randn(2, 3, 4, dtype=DOUBLE)
+    student[:, 3] = teacher[:, 3] = -math.inf
+    total = terms.kl_divergence(student, [teacher], temperature=2.0, columns=4)
+    assert float(total) == pytest.approx(kl_by_hand(student[:, :3], teacher[:, :3], 2.0), rel=1e-9)
+
+
+def test_the_divergence_in_parts_has_the_same_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight, bias = torch.randn(11, 3, dtype=DOUBLE), torch.randn(11, dtype=DOUBLE)
+    other = VocabularyProjection(torch.randn(8, 3, dtype=DOUBLE), weight.clone() * 2, bias)
+    hidden = torch.randn(8, 3, dtype=DOUBLE)
+    gradients, totals = [], []
+    for limit in (1 << 26, 22):  # all logits at once, and two rows at a time
+        monkeypatch.setattr(cross_entropy, "LOGITS_AT_ONCE", limit)
+        leaves = [tensor.clone().requires_grad_() for tensor in (hidden, weight, bias)]
+        total = terms.kl_divergence(
+            VocabularyProjection(*leaves), [other], temperature=2.0, columns=10
+        )
+        total.backward()  # type: ignore[no-untyped-call]
+        totals.append(float(total.detach()))
+        gradients.append([leaf.grad for leaf in leaves])
+    by_hand = kl_by_hand((hidden @ weight.T + bias)[:, :10], other.logits()[:, :10], 2.0)
+    assert totals == pytest.approx([by_hand, by_hand], rel=1e-10)
+    for first, second in zip(*gradients, strict=True):
+        torch.testing.assert_close(first, second, rtol=1e-12, atol=1e-14)
+
+
+def test_distances_of_states() -> None:
+    student, teacher = torch.randn(2, 6, 5, dtype=DOUBLE)
+    error = sum((a - b) ** 2 for a, b in zip(student.flatten(), teacher.flatten(), strict=True))
+    assert float(terms.squared_error(student, teacher)) == pytest.approx(float(error), rel=1e-12)
+    # the loss of Sanh et al. with a target of 1
+    loss = torch.nn.CosineEmbeddingLoss(reduction="sum")(student, teacher, torch.ones(6))
+    assert float(terms.cosine_distance(student, teacher)) == pytest.approx(float(loss), rel=1e-12)
+    lengths = [x / x.norm(dim=-1, keepdim=True) for x in (student, teacher)]
+    patient = float(((lengths[0] - lengths[1]) ** 2).sum())
+    assert float(terms.normalized_squared_error(student, teacher)) == pytest.approx(patient)
+
+
+@pytest.fixture
+def pairs() -> Tensor:
+    """Two rows: one of 4 tokens, one of 3 and padding."""
+    real = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]]).bool()
+    return real[:, None, :, None] & real[:, None, None, :]
+
+
+def test_low_scores_are_not_mistaken_for_padding(pairs: Tensor) -> None:
+    """A threshold on values, as some implementations have, would make this loss 0."""
+    student, teacher = torch.full((2, 3, 4, 4), -500.0), torch.full((2, 3, 4, 4), -400.0)
+    error = terms.attention_scores_error(student, teacher, pairs)
+    assert float(error) == (16 + 9) * 3 * 100.0**2
+
+
+def test_padding_adds_nothing_to_terms_over_attention(pairs: Tensor) -> None:
+    student, teacher = torch.randn(2, 2, 3, 4, 4, dtype=DOUBLE)
+    changed = torch.where(pairs, student, torch.full_like(student, 1e4))
+    for function in (terms.attention_scores_error, terms.attention_divergence):
+        assert float(function(changed, teacher, pairs)) == pytest.approx(
+            float(function(student, teacher, pairs)), rel=1e-12
+        )
+
+
+def test_the_divergence_of_attention(pairs: Tensor) -> None:
+    student, teacher = torch.randn(2, 2, 3, 4, 4, dtype=DOUBLE)
+    by_hand = sum(
+        kl_by_hand(student[row, head, :n, :n], teacher[row, head, :n, :n], 1.0)
+        for row, n in ((0, 4), (1, 3))
+        for head in range(3)
+    )
+    total = float(terms.attention_divergence(student, teacher, pairs))
+    assert total == pytest.approx(by_hand, rel=1e-10)
+
+
+def test_relations_are_products_of_vectors_split_anew() -> None:
+    """Wang et al. 2021, equations 3 to 5, of 2 attention heads as 4 relation heads."""
+    vectors = torch.randn(1, 2, 3, 8, dtype=DOUBLE)
+    scores = terms.relation_scores(vectors, 4)
+    whole = torch.cat([vectors[0, 0], vectors[0, 1]], dim=-1)  # (tokens, 16)
+    for head in range(4):
+        part = whole[:, 4 * head : 4 * head + 4]
+        torch.testing.assert_close(scores[0, head], part @ part.T / 2.0, rtol=1e-12, atol=0)

@@ -1,0 +1,52 @@
+"""Teachers and runs of distillation that take about a second."""
+
+import functools
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.training.runs import SMALL, assert_same, cut, run_training
+from zoo.distillation.runs import DISTILL
+from zoo.distillation.setup import DistillSetup, build_setup
+from zoo.training.config.overrides import deep_merge
+from zoo.training.distributed.context import DistContext
+from zoo.training.entrypoints import resume, train
+
+DISTILL_SMALL = {name: value for name, value in SMALL.items() if name != "vocab_size"}
+
+
+@functools.cache
+def pretrained(family: str, **changes: Any) -> Path:
+    """Return the model of a pretraining run of a few steps."""
+    folder = Path(tempfile.mkdtemp(prefix=f"teacher-{family}-"))
+    config = {"num_layers": 2} if family != "elmo" else {}
+    return run_training(folder / "run", family, config=config, max_steps=4, **changes) / "model"
+
+
+def settings(teacher: Path | str, student: str, /, **changes: Any) -> dict[str, Any]:
+    """Return the settings of a run on text."""
+    tree = {"distillation": {"teachers": [str(teacher)]}, "student": {"name": student}}
+    return deep_merge(tree, DISTILL_SMALL, changes)
+
+
+def distill(path: Path, tree: Mapping[str, Any]) -> Path:
+    """Train a run, and return its directory."""
+    train(tree, {}, path, DistContext.initialize("cpu"), kind=DISTILL)
+    return path
+
+
+def make_setup(tree: Mapping[str, Any]) -> DistillSetup:
+    """Return the setup of settings."""
+    return build_setup(DISTILL.build_config(tree, {}))  # type: ignore[arg-type]
+
+
+def assert_resumes_exactly(folder: Path, tree: Mapping[str, Any], step: int) -> Path:
+    """Train a run, and again from a checkpoint of a copy; return the whole run."""
+    whole, broken = distill(folder / "whole", tree), folder / "broken"
+    shutil.copytree(whole, broken)
+    cut(broken, step)
+    resume(broken, {}, {}, DistContext.initialize("cpu"), kind=DISTILL)
+    assert_same(whole, broken)
+    return whole

@@ -1,0 +1,87 @@
+"""The term over a teacher's largest logits against formulas written out in float64."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.distillation.losses.test_terms import DOUBLE, kl_by_hand
+from zoo.distillation.teachers.top_logits import top_k_divergence, top_logits
+from zoo.nn.heads import VocabularyProjection
+from zoo.objectives.losses import cross_entropy
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+def grouped_by_hand(student: Tensor, teacher: Tensor, k: int, temperature: float) -> float:
+    """Return the divergence over the k largest of the teacher and the sum of all others."""
+    total = 0.0
+    for mine, other in zip(student.tolist(), teacher.tolist(), strict=True):
+        p, q = ([math.exp(z / temperature) for z in row] for row in (other, mine))
+        p, q = ([x / sum(row) for x in row] for row in (p, q))
+        largest = sorted(range(len(p)), key=lambda i: -p[i])[:k]
+        for row in (p, q):
+            row.append(1 - sum(row[i] for i in largest))
+        total += sum(p[i] * math.log(p[i] / q[i]) for i in (*largest, len(p) - 1))
+    return total
+
+
+@pytest.mark.parametrize("temperature", [1.0, 4.0])
+def test_all_other_classes_are_one(temperature: float) -> None:
+    student, teacher = 3 * torch.randn(2, 5, 9, dtype=DOUBLE)
+    top = top_logits(teacher, 3, columns=9, temperatures=(temperature,))
+    total = top_k_divergence(student, top, temperature=temperature)
+    by_hand = grouped_by_hand(student, teacher, 3, temperature)
+    assert float(total) == pytest.approx(by_hand, rel=1e-12)
+    assert 0 < by_hand < kl_by_hand(student, teacher, temperature)
+
+
+def test_of_all_but_one_class_nothing_is_lost() -> None:
+    """One class alone can be spread in one way."""
+    student, teacher = torch.randn(2, 5, 9, dtype=DOUBLE)
+    top = top_logits(teacher, 8, columns=9, temperatures=(2.0,))
+    total = top_k_divergence(student, top, temperature=2.0)
+    assert float(total) == pytest.approx(kl_by_hand(student, teacher, 2.0), rel=1e-12)
+
+
+def test_the_gradient_is_the_derived_one() -> None:
+    student, teacher = torch.randn(2, 1, 7, dtype=DOUBLE)
+    top = top_logits(teacher, 2, columns=7, temperatures=(1.0,))
+    student.requires_grad_()
+    top_k_divergence(student, top, temperature=1.0).backward()  # type: ignore[no-untyped-call]
+    assert student.grad is not None
+    p, q = teacher.softmax(-1)[0], student.detach().softmax(-1)[0]
+    inside = p.argsort(descending=True)[:2].tolist()
+    rest = [i for i in range(7) if i not in inside]
+    scale = 1 - p[rest].sum() / q[rest].sum()
+    expected = [q[i] - p[i] if i in inside else q[i] * scale for i in range(7)]
+    torch.testing.assert_close(student.grad[0], torch.stack(expected), rtol=1e-10, atol=1e-14)
+
+
+def test_the_lost_probability_is_that_of_the_other_classes() -> None:
+    teacher = torch.randn(4, 11, dtype=DOUBLE)
+    top = top_logits(teacher, 4, columns=9, temperatures=(3.0,))
+    softened = (teacher[:, :9] / 3).softmax(-1).sort(-1).values
+    torch.testing.assert_close(top.lost_probability(3.0), softened[:, :5].sum(-1))
+
+
+def test_in_parts_value_and_gradient_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight, bias = torch.randn(11, 3, dtype=DOUBLE), torch.randn(11, dtype=DOUBLE)
+    other = VocabularyProjection(torch.randn(8, 3, dtype=DOUBLE), weight.clone() * 2, bias)
+    hidden, gradients, totals = torch.randn(8, 3, dtype=DOUBLE), [], []
+    for limit in (1 << 26, 22):  # all logits at once, and two rows at a time
+        monkeypatch.setattr(cross_entropy, "LOGITS_AT_ONCE", limit)
+        leaves = [tensor.clone().requires_grad_() for tensor in (hidden, weight, bias)]
+        top = top_logits(other, 3, columns=10, temperatures=(2.0,))
+        total = top_k_divergence(VocabularyProjection(*leaves), top, temperature=2.0)
+        total.backward()  # type: ignore[no-untyped-call]
+        totals.append(float(total.detach()))
+        gradients.append([leaf.grad for leaf in leaves])
+    logits = (hidden @ weight.T + bias)[:, :10], other.logits()[:, :10]
+    assert totals == pytest.approx([grouped_by_hand(*logits, 3, 2.0)] * 2, rel=1e-10)
+    for first, second in zip(*gradients, strict=True):
+        torch.testing.assert_close(first, second, rtol=1e-12, atol=1e-14)

@@ -1,0 +1,75 @@
+"""Students of replaced-token detection."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from tests.distillation.making import assert_resumes_exactly, distill, pretrained, settings
+from tests.distillation.test_labelled import views
+from tests.training.runs import records, run_training
+from zoo.errors import UsageError
+from zoo.training.config.overrides import deep_merge
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    options = {"objective_args": {"generator_fraction": 0.0}, "config": {"num_layers": 2}}
+    path = tmp_path_factory.mktemp("teacher") / "run"
+    return run_training(path, "electra", max_steps=4, **options) / "model"
+
+
+def test_the_teacher_reads_what_the_students_generator_wrote(teacher: Path, tmp_path: Path) -> None:
+    """The divergence of two Bernoulli distributions, over all tokens but padding."""
+    tree = settings(teacher, "electra", student={"num_layers": 1})
+    objective, outputs, batch = views(tree, tmp_path / "run")
+    tensors = batch.tensors
+    real = tensors["document_ids"] != 0
+    ids = outputs.student.outputs.inputs["input_ids"]
+    assert (ids != tensors["input_ids"])[real].any()
+    (view,) = outputs.teachers
+    hidden = view.model.encode(
+        ids, position_ids=tensors["position_ids"], document_ids=tensors["document_ids"]
+    )
+    target = view.model.scores(hidden, tensors["position_ids"])[real].double()
+    mine = outputs.student.outputs.logits["replaced-token-detection"][real].double()
+    expected = torch.zeros_like(mine)
+    for sign in (1, -1):
+        p, q = F.logsigmoid(sign * target), F.logsigmoid(sign * mine)
+        expected += p.exp() * (p - q)
+    total = objective.loss(outputs, tensors).sums["kl"]
+    torch.testing.assert_close(total.double(), expected.sum(), rtol=1e-4, atol=1e-6)
+    assert batch.counts["kl"] == int(real.sum())
+
+
+def test_runs_resume_exactly(teacher: Path, tmp_path: Path) -> None:
+    tree = settings(teacher, "electra", student={"num_layers": 1})
+    run = assert_resumes_exactly(tmp_path, tree, 6)
+    losses = records(run, "validation")[-1]["losses"]
+    assert set(losses) == {"masked-lm", "replaced-token-detection", "kl"}
+    assert (run / "generator" / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize("sharing", ["tied", "gradient-disentangled"])
+def test_the_students_embeddings_begin_as_the_teachers(
+    teacher: Path, sharing: str, tmp_path: Path
+) -> None:
+    options = {"objective_args": {"embedding_sharing": sharing}}
+    _, outputs, _ = views(settings(teacher, "electra", **options), tmp_path / "run")
+    tables = [v.model.embeddings.tokens.weight for v in (outputs.student, *outputs.teachers)]
+    torch.testing.assert_close(tables[0], tables[1])
+
+
+def test_a_stage_with_the_generator_alone_is_refused(teacher: Path, tmp_path: Path) -> None:
+    alone = {"objective_args": {"generator_fraction": 0.5}}
+    tree = deep_merge(settings(teacher, "electra"), alone)
+    with pytest.raises(UsageError, match=r"generator_fraction is 0.5"):
+        distill(tmp_path / "run", tree)
+
+
+def test_another_teacher_teaches_masked_language_modelling(tmp_path: Path) -> None:
+    tree: dict[str, Any] = settings(pretrained("bert"), "electra", max_steps=2, eval_steps=2)
+    run = distill(tmp_path / "run", tree)
+    assert set(records(run, "validation")[-1]["losses"]) == {"masked-lm", "kl"}

@@ -1,0 +1,94 @@
+"""The tables of docs/distillation.md are those of the recipes, terms and layer maps."""
+
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+
+from zoo.distillation.layer_maps import resolve_layers
+from zoo.distillation.losses.bind import KINDS
+from zoo.distillation.recipes import SHARED
+from zoo.families.distillation import DistillationRecipe, LayerMap, Term
+from zoo.plugins import all_families
+from zoo.training.config.schema import validate_config
+
+PAGE = Path(__file__).parents[2] / "docs" / "distillation.md"
+TEXT = PAGE.read_text("utf-8")
+
+
+def table(heading: str) -> list[list[str]]:
+    """Return the cells of the rows of the first table after a heading."""
+    lines = TEXT.partition(heading)[2].splitlines()
+    start = next(k for k, line in enumerate(lines) if line.startswith("| --- "))
+    rows = []
+    for line in lines[start + 1 :]:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.strip("|").split(" | ")])
+    return rows
+
+
+def terms_of(terms: dict[str, Term]) -> str:
+    parts = []
+    for term in terms.values():
+        weight = "" if term.weight == 1 else f"{term.weight:g} "
+        heat = "" if term.temperature == 1 else f", T = {term.temperature:g}"
+        layers = f", {term.layers}" if term.kind not in ("kl", "logits-mse", "embeddings") else ""
+        parts.append(f"{weight}`{term.kind}`{layers}{heat}")
+    return "; ".join(parts) or "none"
+
+
+def row(family: str, recipe: DistillationRecipe) -> list[str]:
+    """Return the cells of a recipe, in order of the columns."""
+    stages = [f"*{name}*: {terms_of(stage.terms)}" for name, stage in recipe.stages.items()]
+    terms = "; ".join(stages) or terms_of(recipe.terms)
+    if recipe.replacement is not None:
+        terms = "layers replace the teacher's"
+    weights = [stage.objective_weight for stage in recipe.stages.values()]
+    return [
+        f"`{recipe.name}`",
+        family,
+        recipe.data,
+        terms,
+        ", ".join(f"{weight:g}" for weight in weights or [recipe.objective_weight]),
+        "new weights" if recipe.init_layers is None else f"{recipe.init_layers}",
+        recipe.source,
+    ]
+
+
+def rows() -> list[list[str]]:
+    families = sorted(all_families().items())
+    ours = [row(name, recipe) for name, family in families for recipe in family.distillation()]
+    return [*ours, *(row("any", recipe) for recipe in SHARED)]
+
+
+def test_the_table_of_recipes_is_that_of_the_code() -> None:
+    assert table("## Recipes") == rows()
+
+
+def test_every_kind_of_term_has_a_row() -> None:
+    assert [cells[0].strip("`") for cells in table("## Terms")] == list(KINDS)
+
+
+def test_the_layer_maps_are_those_of_the_code() -> None:
+    named = table("**Layer maps**")
+    for cells in named:
+        name: Any = cells[0].strip("`")
+        for cell, student in zip(cells[1:], (4, 6), strict=True):
+            expected = ", ".join(str(layer) for _, layer in resolve_layers(name, student, 12))
+            assert cell.removesuffix(", of the last layer alone") == expected
+    (names, _) = get_args(LayerMap)
+    assert {cells[0].strip("`") for cells in named} | {"embeddings", "seq2seq"} == set(
+        get_args(names)
+    )
+
+
+def test_the_recipe_of_the_page_is_one() -> None:
+    (example,) = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
+    recipe = validate_config(yaml.safe_load(example), DistillationRecipe, "page")
+    assert recipe.terms["kl"].temperature == 4
+
+
+if __name__ == "__main__":  # prints the rows, for the page
+    print("\n".join(f"| {' | '.join(cells)} |" for cells in rows()))

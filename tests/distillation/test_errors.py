@@ -1,0 +1,137 @@
+"""Refusals of the command: one line, the documented exit code, and no run left behind."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from tests import warm
+from tests.distillation.making import DISTILL_SMALL, pretrained
+from zoo.checkpoint import CONFIG, MANIFEST, TOKENIZER, Manifest, encode_manifest
+from zoo.io.json import read_json_record
+
+Command = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def teacher() -> Path:
+    return pretrained("bert")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")  # one cache of corpora for all tests
+
+
+@pytest.fixture
+def refused(tmp_path: Path, home: Path) -> Command:
+    """Return a function that runs the command, and returns the one line of its error."""
+
+    def run(*arguments: object, code: int = 2, **settings: Any) -> str:
+        file = tmp_path / "settings.yaml"
+        file.write_text(yaml.safe_dump({**DISTILL_SMALL, **settings}))
+        words = (file, *arguments) if settings else arguments
+        output = tmp_path / "run"
+        options = () if "--resume" in arguments else ("-o", output)
+        done = warm.zoo("distill", *words, *options, "--device", "cpu", ZOO_HOME=str(home))
+        assert done.returncode == code, done.stderr
+        errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+        assert errors and done.stderr.rstrip().endswith(errors[-1]) and len(errors) == 1
+        assert not output.exists() and "Traceback" not in done.stderr
+        return errors[0]
+
+    return run
+
+
+def test_names(refused: Command, teacher: Path) -> None:
+    both = ("--teacher", teacher, "--student", "distilbert")
+    assert "name one with --student" in refused("--teacher", teacher)
+    assert "name a teacher and a student" in refused("--student", "distilbert")
+    line = refused("--teacher", teacher, "--student", "distilbrt")
+    assert "did you mean distilbert" in line
+    assert "did you mean minilmv2" in refused(*both, "--recipe", "minilmv3")
+
+
+def test_a_teacher_that_is_not_here(refused: Command) -> None:
+    student = ("--student", "distilbert", "--offline")
+    line = refused("--teacher", "bert", *student, code=4)
+    assert "the teacher bert: " in line and "`zoo pretrain bert` trains one" in line
+    line = refused("--teacher", "allminilm-l6-v2", *student)
+    assert "did you mean all-minilm-l6-v2" in line
+    assert "; `zoo pretrain FAMILY` trains one; then give --teacher RUN/model" in line
+
+
+def test_a_damaged_teacher(refused: Command, teacher: Path, tmp_path: Path) -> None:
+    broken = shutil.copytree(teacher, tmp_path / "broken")
+    weights = broken / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-5] ^= 1
+    weights.write_bytes(content)
+    tree = {"distillation": {"teachers": [str(broken)]}, "student": "distilbert"}
+    line = refused(code=3, **tree)
+    assert "it was changed or is damaged" in line
+    (broken / CONFIG).write_text("{")
+    assert "config.json is not JSON" in refused(code=3, **tree)
+
+
+def test_a_teacher_without_a_tokenizer(refused: Command, teacher: Path, tmp_path: Path) -> None:
+    bare = shutil.copytree(teacher, tmp_path / "bare")
+    (bare / TOKENIZER).unlink()
+    model = json.loads((bare / CONFIG).read_text())
+    del model["tokenizer"]
+    (bare / CONFIG).write_text(json.dumps(model))
+    manifest = read_json_record(bare / MANIFEST, Manifest)
+    files = {n: f for n, f in manifest.files.items() if n not in (TOKENIZER, CONFIG)}
+    changed = msgspec.structs.replace(manifest, files=files)
+    (bare / MANIFEST).write_bytes(encode_manifest(changed))
+    line = refused("--teacher", bare, "--student", "distilbert")
+    assert "has no tokenizer" in line
+
+
+def test_swapped_vocabularies(refused: Command, teacher: Path) -> None:
+    other = pretrained("distilbert", vocab_size=300)
+    tree = {"distillation": {"teachers": [str(teacher)]}, "student": str(other)}
+    assert "student and teacher have other tokens: " in refused(**tree)
+
+
+@pytest.mark.parametrize(
+    ("term", "message"),
+    [
+        ({"kind": "hidden-mse", "layers": [[0, 7]]}, "the teacher has no layer 7"),
+        ({"kind": "kl", "wieght": 1}, "did you mean weight"),
+        ({"kind": "kl", "temperature": 0}, "temperature is 0"),
+    ],
+)
+def test_terms(refused: Command, teacher: Path, term: Any, message: str) -> None:
+    distillation = {"teachers": [str(teacher)], "terms": {"x": term}}
+    assert message in refused(distillation=distillation, student="distilbert")
+
+
+def test_attention_of_a_recurrent_teacher(refused: Command) -> None:
+    terms = {"x": {"kind": "attention-mse"}}
+    distillation = {"teachers": [str(pretrained("elmo"))], "terms": terms, "init_layers": None}
+    line = refused(distillation=distillation, student="elmo")
+    assert "compares attention, and a model has none" in line
+
+
+def test_files(refused: Command, teacher: Path, tmp_path: Path) -> None:
+    both = ("--teacher", teacher, "--student", "distilbert")
+    broken, text = tmp_path / "broken.yaml", tmp_path / "recipe.txt"
+    broken.write_text("a: [b")
+    text.write_text("")
+    assert "not YAML that can be read" in refused(broken, code=2)
+    assert "is not a YAML file" in refused(text)
+    assert "not YAML" in refused(*both, "--recipe", broken)
+    table = tmp_path / "t.tsv"
+    table.write_text("text\tlabel\na\tyes\n")
+    assert "--train is of labelled data" in refused(*both, "--train", table)
+
+
+def test_a_run_of_another_kind(refused: Command, teacher: Path) -> None:
+    line = refused("--resume", teacher.parent)
+    assert "is a run of `zoo pretrain`, not of `zoo distill`" in line

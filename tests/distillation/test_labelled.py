@@ -1,0 +1,226 @@
+"""Distillation on labelled data: tasks, inputs of other families, several teachers, recipes."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from tests.distillation.making import assert_resumes_exactly, distill, make_setup
+from tests.finetune.making import SETTINGS, finetune, labelled, texts, write_table
+from tests.finetune.making import settings as finetune_settings
+from tests.finetune.test_answers import questions_about_letters
+from tests.finetune.test_choices import chosen
+from tests.finetune.test_tokens import tagged
+from tests.training.runs import records
+from zoo.errors import UsageError
+from zoo.training.build import prepare_run
+from zoo.training.config.overrides import deep_merge
+from zoo.training.distributed.context import DistContext
+
+NO_DROPOUT = {"config": {"dropout": 0.0, "attention_dropout": 0.0}}
+Table = Callable[[Path], Path]
+
+
+def numbers(path: Path) -> Path:
+    return write_table(path, [{"text": t, "label": len(t) / 40} for t in texts(40)])
+
+
+def several(path: Path) -> Path:
+    return write_table(
+        path, [{"text": t, "label": ",".join(sorted({*t} & {*"abc"}))} for t in texts(40)]
+    )
+
+
+def pairs(path: Path) -> Path:
+    rows = [
+        {"text": a, "pair": b, "label": "yes" if a[0] < b[0] else "no"}
+        for a, b in zip(texts(40), texts(40, seed=1), strict=True)
+    ]
+    return write_table(path, rows)
+
+
+def documents(path: Path) -> Path:
+    return write_table(path, [{"text": t} for t in texts(40)])
+
+
+TASKS: dict[str, tuple[str, Table, str]] = {
+    "text-classification": ("t.jsonl", labelled, "kl"),
+    "regression": ("r.jsonl", numbers, "logits"),
+    "multi-label": ("m.tsv", several, "logits"),
+    "token-classification": ("w.conll", tagged, "kl"),
+    "question-answering": ("q.jsonl", questions_about_letters, "kl"),
+    "multiple-choice": ("c.jsonl", chosen, "error"),
+    "causal-lm": ("d.jsonl", documents, "kl"),
+}
+
+
+def family_of(task: str) -> str:
+    return "gpt" if task == "causal-lm" else "bert"
+
+
+def make_teacher(folder: Path, task: str, file: Path, family: str = "", **changes: Any) -> Path:
+    """Return the model of a fine-tuning run of a few steps."""
+    few = {"max_steps": 2, "eval_steps": 2, "task": task, "optimizer": {"learning_rate": 0.01}}
+    tree = finetune_settings(family or family_of(task), file, **deep_merge(few, changes))
+    return finetune(folder, tree) / "model"
+
+
+def settings(teachers: list[Path], student: Any, task: str, file: Path, /, **changes: Any) -> Any:
+    tree = {
+        "distillation": {"teachers": [str(teacher) for teacher in teachers]},
+        "student": {"name": str(student)},
+        "task": task,
+        "data": {"train": [str(file)]},
+        "max_steps": 2,
+        "eval_steps": 2,
+    }
+    return deep_merge(SETTINGS, tree, changes)
+
+
+def views(tree: Any, folder: Path) -> Any:
+    """Return objective, results and batch of the first forward pass of a run."""
+    setup = make_setup(tree)
+    prepared = prepare_run(setup, folder, DistContext.initialize("cpu"))
+    batch = prepared.train_dataloader.batches(0)[0]
+    prepared.train_dataloader.close()
+    outputs = setup.objective.forward(prepared.loss_module.model.eval(), batch.tensors)
+    return setup.objective, outputs, batch
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_tasks(task: str, tmp_path: Path) -> None:
+    """A student that equals its teacher has no error; one of fewer layers has, and learns."""
+    name, write, term = TASKS[task]
+    file = write(tmp_path / name)
+    teacher = make_teacher(tmp_path / "teacher", task, file)
+    recipe: dict[str, Any] = {"recipe": "logits"}
+    if term == "error":  # divergences of the few choices are close to rounding
+        recipe["terms"] = {term: {"kind": "logits-mse"}}
+    tree = settings([teacher], teacher, task, file, distillation=recipe, **NO_DROPOUT)
+    same = distill(tmp_path / "same", deep_merge(tree, {"optimizer": {"learning_rate": 1e-30}}))
+    (record,) = records(same, "validation")
+    assert record["losses"][term] == pytest.approx(0, abs=1e-6)
+    student = "distilbert" if family_of(task) == "bert" and task != "multiple-choice" else None
+    tree["student"] = {"name": student or family_of(task), "num_layers": 1}
+    tree["config"] = {}
+    (record,) = records(distill(tmp_path / "student", tree), "validation")
+    assert record["losses"][term] > 1e-6
+    assert set(record["losses"]) >= {task, term}
+
+
+def test_a_divergence_of_a_regression_is_refused(tmp_path: Path) -> None:
+    file = numbers(tmp_path / "r.jsonl")
+    teacher = make_teacher(tmp_path / "teacher", "regression", file)
+    terms = {"mine": {"kind": "kl"}}
+    tree = settings([teacher], "distilbert", "regression", file, distillation={"terms": terms})
+    with pytest.raises(UsageError, match=r"terms.mine: kl compares probabilities") as caught:
+        distill(tmp_path / "run", tree)
+    assert "terms.mine.kind=logits-mse" in str(caught.value.hint)
+
+
+def test_patient_distillation_has_the_loss_of_the_released_code(tmp_path: Path) -> None:
+    """KD_loss.py: KLDivLoss(mean) * T * T, and the mean squared error of normalized states."""
+    file = labelled(tmp_path / "t.jsonl")
+    teacher = make_teacher(
+        tmp_path / "teacher", "text-classification", file, config={"num_layers": 4}
+    )
+    recipe = {"distillation": {"recipe": "patient"}}
+    tree = settings([teacher], "bert", "text-classification", file, **recipe)
+    objective, outputs, batch = views(tree, tmp_path / "run")
+    sums = objective.loss(outputs, batch.tensors).sums
+    loss = sum(
+        weight * sums[name] / batch.counts[name] for name, weight in objective.loss_weights.items()
+    )
+    mine, other = (
+        v.outputs.logits["text-classification"] for v in (outputs.student, *outputs.teachers)
+    )
+    divergence = torch.nn.KLDivLoss(reduction="mean")(
+        F.log_softmax(mine / 10, dim=1), F.softmax(other / 10, dim=1)
+    )
+    states = [
+        torch.stack([view.captured.hidden[k][:, 0] for k in layers], dim=1)
+        for view, layers in ((outputs.student, [1]), (outputs.teachers[0], [2]))
+    ]
+    lengths = [F.normalize(state, p=2, dim=2) for state in states]
+    patience = F.mse_loss(lengths[0], lengths[1])
+    label_loss = F.cross_entropy(mine, batch.tensors["labels"])
+    expected = 0.3 * label_loss + 0.7 * divergence * 100 + 500 * patience
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=0)
+
+
+def test_students_of_other_inputs_read_their_own_rows(tmp_path: Path) -> None:
+    """The teacher of pairs has segment embeddings, and the student has none."""
+    file = pairs(tmp_path / "p.jsonl")
+    data: dict[str, Any] = {"data": {"pair": "pair"}}
+    teacher = make_teacher(tmp_path / "teacher", "text-classification", file, **data)
+    tree = settings([teacher], "distilbert", "text-classification", file, **data)
+    _, outputs, batch = views(tree, tmp_path / "run")
+    assert batch.tensors["teacher:token_type_ids"].any()
+    assert "token_type_ids" not in batch.tensors
+    (view,) = outputs.teachers
+    inputs = {k.removeprefix("teacher:"): v for k, v in batch.tensors.items() if ":" in k}
+    inputs.pop("labels")
+    torch.testing.assert_close(
+        view.outputs.logits["text-classification"], view.model(**inputs)["logits"]
+    )
+    assert_resumes_exactly(tmp_path, tree | {"save_steps": 1}, 1)
+
+
+def test_teachers_with_another_tokenizer(tmp_path: Path) -> None:
+    file = pairs(tmp_path / "p.jsonl")
+    data = {"data": {"pair": "pair"}}
+    teacher = make_teacher(tmp_path / "teacher", "text-classification", file, "deberta", **data)
+    other = make_teacher(
+        tmp_path / "other", "text-classification", file, "bert", vocab_size=40, **data
+    )
+    tree = settings([teacher], other, "text-classification", file, **data)
+    recipe = {"distillation": {"recipe": "logits"}}
+    (record,) = records(distill(tmp_path / "run", deep_merge(tree, recipe)), "validation")
+    assert record["losses"]["kl"] > 0
+    states = {"distillation": {"terms": {"x": {"kind": "hidden-mse"}}}}
+    with pytest.raises(UsageError, match="read different tokens"):
+        distill(tmp_path / "states", deep_merge(tree, recipe, states))
+
+
+def test_probabilities_of_several_teachers_are_averaged(tmp_path: Path) -> None:
+    file, task = labelled(tmp_path / "t.jsonl"), "text-classification"
+    teachers = [make_teacher(tmp_path / str(k), task, file, seed=k) for k in range(2)]
+    tree = settings(teachers, "distilbert", task, file, distillation={"recipe": "logits"})
+    objective, outputs, batch = views(tree, tmp_path / "run")
+    total = objective.loss(outputs, batch.tensors).sums["kl"]
+    mine, *others = (v.outputs.logits[task] / 2 for v in (outputs.student, *outputs.teachers))
+    assert not torch.equal(*others)
+    mean = sum(other.softmax(-1) for other in others) / 2
+    expected = 4 * F.kl_div(mine.log_softmax(-1), mean, reduction="sum")
+    torch.testing.assert_close(total, expected)
+    states = {"distillation": {"recipe": "patient"}}
+    with pytest.raises(UsageError, match="there are 2 teachers"):
+        distill(tmp_path / "states", deep_merge(tree, states))
+
+
+def test_means_over_classes_need_classes(tmp_path: Path) -> None:
+    file = questions_about_letters(tmp_path / "q.jsonl")
+    teacher = make_teacher(tmp_path / "teacher", "question-answering", file)
+    recipe = {"distillation": {"recipe": "patient"}}
+    tree = settings([teacher], "bert", "question-answering", file, **recipe)
+    tree["student"]["num_layers"] = 2
+    with pytest.raises(UsageError, match="divides by the classes") as caught:
+        distill(tmp_path / "run", tree)
+    assert caught.value.hint == "--set distillation.terms.kl.reduction=rows"
+    rows = {"distillation": {"terms": {"kl": {"reduction": "rows"}}}}
+    (record,) = records(distill(tmp_path / "run", deep_merge(tree, rows)), "validation")
+    assert set(record["losses"]) == {"question-answering", "kl", "first_token"}
+
+
+def test_recipes_for_labelled_data_need_a_task(tmp_path: Path) -> None:
+    file = labelled(tmp_path / "t.jsonl")
+    teacher = make_teacher(tmp_path / "teacher", "text-classification", file)
+    tree = {
+        "distillation": {"teachers": [str(teacher)], "recipe": "patient"},
+        "student": {"name": "bert"},
+    }
+    with pytest.raises(UsageError, match="the recipe patient is for labelled data"):
+        distill(tmp_path / "run", tree)

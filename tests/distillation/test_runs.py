@@ -1,0 +1,155 @@
+"""Runs of distillation: exact resumes, several processes, what moves and what does not."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from tests.distillation.making import (
+    assert_resumes_exactly,
+    distill,
+    make_setup,
+    pretrained,
+    settings,
+)
+from tests.training.runs import records
+from tests.training.test_distributed import torchrun
+from zoo.checkpoint import load_checkpoint
+from zoo.distillation.config import build_config
+from zoo.errors import UsageError
+from zoo.training.build import prepare_run
+from zoo.training.distributed.context import DistContext
+
+TERMS = {  # one of each kind, between models of other widths and depths
+    "hidden": {"kind": "hidden-mse", "embeddings": True, "layers": "uniform"},
+    "attention": {"kind": "attention-mse", "layers": "last"},
+    "queries": {"kind": "attention-kl", "layers": [[0, 1]]},
+    "relations": {"kind": "relations", "relation_heads": 4},
+    "first": {"kind": "first-token-mse", "layers": "last", "projection": "always"},
+    "logits": {"kind": "logits-mse"},
+}
+
+
+@pytest.fixture(scope="module")
+def teacher() -> Path:
+    return pretrained("bert")
+
+
+def test_a_resumed_run_equals_one_that_was_not_interrupted(teacher: Path, tmp_path: Path) -> None:
+    tree = settings(
+        teacher,
+        "distilbert",
+        student={"num_layers": 1, "hidden_size": 64, "intermediate_size": 128},
+        distillation={"terms": TERMS},
+    )
+    run = assert_resumes_exactly(tmp_path, tree, 6)
+    (last,) = records(run, "validation")[-1:]
+    assert set(last["losses"]) == {"masked-lm", "kl", "cosine", *TERMS}
+    weights = load_file(run / "model" / "model.safetensors")
+    assert not [name for name in weights if "projection" in name]
+    checkpoint = sorted((run / "checkpoints").iterdir())[-1]
+    saved = [name for file in checkpoint.glob("*.safetensors") for name in load_file(file)]
+    assert [name for name in saved if "projections.hidden" in name]
+
+
+def test_terms_without_the_head_resume_exactly(teacher: Path, tmp_path: Path) -> None:
+    """The last layer's feed-forward network and the head have no gradient then."""
+    tree = settings(teacher, "distilbert", distillation={"recipe": "minilm"})
+    assert_resumes_exactly(tmp_path, tree, 6)
+
+
+@pytest.mark.parametrize("recipe", ["distilbert", "minilm"])
+def test_two_processes_equal_one(teacher: Path, recipe: str, tmp_path: Path) -> None:
+    tree = settings(teacher, "distilbert", distillation={"recipe": recipe}, max_steps=4)
+    single, parallel, file = tmp_path / "one", tmp_path / "two", tmp_path / "run.yaml"
+    file.write_text(yaml.safe_dump(tree))
+    distill(single, tree)
+    torchrun("-m", "zoo", "distill", str(file), "--device", "cpu", "-o", str(parallel))
+    for split in ("train", "validation"):
+        for record, other in zip(records(parallel, split), records(single, split), strict=True):
+            assert record["losses"] == pytest.approx(other["losses"], abs=1e-5)
+
+
+def test_the_student_begins_with_layers_of_its_teacher() -> None:
+    deep = pretrained("bert", seed=1)
+    setup = make_setup(settings(deep, "distilbert", distillation={"init_layers": [[0, 1]]}))
+    model = setup.objective.model(setup.family, setup.model_config)
+    setup.prepare_model(model)
+    student = model.student.state_dict()
+    weights = load_file(deep / "model.safetensors")
+    layer = [name for name in student if name.startswith("layers.0.")]
+    for name in layer:
+        assert torch.equal(student[name], weights[name.replace("layers.0", "layers.1")])
+    assert torch.equal(student["embeddings.tokens.weight"], weights["embeddings.tokens.weight"])
+    assert len(layer) > 10
+
+
+def test_frozen_modules_and_the_teacher_do_not_move(teacher: Path, tmp_path: Path) -> None:
+    tree = settings(teacher, "distilbert", distillation={"freeze": ["embeddings", "layers.0"]})
+    run = distill(tmp_path / "run", tree)
+    before, after = (load_file(path / "model.safetensors") for path in (teacher, run / "model"))
+    assert torch.equal(before["embeddings.tokens.weight"], after["embeddings.tokens.weight"])
+    name = next(name for name in after if name.startswith("layers.0."))
+    assert torch.equal(before[name], after[name])
+    head = next(name for name in after if name.startswith("head.") and name in before)
+    assert not torch.equal(before[head], after[head])
+    training = load_checkpoint(run / "model").manifest.training
+    assert training is not None
+    files = training["teachers"][0]["files"]
+    assert files == {
+        "model.safetensors": load_checkpoint(teacher).manifest.files["model.safetensors"].blake3
+    }
+
+
+def test_the_teacher_is_in_evaluation_mode_in_every_step(teacher: Path, tmp_path: Path) -> None:
+    """With dropout, its outputs would differ from pass to pass."""
+    dropout = {"student": {"dropout": 0.5, "attention_dropout": 0.5}}
+    setup = make_setup(settings(teacher, "distilbert", **dropout))
+    prepared = prepare_run(setup, tmp_path, DistContext.initialize("cpu"))
+    batch: Any = prepared.train_dataloader.batches(0)[0].tensors
+    prepared.train_dataloader.close()
+    prepared.loss_module.train()
+    outputs = [setup.objective.forward(prepared.loss_module.model, batch) for _ in range(2)]
+    states = [output.teachers[0].captured.hidden[-1] for output in outputs]
+    assert torch.equal(states[0], states[1])
+    assert not states[0].requires_grad
+    mine = [output.student.captured.hidden[-1] for output in outputs]
+    assert not torch.equal(mine[0], mine[1])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"distillation": {"recipe": "distilbrt"}}, "no distillation recipe 'distilbrt'"),
+        ({"distillation": {"terms": {"kl": {"wieght": 1}}}}, "terms.kl.wieght; did you mean"),
+        (
+            {"distillation": {"terms": {"x": {"kind": "hidden-mse", "layers": [[0, 7]]}}}},
+            "the teacher has no layer 7",
+        ),
+        ({"distillation": {"freeze": ["nowhere"]}}, "no module 'nowhere'"),
+        ({"student": {"num_layer": 1}}, "no setting student.num_layer"),
+    ],
+)
+def test_bad_settings_are_refused(
+    teacher: Path, changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        distill(tmp_path / "run", settings(teacher, "distilbert", **changes))
+    assert not (tmp_path / "run").exists()
+
+
+def test_another_vocabulary_is_refused(teacher: Path, tmp_path: Path) -> None:
+    other = pretrained("distilbert", vocab_size=300)
+    with pytest.raises(UsageError, match="student and teacher have other tokens"):
+        distill(tmp_path / "run", settings(teacher, str(other)))
+
+
+def test_the_recipe_of_a_file_is_used(teacher: Path, tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("objective_weight: 0\nterms:\n  kl: {kind: kl, temperature: 3}\n")
+    config = build_config(settings(teacher, "distilbert", distillation={"recipe": str(file)}), {})
+    assert config.distillation.terms["kl"].temperature == 3
+    assert config.distillation.objective_weight == 0

@@ -1,0 +1,122 @@
+"""Encoder-decoders with fewer layers, and sequences of a teacher as targets."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from blake3 import blake3
+from safetensors.torch import load_file
+
+import zoo
+from tests.distillation.making import assert_resumes_exactly, make_setup
+from tests.finetune.making import SETTINGS, finetune, texts, write_table
+from tests.finetune.making import settings as finetune_settings
+from tests.training.runs import assert_same, cut, records
+from zoo.distillation.runs import DISTILL
+from zoo.errors import UsageError
+from zoo.training.config.overrides import deep_merge
+from zoo.training.distributed.context import DistContext
+
+SHORT = {"max_steps": 4, "eval_steps": 2, "save_steps": 1, "save_total_limit": 9}
+FAMILIES = {"seq2seq": "t5", "causal-lm": "gpt"}
+
+
+def table(path: Path) -> Path:
+    return write_table(path, [{"text": t, "label": t[:3]} for t in texts(40)])
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def make_teacher(folder: Path, task: str = "seq2seq") -> Path:
+    tree = finetune_settings(
+        FAMILIES[task],
+        table(folder / "t.jsonl"),
+        task=task,
+        data={"label": "label"},
+        config={"num_layers": 2} | ({"num_decoder_layers": 2} if task == "seq2seq" else {}),
+        max_steps=30 if task == "seq2seq" else 4,
+        eval_steps=30,
+        task_args={"generate": False} if task == "seq2seq" else {},
+        optimizer={"learning_rate": 1e-2 if task == "seq2seq" else 1e-6},
+    )
+    return finetune(folder / "teacher", tree) / "model"
+
+
+def make_tree(folder: Path, recipe: dict[str, Any], task: str = "seq2seq") -> dict[str, Any]:
+    tree: dict[str, Any] = {
+        "distillation": {"teachers": [str(make_teacher(folder, task))], **recipe},
+        "student": {"name": FAMILIES[task], "num_layers": 1},
+        "task": task,
+        "data": {"train": [str(folder / "t.jsonl")], "label": "label"},
+        "task_args": {"generate": False} if task == "seq2seq" else {},
+    }
+    if task == "seq2seq":
+        tree["student"]["num_decoder_layers"] = 1
+    return deep_merge(SETTINGS, tree, SHORT)
+
+
+def test_layers_of_encoder_and_decoder_are_copied(tmp_path: Path) -> None:
+    tree = make_tree(tmp_path, {"recipe": "seq2seq", "init_layers": [[0, 1]]})
+    setup = make_setup(tree)
+    model = setup.objective.model(setup.family, setup.model_config)
+    setup.prepare_model(model)
+    state = model.student.state_dict()
+    weights = load_file(Path(tree["distillation"]["teachers"][0]) / "model.safetensors")
+    for stack in ("layers", "decoder.layers"):
+        names = [name for name in state if name.startswith(f"{stack}.0.")]
+        assert len(names) > 4
+        for name in names:
+            assert torch.equal(state[name], weights[name.replace(f"{stack}.0", f"{stack}.1")])
+    run = assert_resumes_exactly(tmp_path, tree, 2)
+    assert set(records(run, "validation")[-1]["losses"]) == {"seq2seq"}
+
+
+@pytest.mark.parametrize("task", FAMILIES)
+def test_targets_are_those_of_the_teachers_beam_search(task: str, tmp_path: Path) -> None:
+    targets = {"num_beams": 3, "max_new_tokens": 6}
+    recipe = {"recipe": "sequence.yaml"}
+    tree = make_tree(tmp_path, recipe, task)
+    file = tmp_path / "sequence.yaml"
+    values = {"data": "labelled", "stages": {"fine-tuning": {"objective_weight": 1.0}}}
+    file.write_text(json.dumps({**values, "targets": targets}))
+    tree["distillation"]["recipe"] = str(file)
+    whole = tmp_path / "whole"
+    run, model = DISTILL.train(tree, {}, whole, DistContext.initialize("cpu"))
+    assert (run, model) == (whole / "fine-tuning", whole / "model")
+    rows = read(whole / "targets" / "train.jsonl")
+    teacher = zoo.load(tree["distillation"]["teachers"][0], backend="cpu")
+    generate = teacher.seq2seq if task == "seq2seq" else teacher.generate
+    results = generate([row["source"] for row in rows], **targets)
+    assert [row["target"] for row in rows] == [result["generated"] for result in results]
+    known = {row["text"]: row["label"] for row in read(tmp_path / "t.jsonl")}
+    held_out = read(whole / "targets" / "eval.jsonl")
+    assert held_out
+    for row in held_out:
+        assert known[row["source"]] == row["target"]
+        assert row["source"] not in {row["source"] for row in rows}
+    record = json.loads((whole / "targets" / "targets.json").read_bytes())
+    content = (whole / "targets" / "train.jsonl").read_bytes()
+    assert record["files"]["train.jsonl"]["blake3"] == blake3(content).hexdigest()
+    assert record["generation"] == {**targets, "length_penalty": 1.0}
+    broken = tmp_path / "broken"
+    shutil.copytree(whole, broken, symlinks=True)
+    (broken / "model").unlink()
+    cut(broken / "fine-tuning", 2)
+    DISTILL.resume(broken, {}, {}, DistContext.initialize("cpu"))
+    assert_same(whole / "fine-tuning", broken / "fine-tuning")
+
+
+def test_a_task_without_targets_is_refused(tmp_path: Path) -> None:
+    tree = make_tree(tmp_path, {"recipe": "sequence"}, "causal-lm")
+    del tree["data"]["label"]
+    with pytest.raises(UsageError, match="causal-lm has no target texts"):
+        DISTILL.train(tree, {}, tmp_path / "run", DistContext.initialize("cpu"))
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(UsageError, match="is for labelled data"):
+        text = {"distillation": tree["distillation"], "student": tree["student"]}
+        DISTILL.train(text, {}, tmp_path / "run", DistContext.initialize("cpu"))

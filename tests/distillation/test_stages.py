@@ -1,0 +1,121 @@
+"""Recipes of several stages."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+from torch.nn import functional as F
+
+from tests.distillation.test_labelled import make_teacher, settings, views
+from tests.finetune.making import SETTINGS, labelled
+from tests.training.runs import assert_same, cut, records
+from zoo.checkpoint import load_checkpoint
+from zoo.distillation.runs import DISTILL
+from zoo.errors import UsageError
+from zoo.training.config.overrides import deep_merge
+from zoo.training.distributed.context import DistContext
+
+TASK = "text-classification"
+STAGES = {  # short ones
+    name: {"settings": {"max_steps": 4, "eval_steps": 2, "save_steps": 1, "save_total_limit": 9}}
+    for name in ("intermediate", "prediction")
+}
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> dict[str, Any]:
+    file = labelled(tmp_path / "t.jsonl")
+    teacher = make_teacher(tmp_path / "teacher", TASK, file, config={"num_layers": 4})
+    recipe = {"recipe": "tinybert-task", "stages": STAGES}
+    values: dict[str, Any] = settings([teacher], "bert", TASK, file, distillation=recipe)
+    for name in (*SETTINGS, "max_steps", "eval_steps"):  # those of the recipe, not of the tests
+        values.pop(name, None)
+    values["student"] |= {"hidden_size": 48, "intermediate_size": 96}
+    return values | {"preset": "default", "logging_steps": 1, "micro_batch_size": 8}
+
+
+def run_stages(path: Path, tree: dict[str, Any]) -> Path:
+    DISTILL.train(tree, {}, path, DistContext.initialize("cpu"))
+    return path
+
+
+def test_stages_follow_each_other_and_resume_exactly(tree: dict[str, Any], tmp_path: Path) -> None:
+    whole = run_stages(tmp_path / "whole", tree)
+    first, last = whole / "intermediate", whole / "prediction"
+    assert set(records(first, "validation")[-1]["losses"]) == {"attention", "hidden"}
+    assert set(records(last, "validation")[-1]["losses"]) == {"kl"}
+    rates = [[r["learning_rate"] for r in records(run)] for run in (first, last)]
+    assert rates[0] == [5e-5] * 4
+    assert max(rates[1]) <= 3e-5
+    assert rates[1] != [rates[1][0]] * 4
+    begin, end = (load_file(p / "model" / "model.safetensors") for p in (first, last))
+    started = yaml.safe_load((last / "config.yaml").read_text())["init_from"]["model"]
+    assert Path(started) == first / "model"
+    assert begin.keys() == end.keys()
+    assert (whole / "model" / "zoo.json").read_bytes() == (last / "model/zoo.json").read_bytes()
+    assert load_checkpoint(whole / "model").head_name == "sequence-classification"
+    for stage in ("prediction", "intermediate"):
+        broken = tmp_path / f"broken-{stage}"
+        shutil.copytree(whole, broken, symlinks=True)
+        (broken / "model").unlink()
+        cut(broken / stage, 1)
+        if stage == "intermediate":
+            shutil.rmtree(broken / "prediction")
+        run, _ = DISTILL.resume(broken, {}, {}, DistContext.initialize("cpu"))
+        assert run == broken / "prediction"
+        for name in ("intermediate", "prediction"):
+            weights = [p / name / "model/model.safetensors" for p in (whole, broken)]
+            assert weights[0].read_bytes() == weights[1].read_bytes()
+        assert_same(whole / stage, broken / stage)
+
+
+def test_the_terms_are_those_of_the_released_code(tree: dict[str, Any], tmp_path: Path) -> None:
+    """task_distill.py: mean squared errors, and -(softmax(t / T) log_softmax(s / T)).mean()."""
+    values = deep_merge(tree, {"distillation": {"stage": "intermediate"}})
+    objective, outputs, batch = views(values, tmp_path / "first")
+    sums = objective.loss(outputs, batch.tensors).sums
+    (view,), student = outputs.teachers, outputs.student
+    project = outputs.module.projections["hidden"]
+    real = batch.tensors["attention_mask"].bool()
+    hidden = sum(
+        F.mse_loss(project(student.captured.hidden[a])[real], view.captured.hidden[b][real])
+        for a, b in ((0, 0), (1, 2), (2, 4))
+    )
+    torch.testing.assert_close(sums["hidden"] / batch.counts["hidden"], hidden)
+    pairs = (real[:, :, None] & real[:, None, :])[:, None].expand(-1, 2, -1, -1)
+    attention = sum(
+        F.mse_loss(
+            student.captured.attention_scores[a][pairs], view.captured.attention_scores[b][pairs]
+        )
+        for a, b in ((0, 1), (1, 3))
+    )
+    torch.testing.assert_close(sums["attention"] / batch.counts["attention"], attention)
+    change = {"terms": {"kl": {"temperature": 3.0}}}
+    stages = {"distillation": {"stage": "prediction", "stages": {"prediction": change}}}
+    objective, outputs, batch = views(deep_merge(tree, stages), tmp_path / "second")
+    (total,) = objective.loss(outputs, batch.tensors).sums.values()
+    both = (outputs.student, *outputs.teachers)
+    mine, other = (view.outputs.logits[TASK] / 3 for view in both)
+    soft = (-other.softmax(-1) * mine.log_softmax(-1)).mean()
+    entropy = (-other.softmax(-1) * other.log_softmax(-1)).mean()
+    torch.testing.assert_close(total / batch.counts["kl"], soft - entropy, rtol=1e-4, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"stages": {"predicton": {}}}, "has no stage 'predicton'"),
+        ({"stages": {"prediction": {"wieght": 1}}}, "wieght"),
+        ({"stage": "third"}, "and not 'third'"),
+    ],
+)
+def test_what_does_not_fit(
+    tree: dict[str, Any], changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        run_stages(tmp_path / "run", deep_merge(tree, {"distillation": changes}))
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,378 @@
+"""Construction of a distillation configuration from a recipe, a file and options."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from zoo.distillation.recipes import (
+    SENTENCES,
+    TEXT,
+    adapt_to_data,
+    find_recipe,
+    select_stage,
+    with_stage_changes,
+)
+from zoo.errors import UsageError, did_you_mean
+from zoo.families.base import Family
+from zoo.families.config import Config
+from zoo.families.distillation import DistillationRecipe
+from zoo.finetune import config as finetune
+from zoo.plugins import all_families, get_family
+from zoo.training.config import schema as pretrain
+from zoo.training.config.distill import DistillTaskConfig, DistillTextConfig
+from zoo.training.config.overrides import ConfigDict, deep_merge
+from zoo.training.state.pretrained import config_similarity
+
+if TYPE_CHECKING:
+    from zoo.checkpoint import Checkpoint
+
+LOG = logging.getLogger("zoo")
+LABELLED = ("train", "eval", "text", "pair", "label")  # settings of labelled data
+STUDENT, NAME = "student", "name"
+DEPTHS = ("num_layers", "num_decoder_layers", "lstm_layers")
+SEGMENTS = "type_vocab_size"
+SIZES = ("hidden_size", "num_heads", "embedding_size", "intermediate_size")
+KEPT = ("labels", "problem", "vocab_size")  # follow from the data and the tokenizer
+
+
+@dataclass(frozen=True)
+class Student:
+    """The student that a command names.
+
+    Attributes:
+        family: family of the student.
+        size: size whose recipe is used; ``None`` for a pretrained student.
+        reference: reference to a pretrained student; ``None`` for new weights.
+        changes: fields of the configuration that differ from those of the size.
+    """
+
+    family: Family
+    size: str | None
+    reference: str | None
+    changes: ConfigDict
+
+
+def build_config(
+    values: Mapping[str, Any], overrides: Mapping[str, Any], *, offline: bool = False
+) -> DistillTextConfig | DistillTaskConfig:
+    """Return the configuration from the recipe, a file and options, in increasing precedence.
+
+    Besides the settings of a run, ``student`` is a mapping of the student's ``name`` (a family, a
+    size of the teacher's family, or a reference) and of fields of its configuration.
+
+    Args:
+        values: settings of a file, or none.
+        overrides: settings of options.
+        offline: make no network connection.
+
+    Raises:
+        UsageError: a setting, recipe, student or teacher is unknown or wrong.
+        SourceError, VerificationError: a pretrained model is missing or damaged.
+    """
+    requested = deep_merge(values, overrides)
+    teacher = resolve_teacher(requested, offline=offline)
+    changes = requested.pop(STUDENT, None) or {}
+    if not isinstance(changes, Mapping):
+        changes = {NAME: changes}
+    resolved = requested.get("family") is not None and not changes
+    if resolved:  # settings of an earlier run: nothing follows from the teacher any more
+        return _validated({}, requested, offline=offline)
+    name, fields = changes.get(NAME), {k: v for k, v in changes.items() if k != NAME}
+    if name is None:
+        raise UsageError("the settings name no student", "name one with --student")
+    family = _student_family(str(name), teacher, offline=offline)
+    distillation = requested.get("distillation") or {}
+    labelled = "task" in requested
+    recipe_name, recipe = find_recipe(
+        _recipe_name(distillation), family, teacher.head_name, labelled=labelled
+    )
+    if recipe.data == SENTENCES:
+        requested, labelled = sentence_settings(requested, teacher), True
+    stage, stages = distillation.get("stage"), distillation.get("stages") or {}
+    recipe = select_stage(with_stage_changes(recipe, stages), stage)
+    recipe = adapt_to_data(recipe, requested.get("task"))
+    distillation = {key: value for key, value in distillation.items() if key != "stages"}
+    of_stage = (stages.get(stage) or {}).get("settings") or {}
+    requested = deep_merge({**requested, "distillation": distillation}, of_stage)
+    student = find_student(str(name), family, teacher, recipe, fields)
+    defaults = deep_merge(
+        _student_settings(student, teacher, recipe, requested),
+        {"distillation": _distillation(recipe_name, recipe, student, teacher)},
+    )
+    tiny = student.size == "tiny" and not labelled  # has settings of its own
+    settings = {} if tiny else recipe.settings
+    return _validated(deep_merge(defaults, settings), requested, offline=offline)
+
+
+def sentence_settings(requested: ConfigDict, teacher: "Checkpoint") -> ConfigDict:
+    """Return the settings of a run on sentences: with the teacher's pooling, and ``--data``."""
+    from zoo.tokenizers.pooling import Pooling
+
+    data = dict(requested.get("data") or {})
+    for name, option in (("train", "paths"), ("eval", "eval_paths")):
+        if files := data.pop(option, None):
+            data[name] = files
+    pooling = teacher.model.pooling or Pooling()
+    options = {
+        "pooling": pooling.mode,
+        "normalize": pooling.normalize,
+        "lowercase": pooling.lowercase,
+    }
+    longest = {} if pooling.max_tokens is None else {"max_seq_len": pooling.max_tokens}
+    defaults = {"task": SENTENCES, "task_args": options, **longest}
+    return deep_merge(defaults, requested) | {"data": data}
+
+
+def requested_recipe(requested: ConfigDict, *, offline: bool) -> DistillationRecipe:
+    """Return the recipe that settings name, with the changes of its stages.
+
+    Raises:
+        ZooError: see ``build_config``.
+    """
+    distillation, student = requested.get("distillation") or {}, requested.get(STUDENT)
+    name = student.get(NAME) if isinstance(student, Mapping) else student
+    if name is None:
+        raise UsageError("the settings name no student", "name one with --student")
+    teacher = resolve_teacher(requested, offline=offline)
+    family = _student_family(str(name), teacher, offline=offline)
+    name, labelled = _recipe_name(distillation), "task" in requested
+    _, recipe = find_recipe(name, family, teacher.head_name, labelled=labelled)
+    return with_stage_changes(recipe, distillation.get("stages") or {})
+
+
+def _recipe_name(distillation: Mapping[str, Any]) -> str | None:
+    """Return the name of the recipe; ``None`` for the default."""
+    by_text = distillation.get("align") == TEXT
+    return distillation.get("recipe") or (TEXT if by_text else None)
+
+
+def _validated(
+    values: ConfigDict, requested: ConfigDict, *, offline: bool
+) -> DistillTextConfig | DistillTaskConfig:
+    if "task" in requested:
+        return finetune.build_config(  # type: ignore[return-value]
+            values, requested, offline=offline, struct_type=DistillTaskConfig
+        )
+    odd = [option for option in LABELLED if option in (requested.get("data") or {})]
+    if odd:
+        raise UsageError(
+            f"--{odd[0]} is of labelled data, whose task is missing", "name its --task"
+        )
+    return pretrain.build_config(  # type: ignore[return-value]
+        values, requested, offline=offline, struct_type=DistillTextConfig
+    )
+
+
+def resolve_teacher(requested: ConfigDict, *, offline: bool) -> "Checkpoint":
+    """Return the checkpoint of the first teacher.
+
+    Raises:
+        UsageError: the settings name none, or it is not here and cannot be downloaded.
+    """
+    from zoo.convert.on_first_use import resolve_checkpoint
+    from zoo.errors import SourceError
+
+    teachers = (requested.get("distillation") or {}).get("teachers")
+    if not teachers or not isinstance(teachers, list | tuple):
+        raise UsageError("the settings name no teacher", "name one with --teacher")
+    reference = str(teachers[0])
+    try:
+        return resolve_checkpoint(reference, offline=offline)
+    except (SourceError, UsageError) as error:
+        family = reference if reference in all_families() else "FAMILY"
+        hint = error.hint.rstrip("?") if isinstance(error, UsageError) else ""
+        raise type(error)(
+            f"the teacher {reference}: {error.what}",
+            f"{f'{hint}; ' if hint else ''}`zoo pretrain {family}` trains one; then give "
+            "--teacher RUN/model",
+        ) from error
+
+
+def _student_family(name: str, teacher: "Checkpoint", *, offline: bool) -> Family:
+    from zoo.convert.on_first_use import resolve_checkpoint
+
+    if name in all_families():
+        return get_family(name)
+    if name in teacher.family.sizes():
+        return teacher.family
+    try:
+        return resolve_checkpoint(name, offline=offline).family
+    except UsageError as error:
+        known = [*all_families(), *teacher.family.sizes()]
+        raise UsageError(
+            f"{name!r} is no family, no size of {teacher.family.name} and no model",
+            did_you_mean(name, known) or error.hint or "",
+        ) from error
+
+
+def find_student(
+    name: str,
+    family: Family,
+    teacher: "Checkpoint",
+    recipe: DistillationRecipe,
+    fields: ConfigDict,
+) -> Student:
+    """Return the student of a name.
+
+    A family gives a student of the teacher's shape with fewer layers, a size that size.
+
+    Args:
+        name: a family, a size of the teacher's family, or a reference.
+        family: family of the student.
+        teacher: checkpoint of the first teacher.
+        recipe: recipe of the run.
+        fields: fields of the student's configuration to change.
+
+    Raises:
+        UsageError: a field does not exist, or has a wrong value.
+    """
+    sizes = family.sizes()
+    _check_fields(family, fields)
+    if name not in all_families() and name not in teacher.family.sizes():
+        return Student(family, None, name, fields)
+    if name not in all_families():
+        return Student(family, name, None, fields)
+    config = derived_config(family, teacher.config, recipe.student_depth, fields)
+    size = max(sizes, key=lambda key: config_similarity(sizes[key], config))
+    base = msgspec.to_builtins(sizes[size])
+    changes = {k: v for k, v in msgspec.to_builtins(config).items() if base.get(k) != v}
+    return Student(family, size, None, {k: v for k, v in changes.items() if k not in KEPT})
+
+
+def _check_fields(family: Family, fields: ConfigDict) -> None:
+    known = list(family.config_type.__struct_fields__)
+    for field in fields:
+        if field not in known:
+            raise UsageError(
+                f"{family.name} has no setting student.{field}",
+                did_you_mean(field, known) or f"there are {', '.join(known)}",
+            )
+
+
+def derived_config(family: Family, teacher: Config, depth: float, fields: ConfigDict) -> Any:
+    """Return the configuration of a student with the teacher's fields, and fewer layers.
+
+    Args:
+        family: family of the student.
+        teacher: configuration of the teacher.
+        depth: number of layers, as a fraction of the teacher's.
+        fields: fields to set.
+
+    Raises:
+        UsageError: a value is wrong for the family.
+    """
+    base = msgspec.to_builtins(family.sizes()["tiny"])
+    known = msgspec.to_builtins(teacher)
+    shared = {
+        name: known[name]
+        for name in base
+        if known.get(name) is not None and _fits(family, base, name, known[name])
+    }
+    if not shared.get(SEGMENTS):  # no shape: the teacher reads no token types
+        shared.pop(SEGMENTS, None)
+    for name in DEPTHS:
+        if isinstance(shared.get(name), int):
+            shared[name] = max(1, round(depth * shared[name]))
+    try:
+        return msgspec.convert({**base, **shared, **fields}, family.config_type)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise UsageError(f"student, {family.name}: {error}", "set its fields") from error
+
+
+def _fits(family: Family, base: ConfigDict, name: str, value: Any) -> bool:
+    """Return whether a value of a teacher is one that the family has, too."""
+    try:
+        msgspec.convert({**base, name: value}, family.config_type)
+    except (msgspec.ValidationError, ValueError):
+        return name in SIZES  # a combination of sizes may be valid
+    return True
+
+
+def _student_settings(
+    student: Student,
+    teacher: "Checkpoint",
+    distillation: DistillationRecipe,
+    requested: ConfigDict,
+) -> ConfigDict:
+    """Return the settings of a run that follow from student and teacher."""
+    from zoo.objectives import objective_type
+
+    reference = (requested.get("distillation") or {})["teachers"][0]
+    settings: ConfigDict = {"family": student.family.name, "config": student.changes}
+    if student.reference is not None:
+        return {**settings, "init_from": {"model": student.reference}}
+    settings["size"] = student.size
+    spelled = student.family.text_tokenizer(_config(student)) is not None
+    if "task" in requested:
+        return settings if spelled else {**settings, "tokenizer": reference}
+    recipe = student.family.recipe(str(student.size))
+    if (requested.get("distillation") or {}).get("align") == TEXT:
+        longest_row = student.family.max_seq_len(_config(student)) or recipe.seq_len
+        length, objective = min(longest_row, recipe.seq_len), recipe.objective.split("+")[0]
+        return {**settings, "seq_len": length, "objective": objective}
+    settings["data"] = {"tokenizer": reference}
+    limits = [
+        family.max_seq_len(config)
+        for family, config in (
+            (teacher.family, teacher.config),
+            (student.family, _config(student)),
+        )
+    ]
+    longest = min(limit for limit in (*limits, recipe.seq_len) if limit is not None)
+    objective = distillation.objective or text_objective(student, teacher, recipe.objective)
+    new = objective_type(student.family, _config(student), objective).from_scratch_options
+    none: ConfigDict = {"objective_args": dict.fromkeys(new, 0.0)} if new else {}
+    return {**settings, "seq_len": longest, "objective": objective, **none}
+
+
+def _config(student: Student) -> Any:
+    base = msgspec.to_builtins(student.family.sizes()[str(student.size)])
+    return msgspec.convert({**base, **student.changes}, student.family.config_type)
+
+
+def text_objective(student: Student, teacher: "Checkpoint", default: str) -> str:
+    """Return the objective of the student over raw text.
+
+    It is that of the family's recipe if the teacher's head predicts the same; else the first
+    objective that both models support.
+
+    Args:
+        student: the student.
+        teacher: checkpoint of the first teacher.
+        default: objective of the family's recipe.
+    """
+    from zoo.objectives import OBJECTIVES, objective_type
+
+    def supported(family: Family, config: Any, name: str) -> bool:
+        try:
+            objective_type(family, config, name)
+        except UsageError:
+            return False
+        return True
+
+    parts = default.split("+")  # without the loss of sentence pairs, which has no teacher
+    for name in dict.fromkeys((parts[0], *OBJECTIVES)):
+        ours = supported(student.family, _config(student), name)
+        if ours and supported(teacher.family, teacher.config, name):
+            return name
+    return default
+
+
+def _distillation(
+    name: str, recipe: DistillationRecipe, student: Student, teacher: "Checkpoint"
+) -> ConfigDict:
+    """Return the settings of ``distillation`` that the recipe determines."""
+    settings: ConfigDict = msgspec.to_builtins(recipe)
+    fields = ("objective_weight", "terms", "init_layers", "freeze", "replacement")
+    values = {"recipe": name, **{field: settings[field] for field in fields}}
+    if student.reference is not None:
+        values["init_layers"] = None
+        return values
+    widths = [getattr(c, "hidden_size", None) for c in (_config(student), teacher.config)]
+    if widths[0] != widths[1]:
+        values["init_layers"] = None
+        LOG.info("the student begins with new weights: it is %s wide, and its teacher %s", *widths)
+    return values

@@ -1,0 +1,83 @@
+"""Initial weights of a student from layers of its teacher."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from zoo.distillation.layer_maps import resolve_layers
+from zoo.errors import UsageError
+from zoo.families.distillation import LayerMap
+
+STACKS = ("layers", "decoder.layers")  # see ``Family.model``
+
+
+@torch.no_grad()
+def copy_teacher_weights(student: nn.Module, teacher: nn.Module, layers: LayerMap) -> list[str]:
+    """Copy layers, embeddings and head of a teacher into a student, in place.
+
+    Parameters outside of the layers are copied where both models have one of the same name and
+    shape, as segment embeddings and poolers are in one of two families alone.
+
+    Args:
+        student: the student's model.
+        teacher: the teacher's model.
+        layers: layers of the teacher by layer of the student.
+
+    Returns:
+        Names of the student's parameters that keep their new weights.
+
+    Raises:
+        UsageError: a layer does not exist, or the layers are of other shapes.
+    """
+    source, target = teacher.state_dict(), student.state_dict(keep_vars=True)
+    copied = set()
+    for name, tensor in target.items():
+        if _in_stack(name):
+            continue
+        value = source.get(name)
+        if value is not None and value.shape == tensor.shape:
+            tensor.copy_(value)
+            copied.add(name)
+    for stack in STACKS:
+        for first, second in _pairs(student, teacher, stack, layers):
+            copied |= _copy_layer(student, teacher, f"{stack}.{first}", f"{stack}.{second}")
+    ids = {id(target[name]) for name in copied}  # a tied parameter has several names
+    return [name for name, tensor in target.items() if id(tensor) not in ids]
+
+
+def _in_stack(name: str) -> bool:
+    return name.startswith(tuple(f"{stack}." for stack in STACKS))
+
+
+def _pairs(
+    student: nn.Module, teacher: nn.Module, stack: str, layers: LayerMap
+) -> Sequence[tuple[int, int]]:
+    """Return pairs of layers of one list; none if either model lacks it."""
+    depths = []
+    for model in (student, teacher):
+        try:
+            depths.append(len(model.get_submodule(stack)))  # type: ignore[arg-type]
+        except AttributeError:
+            return []
+    return resolve_layers(layers, *depths)
+
+
+def _copy_layer(student: nn.Module, teacher: nn.Module, first: str, second: str) -> set[str]:
+    """Copy one layer, and return the names of the student's parameters.
+
+    Raises:
+        UsageError: the layers have other parameters or shapes.
+    """
+    target = student.get_submodule(first).state_dict(keep_vars=True)
+    source = teacher.get_submodule(second).state_dict()
+    for name in {*target, *source}:
+        shapes = [tuple(state[name].shape) if name in state else None for state in (target, source)]
+        if shapes[0] != shapes[1]:
+            raise UsageError(
+                f"the student cannot begin with the teacher's layers: {first}.{name} is "
+                f"{shapes[0] or 'absent'}, and the teacher's is {shapes[1] or 'absent'}",
+                "--set distillation.init_layers=null begins with new weights",
+            )
+        target[name].copy_(source[name])
+    return {f"{first}.{name}" for name in target}

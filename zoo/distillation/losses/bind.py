@@ -1,0 +1,154 @@
+"""The terms of a recipe, bound to a student, its objective and its teachers."""
+
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor, nn
+
+from zoo.distillation.losses import terms
+from zoo.distillation.losses.comparisons import (
+    AttentionDivergence,
+    AttentionScoresError,
+    Comparison,
+    FirstTokenError,
+    HiddenCosine,
+    HiddenError,
+    KLDivergence,
+    LogitsComparison,
+    LogitsError,
+    ModelShape,
+    ModelView,
+    Relations,
+    linear_map,
+)
+from zoo.distillation.recipes import WITHOUT_PROBABILITIES
+from zoo.distillation.sentences import SentenceError
+from zoo.errors import UsageError
+from zoo.families.distillation import Term
+from zoo.objectives.base import Batch, Objective, TrainingObjective
+
+
+class EmbeddingError(Comparison):
+    """Squared differences of embeddings of whole texts; of several teachers, to their mean."""
+
+    needs_head = True
+
+    def _pairs(self) -> list[tuple[int, int]]:
+        return []
+
+    def projection(self) -> nn.Module | None:
+        """See ``Comparison``."""
+        return linear_map(self.term, self.student, self.teachers[0])
+
+    def count(self, batch: Batch) -> int:
+        """See ``Comparison``: texts, or elements of their embeddings."""
+        by_element = self.term.reduction == "elements"
+        return batch.rows * (self.teachers[0].hidden_size if by_element else 1)
+
+    def total(
+        self, student: ModelView, teachers: Sequence[ModelView], projection: nn.Module | None
+    ) -> Tensor:
+        """See ``Comparison``."""
+        name = student.objective.name
+        vectors: Tensor = student.outputs.logits[name]
+        targets = [view.outputs.logits[name] for view in teachers]
+        mapped = vectors if projection is None else projection(vectors)
+        return terms.squared_error(mapped.float(), sum(targets[1:], targets[0]) / len(targets))
+
+
+KINDS: Mapping[str, type[Comparison]] = {
+    "kl": KLDivergence,
+    "logits-mse": LogitsError,
+    "hidden-mse": HiddenError,
+    "hidden-cosine": HiddenCosine,
+    "first-token-mse": FirstTokenError,
+    "attention-mse": AttentionScoresError,
+    "attention-kl": AttentionDivergence,
+    "relations": Relations,
+    "embeddings": EmbeddingError,
+    "sentence-mse": SentenceError,
+}
+
+
+def bind_terms(
+    settings: Mapping[str, Term],
+    objective: TrainingObjective,
+    student: ModelShape,
+    teachers: Sequence[ModelShape],
+) -> list[Comparison]:
+    """Return the comparisons of a recipe's terms.
+
+    A term over logits becomes one comparison for each loss term of the objective.
+
+    Args:
+        settings: name -> term.
+        objective: the student's objective.
+        student: sizes of the student.
+        teachers: sizes of the teachers.
+
+    Raises:
+        UsageError: a term does not apply to these models.
+    """
+    _require_plain_options(objective)
+    comparisons: list[Comparison] = []
+    for name, term in settings.items():
+        kind = KINDS[term.kind]
+        if not term.weight:
+            continue
+        if name in objective.loss_weights:
+            raise UsageError(
+                f"terms.{name} has the name of a loss of {objective.name}", "rename it"
+            )
+        if not issubclass(kind, LogitsComparison):
+            comparisons.append(kind(name, term, student, teachers))
+            continue
+        _require_probabilities(name, term, objective)
+        _require_all_words(objective)
+        names = objective.scored_terms
+        for of in names:
+            full = f"{name}-{of}" if len(names) > 1 else name
+            comparisons.append(kind(full, term, student, teachers, of=of, objective=objective))
+    return comparisons
+
+
+def _require_plain_options(objective: TrainingObjective) -> None:
+    """Check that no option replaces the initial weights in the run.
+
+    Raises:
+        UsageError: one does.
+    """
+    if not isinstance(objective, Objective):
+        return
+    for name in objective.from_scratch_options:
+        if value := getattr(objective.options, name):
+            raise UsageError(
+                f"objective_args.{name} is {value}, which would replace what the student learned "
+                "from its teacher",
+                "leave it out",
+            )
+
+
+def _require_all_words(objective: TrainingObjective) -> None:
+    """Check that logits are those of all words.
+
+    Raises:
+        UsageError: they are those of a sample.
+    """
+    if isinstance(objective, Objective) and getattr(objective.options, "num_sampled", None):
+        raise UsageError(
+            "logits of sampled words cannot be compared",
+            "--set objective_args.num_sampled=null predicts all words",
+        )
+
+
+def _require_probabilities(name: str, term: Term, objective: TrainingObjective) -> None:
+    """Check that a divergence compares probabilities.
+
+    Raises:
+        UsageError: the outputs of the task are none.
+    """
+    problem = getattr(objective, "problem", None)
+    if term.kind == "kl" and problem in WITHOUT_PROBABILITIES:
+        raise UsageError(
+            f"terms.{name}: kl compares probabilities of classes, and {objective.name} has none",
+            f"--set distillation.terms.{name}.kind=logits-mse compares the outputs themselves",
+        )

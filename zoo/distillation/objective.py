@@ -1,0 +1,238 @@
+"""Distillation: an objective around an objective, with further terms from teachers.
+
+The student's objective or task makes the batches and has its own loss terms; the teachers read the
+same batches, and terms compare the results. The trainer sees one objective.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from torch import nn
+
+from zoo.distillation.losses.comparisons import Comparison, ModelView
+from zoo.distillation.sentences import TextAligner
+from zoo.distillation.teachers.teacher import PREFIX, Teacher, run_model
+from zoo.families.base import Family
+from zoo.families.config import Config
+from zoo.objectives.base import (
+    Batch,
+    Example,
+    LossOutput,
+    Outputs,
+    TrainedModel,
+    TrainingObjective,
+)
+from zoo.training.base import Collate
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+STATE = "state-of-teacher-"  # of tensors that carry a teacher's recurrent state
+
+
+class StudentModule(nn.Module):
+    """The student, and the linear maps from its width to the teacher's.
+
+    The maps are trained and are part of the run's checkpoints, but not of the final model.
+
+    Args:
+        student: module of the student's objective.
+        projections: name of the loss term -> its linear map.
+    """
+
+    def __init__(self, student: nn.Module, projections: Mapping[str, nn.Module]) -> None:
+        super().__init__()
+        self.student, self.projections = student, nn.ModuleDict(dict(projections))
+
+
+@dataclass(frozen=True)
+class DistillationOutputs(Outputs):
+    """Results of the student and its teachers.
+
+    Attributes:
+        student: results of the student.
+        teachers: results of the teachers.
+        module: the trained module.
+    """
+
+    student: Any = None
+    teachers: Sequence[ModelView] = ()
+    module: Any = None
+
+
+@dataclass(frozen=True)
+class PairedExample(Example):
+    """A row of the student, and the same sample as its teachers read it.
+
+    Attributes:
+        teacher: the row of the teachers; ``None`` where they read the student's.
+    """
+
+    teacher: Example | None = field(default=None)
+
+
+class Distillation(TrainingObjective):
+    """The terms of the student's objective, and those that compare it with its teachers.
+
+    Args:
+        base: objective or task of the student.
+        base_weight: weight of its loss terms; 0 to leave them out.
+        comparisons: terms that compare student and teachers.
+        teachers: the teachers.
+        aligner: makes what the teachers read of the student's text; ``None`` where they read the
+            student's tensors, or rows of their own.
+    """
+
+    name: ClassVar[str] = "distillation"
+
+    def __init__(
+        self,
+        base: TrainingObjective,
+        base_weight: float,
+        comparisons: Sequence[Comparison],
+        teachers: Sequence[Teacher],
+        aligner: TextAligner | None = None,
+    ) -> None:
+        self.base, self.base_weight, self.aligner = base, base_weight, aligner
+        self.comparisons, self.teachers = comparisons, teachers
+        self.head = base.head  # type: ignore[misc]
+        self.stateful = base.stateful  # type: ignore[misc]
+        self.config = base.config
+        self.uses_all_parameters = bool(base_weight)
+        self.needs_head = bool(base_weight) or any(
+            comparison.needs_head for comparison in comparisons
+        )
+        if self.needs_head:  # otherwise it is not trained, and has no metrics
+            self.metric_for_best_model = base.metric_for_best_model
+            self.greater_is_better = base.greater_is_better
+
+    @property
+    def loss_weights(self) -> Mapping[str, float]:
+        """Loss term -> weight: of the student's objective, and of the comparisons."""
+        scale = self.base_weight
+        weights = {name: scale * weight for name, weight in self.base.loss_weights.items()}
+        return {
+            **(weights if scale else {}),
+            **{comparison.name: comparison.term.weight for comparison in self.comparisons},
+        }
+
+    def model(self, family: Family, config: Config) -> StudentModule:
+        """See ``TrainingObjective``."""
+        student = self.base.model(family, config)
+        projections = {c.name: c.projection() for c in self.comparisons}
+        return StudentModule(
+            student, {name: module for name, module in projections.items() if module is not None}
+        )
+
+    def begin_step(self, model: Any, step: int, max_steps: int) -> None:
+        """See ``TrainingObjective``."""
+        self.base.begin_step(model.student, step, max_steps)
+
+    def models_to_save(self, model: Any) -> dict[str, TrainedModel]:
+        """See ``TrainingObjective``: the student's, without projections."""
+        return self.base.models_to_save(model.student)
+
+    def after_load(
+        self, model: Any, models: Mapping[str, TrainedModel], loaded: Collection[str]
+    ) -> "list[Tensor]":
+        """See ``TrainingObjective``; projections begin with new weights."""
+        return [
+            *self.base.after_load(model.student, models, loaded),
+            *model.projections.state_dict(keep_vars=True).values(),
+        ]
+
+    def max_values(self, batch: Batch) -> dict[str, int]:
+        """See ``TrainingObjective``."""
+        return self.base.max_values(batch)
+
+    def compute_metrics(self, predictions: "Mapping[str, Tensor]") -> dict[str, float]:
+        """See ``TrainingObjective``."""
+        return self.base.compute_metrics(predictions) if self.needs_head else {}
+
+    def collate_examples(self, collate: Collate, examples: Sequence[Example]) -> Batch:
+        """Return a batch of the student's objective, with the counts of the comparisons.
+
+        Args:
+            collate: collates the student's rows.
+            examples: the rows; the teachers' rows of ``PairedExample`` are added to the tensors.
+        """
+        batch = collate(examples)
+        tensors = dict(batch.tensors)
+        others = [e.teacher for e in examples if isinstance(e, PairedExample) and e.teacher]
+        if others:
+            read = self.teachers[0].objective.collate(others).tensors
+            tensors |= {f"{PREFIX}{name}": tensor for name, tensor in read.items()}
+        if self.aligner is not None:
+            tensors |= self.aligner.teacher_tensors(batch.tensors, self.base)
+        counts = {c.name: c.count(batch) for c in self.comparisons}
+        return replace(batch, tensors=tensors, counts={**batch.counts, **counts})
+
+    def forward(self, model: Any, batch: "Mapping[str, Tensor]") -> DistillationOutputs:
+        """Run the student and its teachers."""
+        layers = {side: _layers(self.comparisons, side) for side in ("student", "teacher")}
+        main = self.base.models_to_save(model.student)["model"].module
+        student = run_model(
+            model.student, main, self.base, batch, layers["student"], self.needs_head
+        )
+        outputs, compared = student.outputs, self.teachers if self.comparisons else ()
+        state, teachers = dict(outputs.recurrent_state), []
+        read = {k: v for k, v in batch.items() if k not in state} | outputs.inputs
+        for number, teacher in enumerate(compared):  # each has its own state
+            view = teacher.view(with_state(read, number), layers["teacher"])
+            teachers.append(view)
+            state |= {
+                f"{STATE}{number}:{name}": tensor
+                for name, tensor in view.outputs.recurrent_state.items()
+            }
+        return DistillationOutputs(
+            outputs.logits,
+            outputs.labels,
+            state,
+            student=student,
+            teachers=teachers,
+            module=model,
+        )
+
+    def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
+        """Compute all terms, with metrics and predictions of the student's objective."""
+        assert isinstance(outputs, DistillationOutputs), "forward returns it"
+        base = self.base.loss_terms(outputs, batch) if self.needs_head else LossOutput({})
+        projections = dict(outputs.module.projections.items())
+        sums = {
+            c.name: c.total(outputs.student, outputs.teachers, projections.get(c.name))
+            for c in self.comparisons
+        }
+        metrics = dict(base.metrics)
+        for comparison in self.comparisons:
+            metrics |= comparison.metrics(outputs.teachers)
+        sums = {**(base.sums if self.base_weight else {}), **sums}
+        return replace(base, sums=sums, metrics=metrics)
+
+    def generated_predictions(
+        self, model: Any, batch: "Mapping[str, Tensor]"
+    ) -> "dict[str, Tensor]":
+        """See ``TrainingObjective``."""
+        return self.base.generated_predictions(model.student, batch) if self.needs_head else {}
+
+
+def with_state(batch: "Mapping[str, Tensor]", number: int) -> "dict[str, Tensor]":
+    """Return the tensors of a batch for a teacher, with its own recurrent state if it has one.
+
+    Args:
+        batch: tensors of the batch, with the states of all teachers.
+        number: number of the teacher.
+    """
+    prefix = f"{STATE}{number}:"
+    mine = {k.removeprefix(prefix): v for k, v in batch.items() if k.startswith(prefix)}
+    return {k: v for k, v in batch.items() if not k.startswith(STATE)} | mine
+
+
+def _layers(comparisons: Sequence[Comparison], side: Any) -> dict[str, set[int]]:
+    """Return the layers that any comparison reads, by argument of ``capture``."""
+    layers: dict[str, set[int]] = {}
+    for comparison in comparisons:
+        for name, indices in comparison.layers(side).items():
+            layers.setdefault(name, set()).update(indices)
+    return layers

@@ -1,0 +1,177 @@
+"""Progressive module replacing: a student grows within its teacher (arXiv:2002.02925).
+
+Each layer of the student stands for a group of successive layers of the teacher. In each step of
+training, a layer replaces its group with a probability that rises to 1, from where the student is
+trained alone. As in the released code (run_glue.py), the student's layers alone
+are trained, also those that had no part in a step, whose gradients are zeros. Not as there: dropout
+of the teacher's layers is off, and one draw counts for a whole step.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from zoo.data.rng import generator
+from zoo.distillation.objective import Distillation, DistillationOutputs
+from zoo.distillation.teachers.teacher import Teacher
+from zoo.errors import UsageError
+from zoo.families.base import Family
+from zoo.families.distillation import Replacement
+from zoo.nn.capture import layers_in_order
+from zoo.objectives.base import LossOutput, Outputs
+from zoo.objectives.replaced_token_detection import zero_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+LAYERS = "layers"
+
+
+class LayerGroup(nn.Module):
+    """Successive layers of a teacher in the place of a layer; they are not part of the module.
+
+    Args:
+        layers: the layers.
+    """
+
+    def __init__(self, layers: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self._group = tuple(layers)
+
+    def forward(self, hidden: "Tensor", *context: Any) -> "Tensor":
+        """Return the output of the last layer; the arguments are those of a layer."""
+        for layer in self._group:
+            hidden = layer(hidden, *context)
+        return hidden
+
+
+class ModuleReplacing(Distillation):
+    """The student's objective, computed by layers of both models.
+
+    Args:
+        *args: see ``Distillation``.
+        replacement: probability of replacing.
+        seed: seed of the run.
+    """
+
+    def __init__(self, *args: Any, replacement: Replacement, seed: int) -> None:
+        super().__init__(*args)
+        self.replacement, self.seed = replacement, seed
+        self.uses_all_parameters = True
+        self._step = 0
+
+    def probability(self, step: int) -> float:
+        """Return the probability that a layer replaces its group in a step, from 0."""
+        return min(1.0, self.replacement.rate + self.replacement.increment * step)
+
+    def replaced(self, step: int, layers: int) -> list[bool]:
+        """Return which of the student's layers run in a step: a function of seed and step."""
+        draws = generator(self.seed, "replacement", step).random(layers)
+        return [bool(draw < self.probability(step)) for draw in draws]
+
+    def begin_step(self, model: Any, step: int, max_steps: int) -> None:
+        """See ``TrainingObjective``."""
+        super().begin_step(model, step, max_steps)
+        self._step = step
+
+    def forward(self, model: Any, batch: "Mapping[str, Tensor]") -> DistillationOutputs:
+        """Run the student; in training, with layers of the teacher in the place of some."""
+        if not model.training:
+            return super().forward(model, batch)
+        main = self.base.models_to_save(model.student)["model"].module
+        device = next(main.parameters()).device
+        with mixed_layers(main, self.teachers[0], self._step, self, device):
+            return super().forward(model, batch)
+
+    def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
+        """See ``Distillation``; all layers of the student have a gradient."""
+        output = super().loss(outputs, batch)
+        assert isinstance(outputs, DistillationOutputs), "forward returns it"
+        if outputs.module.training:
+            main = self.base.models_to_save(outputs.module.student)["model"].module
+            name = next(iter(output.sums))
+            output.sums[name] = output.sums[name] + zero_of(main.get_submodule(LAYERS))
+        return output
+
+
+@contextlib.contextmanager
+def mixed_layers(
+    student: nn.Module,
+    teacher: Teacher,
+    step: int,
+    objective: ModuleReplacing,
+    device: torch.device,
+) -> Iterator[None]:
+    """Let layers of the teacher run in the place of those of the student that are not drawn.
+
+    Args:
+        student: the student's model.
+        teacher: the teacher.
+        step: number of steps done.
+        objective: the objective, which draws.
+        device: device of the student.
+    """
+    teacher.model.to(device)
+    before: Any = student.get_submodule(LAYERS)
+    others: Any = teacher.model.get_submodule(LAYERS)
+    size = len(others) // len(before)
+    drawn = objective.replaced(step, len(before))
+    mixed = [
+        layer if drawn[k] else LayerGroup(others[k * size : (k + 1) * size])
+        for k, layer in enumerate(before)
+    ]
+    setattr(student, LAYERS, nn.ModuleList(mixed))
+    try:
+        yield
+    finally:
+        setattr(student, LAYERS, before)
+
+
+def require_replaceable(family: Family, student: nn.Module, teacher: Teacher) -> None:
+    """Check that layers of a student can replace groups of those of a teacher.
+
+    Raises:
+        UsageError: they cannot.
+    """
+    if family.name != teacher.checkpoint.family.name:
+        raise UsageError(
+            "layers of a student replace those of a teacher of its family alone",
+            "another recipe compares models of two families",
+        )
+    if teacher.dtype != torch.float32:
+        raise UsageError(
+            f"layers in {str(teacher.dtype).removeprefix('torch.')} cannot stand between those of "
+            "the student",
+            "--set distillation.teacher_dtype=float32",
+        )
+    models = (student, teacher.model)
+    if not all(_is_stack(model) for model in models):
+        raise UsageError("the models are no plain stacks of layers", "choose another recipe")
+    sizes = [len(layers_in_order(model)) for model in models]
+    if not 0 < sizes[0] <= sizes[1] or sizes[1] % sizes[0]:
+        raise UsageError(
+            f"the teacher's {sizes[1]} layers do not split into {sizes[0]} groups",
+            "--set student.num_layers gives a divisor",
+        )
+
+
+def _is_stack(model: nn.Module) -> bool:
+    """Return whether each layer runs once, in one list."""
+    if not hasattr(model, LAYERS) or hasattr(model, "decoder"):
+        return False
+    return layers_in_order(model) == list(model.get_submodule(LAYERS).children())
+
+
+def train_layers_alone(model: nn.Module, student: nn.Module) -> None:
+    """Exclude all parameters from training but those of the student's layers.
+
+    Args:
+        model: the module that is trained.
+        student: the student's model in it.
+    """
+    trained = {id(parameter) for parameter in student.get_submodule(LAYERS).parameters()}
+    for parameter in model.parameters():
+        parameter.requires_grad_(id(parameter) in trained)

@@ -1,0 +1,51 @@
+"""Distillation runs: their kind, and the scores of several seeds."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from zoo.distillation.config import build_config
+from zoo.distillation.setup import build_setup
+from zoo.distillation.stages import StagedKind
+from zoo.finetune.runs import SUMMARY, keep_median, spread
+from zoo.io.json import encode_json, read_json_object
+from zoo.io.output.atomic import atomic_write
+
+if TYPE_CHECKING:
+    from zoo.training.logging.scores import Scores
+
+DISTILL = StagedKind("distill", build_config, build_setup)
+
+
+def summarize_seeds(
+    path: Path, runs: Sequence[Path], scores: "Sequence[Scores]"
+) -> Mapping[str, Mapping[str, float]]:
+    """Copy the model of the run with the median evaluation, and write median and range of scores.
+
+    Args:
+        path: directory of the runs, in which ``model`` and ``summary.json`` are written.
+        runs: directories of the runs.
+        scores: their scores; none for runs that were not scored.
+
+    Returns:
+        Name -> ``median``, ``lowest`` and ``highest`` of a score over the runs.
+    """
+    keep_median(path, runs)
+    values = [_values(score) for score in scores]
+    names = dict.fromkeys(name for numbers in values for name in numbers)
+    spreads = {
+        name: spread([numbers[name] for numbers in values if name in numbers]) for name in names
+    }
+    if spreads:
+        content = {**read_json_object(path / SUMMARY), "scores": spreads}
+        atomic_write(path / SUMMARY, encode_json(content))
+    return spreads
+
+
+def _values(scores: "Scores") -> dict[str, float]:
+    """Return the scores of a student that are summarized."""
+    student = scores.student
+    optional = {"agreement": student.agreement, "kl": student.kl, "retention": scores.retention}
+    speed = {f"latency_{speed.backend}": speed.latency for speed in student.speed}
+    present = {name: value for name, value in optional.items() if value is not None}
+    return {**student.metrics, **present, **speed}

@@ -1,0 +1,220 @@
+"""Quality of a student and its teachers on held-out data, and how far their predictions agree."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.checkpoint import WEIGHTS, load_checkpoint
+from zoo.distillation.losses import terms
+from zoo.distillation.losses.comparisons import ModelView
+from zoo.distillation.setup import DistillSetup, require_head
+from zoo.distillation.teachers.cached_teacher import CachedTeacher
+from zoo.distillation.teachers.teacher import Teacher, run_model
+from zoo.errors import UsageError
+from zoo.evaluate.metrics import spearman
+from zoo.finetune.base import FineTuning
+from zoo.finetune.tasks.sentences import Sentences
+from zoo.objectives.base import Batch, LossOutput, TrainingObjective
+from zoo.objectives.losses.cross_entropy import chunked_logits
+from zoo.training.distributed.context import DistContext
+from zoo.training.logging.aggregate import MetricSums
+from zoo.training.state.state_dict import load_unique_state_dict
+
+SIMILARITY = "similarity"
+PAIRED = 500  # sentences, whose similarities are compared pairwise
+
+
+@dataclass
+class Evaluation:
+    """Results of one model over the held-out batches.
+
+    Attributes:
+        objective: objective or task that runs the model.
+        sums: losses and metrics.
+        predictions: name -> values of each batch, for ``compute_metrics``.
+        agreed: number of predictions that are those of the first teacher.
+        divergence: sum of the KL divergences from the first teacher, in nats.
+        compared: number of predictions that were compared.
+        diverged: number of predictions whose divergence was added.
+        embeddings: sentence embeddings of each batch, of this model and the first teacher.
+    """
+
+    objective: TrainingObjective
+    sums: MetricSums = field(default_factory=MetricSums)
+    predictions: dict[str, list[Tensor]] = field(default_factory=dict)
+    agreed: int = 0
+    divergence: float = 0.0
+    compared: int = 0
+    diverged: int = 0
+    embeddings: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+
+    def add(self, output: LossOutput, counts: Mapping[str, int]) -> None:
+        """Add the losses, metrics and predictions of a batch."""
+        self.sums.add(output, counts)
+        for name, values in output.predictions.items():
+            self.predictions.setdefault(name, []).append(values.cpu())
+
+    def compare(self, view: ModelView, teacher: ModelView) -> None:
+        """Add the comparison of a batch's predictions with those of the first teacher."""
+        if isinstance(self.objective, Sentences):
+            name = self.objective.name
+            vectors = (side.outputs.logits[name].cpu() for side in (view, teacher))
+            self.embeddings.append((next(vectors), next(vectors)))
+            return
+        for term in self.objective.scored_terms:
+            mine, other = (side.logits(term, everywhere=False) for side in (view, teacher))
+            columns = min(terms.width(mine), terms.width(other))
+            if columns < 2:  # a number, no choice
+                continue
+            labels = _labels_of(self.objective, mine), _labels_of(teacher.objective, other)
+            if labels[0] is not None and labels[1] is not None:
+                same = labels[0] == labels[1]
+            else:
+                same = _top(mine, columns) == _top(other, columns)
+                total = terms.kl_divergence(mine, [other], temperature=1.0, columns=columns)
+                self.divergence += float(total)
+                self.diverged += same.numel()
+            self.agreed += int(same.sum())
+            self.compared += same.numel()
+
+    def metrics(self) -> dict[str, float]:
+        """Return the loss, and the metrics of the objective or task."""
+        record = self.sums.compute_and_reset(self.objective.loss_weights)
+        predictions = {name: torch.cat(parts) for name, parts in self.predictions.items()}
+        numbers = {
+            **({"loss": record["loss"]} if self.objective.loss_weights else {}),
+            **record["metrics"],
+            **self.objective.compute_metrics(predictions),
+        }
+        if self.embeddings:
+            mine, other = (torch.cat(vectors) for vectors in zip(*self.embeddings, strict=True))
+            numbers[SIMILARITY] = similarity_correlation(mine, other)
+        return {name: value for name, value in numbers.items() if math.isfinite(value)}
+
+
+def similarity_correlation(student: Tensor, teacher: Tensor) -> float:
+    """Return the rank correlation of the cosine similarities of pairs of sentences.
+
+    The pairs are all those of ``PAIRED`` sentences or fewer; models may have other widths.
+
+    Args:
+        student: embeddings of the student, (sentences, width).
+        teacher: embeddings of the teacher.
+    """
+    rows = torch.linspace(0, len(student) - 1, min(PAIRED, len(student))).round().long()
+    pairs = torch.triu_indices(len(rows), len(rows), 1)
+    similarities = []
+    for vectors in (student, teacher):
+        unit = F.normalize(vectors[rows].double(), dim=-1)
+        similarities.append((unit @ unit.T)[pairs[0], pairs[1]].numpy())
+    return spearman(*similarities)
+
+
+def _labels_of(objective: TrainingObjective, logits: terms.Logits) -> Tensor | None:
+    """Return which of any number of labels are predicted; ``None`` where one of them is."""
+    if getattr(objective, "problem", None) != "multi_label_classification":
+        return None
+    return terms.dense(logits, terms.width(logits)) >= 0
+
+
+def _top(logits: terms.Logits, columns: int) -> Tensor:
+    """Return the class with the largest logit of each row, among the first ones."""
+    if isinstance(logits, Tensor):
+        return logits[..., :columns].argmax(-1)
+    return torch.cat([part[..., :columns].argmax(-1) for _, part in chunked_logits(logits)])
+
+
+def load_student(setup: DistillSetup, run: Path) -> nn.Module:
+    """Return the module of the student's objective, with the final models of a run.
+
+    Args:
+        setup: setup of the run.
+        run: the run's directory.
+
+    Raises:
+        SourceError, VerificationError: a model is missing or damaged.
+    """
+    base = setup.objective.base
+    module = base.model(setup.family, setup.model_config)
+    for name, trained in base.models_to_save(module).items():
+        checkpoint = load_checkpoint(run / name)
+        checkpoint.require_unchanged()
+        file = run / name / WEIGHTS
+        load_unique_state_dict(trained.module, load_file(file), file)
+        if isinstance(base, FineTuning) and name == "model":
+            base.load_checkpoint(module, checkpoint)
+    return module.eval().requires_grad_(False)
+
+
+def scored_teachers(setup: DistillSetup) -> list[Teacher | None]:
+    """Return the teachers with their heads; ``None`` for one without the head of the student."""
+    teachers: list[Teacher | None] = []
+    for teacher in setup.objective.teachers:
+        if setup.objective.aligner is not None:  # predicts other tokens
+            teachers.append(None)
+            continue
+        try:
+            require_head(teacher.reference, teacher.checkpoint, setup.base)
+        except UsageError:
+            teachers.append(None)
+        else:
+            source = teacher.source if isinstance(teacher, CachedTeacher) else teacher
+            teachers.append(replace(source, needs_head=True))
+    return teachers
+
+
+@torch.no_grad()
+def evaluate(
+    setup: DistillSetup, student: nn.Module, device: torch.device
+) -> tuple[Evaluation, list[Evaluation | None], int]:
+    """Evaluate a student and its teachers on the held-out data.
+
+    Args:
+        setup: setup of the run.
+        student: module of the student's objective.
+        device: device to run on.
+
+    Returns:
+        The results of the student; of the teachers, ``None`` for one without the head; and the
+        number of rows.
+    """
+    base, teachers = setup.objective.base, scored_teachers(setup)
+    main = base.models_to_save(student.to(device))["model"].module
+    mine = Evaluation(base)
+    others = [None if teacher is None else Evaluation(teacher.objective) for teacher in teachers]
+    batches = setup.eval_batches(DistContext(0, 1, device))
+    for batch in batches:
+        tensors = {name: tensor.to(device) for name, tensor in batch.tensors.items()}
+        view = run_model(student, main, base, tensors, {}, needs_head=True)
+        mine.add(_output(view, student), batch.counts)
+        read = {**tensors, **view.outputs.inputs}
+        views = [None if teacher is None else teacher.view(read, {}) for teacher in teachers]
+        _add_teachers(others, views, batch)
+        if views[0] is not None:
+            mine.compare(view, views[0])
+    return mine, others, sum(batch.rows for batch in batches)
+
+
+def _add_teachers(
+    results: Sequence[Evaluation | None], views: Sequence[ModelView | None], batch: Batch
+) -> None:
+    first = views[0]
+    for number, (result, view) in enumerate(zip(results, views, strict=True)):
+        if result is not None and view is not None:
+            result.add(_output(view, view.model), batch.counts)
+            if first is not None and (number or isinstance(result.objective, Sentences)):
+                result.compare(view, first)
+
+
+def _output(view: ModelView, module: Any) -> LossOutput:
+    """Return losses and predictions of an evaluation, generated ones included."""
+    output = view.objective.loss_terms(view.outputs, view.batch)
+    further = view.objective.generated_predictions(module, view.batch)
+    return replace(output, predictions=output.predictions | further)

@@ -1,0 +1,180 @@
+"""What is said before a distillation begins: how long it takes, and teachers that know nothing."""
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from zoo.distillation.scoring.evaluation import scored_teachers
+from zoo.distillation.teachers.cached_teacher import CachedTeacher
+from zoo.distillation.teachers.teacher import Teacher
+from zoo.finetune.base import LABELS
+from zoo.finetune.setup import FineTuneSetup
+from zoo.objectives.losses.cross_entropy import IGNORED
+from zoo.training.callbacks import Callback
+from zoo.training.logging.report import format_duration
+from zoo.training.setup import TrainSetup
+from zoo.training.trainer import autocast
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from zoo.distillation.setup import DistillSetup
+    from zoo.training.trainer import Trainer
+
+LOG = logging.getLogger("zoo")
+FEWEST = 40  # micro-batches of a run that is worth a measurement
+QUICK = 1.0  # seconds; what takes less is measured again, without what the first pass allocates
+LABELS_READ = 500  # of the held-out data
+TOKENS_READ = 1 << 21  # of the training text
+ONE_CLASS = "single_label_classification"
+
+
+class Preflight(Callback):
+    """Logs the expected time, and warns about teachers; in the main process alone.
+
+    Args:
+        setup: setup of the run.
+    """
+
+    def __init__(self, setup: "DistillSetup") -> None:
+        self.setup = setup
+
+    def on_train_begin(self, trainer: "Trainer") -> None:
+        """See ``Callback``."""
+        if not trainer.dist.is_main_process:
+            return
+        if self.setup.announce:
+            for teacher in self.setup.objective.teachers:
+                warn_about_new_weights(teacher)
+            for scored in scored_teachers(self.setup):
+                if scored is not None:
+                    warn_about_loss(scored, self.setup, trainer)
+        seconds = expected_seconds(trainer, self.setup)
+        if seconds is not None:
+            steps = trainer.config.max_steps - trainer.step
+            LOG.info(
+                "%s steps take about %s on %s, by the first micro-batch",
+                f"{steps:,}",
+                format_duration(seconds),
+                trainer.dist.device,
+            )
+
+
+def expected_seconds(trainer: "Trainer", setup: "DistillSetup") -> float | None:
+    """Return the expected seconds of the remaining steps, by the first micro-batch of the next.
+
+    Weights, gradients, recurrent states and random generators stay as they are. Updates,
+    evaluations and checkpoints are not in it.
+
+    Args:
+        trainer: trainer of the run.
+        setup: setup of the run.
+
+    Returns:
+        Seconds; ``None`` for a run that is too short for a measurement, whose model is compiled or
+        sharded, or whose teacher's outputs are cached.
+    """
+    config, loader = trainer.config, trainer.train_dataloader
+    count = loader.micro_batch_count(trainer.step) * (config.max_steps - trainer.step)
+    cached = any(isinstance(teacher, CachedTeacher) for teacher in setup.objective.teachers)
+    if count < FEWEST or config.compile or config.fsdp or cached:
+        return None
+    batch = loader.first_micro_batch(trainer.step)
+    tensors = {name: tensor.to(trainer.dist.device) for name, tensor in batch.tensors.items()}
+    seconds = _time_pass(trainer, tensors, batch.counts)
+    if seconds < QUICK:
+        seconds = _time_pass(trainer, tensors, batch.counts)
+    return seconds * count
+
+
+def _time_pass(
+    trainer: "Trainer", tensors: Mapping[str, Tensor], counts: Mapping[str, int]
+) -> float:
+    """Return the seconds of a forward and backward pass; no gradient is accumulated."""
+    module, device = trainer.loss_module.train(), trainer.dist.device
+    module.objective.begin_step(trainer.model, trainer.step, trainer.config.max_steps)
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        start = time.perf_counter()
+        with autocast(trainer.config, device):
+            output = module(tensors)
+        loss = trainer.total_loss(output, counts)
+        torch.autograd.grad(loss, parameters, allow_unused=True)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter() - start
+
+
+def warn_about_new_weights(teacher: Teacher) -> None:
+    """Warn about a teacher some of whose tensors were new when it was converted."""
+    new = teacher.checkpoint.manifest.account.get("initialised")
+    if new:
+        LOG.warning(
+            "warning: %s tensors of the teacher %s have random weights, such as %s",
+            len(new),
+            teacher.reference,
+            new[0],
+        )
+
+
+def warn_about_loss(teacher: Teacher, setup: "DistillSetup", trainer: "Trainer") -> None:
+    """Warn about a teacher that predicts held-out data no better than frequencies do.
+
+    Frequencies are those of the tokens of the training text, or of the classes of the training
+    data. Such a teacher has random weights, or was trained for a few steps.
+
+    Args:
+        teacher: the teacher, with its head.
+        setup: setup of the run.
+        trainer: trainer of the run, for its held-out batches.
+    """
+    frequencies = label_frequencies(setup)
+    if frequencies is None:
+        return
+    loss, chance, labels = 0.0, 0.0, 0
+    for batch in trainer.eval_batches:
+        tensors = {name: tensor.to(trainer.dist.device) for name, tensor in batch.tensors.items()}
+        view = teacher.view(tensors, {})
+        if LABELS not in view.batch or len(view.objective.scored_terms) != 1:
+            return
+        targets = view.batch[LABELS][view.batch[LABELS] != IGNORED].cpu().numpy()
+        with torch.no_grad():
+            output = view.objective.loss(view.outputs, view.batch)
+        loss += float(output.sums[view.objective.scored_terms[0]])
+        chance -= float(np.log(frequencies[targets]).sum())
+        labels += len(targets)
+        if labels >= LABELS_READ:
+            break
+    if labels and loss >= chance:
+        LOG.warning(
+            "warning: the teacher %s predicts held-out data no better than frequencies do: its "
+            "loss is %.3f, and theirs %.3f; was it trained?",
+            teacher.reference,
+            loss / labels,
+            chance / labels,
+        )
+
+
+def label_frequencies(setup: "DistillSetup") -> "NDArray[np.float64] | None":
+    """Return the frequency of each token, or class, in the training data.
+
+    From counts that are one higher, so that none is 0; ``None`` where labels are no classes.
+    """
+    base: Any = setup.base
+    if isinstance(base, TrainSetup):
+        shards = base.corpus.split("train").shards
+        labels = np.concatenate([shard[: TOKENS_READ // len(shards)] for shard in shards])
+        size = cast(Any, base.model_config).vocab_size
+    elif isinstance(base, FineTuneSetup) and base.objective.problem == ONE_CLASS:
+        labels, size = base.train_rows.values[LABELS], len(base.objective.labels)
+    else:
+        return None
+    counts = np.bincount(labels, minlength=size) + 1
+    frequencies: NDArray[np.float64] = counts.astype(np.float64) / counts.sum()
+    return frequencies

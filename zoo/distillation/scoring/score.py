@@ -1,0 +1,211 @@
+"""Scores of a run: quality, size and speed of the student beside its teachers."""
+
+import logging
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+
+from zoo.checkpoint import MANIFEST, Checkpoint, Manifest, encode_manifest, load_checkpoint
+from zoo.distillation.scoring.evaluation import SIMILARITY, Evaluation, evaluate, load_student
+from zoo.distillation.scoring.speed import (
+    BATCH_SIZE,
+    default_backends,
+    measure_speeds,
+    shared_seq_len,
+)
+from zoo.distillation.setup import DistillSetup, build_setup
+from zoo.distillation.teachers.teacher import weights_digest
+from zoo.errors import VerificationError
+from zoo.finetune.setup import FineTuneSetup
+from zoo.io.json import encode_json, read_json_record
+from zoo.io.output.atomic import atomic_write
+from zoo.nn.devices import resolve_device
+from zoo.training.config.kinds import config_type
+from zoo.training.config.overrides import read_config_file
+from zoo.training.config.schema import validate_config
+from zoo.training.logging.report import write_report
+from zoo.training.logging.run_history import RunHistory
+from zoo.training.logging.scores import SCORES, ModelScore, Scores, read_scores, retained
+from zoo.training.state.run_manifest import SETTINGS, read_manifest
+from zoo.version import __version__
+
+LOG = logging.getLogger("zoo")
+MODEL = "model"
+LONG_RUN = 600.0  # seconds of training, from which on graphs are exported to be measured
+
+
+def score_run(
+    run: Path,
+    *,
+    device: str | None = None,
+    backends: Sequence[str] = (),
+    offline: bool = False,
+) -> Scores:
+    """Score the final model of a run beside its teachers.
+
+    The scores are written to ``scores.json``, the report, and the manifest of the model. Those of
+    an earlier call are returned if model and teachers are the same.
+
+    Args:
+        run: the run's directory, with a final model.
+        device: device of the evaluation; by default CUDA if available.
+        backends: names of the backends whose speed is measured; by default ``cpu``, ``cuda`` if
+            available, and ``onnx`` after a run of over ten minutes.
+        offline: make no network connection.
+
+    Raises:
+        UsageError: a backend is unknown.
+        SourceError, VerificationError: a file is missing or damaged.
+    """
+    try:
+        setup = _read_setup(run, offline=offline)
+        student = load_checkpoint(run / MODEL)
+        scores = _earlier(run, setup, student)
+        if scores is None or not {*backends} <= {speed.backend for speed in scores.student.speed}:
+            scores = _score(run, setup, student, device, backends)
+        _write(run, scores)
+    except KeyboardInterrupt:
+        LOG.info("%s is trained; `zoo distill --resume %s` scores it", run, run)
+        raise
+    return scores
+
+
+def _read_setup(run: Path, *, offline: bool) -> DistillSetup:
+    record, values = read_manifest(run), read_config_file(run / SETTINGS)
+    config: Any = validate_config(values, config_type(record.kind, values), str(run / SETTINGS))
+    return build_setup(config, offline=offline, check_contents=False, resumed=(run, record))
+
+
+def _earlier(run: Path, setup: DistillSetup, student: Checkpoint) -> Scores | None:
+    """Return the scores of an earlier call, if they are those of the same models."""
+    scores = read_scores(run)
+    if scores is None or scores.student.files != weights_digest(student):
+        return None
+    teachers = [teacher.digest for teacher in setup.objective.teachers]
+    return scores if [score.files for score in scores.teachers] == teachers else None
+
+
+def _score(
+    run: Path,
+    setup: DistillSetup,
+    student: Checkpoint,
+    device: str | None,
+    backends: Sequence[str],
+) -> Scores:
+    """Evaluate and time all models."""
+    LOG.info("scoring the student beside its teacher")
+    place = resolve_device("auto", device)
+    mine, others, rows = evaluate(setup, load_student(setup, run), place)
+    checkpoints = [*(teacher.checkpoint for teacher in setup.objective.teachers), student]
+    graphs = RunHistory.read(run).seconds > LONG_RUN
+    speeds = measure_speeds(checkpoints, backends or default_backends(graphs=graphs))
+    references = [*setup.config.distillation.teachers, str(run / MODEL)]
+    models = [
+        _model_score(setup, reference, checkpoint, result)
+        for reference, checkpoint, result in zip(
+            references, checkpoints, [*others, mine], strict=True
+        )
+    ]
+    for model, speed in zip(models, speeds, strict=True):
+        model.speed = speed
+    return _with_retention(
+        setup,
+        Scores(
+            zoo=__version__,
+            data=_data(setup),
+            rows=rows,
+            student=models[-1],
+            teachers=models[:-1],
+            seq_len=shared_seq_len(checkpoints),
+            batch_size=BATCH_SIZE,
+            threads=torch.get_num_threads(),
+        ),
+    )
+
+
+def _data(setup: DistillSetup) -> str:
+    if isinstance(setup.base, FineTuneSetup):
+        return f"evaluation data of {setup.base.config.task}"
+    return f"held-out text, {setup.objective.base.name}"
+
+
+def _model_score(
+    setup: DistillSetup, reference: str, checkpoint: Checkpoint, result: Evaluation | None
+) -> ModelScore:
+    """Return the scores of a model but for its speed."""
+    files = weights_digest(checkpoint)
+    weights = checkpoint.family.weights(checkpoint.config, checkpoint.head_name)
+    score = ModelScore(
+        reference=reference,
+        files=files,
+        parameters=sum(math.prod(entry.shape) for entry in weights.entries()),
+        bytes=sum((checkpoint.path / name).stat().st_size for name in files),
+    )
+    if result is not None:
+        score.metrics = _metrics(setup, result)
+        score.agreement = result.agreed / result.compared if result.compared else None
+        score.kl = result.divergence / result.diverged if result.diverged else None
+    return score
+
+
+def _metrics(setup: DistillSetup, result: Evaluation) -> dict[str, float]:
+    """Return the metrics of a model, with the perplexity of language models."""
+    metrics = result.metrics()
+    text = not isinstance(setup.base, FineTuneSetup)
+    if text and len(result.objective.loss_weights) == 1 and metrics["loss"] < 700:
+        loss = metrics.pop("loss")
+        return {"loss": loss, "perplexity": math.exp(loss), **metrics}
+    return metrics
+
+
+def _with_retention(setup: DistillSetup, scores: Scores) -> Scores:
+    """Return the scores with the retention of the metric that selects the best checkpoint."""
+    if not setup.objective.needs_head:
+        LOG.info("the recipe trains no head: the quality of the student is not compared")
+        scores.student.metrics, scores.student.agreement, scores.student.kl = {}, None, None
+    name, first = setup.objective.base.metric_for_best_model, scores.teachers[0]
+    if SIMILARITY in scores.student.metrics:
+        name = SIMILARITY
+    values = first.metrics.get(name), scores.student.metrics.get(name)
+    if None not in values:
+        scores.metric, scores.retention = name, retained(name, *values)
+    return scores
+
+
+def _write(run: Path, scores: Scores) -> None:
+    """Write the scores to the run, its report, and the manifest of its model."""
+    atomic_write(run / SCORES, encode_json(scores))
+    path = run / MODEL / MANIFEST
+    manifest = read_json_record(path, Manifest)
+    training = {**(manifest.training or {}), "scores": msgspec.to_builtins(scores)}
+    if training != manifest.training:
+        changed = msgspec.structs.replace(manifest, training=training)
+        atomic_write(path, encode_manifest(changed))
+    write_report(run)
+
+
+def require_retention(scores: Scores, least: float) -> None:
+    """Check that a student keeps enough of its teacher's quality.
+
+    Args:
+        scores: the scores.
+        least: smallest retention, as a fraction.
+
+    Raises:
+        VerificationError: it keeps less, or what it keeps is not known.
+    """
+    if scores.retention is None:
+        raise VerificationError(
+            f"the student keeps an unknown part of its teacher's quality, not {least:.1%}",
+            "no metric of both is above 0; see the table",
+        )
+    if scores.retention < least:
+        raise VerificationError(
+            f"the student keeps {scores.retention:.1%} of its teacher's quality by "
+            f"{scores.metric}, less than {least:.1%}",
+            "train it longer, or give it more layers",
+        )

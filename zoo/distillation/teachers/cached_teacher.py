@@ -1,0 +1,303 @@
+"""A teacher whose outputs are read from a cache, and computed only for rows that it lacks.
+
+The key of a row is the BLAKE3 of what the teacher reads of it: ids up to the padding, token types,
+the documents that they belong to, and the positions whose outputs are compared. If one row of a
+micro-batch is missing, all of its rows are computed, and the missing ones are added: rounding
+depends on the shape of a batch, and a run that is resumed then computes what the first one did.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from blake3 import blake3
+from numpy.typing import NDArray
+from torch import Tensor
+
+from zoo.distillation.losses.comparisons import ModelView
+from zoo.distillation.losses.terms import Logits, dense
+from zoo.distillation.losses.token_masks import first_tokens, real_tokens
+from zoo.distillation.teachers.teacher import Teacher, teacher_batch
+from zoo.distillation.teachers.teacher_cache import KEY_BYTES, TeacherCache
+from zoo.distillation.teachers.top_logits import TopLogits, top_logits
+from zoo.nn.capture import Captured
+from zoo.objectives.base import Outputs
+from zoo.objectives.losses.cross_entropy import IGNORED
+
+Bytes = NDArray[np.uint8]
+NUMBER = "<f4"  # of logits and states
+POSITIONS, LABELS = "label_positions", "labels"
+
+
+class CachedOutput(ABC):
+    """An output of a teacher that is kept: some vectors of each row."""
+
+    name: str
+
+    @abstractmethod
+    def positions(self, batch: Mapping[str, Tensor], ids: str) -> list[NDArray[np.int64]]:
+        """Return, for each row, where its vectors are.
+
+        Args:
+            batch: what the teacher reads.
+            ids: name of its first input.
+        """
+
+    @abstractmethod
+    def encode(self, view: ModelView) -> Bytes:
+        """Return the vectors of a forward pass, (n, bytes)."""
+
+    @abstractmethod
+    def decode(self, data: Bytes, device: torch.device) -> Any:
+        """Return the vectors of a batch as the terms read them, from (n, bytes)."""
+
+
+@dataclass(frozen=True)
+class CachedLogits(CachedOutput):
+    """The largest logits of each compared position, or all of them where there are few.
+
+    Attributes:
+        of: loss term whose logits they are.
+        everywhere: whether they are of all tokens of text.
+        top_k: number of logits per position.
+        columns: number of classes.
+        temperatures: temperatures at which the other logits are summed.
+    """
+
+    of: str
+    everywhere: bool
+    top_k: int
+    columns: int
+    temperatures: tuple[float, ...]
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """Name in the header and in keys."""
+        return f"logits:{self.of}:{'all' if self.everywhere else 'predicted'}"
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        """Fields of the header."""
+        return {
+            "top_k": self.top_k,
+            "classes": self.columns,
+            "temperatures": list(self.temperatures),
+        }
+
+    @property
+    def class_dtype(self) -> str:
+        """Dtype of the classes' indices."""
+        return "<u2" if self.columns <= 1 << 16 else "<u4"
+
+    def positions(self, batch: Mapping[str, Tensor], ids: str) -> list[NDArray[np.int64]]:
+        """See ``CachedOutput``: of one vector for a whole row, (0,)."""
+        rows, length = batch[ids].shape[:2]
+        if self.everywhere:
+            scored = real_tokens(batch, ids)
+        elif POSITIONS in batch:
+            scored = torch.zeros(rows * length, dtype=torch.bool)
+            scored[batch[POSITIONS].cpu()] = True
+            scored = scored.view(rows, length)
+        elif LABELS in batch and batch[LABELS].shape == batch[ids].shape[:2]:
+            scored = batch[LABELS] != IGNORED
+        else:
+            return [np.zeros(1, np.int64)] * rows
+        return [np.flatnonzero(row) for row in scored.cpu().numpy()]
+
+    def encode(self, view: ModelView) -> Bytes:
+        """See ``CachedOutput``."""
+        logits: Logits = view.logits(self.of, everywhere=self.everywhere)
+        if self.top_k == self.columns:
+            return _bytes(dense(logits, self.columns), NUMBER)
+        top = top_logits(logits, self.top_k, columns=self.columns, temperatures=self.temperatures)
+        others = torch.stack([top.others[t] for t in self.temperatures], -1)
+        parts = (top.values, NUMBER), (top.classes, self.class_dtype), (others, NUMBER)
+        return np.concatenate([_bytes(tensor, dtype) for tensor, dtype in parts], axis=1)
+
+    def decode(self, data: Bytes, device: torch.device) -> Tensor | TopLogits:
+        """See ``CachedOutput``."""
+        if self.top_k == self.columns:
+            return _tensor(data, NUMBER, device)
+        ends = np.cumsum([4 * self.top_k, np.dtype(self.class_dtype).itemsize * self.top_k])
+        values, classes, others = np.split(data, ends.tolist(), axis=1)
+        columns = _tensor(others, NUMBER, device).unbind(-1)
+        return TopLogits(
+            _tensor(values, NUMBER, device),
+            _tensor(classes, self.class_dtype, device),
+            dict(zip(self.temperatures, columns, strict=True)),
+            self.columns,
+        )
+
+
+@dataclass(frozen=True)
+class CachedEmbeddings(CachedOutput):
+    """The embeddings of the texts of each row.
+
+    Attributes:
+        of: name of the head's output that they are; ``None`` for means of hidden states.
+    """
+
+    of: str | None
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """Name in the header and in keys."""
+        return f"embeddings:{self.of or 'mean'}"
+
+    def positions(self, batch: Mapping[str, Tensor], ids: str) -> list[NDArray[np.int64]]:
+        """See ``CachedOutput``: the first token of each text."""
+        return [np.flatnonzero(row) for row in first_tokens(batch, ids).cpu().numpy()]
+
+    def encode(self, view: ModelView) -> Bytes:
+        """See ``CachedOutput``."""
+        vectors = view.outputs.logits[self.of] if self.of else view.text_embeddings()
+        return _bytes(vectors.float(), NUMBER)
+
+    def decode(self, data: Bytes, device: torch.device) -> Tensor:
+        """See ``CachedOutput``."""
+        return _tensor(data, NUMBER, device)
+
+
+def _bytes(tensor: Tensor, dtype: str) -> Bytes:
+    array = np.ascontiguousarray(tensor.cpu().numpy().astype(dtype))
+    return array.view(np.uint8).reshape(len(array), -1)
+
+
+def _tensor(data: Bytes, dtype: str, device: torch.device) -> Tensor:
+    array = np.ascontiguousarray(data).view(dtype)
+    native = array.astype(np.float32 if dtype == NUMBER else np.int64)
+    return torch.from_numpy(native).to(device)
+
+
+@dataclass(frozen=True)
+class CachedView(ModelView):
+    """Results of a teacher from its cache.
+
+    Attributes:
+        values: name of the output -> its vectors.
+    """
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def logits(self, term: str, *, everywhere: bool) -> Any:
+        """See ``ModelView``; ``TopLogits`` where not all of them are held."""
+        return self.values[f"logits:{term}:{'all' if everywhere else 'predicted'}"]
+
+    def text_embeddings(self) -> Tensor:
+        """See ``ModelView``."""
+        vectors: Tensor = self.values["embeddings:mean"]
+        return vectors
+
+
+@dataclass(frozen=True, kw_only=True)
+class CachedTeacher(Teacher):
+    """A teacher whose outputs are kept.
+
+    Attributes:
+        source: the teacher that computes missing outputs.
+        cache: the cache.
+        outputs: the outputs.
+    """
+
+    source: Teacher
+    cache: TeacherCache
+    outputs: tuple[CachedOutput, ...]
+
+    def open(self) -> None:
+        """See ``Teacher``: the cache of this process."""
+        initialized = torch.distributed.is_available() and torch.distributed.is_initialized()
+        self.cache.open(torch.distributed.get_rank() if initialized else 0)
+
+    @torch.no_grad()
+    def view(self, batch: Mapping[str, Tensor], layers: Mapping[str, set[int]]) -> ModelView:
+        """See ``Teacher``."""
+        inputs = teacher_batch(batch, self.checkpoint.config)
+        names = _input_names(self, inputs)
+        device = inputs[names[0]].device
+        self.open()
+        locations = [output.positions(inputs, names[0]) for output in self.outputs]
+        keys = [
+            row_keys(output.name, inputs, names, rows)
+            for output, rows in zip(self.outputs, locations, strict=True)
+        ]
+        if any(self.cache.get(key) is None for row in keys for key in row):
+            self._add(self.source.view(batch, layers), keys, locations)
+        values = {
+            output.name: output.decode(self._read(keys_of_rows, rows), device)
+            for output, keys_of_rows, rows in zip(self.outputs, keys, locations, strict=True)
+        }
+        vectors = {
+            output.of: values[output.name]
+            for output in self.outputs
+            if isinstance(output, CachedEmbeddings) and output.of is not None
+        }
+        return CachedView(None, self.objective, Outputs(vectors), Captured(), inputs, values)
+
+    def _add(
+        self,
+        view: ModelView,
+        keys: Sequence[Sequence[bytes]],
+        locations: Sequence[Sequence[NDArray[np.int64]]],
+    ) -> None:
+        for output, keys_of_rows, rows in zip(self.outputs, keys, locations, strict=True):
+            ends = np.cumsum([len(row) for row in rows])
+            data = output.encode(view)
+            assert len(data) == ends[-1], "positions names one place for each vector"
+            for key, vectors in zip(keys_of_rows, np.split(data, ends[:-1]), strict=True):
+                self.cache.add(key, vectors)
+
+    def _read(self, keys: Sequence[bytes], rows: Sequence[NDArray[np.int64]]) -> Bytes:
+        """Return the vectors of a batch, (n, bytes)."""
+        records = [self.cache.get(key) for key in keys]
+        assert all(record is not None for record in records), "view adds the missing ones"
+        count = sum(map(len, rows))
+        return np.concatenate(records).reshape(count, -1)  # type: ignore[arg-type]
+
+
+def _input_names(teacher: Teacher, inputs: Mapping[str, Tensor]) -> list[str]:
+    """Return the names of the tensors that the teacher reads, that of the ids first."""
+    spec = teacher.checkpoint.family.onnx(teacher.checkpoint.config, teacher.checkpoint.head_name)
+    return [name for name in spec.inputs if name in inputs and name != "attention_mask"]
+
+
+def row_keys(
+    output: str,
+    inputs: Mapping[str, Tensor],
+    names: Sequence[str],
+    positions: Sequence[NDArray[np.int64]],
+) -> list[bytes]:
+    """Return the key of each row.
+
+    Rows without padding or with one document have the key that they have in a batch where other
+    rows have some; so have rows whose token types are all 0.
+
+    Args:
+        output: name of the output.
+        inputs: tensors that the teacher reads.
+        names: names of its inputs among them, that of the ids first.
+        positions: where the vectors of each row are.
+    """
+    real = real_tokens(inputs, names[0]).cpu().numpy()
+    arrays = {name: inputs[name].cpu().numpy() for name in names}
+    if "document_ids" in inputs:
+        arrays["document_ids"] = inputs["document_ids"].cpu().numpy() - 1
+    keys = []
+    for row, locations in enumerate(positions):
+        digest = blake3(output.encode())
+        _add_array(digest, "positions", locations)
+        _add_array(digest, "lengths", real[row].sum(-1))
+        for name, array in arrays.items():
+            values = array[row][real[row]]
+            if name == names[0] or values.any():
+                _add_array(digest, name, values)
+        keys.append(digest.digest(KEY_BYTES))
+    return keys
+
+
+def _add_array(digest: Any, name: str, array: Any) -> None:
+    content = np.ascontiguousarray(array, dtype="<i8").tobytes()
+    digest.update(f"\0{name}\0{len(content)}\0".encode())
+    digest.update(content)

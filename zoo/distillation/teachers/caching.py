@@ -1,0 +1,174 @@
+"""The cache of a teacher in a run: where it applies, what it keeps, and when it is written."""
+
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zoo.distillation.losses.bind import EmbeddingError
+from zoo.distillation.losses.comparisons import Comparison, LogitsComparison
+from zoo.distillation.sentences import SentenceError
+from zoo.distillation.teachers.cached_teacher import (
+    CachedEmbeddings,
+    CachedLogits,
+    CachedOutput,
+    CachedTeacher,
+)
+from zoo.distillation.teachers.teacher import Teacher
+from zoo.distillation.teachers.teacher_cache import CacheHeader, TeacherCache
+from zoo.errors import UsageError
+from zoo.finetune.base import FineTuning
+from zoo.objectives.base import TrainingObjective
+from zoo.objectives.masked import MASKED_LM
+from zoo.training.base import RunSetup
+from zoo.training.callbacks import Callback
+from zoo.training.config.distill import DistillationConfig
+
+if TYPE_CHECKING:
+    from zoo.training.trainer import Trainer
+
+CAUSAL_LM = "causal-lm"
+TASKS = (
+    "text-classification",
+    "regression",
+    "multi-label",
+    "token-classification",
+    "sentences",
+)
+WITHOUT = "leave out --cache-teacher"
+
+
+class CacheCallback(Callback):
+    """Writes a cache before each checkpoint, so that a resumed run finds what came before it."""
+
+    def __init__(self, cache: TeacherCache) -> None:
+        self.cache = cache
+
+    def on_save(self, trainer: "Trainer") -> None:
+        """Write the outputs in memory."""
+        self.cache.flush()
+
+    def on_close(self, trainer: "Trainer") -> None:
+        """Write the outputs in memory, and release the cache."""
+        self.cache.close()
+
+
+def with_cache(
+    teachers: Sequence[Teacher],
+    comparisons: Sequence[Comparison],
+    base: RunSetup,
+    settings: DistillationConfig,
+) -> list[Teacher]:
+    """Return the teachers with the cache of the settings.
+
+    Args:
+        teachers: the teachers.
+        comparisons: terms of the run.
+        base: setup of the student's run.
+        settings: teachers and terms of the run, with the directory of the cache.
+
+    Raises:
+        UsageError: a cache does not apply to the run, see ``docs/distillation.md``.
+    """
+    if len(teachers) > 1:
+        raise UsageError(f"--cache-teacher keeps one teacher, and there are {len(teachers)}")
+    if getattr(base.config, "compile", False):
+        raise UsageError("--cache-teacher reads files, and compile=true excludes that", WITHOUT)
+    if settings.align == "tokens":
+        _require_repeated_inputs(base.objective)
+    teacher, outputs = teachers[0], _embeddings(comparisons, base)
+    shape: dict[str, Any] = {"top_k": 0, "classes": 0, "temperatures": []}
+    if not outputs:
+        logits = _logits(comparisons, teacher, base, settings)
+        outputs, shape = [*logits], logits[0].shape
+    header = CacheHeader(
+        teacher=teacher.digest,
+        dtype=settings.teacher_dtype,
+        backend="onnx" if settings.teacher_backend == "onnx" else "torch",
+        outputs=[output.name for output in outputs],
+        **shape,
+    )
+    cache = TeacherCache(Path(str(settings.cache_teacher)), header)
+    values: dict[str, Any] = {field.name: getattr(teacher, field.name) for field in fields(Teacher)}
+    return [CachedTeacher(**values, source=teacher, cache=cache, outputs=tuple(outputs))]
+
+
+def _require_repeated_inputs(objective: TrainingObjective) -> None:
+    """Check that the teacher reads the same in each epoch.
+
+    Raises:
+        UsageError: it does not.
+    """
+    if isinstance(objective, FineTuning):
+        if objective.name not in TASKS:
+            raise UsageError(
+                f"--cache-teacher keeps outputs of {', '.join(TASKS)}, not of {objective.name}",
+                WITHOUT,
+            )
+    elif objective.name == MASKED_LM:
+        if objective.options.mask_schedule != "static":  # type: ignore[attr-defined]
+            raise UsageError(
+                "masks are other ones in each epoch, so that the teacher's inputs do not repeat",
+                f"--set objective_args.mask_schedule=static, or {WITHOUT}",
+            )
+    elif objective.name != CAUSAL_LM:
+        raise UsageError(
+            f"--cache-teacher keeps outputs of {MASKED_LM} and {CAUSAL_LM}, and the teacher's "
+            f"inputs of {objective.name} do not repeat",
+            WITHOUT,
+        )
+
+
+def _embeddings(comparisons: Sequence[Comparison], base: RunSetup) -> list[CachedOutput]:
+    """Return the embeddings of texts, if all terms compare these."""
+    if comparisons and all(isinstance(c, SentenceError) for c in comparisons):
+        return [CachedEmbeddings(None)]
+    if comparisons and all(isinstance(c, EmbeddingError) for c in comparisons):
+        return [CachedEmbeddings(base.objective.name)]
+    return []
+
+
+def _logits(
+    comparisons: Sequence[Comparison],
+    teacher: Teacher,
+    base: RunSetup,
+    settings: DistillationConfig,
+) -> list[CachedLogits]:
+    """Return the logits that the terms read.
+
+    Raises:
+        UsageError: a term reads what is not kept.
+    """
+    columns = number_of_columns(teacher, base)
+    top_k = min(settings.cache_top_k, columns)
+    temperatures = sorted({c.term.temperature for c in comparisons if c.term.kind == "kl"})
+    outputs: dict[str, CachedLogits] = {}
+    for comparison in comparisons:
+        if not isinstance(comparison, LogitsComparison):
+            raise UsageError(
+                f"the term {comparison.name} compares {comparison.term.kind}, whose tensors are "
+                "too large to keep",
+                WITHOUT,
+            )
+        if comparison.term.kind != "kl" and top_k < columns:
+            raise UsageError(
+                f"the term {comparison.name} compares all {columns:,} logits, and the cache keeps "
+                f"{top_k}",
+                f"{WITHOUT}, or --set distillation.cache_top_k={columns}",
+            )
+        output = CachedLogits(
+            comparison.of, comparison.everywhere, top_k, columns, tuple(temperatures)
+        )
+        outputs[output.name] = output
+    if not outputs:
+        raise UsageError("no term compares outputs of the teacher", WITHOUT)
+    return list(outputs.values())
+
+
+def number_of_columns(teacher: Teacher, base: RunSetup) -> int:
+    """Return the number of classes that both models have."""
+    student: Any = base.model_config
+    if isinstance(base.objective, FineTuning):
+        return len(student.labels)
+    config: Any = teacher.checkpoint.config
+    return int(min(student.vocab_size, config.vocab_size))

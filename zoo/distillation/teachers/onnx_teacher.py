@@ -1,0 +1,201 @@
+"""Teachers on ONNX Runtime, which give logits alone.
+
+Graphs have no document ids: packed rows are unpacked into texts, padded on the right, and the
+logits of their tokens are put back where they were.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from zoo.checkpoint import Checkpoint
+from zoo.distillation.losses.comparisons import Comparison, LogitsComparison, ModelView
+from zoo.distillation.losses.token_masks import first_tokens, real_tokens
+from zoo.distillation.teachers.teacher import Teacher, teacher_batch
+from zoo.errors import UsageError
+from zoo.export.session import open_or_export
+from zoo.families.onnx import LOGITS
+from zoo.finetune.base import FineTuning
+from zoo.inference.exported import read_export_info
+from zoo.inference.processing.batching import plan_batches
+from zoo.inference.session import Session
+from zoo.nn.capture import Captured, LayerOutputs
+from zoo.objectives.base import TrainingObjective
+
+IDS, MASK = "input_ids", "attention_mask"
+OBJECTIVES = ("masked-lm", "causal-lm")
+OTHERWISE = "--teacher-backend cpu runs it in torch"
+
+
+class OnnxModel(nn.Module):
+    """A session with the interface of the modules that objectives run.
+
+    ``encode`` returns the logits of all tokens, and ``scores`` returns what it gets, so that those
+    of some positions are selected as they are from hidden states.
+
+    Args:
+        session: session of the graph.
+    """
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self.session = session
+
+    def forward(self, **inputs: Tensor) -> dict[str, Tensor]:
+        """Return the outputs by name, on the device of the inputs."""
+        device = next(iter(inputs.values())).device
+        arrays = {name: tensor.cpu().numpy() for name, tensor in inputs.items()}
+        return {
+            name: torch.from_numpy(array).to(device)
+            for name, array in self.session.run(arrays).items()
+        }
+
+    def encode(self, **inputs: Tensor) -> Tensor:
+        """Return the logits of packed rows, (rows, tokens, vocabulary); 0 for padding."""
+        texts = UnpackedTexts.of(inputs)
+        names = [name for name in self.session.inputs if name in inputs]
+        arrays = {name: inputs[name].cpu().numpy().reshape(-1) for name in names}
+        logits: NDArray[Any] | None = None
+        for numbers in plan_batches(texts.lengths.tolist()):
+            tokens, index = texts.padded(numbers)
+            batch = {name: np.where(tokens, array[index], 0) for name, array in arrays.items()}
+            if MASK in self.session.inputs:
+                batch[MASK] = tokens.astype(np.int64)
+            output = self.session.run(batch, [LOGITS])[LOGITS]
+            if logits is None:
+                logits = np.zeros((inputs[IDS].numel(), output.shape[-1]), np.float32)
+            logits[index[tokens]] = output[tokens]
+        assert logits is not None, "a batch has a text"
+        return torch.from_numpy(logits).view(*inputs[IDS].shape, -1).to(inputs[IDS].device)
+
+    @staticmethod
+    def scores(logits: Tensor) -> Tensor:
+        """Return the logits, which ``encode`` computed."""
+        return logits
+
+
+@dataclass(frozen=True)
+class UnpackedTexts:
+    """The texts of packed rows.
+
+    Attributes:
+        starts: index of the first token of each text into the flattened rows, (texts,).
+        lengths: number of tokens of each text, (texts,).
+    """
+
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, batch: Mapping[str, Tensor]) -> "UnpackedTexts":
+        """Return the texts of a batch; without document ids, each row is one."""
+        starts = np.flatnonzero(first_tokens(batch).cpu().numpy())
+        real = real_tokens(batch).cpu().numpy().reshape(-1)
+        text = np.searchsorted(starts, np.flatnonzero(real), side="right") - 1
+        return cls(starts, np.bincount(text, minlength=len(starts)))
+
+    def padded(self, numbers: Sequence[int]) -> "tuple[NDArray[np.bool_], NDArray[np.int64]]":
+        """Return which elements of a padded batch of texts are tokens, and their indices.
+
+        Args:
+            numbers: numbers of the texts.
+
+        Returns:
+            (texts, tokens) each; indices of padding are 0.
+        """
+        place = np.arange(self.lengths[numbers].max())
+        tokens = place < self.lengths[numbers][:, None]
+        return tokens, np.where(tokens, self.starts[numbers][:, None] + place, 0)
+
+
+@dataclass(frozen=True)
+class OnnxTeacher(Teacher):
+    """A teacher on ONNX Runtime."""
+
+    @cached_property
+    def onnx_model(self) -> OnnxModel:
+        """The session, of the directory itself or of a graph that is exported on first use."""
+        dtype = str(self.dtype).removeprefix("torch.")
+        threads = torch.get_num_threads()
+        return OnnxModel(open_or_export(self.checkpoint, "onnx", dtype=dtype, threads=threads))
+
+    def open(self) -> None:
+        """See ``Teacher``: the graph, exported now if that was not done before."""
+        assert self.onnx_model is not None
+
+    @torch.no_grad()
+    def view(self, batch: Mapping[str, Tensor], layers: Mapping[str, set[int]]) -> ModelView:
+        """See ``Teacher``; ``layers`` are the last hidden state, of which logits are computed."""
+        inputs, model = teacher_batch(batch, self.checkpoint.config), self.onnx_model
+        if not isinstance(self.objective, FineTuning):
+            logits = model.encode(**inputs)
+            captured = Captured(hidden=LayerOutputs({-1: logits}))
+            model_of_logits: Any = _Encoded(logits)
+            outputs = self.objective.forward(model_of_logits, inputs)
+            return ModelView(model, self.objective, outputs, captured, inputs)
+        outputs = self.objective.forward(model, inputs)
+        return ModelView(model, self.objective, outputs, Captured(), inputs)
+
+
+class _Encoded(nn.Module):
+    """A model whose results are known."""
+
+    def __init__(self, logits: Tensor) -> None:
+        super().__init__()
+        self.logits = logits
+
+    def encode(self, **_: Tensor) -> Tensor:
+        return self.logits
+
+    scores = staticmethod(OnnxModel.scores)
+
+
+def require_onnx(
+    reference: str,
+    checkpoint: Checkpoint,
+    objective: TrainingObjective,
+    comparisons: Sequence[Comparison],
+    dtype: str,
+) -> None:
+    """Check that a teacher can run on ONNX Runtime.
+
+    Args:
+        reference: reference to the teacher, for messages.
+        checkpoint: its checkpoint.
+        objective: objective of the student.
+        comparisons: terms of the run.
+        dtype: dtype of the teacher.
+
+    Raises:
+        UsageError: a term compares more than logits, or the graph has other inputs or dtypes.
+    """
+    for comparison in comparisons:
+        if not isinstance(comparison, LogitsComparison):
+            raise UsageError(
+                f"the term {comparison.name} compares {comparison.term.kind}, and a teacher on "
+                "ONNX Runtime gives logits alone",
+                f"leave the term out; {OTHERWISE}",
+            )
+    inputs = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name).inputs
+    text = not isinstance(objective, FineTuning)
+    if "decoder_input_ids" in inputs or (text and objective.name not in OBJECTIVES):
+        raise UsageError(
+            f"teachers of {objective.name} do not run on ONNX Runtime",
+            f"{', '.join(OBJECTIVES)} and classifiers do; {OTHERWISE}",
+        )
+    if dtype == "bfloat16":
+        raise UsageError(
+            "ONNX Runtime computes in float32 or float16, and teacher_dtype is bfloat16", OTHERWISE
+        )
+    stored = read_export_info(checkpoint).dtype if checkpoint.is_export else dtype
+    if stored != dtype:
+        raise UsageError(
+            f"the teacher {reference} is a graph in {stored}, not {dtype}",
+            f"--set distillation.teacher_dtype={stored}",
+        )

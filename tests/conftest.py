@@ -1,5 +1,6 @@
 """Fixtures of all tests: an isolated home, and a Hub on loopback."""
 
+import gc
 import importlib
 import signal
 import sys
@@ -37,6 +38,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="DEVICE",
         help="run the tests marked cuda on this device, such as cpu, to try the tests themselves",
     )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector from going through modules and test items again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -175,6 +175,7 @@ def test_the_lost_probability_is_logged_and_falls_with_more_logits(
     assert 0 < losses[0] < losses[1]  # a bound from below
 
 
+@pytest.mark.long  # the trainer's part is that of runs without a cache
 def test_two_processes_equal_one(text: Path, tmp_path: Path) -> None:
     tree = causal(text, tmp_path / "cache", max_steps=8)
     single, parallel, file = tmp_path / "one", tmp_path / "two", tmp_path / "run.yaml"

@@ -27,7 +27,17 @@ def test_every_built_in_family_is_here() -> None:
     assert set(FAMILIES) <= set(all_families())
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+# the encoders with masked language modelling take the same path
+ENCODERS = ("albert", "roberta", "distilbert", "deberta")
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        pytest.param(family, marks=pytest.mark.long if family in ENCODERS else ())
+        for family in FAMILIES
+    ],
+)
 def test_a_family_teaches_itself(family: str, tmp_path: Path) -> None:
     result = losses(tmp_path / "run", settings(pretrained(family), family, **FEW))
     assert "kl" in {name.partition("-")[0] for name in result}

@@ -87,6 +87,7 @@ def test_layers_alone_move_and_a_resumed_run_is_exact(tree: dict[str, Any], tmp_
     assert sum(name.startswith("layers.") for name in after) > 10
 
 
+@pytest.mark.long  # the trainer's part is that of other recipes
 def test_two_processes_equal_one(tree: dict[str, Any], tmp_path: Path) -> None:
     """Both draw the same layers, and layers without a part in a step have gradients of zero."""
     tree = deep_merge(tree, {"max_steps": 4, "config": {"dropout": 0.0, "attention_dropout": 0.0}})

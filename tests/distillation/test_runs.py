@@ -61,7 +61,8 @@ def test_terms_without_the_head_resume_exactly(teacher: Path, tmp_path: Path) ->
     assert_resumes_exactly(tmp_path, tree, 6)
 
 
-@pytest.mark.parametrize("recipe", ["distilbert", "minilm"])
+# a recipe whose terms leave parameters without gradients is the harder one for processes
+@pytest.mark.parametrize("recipe", [pytest.param("distilbert", marks=pytest.mark.long), "minilm"])
 def test_two_processes_equal_one(teacher: Path, recipe: str, tmp_path: Path) -> None:
     tree = settings(teacher, "distilbert", distillation={"recipe": recipe}, max_steps=4)
     single, parallel, file = tmp_path / "one", tmp_path / "two", tmp_path / "run.yaml"

@@ -99,6 +99,8 @@ def run_config(name: str) -> dict[str, Any]:
         sizes = {"lstm_size": 64, "projection_size": 32, "character_size": 16}
         # one row: the first tokens of several rows have the same, empty context
         return {"seq_len": 120, "config": {**sizes, "filters": [[1, 16], [2, 32], [3, 32]]}}
+    if name == "span-corruption":  # a recipe may mask too much for the rest to tell the texts apart
+        return {"objective_args": {"noise_density": 0.15, "mean_span_length": 3.0}}
     pairs = name in ("masked-lm+next-sentence", "masked-lm+sentence-order")
     return {"objective_args": {"dupe_factor": 1}} if pairs else {}
 

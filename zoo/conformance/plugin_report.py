@@ -151,7 +151,7 @@ def _location(plugin: PluginInfo) -> str | None:
 
 def _record_digest(plugin: PluginInfo) -> str | None:
     for distribution in metadata.distributions(name=plugin.distribution):
-        if distribution.version == plugin.version:
-            text = distribution.read_text("RECORD")
-            return None if text is None else hashlib.sha256(text.encode()).hexdigest()
+        text = distribution.read_text("RECORD") if distribution.version == plugin.version else None
+        if text is not None:  # the metadata of a source tree, which may come first, has none
+            return hashlib.sha256(text.encode()).hexdigest()
     return None

@@ -104,7 +104,7 @@ class Axis:
             count: approximate number of intervals between ticks.
             tight: end the axis at the largest value instead of a tick.
         """
-        if high <= low:  # a constant
+        if (high - low) / count <= 0:  # a constant, or a difference too small for a float
             spread = abs(low) / 10 or 1.0
             low, high = low - spread, high + spread
         step = _round_step((high - low) / count)

@@ -37,7 +37,7 @@ class ConversionPlan:
 
     @property
     def both_orders(self) -> bool:
-        """Whether the head of a checkpoint adds the logits of a pair in both orders."""
+        """True if the head of a checkpoint adds the logits of a pair in both orders."""
         before = self.opened.checkpoint
         return bool(before and before.head_name == self.head and before.model.both_orders)
 

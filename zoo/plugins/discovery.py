@@ -42,7 +42,7 @@ class PluginInfo:
 
     @property
     def built_in(self) -> bool:
-        """Whether the plugin is part of zoo."""
+        """True if the plugin is part of zoo."""
         return self.distribution == DISTRIBUTION
 
     @property

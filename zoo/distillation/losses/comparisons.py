@@ -353,50 +353,46 @@ class AttentionComparison(Comparison):
             )
 
 
-class AttentionScoresError(AttentionComparison):
-    """Squared differences of attention scores."""
+class ScoresComparison(AttentionComparison):
+    """Base class of terms over attention scores of single heads."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.require_equal_heads()
+
+    def total(
+        self, student: ModelView, teachers: Sequence[ModelView], projection: nn.Module | None
+    ) -> Tensor:
+        """See ``Comparison``: the sum over layers."""
+        pairs, other = self.allowed(student.batch), teachers[0].captured.attention_scores
+        mine = student.captured.attention_scores
+        sums = [self.distance(mine[a], other[b], pairs) for a, b in self.pairs]
+        return sum(sums[1:], sums[0])
+
+    @staticmethod
+    @abstractmethod
+    def distance(student: Tensor, teacher: Tensor, pairs: Tensor) -> Tensor:
+        """Return the sum over (rows, heads, tokens, tokens), of pairs of tokens that attend."""
+
+
+class AttentionScoresError(ScoresComparison):
+    """Squared differences of attention scores."""
+
+    distance = staticmethod(terms.attention_scores_error)
 
     def count(self, batch: Batch) -> int:
         """See ``Comparison``: pairs of tokens and heads of one layer."""
         return int(self.allowed(batch.tensors).sum()) * self.student.heads
 
-    def total(
-        self, student: ModelView, teachers: Sequence[ModelView], projection: nn.Module | None
-    ) -> Tensor:
-        """See ``Comparison``."""
-        pairs, mine, other = self.allowed(student.batch), student.captured, teachers[0].captured
-        sums = [
-            terms.attention_scores_error(mine.attention_scores[a], other.attention_scores[b], pairs)
-            for a, b in self.pairs
-        ]
-        return sum(sums[1:], sums[0])
 
-
-class AttentionDivergence(AttentionComparison):
+class AttentionDivergence(ScoresComparison):
     """KL(teacher || student) of attention probabilities."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.require_equal_heads()
+    distance = staticmethod(terms.attention_divergence)
 
     def count(self, batch: Batch) -> int:
         """See ``Comparison``: queries and heads of one layer."""
         return int(real_tokens(batch.tensors).sum()) * self.student.heads
-
-    def total(
-        self, student: ModelView, teachers: Sequence[ModelView], projection: nn.Module | None
-    ) -> Tensor:
-        """See ``Comparison``."""
-        pairs, mine, other = self.allowed(student.batch), student.captured, teachers[0].captured
-        sums = [
-            terms.attention_divergence(mine.attention_scores[a], other.attention_scores[b], pairs)
-            for a, b in self.pairs
-        ]
-        return sum(sums[1:], sums[0])
 
 
 class Relations(AttentionComparison):

@@ -1,4 +1,4 @@
-"""What is said before a distillation begins: how long it takes, and teachers that know nothing."""
+"""Estimate of the time of a run, and warnings about untrained teachers, before it begins."""
 
 import logging
 import time

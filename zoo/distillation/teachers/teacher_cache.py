@@ -36,7 +36,7 @@ Bytes = NDArray[np.uint8]
 
 
 class CacheHeader(JsonStruct, kw_only=True):
-    """What the outputs of a cache depend on, besides the inputs.
+    """Header of a cache: all that its outputs depend on, besides the inputs.
 
     Attributes:
         teacher: name of each file of the teacher's weights -> BLAKE3.
@@ -87,7 +87,7 @@ class TeacherCache:
 
     @property
     def remedy(self) -> str:
-        """What to do about a cache that cannot be used."""
+        """Remedy in errors about a cache that cannot be used."""
         return f"delete {self.directory}, or give another directory"
 
     def open(self, rank: int) -> None:

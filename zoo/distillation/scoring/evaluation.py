@@ -14,8 +14,9 @@ from torch.nn import functional as F
 from zoo.checkpoint import WEIGHTS, load_checkpoint
 from zoo.distillation.losses import terms
 from zoo.distillation.losses.comparisons import ModelView
-from zoo.distillation.setup import DistillSetup, require_head
+from zoo.distillation.setup import DistillSetup
 from zoo.distillation.teachers.cached_teacher import CachedTeacher
+from zoo.distillation.teachers.checks import require_head
 from zoo.distillation.teachers.teacher import Teacher, run_model
 from zoo.errors import UsageError
 from zoo.evaluate.metrics import spearman

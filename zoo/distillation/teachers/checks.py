@@ -1,0 +1,111 @@
+"""Checks of teachers: whether a teacher has what the terms of a run compare."""
+
+from collections.abc import Sequence
+
+from zoo.checkpoint import TOKENIZER, Checkpoint, load_text_tokenizer
+from zoo.distillation.losses.comparisons import Comparison
+from zoo.distillation.sentences import SentenceError
+from zoo.errors import UsageError
+from zoo.finetune import task_type
+from zoo.finetune.base import FineTuning
+from zoo.finetune.setup import FineTuneSetup
+from zoo.objectives.base import TrainingObjective
+from zoo.objectives.masked import MaskedLanguageModelling
+from zoo.tokenizers.tokenizer_json import parse, read_checked
+from zoo.training.base import RunSetup
+from zoo.training.setup import TrainSetup
+
+CAUSAL = "causal-lm"
+
+
+def require_head(reference: str, checkpoint: Checkpoint, base: RunSetup) -> None:
+    """Check that a teacher has the head whose logits are compared.
+
+    Args:
+        reference: reference to the teacher, for messages.
+        checkpoint: its checkpoint.
+        base: setup of the student's run.
+
+    Raises:
+        UsageError: it has another, or other labels.
+    """
+    head = base.objective.head
+    if isinstance(base, FineTuneSetup):
+        head = task_type(base.config.task).head_in(checkpoint.family)
+    fits = checkpoint.head_name == head or (
+        not isinstance(base, FineTuneSetup) and _predicts(checkpoint, head)
+    )
+    if not fits:
+        raise UsageError(
+            f"the teacher {reference} has the head {checkpoint.head_name}, and "
+            f"{base.objective.name} compares outputs of {head}",
+            "`zoo finetune` trains it first"
+            if isinstance(base, FineTuneSetup)
+            else "a recipe of hidden states or attention, such as minilmv2, needs no head",
+        )
+    labels = base.objective.labels if isinstance(base.objective, FineTuning) else ()
+    if labels and checkpoint.config.labels != labels:
+        raise UsageError(
+            f"the teacher {reference} has the labels {', '.join(checkpoint.config.labels[:4])}, "
+            f"and the data has {', '.join(labels[:4])}",
+            "--set data.labels=[...] gives their order",
+        )
+
+
+def _predicts(checkpoint: Checkpoint, head: str) -> bool:
+    """Return whether a checkpoint's head has the outputs of another, among further ones."""
+    heads = checkpoint.family.heads()
+    if head not in heads or checkpoint.head_name not in heads:
+        return False
+    return set(heads[head].outputs) <= set(heads[checkpoint.head_name].outputs)
+
+
+def require_same_tokens(reference: str, checkpoint: Checkpoint, base: RunSetup) -> None:
+    """Check that a teacher has the tokens of the corpus.
+
+    Raises:
+        UsageError: it has other tokens, or none.
+    """
+    assert isinstance(base, TrainSetup), "the other kind reads texts with each model's tokenizer"
+    teacher = vocabulary_of(checkpoint)
+    student = base.objective.vocabulary.tokenizer.get_vocab()
+    names = teacher.keys() | student.keys()
+    odd = min((name for name in names if teacher.get(name) != student.get(name)), default=None)
+    if odd is not None:
+        raise UsageError(
+            f"student and teacher have other tokens: {odd!r} is {student.get(odd, 'no token')} of "
+            f"the student and {teacher.get(odd, 'no token')} of {reference}",
+            f"--align text compares texts; or --set data.tokenizer={reference}",
+        )
+
+
+def vocabulary_of(checkpoint: Checkpoint) -> dict[str, int]:
+    """Return token -> id of what a checkpoint predicts, also if it reads characters."""
+    built_in = checkpoint.family.text_tokenizer(checkpoint.config) is not None
+    file = checkpoint.path / TOKENIZER
+    if built_in and file.is_file():
+        ids: dict[str, int] = parse(read_checked(file), file).get_vocab()
+        return ids
+    return load_text_tokenizer(checkpoint).vocabulary()
+
+
+def require_texts_alone(
+    reference: str, comparisons: Sequence[Comparison], objective: TrainingObjective
+) -> None:
+    """Check that all terms compare whole texts.
+
+    Raises:
+        UsageError: one compares tokens, or the student's rows are no plain text.
+    """
+    for comparison in comparisons:
+        if not isinstance(comparison, SentenceError):
+            raise UsageError(
+                f"the term {comparison.name} compares {comparison.term.kind} of tokens, and "
+                f"--align text has no common tokens with {reference}",
+                "terms of the kind sentence-mse compare texts, as the recipe text does",
+            )
+    if not isinstance(objective, MaskedLanguageModelling) and objective.name != CAUSAL:
+        raise UsageError(
+            f"--align text reads the rows of masked-lm and {CAUSAL}, not of {objective.name}",
+            "choose another --objective",
+        )

@@ -1,0 +1,85 @@
+"""Rows of labelled data as a student and its teachers read them, with tokenizers of their own."""
+
+from dataclasses import dataclass, fields, replace
+from typing import cast
+
+import numpy as np
+
+from zoo.checkpoint import load_text_tokenizer
+from zoo.distillation.objective import Distillation, PairedExample
+from zoo.errors import UsageError
+from zoo.finetune import task_type
+from zoo.finetune.base import FineTuning
+from zoo.finetune.model import text_tokenizer
+from zoo.finetune.rows import TokenizedRows
+from zoo.finetune.setup import FineTuneSetup, read_splits
+from zoo.objectives.base import Example
+
+# heads whose logits are of tokens
+OF_TOKENS = ("question-answering", "causal-lm", "seq2seq-lm")
+
+
+@dataclass(frozen=True)
+class PairedRows(TokenizedRows):
+    """The samples as the student and its teachers read them.
+
+    Attributes:
+        teacher: the rows of the teachers.
+    """
+
+    teacher: TokenizedRows | None = None
+
+    def example(self, index: int, rng: np.random.Generator) -> Example:
+        """See ``ExampleDataset``."""
+        assert self.teacher is not None, "_pair sets it"
+        row, other = super().example(index, rng), self.teacher.example(index, rng)
+        return PairedExample(row.arrays, row.values, row.positions, row.counts, teacher=other)
+
+
+def with_teacher_rows(base: FineTuneSetup, objective: Distillation) -> FineTuneSetup:
+    """Return the setup with the teachers' rows, where they read other tensors than the student.
+
+    Raises:
+        UsageError: teachers read different tokens, rows do not correspond, or states of different
+            tokens would be compared.
+    """
+    if not objective.comparisons:
+        return base
+    checkpoints = [teacher.checkpoint for teacher in objective.teachers]
+    encoders = [load_text_tokenizer(checkpoint) for checkpoint in checkpoints]
+    student = text_tokenizer(base.family, base.model_config, base.run_tokenizer)
+    inputs = [cast(FineTuning, teacher.objective).inputs for teacher in objective.teachers]
+    if all(student.makes_same_ids(encoder) for encoder in encoders) and all(
+        names == base.objective.inputs for names in inputs
+    ):
+        return base
+    if any(not encoders[0].makes_same_ids(encoder) for encoder in encoders[1:]) or any(
+        names != inputs[0] for names in inputs[1:]
+    ):
+        raise UsageError("teachers read different tokens", "give teachers with one tokenizer")
+    task = cast(FineTuning, objective.teachers[0].objective)
+    splits = read_splits(task_type(base.config.task), base.config, announce=False)
+    rows = [task.rows(samples, encoders[0]) for samples in splits]
+    aligned = objective.head not in OF_TOKENS and all(c.needs_head for c in objective.comparisons)
+    pairs = zip((base.train_rows, base.eval_rows), rows, strict=True)
+    train, evaluation = (_pair(first, second, aligned=aligned) for first, second in pairs)
+    return replace(base, train_rows=train, eval_rows=evaluation)
+
+
+def _pair(student: TokenizedRows, teacher: TokenizedRows, *, aligned: bool) -> PairedRows:
+    """Return rows of both; ``aligned`` if nothing of single tokens is compared."""
+    if len(student) != len(teacher) or any(
+        not np.array_equal(counts, teacher.counts[term]) for term, counts in student.counts.items()
+    ):
+        raise UsageError(
+            "student and teacher split the samples into different rows",
+            "distil into a student with the teacher's tokenizer, or raise max_seq_len",
+        )
+    ids = [next(iter(rows.arrays.values())) for rows in (student, teacher)]
+    if not aligned and not np.array_equal(ids[0], ids[1]):
+        raise UsageError(
+            "student and teacher read different tokens, which cannot be compared",
+            "logits of whole texts, by terms such as kl, are compared between any models",
+        )
+    student_fields = {field.name: getattr(student, field.name) for field in fields(TokenizedRows)}
+    return PairedRows(**student_fields, teacher=teacher)

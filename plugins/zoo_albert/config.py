@@ -1,4 +1,4 @@
-"""ALBERT\'s configuration and the keys of its Hub configuration."""
+"""ALBERT's configuration and the keys of its Hub configuration."""
 
 from typing import Any
 

@@ -16,14 +16,8 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from zoo.nn.encoder import (
-    Encoder,
-    MLMWithPairHead,
-    ModelFactory,
-    PoolerAndHead,
-    make_blocks,
-    make_embeddings,
-)
+from zoo.nn.encoder import Encoder, MLMWithPairHead
+from zoo.nn.encoder_factory import ModelFactory, PoolerAndHead, make_blocks, make_embeddings
 from zoo_albert.config import AlbertConfig
 
 

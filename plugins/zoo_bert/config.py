@@ -1,4 +1,4 @@
-"""BERT\'s configuration and the keys of its Hub configuration."""
+"""BERT's configuration and the keys of its Hub configuration."""
 
 from zoo.families.config import ConfigMap
 from zoo.families.encoder import FIXED, KEYS, EncoderConfig

@@ -23,7 +23,8 @@ from typing import ClassVar
 
 from torch import nn
 
-from zoo.nn.encoder import Encoder, MLMWithPairHead, ModelFactory, PoolerAndHead
+from zoo.nn.encoder import Encoder, MLMWithPairHead
+from zoo.nn.encoder_factory import ModelFactory, PoolerAndHead
 from zoo_bert.config import BertConfig
 
 

@@ -1,4 +1,4 @@
-"""DeBERTa\'s configuration and the keys of its Hub configuration."""
+"""DeBERTa's configuration and the keys of its Hub configuration."""
 
 from dataclasses import replace
 from functools import partial

@@ -35,14 +35,11 @@ from zoo.nn.encoder import (
     Classifier,
     Encoder,
     MaskedLM,
-    ModelFactory,
     MultipleChoice,
-    PoolerAndHead,
     QuestionAnswering,
     TokenDiscriminator,
-    make_blocks,
-    make_embeddings,
 )
+from zoo.nn.encoder_factory import ModelFactory, PoolerAndHead, make_blocks, make_embeddings
 from zoo.nn.heads import LinearHead, Pooler
 from zoo.nn.layers.activations import activation
 from zoo.nn.transformer import PostNormBlock, packed_mask, padding_mask

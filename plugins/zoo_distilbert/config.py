@@ -1,4 +1,4 @@
-"""DistilBERT\'s configuration and the keys of its Hub configuration."""
+"""DistilBERT's configuration and the keys of its Hub configuration."""
 
 from typing import ClassVar
 

@@ -16,7 +16,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from zoo.nn.encoder import Encoder, ModelFactory, PoolerAndHead, make_blocks, make_embeddings
+from zoo.nn.encoder import Encoder
+from zoo.nn.encoder_factory import ModelFactory, PoolerAndHead, make_blocks, make_embeddings
 from zoo.nn.heads import DenseHead, FirstTokenPooler, LinearHead
 from zoo.nn.transformer import PostNormBlock
 from zoo_distilbert.config import DistilBertConfig

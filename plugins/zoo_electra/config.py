@@ -1,4 +1,4 @@
-"""ELECTRA\'s configuration and the keys of its Hub configuration."""
+"""ELECTRA's configuration and the keys of its Hub configuration."""
 
 from zoo.families.config import ConfigMap
 from zoo.families.encoder import FIXED, KEYS, EncoderConfig

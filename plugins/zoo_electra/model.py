@@ -15,13 +15,8 @@ classified by its first token's hidden state, through a linear map, GELU and a s
 from collections.abc import Mapping
 from typing import ClassVar
 
-from zoo.nn.encoder import (
-    Encoder,
-    ModelFactory,
-    PoolerAndHead,
-    TokenDiscriminator,
-    make_mlm_head,
-)
+from zoo.nn.encoder import Encoder, TokenDiscriminator
+from zoo.nn.encoder_factory import ModelFactory, PoolerAndHead, make_mlm_head
 from zoo.nn.heads import DenseHead, FirstTokenPooler, MLMHead
 from zoo_electra.config import ElectraConfig
 

@@ -43,15 +43,7 @@ from zoo.errors import UsageError
 from zoo.families.config import Config
 from zoo.nn.heads import VocabularyProjection
 from zoo.nn.layers.recurrent import RecurrentState
-from zoo.objectives.base import (
-    Batch,
-    Example,
-    ExampleDataset,
-    LossOutput,
-    Objective,
-    Options,
-    Outputs,
-)
+from zoo.objectives.base import Batch, Example, ExampleDataset, LossOutput, Objective, Outputs
 from zoo.objectives.examples.vocabulary import Ids, TokenizerView
 from zoo.objectives.losses.cross_entropy import summed_cross_entropy
 from zoo.objectives.losses.sampled_softmax import (
@@ -60,6 +52,7 @@ from zoo.objectives.losses.sampled_softmax import (
     log_uniform_sample,
     sampled_logits,
 )
+from zoo.objectives.options import Options
 from zoo_elmo.characters import BEGIN_SENTENCE, END_SENTENCE, boundary, word_ids
 from zoo_elmo.config import ElmoConfig
 

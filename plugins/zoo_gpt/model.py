@@ -20,17 +20,15 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from zoo.nn.decoder import CausalBackbone, CausalLM, CausalSequenceClassifier, last_token_index
-from zoo.nn.encoder import (
-    Classifier,
-    Encoder,
-    ModelFactory,
-    PoolerAndHead,
-    QuestionAnswering,
-    make_blocks,
-    make_embeddings,
-    make_self_attention,
+from zoo.nn.decoder import (
+    CausalBackbone,
+    CausalLM,
+    CausalModelFactory,
+    CausalSequenceClassifier,
+    last_token_index,
 )
+from zoo.nn.encoder import Classifier, Encoder, QuestionAnswering
+from zoo.nn.encoder_factory import make_blocks, make_embeddings, make_self_attention
 from zoo.nn.heads import LinearHead, gather_rows
 from zoo.nn.transformer import PostNormBlock, PreNormBlock
 from zoo_gpt.config import GptConfig
@@ -138,9 +136,10 @@ class MultipleChoice(CausalLM, Gpt):
         return hidden, self.choice(gather_rows(hidden, positions)).view(input_ids.shape[:2])
 
 
-class GptFactory(ModelFactory):
+class GptFactory(CausalModelFactory):
     """The models of the family, all on its own backbone."""
 
+    language_model_heads: ClassVar[tuple[str, ...]] = ("causal-lm", "multiple-choice")
     model_classes: ClassVar[Mapping[str, type[Encoder]]] = {
         "none": Gpt,
         "causal-lm": GptLM,
@@ -149,20 +148,6 @@ class GptFactory(ModelFactory):
         "token-classification": GptTokenClassifier,
         "question-answering": GptQuestionAnswering,
     }
-
-    def backbone_args(self) -> dict[str, Any]:
-        """Return the configuration, from which ``Gpt`` builds its parts."""
-        return {"config": self.config}
-
-    def pooler_and_head(self, head: str) -> PoolerAndHead:
-        """Return pooler and head of a model; see ``ModelFactory``."""
-        labels, vocabulary = len(self.config.labels), self.config.vocab_size
-        if head == "sequence-classification":
-            return None, nn.Linear(self.width, labels, bias=False)
-        if head in ("causal-lm", "multiple-choice"):
-            tied = self.config.tie_embeddings
-            return None, None if tied else nn.Linear(self.width, vocabulary, bias=False)
-        return super().pooler_and_head(head)
 
     def token_head(self, outputs: int) -> nn.Module:
         """Return the head for token classification, with the dropout of the Hub's class."""

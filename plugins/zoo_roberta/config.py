@@ -1,4 +1,4 @@
-"""RoBERTa\'s configuration and the keys of its Hub configuration."""
+"""RoBERTa's configuration and the keys of its Hub configuration."""
 
 from dataclasses import replace
 from functools import partial

@@ -19,8 +19,8 @@ from typing import Any
 
 from torch import Tensor
 
-from zoo.nn.encoder import (
-    Encoder,
+from zoo.nn.encoder import Encoder
+from zoo.nn.encoder_factory import (
     ModelFactory,
     PoolerAndHead,
     make_blocks,

@@ -4,10 +4,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from zoo.objectives.base import Options
 from zoo.objectives.denoising import MaskTokens, NoiseOptions
 from zoo.objectives.examples.span_noise import Noise
 from zoo.objectives.examples.vocabulary import Ids
+from zoo.objectives.options import Options
 
 
 class BertStyleOptions(NoiseOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):

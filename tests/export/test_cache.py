@@ -34,7 +34,7 @@ from zoo.inference.generation.config import GenerationConfig
 from zoo.inference.generation.decoder import Decoder, pad
 from zoo.inference.generation.generate import generate, stream
 from zoo.nn.decoder import CausalLM, causal_mask
-from zoo.nn.encoder import make_embeddings, make_self_attention
+from zoo.nn.encoder_factory import make_embeddings, make_self_attention
 from zoo.nn.generation import DecodeState, GenerationMixin
 from zoo.nn.kv_cache import KeyValueCache
 from zoo_gpt import Gpt

@@ -16,7 +16,7 @@ from zoo.nn.decoder import (
     last_token_index,
     position_ids_from_mask,
 )
-from zoo.nn.encoder import make_blocks, make_embeddings, make_self_attention
+from zoo.nn.encoder_factory import make_blocks, make_embeddings, make_self_attention
 from zoo.nn.transformer import PreNormBlock
 
 SHAPE = SimpleNamespace(

@@ -15,17 +15,11 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply
 from tests.nn.test_decoder import IDS, MASK, SHAPE
 from zoo.families.random_inputs import randomize_weights
 from zoo.nn.decoder import CausalLM
-from zoo.nn.encoder import Encoder, make_blocks, make_embeddings, make_self_attention
+from zoo.nn.encoder import Encoder
+from zoo.nn.encoder_factory import make_blocks, make_embeddings, make_self_attention
 from zoo.nn.kv_cache import KeyValueCache
 from zoo.nn.packed_attention import DocumentOffsets
-from zoo.nn.positions import (
-    AttentionInputs,
-    LinearBias,
-    Positions,
-    Rotary,
-    add_bias,
-    alibi_slopes,
-)
+from zoo.nn.positions import AttentionInputs, LinearBias, Positions, Rotary, add_bias, alibi_slopes
 from zoo.nn.transformer import GatedFeedForward, ParallelBlock, PreNormBlock
 
 POSITIONS = torch.tensor([[0, 1, 2, 3, 4], [0, 0, 0, 1, 2]])

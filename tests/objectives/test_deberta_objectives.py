@@ -15,9 +15,9 @@ from tests.training.runs import run_training
 from zoo.checkpoint import load_checkpoint
 from zoo.conformance.hf_reference import reference_model
 from zoo.data.rng import generator
-from zoo.objectives.base import parse_options
 from zoo.objectives.examples.packing import pack, without_special_tokens
 from zoo.objectives.masked import MaskedLanguageModelling
+from zoo.objectives.options import parse_options
 from zoo.objectives.replaced_token_detection import (
     REPLACED_TOKEN,
     ReplacedTokenDetection,

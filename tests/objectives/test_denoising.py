@@ -14,10 +14,10 @@ from tests.objectives.words import spans, vocabulary
 from zoo.data.rng import generator
 from zoo.errors import UsageError
 from zoo.objectives import OBJECTIVES, objective_type
-from zoo.objectives.base import parse_options
 from zoo.objectives.denoising import DenoisingObjective, sentinel_ids
 from zoo.objectives.examples.span_noise import single_tokens
 from zoo.objectives.examples.vocabulary import Ids, TokenizerView
+from zoo.objectives.options import parse_options
 from zoo.plugins import get_family
 from zoo_t5.config import T5Config
 

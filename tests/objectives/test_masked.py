@@ -10,23 +10,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.families.parity import random_model
-from tests.objectives.pieces import (
-    CLS,
-    MASK,
-    SEP,
-    SIZE,
-    WORDS,
-    binomial,
-    numbers,
-    packed,
-    rows,
-)
+from tests.objectives.pieces import CLS, MASK, SEP, SIZE, WORDS, binomial, numbers, packed, rows
 from zoo.conformance.hf_reference import reference_model
 from zoo.data.corpus import Split
 from zoo.data.rng import generator
 from zoo.errors import UsageError
 from zoo.objectives import objective_type
-from zoo.objectives.base import Example, parse_options
+from zoo.objectives.base import Example
 from zoo.objectives.examples.masking import MaskSelection, mask_budget
 from zoo.objectives.examples.packing import PackedRow, pack
 from zoo.objectives.masked import (
@@ -36,6 +26,7 @@ from zoo.objectives.masked import (
     apply_mask,
     model_inputs,
 )
+from zoo.objectives.options import parse_options
 from zoo.plugins import get_family
 
 FAMILIES = ("bert", "roberta", "albert", "distilbert", "electra")

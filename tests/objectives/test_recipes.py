@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from zoo.objectives import objective_type
-from zoo.objectives.base import parse_options
+from zoo.objectives.options import parse_options
 from zoo.plugins import get_family
 from zoo.training.config.schema import build_config
 

@@ -16,9 +16,11 @@ from zoo.data.corpus import Split
 from zoo.data.rng import generator
 from zoo.errors import UsageError
 from zoo.objectives import objective_type
-from zoo.objectives.base import Example, gather_positions, parse_options
+from zoo.objectives.base import Example
 from zoo.objectives.examples.seq2seq_packing import plan_decoder_length
 from zoo.objectives.examples.vocabulary import TokenizerView
+from zoo.objectives.losses.predictions import gather_positions
+from zoo.objectives.options import parse_options
 from zoo.objectives.seq2seq import Seq2SeqObjective
 from zoo.plugins import get_family
 from zoo_t5.config import T5Config

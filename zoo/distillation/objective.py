@@ -15,14 +15,7 @@ from zoo.distillation.sentences import TextAligner
 from zoo.distillation.teachers.teacher import PREFIX, Teacher, run_model
 from zoo.families.base import Family
 from zoo.families.config import Config
-from zoo.objectives.base import (
-    Batch,
-    Example,
-    LossOutput,
-    Outputs,
-    TrainedModel,
-    TrainingObjective,
-)
+from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainedModel, TrainingObjective
 from zoo.training.base import Collate
 
 if TYPE_CHECKING:

@@ -12,15 +12,8 @@ from zoo.families.base import Family
 from zoo.families.config import Config, Problem
 from zoo.finetune.order import LengthGroupedOrder
 from zoo.finetune.rows import TokenizedRows, pad_and_stack, tokenize
-from zoo.objectives.base import (
-    Batch,
-    Example,
-    LossOutput,
-    Options,
-    Outputs,
-    TrainingObjective,
-    parse_options,
-)
+from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainingObjective
+from zoo.objectives.options import Options, parse_options
 from zoo.tokenizers import TextTokenizer
 from zoo.training.config.finetune import FineTuneConfig, TableConfig
 

@@ -1,4 +1,4 @@
-"""Decoder-only models: the causal backbone and its heads.
+"""Decoder-only models: the causal backbone, its heads, and the factory that builds them.
 
 A batch is that of ``zoo.nn.encoder``, padded on the right or on the left: the first token of a row
 has position 0. In generation, a cache holds the keys and values of earlier tokens, so that each
@@ -6,12 +6,13 @@ step computes one token.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from zoo.nn.encoder import Classifier, Encoder
+from zoo.nn.encoder_factory import ModelFactory, PoolerAndHead
 from zoo.nn.generation import DecodeState, GenerationMixin
 from zoo.nn.heads import VocabularyProjection, gather_rows
 from zoo.nn.kv_cache import KeyValueCache
@@ -175,3 +176,32 @@ class CausalSequenceClassifier(Classifier, CausalBackbone):
         """Return the projection of (..., hidden) to the logits of the next token."""
         embeddings: Any = self.embeddings
         return VocabularyProjection(hidden, embeddings.tokens.weight)
+
+
+class CausalModelFactory(ModelFactory):
+    """Builds the models of a family of decoders, whose backbone takes the configuration.
+
+    Attributes:
+        language_model_heads: heads with logits of the next token.
+    """
+
+    language_model_heads: ClassVar[tuple[str, ...]] = ("causal-lm",)
+
+    def backbone_args(self) -> dict[str, Any]:
+        """Return the configuration, from which the backbone builds its parts."""
+        return {"config": self.config}
+
+    def pooler_and_head(self, head: str) -> PoolerAndHead:
+        """Return pooler and head of a model; see ``ModelFactory``.
+
+        Output embeddings are a head only where they are not the token embeddings.
+        """
+        if head in self.language_model_heads:
+            tied = getattr(self.config, "tie_embeddings", True)
+            return None, None if tied else self._linear(self.config.vocab_size)
+        if head == "sequence-classification":
+            return None, self._linear(len(self.config.labels))
+        return super().pooler_and_head(head)
+
+    def _linear(self, outputs: int) -> nn.Linear:
+        return nn.Linear(self.width, outputs, bias=False)

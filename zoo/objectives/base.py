@@ -14,11 +14,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo.errors import UsageError, did_you_mean
+from zoo.objectives.options import Options
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -31,24 +30,6 @@ if TYPE_CHECKING:
     from zoo.tokenizers.pooling import Pooling
 
 Array = NDArray[np.int64]
-
-
-class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base class of the options of an objective."""
-
-    def check_fraction(self, name: str, *, ends: bool = False) -> None:
-        """Check that a field is a fraction.
-
-        Args:
-            name: name of the field.
-            ends: accept 0 and 1.
-
-        Raises:
-            ValueError: the value is not between 0 and 1.
-        """
-        value = getattr(self, name)
-        if not (0 < value < 1 or (ends and value in (0, 1))):
-            raise ValueError(f"{name} is {value}, which is not between 0 and 1")
 
 
 @dataclass(frozen=True)
@@ -384,85 +365,3 @@ class Objective(TrainingObjective):
         Raises:
             UsageError: the corpus does not suit the objective, such as one without sentence pairs.
         """
-
-
-def gather_positions(hidden: "Tensor", positions: "Tensor") -> "Tensor":
-    """Return the hidden states at some positions: (rows, length, hidden) to (n, hidden).
-
-    Args:
-        hidden: hidden states, (rows, length, hidden).
-        positions: indices into the flattened rows, (n,), int64.
-    """
-    return hidden.flatten(0, 1).index_select(0, positions)
-
-
-def predict_at(
-    model: Any, hidden: "Tensor", positions: "Tensor"
-) -> "Tensor | VocabularyProjection":
-    """Return the logits at some positions, so that the head computes no others.
-
-    Args:
-        model: model with ``scores``: (n, hidden) to (n, vocabulary); and, so that not all logits
-            have to be held at once, ``project`` and ``vocab_size``, as ``MaskedLM`` has.
-        hidden: hidden states of the last layer, (rows, length, hidden).
-        positions: indices into the flattened rows, (n,).
-
-    Returns:
-        Logits, (n, vocabulary), float32; or the projection to them, see ``Outputs``.
-    """
-    from zoo.objectives.losses.cross_entropy import fits_at_once
-
-    predicted = gather_positions(hidden, positions)
-    if hasattr(model, "project") and not fits_at_once(len(positions), model.vocab_size):
-        projection: VocabularyProjection = model.project(predicted)
-        return projection
-    logits: Tensor = model.scores(predicted).float()
-    return logits
-
-
-def cross_entropy_sum(
-    logits: "Tensor | VocabularyProjection", labels: "Tensor", term: str
-) -> LossOutput:
-    """Compute the summed cross-entropy, and the accuracy as a metric.
-
-    Args:
-        logits: (n, classes), float32, or the projection to them.
-        labels: (n,), int64; -100 for those that do not count.
-        term: name of the loss term.
-    """
-    from zoo.objectives.losses.cross_entropy import IGNORED, summed_cross_entropy
-
-    total, correct = summed_cross_entropy(logits, labels)
-    return LossOutput(
-        sums={term: total}, metrics={"accuracy": (correct, (labels != IGNORED).sum())}
-    )
-
-
-def parse_options(
-    options_type: type[Options],
-    values: Mapping[str, Any],
-    name: str,
-    kind: str = "objective",
-) -> Options:
-    """Convert options of an objective or task to their type.
-
-    Args:
-        options_type: type of the options.
-        values: options by name.
-        name: name of the objective, for messages.
-        kind: ``objective`` or ``task``, for messages.
-
-    Raises:
-        UsageError: an option is unknown (the nearest is named) or of the wrong type.
-    """
-    known = [field.encode_name for field in msgspec.structs.fields(options_type)]
-    for option in values:
-        if option not in known:
-            raise UsageError(
-                f"the {kind} {name} has no option {option!r}",
-                did_you_mean(option, known) or f"it has {', '.join(known) or 'none'}",
-            )
-    try:
-        return msgspec.convert(dict(values), options_type)
-    except (msgspec.ValidationError, ValueError) as error:
-        raise UsageError(f"the {kind} {name}: {error}") from error

@@ -18,18 +18,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from zoo.data.packing import TemplateBudget, pack_documents
-from zoo.objectives.base import (
-    Batch,
-    Example,
-    ExampleDataset,
-    LossOutput,
-    Objective,
-    Outputs,
-    cross_entropy_sum,
-    predict_at,
-)
+from zoo.objectives.base import Batch, Example, ExampleDataset, LossOutput, Objective, Outputs
 from zoo.objectives.examples.packing import pack, without_special_tokens
 from zoo.objectives.examples.vocabulary import Ids, TokenizerView
+from zoo.objectives.losses.predictions import cross_entropy_sum, predict_at
 from zoo.objectives.masked import model_inputs
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ import numpy as np
 
 from zoo.data.packing import BudgetFactory, Documents
 from zoo.errors import UsageError
-from zoo.objectives.base import Options
 from zoo.objectives.examples.seq2seq_packing import plan_decoder_length
 from zoo.objectives.examples.span_noise import (
     Noise,
@@ -26,6 +25,7 @@ from zoo.objectives.examples.span_noise import (
     spans_to_sentinels,
 )
 from zoo.objectives.examples.vocabulary import Ids, TokenizerView
+from zoo.objectives.options import Options
 from zoo.objectives.seq2seq import Seq2SeqObjective, Seq2SeqOptions
 
 

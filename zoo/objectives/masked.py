@@ -16,17 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from zoo.data.rng import generator
-from zoo.objectives.base import (
-    Batch,
-    Example,
-    ExampleDataset,
-    LossOutput,
-    Objective,
-    Options,
-    Outputs,
-    cross_entropy_sum,
-    predict_at,
-)
+from zoo.objectives.base import Batch, Example, ExampleDataset, LossOutput, Objective, Outputs
 from zoo.objectives.examples.masking import (
     MaskSelection,
     MaskStrategy,
@@ -35,6 +25,8 @@ from zoo.objectives.examples.masking import (
 )
 from zoo.objectives.examples.packing import PackedDataset, PackedRow
 from zoo.objectives.examples.vocabulary import Ids, TokenizerView
+from zoo.objectives.losses.predictions import cross_entropy_sum, predict_at
+from zoo.objectives.options import Options
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -29,18 +29,12 @@ import msgspec
 import numpy as np
 
 from zoo.errors import UsageError
-from zoo.objectives.base import (
-    Batch,
-    Example,
-    LossOutput,
-    Options,
-    Outputs,
-    TrainedModel,
-    predict_at,
-)
+from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainedModel
 from zoo.objectives.examples.packing import PackedRow
 from zoo.objectives.losses.auc import auc_counts
+from zoo.objectives.losses.predictions import predict_at
 from zoo.objectives.masked import MASKED_LM, MaskedLanguageModelling, MaskedOptions, model_inputs
+from zoo.objectives.options import Options
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

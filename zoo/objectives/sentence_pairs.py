@@ -13,17 +13,7 @@ import numpy as np
 
 from zoo.data.rng import generator
 from zoo.errors import UsageError
-from zoo.objectives.base import (
-    Batch,
-    Example,
-    ExampleDataset,
-    LossOutput,
-    Options,
-    Outputs,
-    cross_entropy_sum,
-    gather_positions,
-    predict_at,
-)
+from zoo.objectives.base import Batch, Example, ExampleDataset, LossOutput, Outputs
 from zoo.objectives.examples.packing import pack
 from zoo.objectives.examples.sentence_pair_data import (
     PairGenerator,
@@ -32,12 +22,9 @@ from zoo.objectives.examples.sentence_pair_data import (
     make_pairs,
     next_sentence_pairs,
 )
-from zoo.objectives.masked import (
-    MASKED_LM,
-    MaskedLanguageModelling,
-    MaskedOptions,
-    model_inputs,
-)
+from zoo.objectives.losses.predictions import cross_entropy_sum, gather_positions, predict_at
+from zoo.objectives.masked import MASKED_LM, MaskedLanguageModelling, MaskedOptions, model_inputs
+from zoo.objectives.options import Options
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

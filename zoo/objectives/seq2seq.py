@@ -23,19 +23,11 @@ from zoo.data.packing import (
     ReadableDocuments,
     pack_documents,
 )
-from zoo.objectives.base import (
-    Batch,
-    Example,
-    ExampleDataset,
-    LossOutput,
-    Objective,
-    Options,
-    Outputs,
-    cross_entropy_sum,
-    predict_at,
-)
+from zoo.objectives.base import Batch, Example, ExampleDataset, LossOutput, Objective, Outputs
 from zoo.objectives.examples.packing import PackedRow, pack, without_special_tokens
 from zoo.objectives.examples.vocabulary import Ids
+from zoo.objectives.losses.predictions import cross_entropy_sum, predict_at
+from zoo.objectives.options import Options
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

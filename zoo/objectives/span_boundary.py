@@ -21,27 +21,14 @@ from torch.nn import functional as F
 
 from zoo.nn.heads import VocabularyProjection
 from zoo.nn.layers.init import init_weights
-from zoo.objectives.base import (
-    Batch,
-    Example,
-    LossOutput,
-    Options,
-    Outputs,
-    TrainedModel,
-    cross_entropy_sum,
-    gather_positions,
-    predict_at,
-)
+from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainedModel
 from zoo.objectives.examples.masking import MaskStrategy, label_runs
 from zoo.objectives.examples.packing import PackedRow
 from zoo.objectives.examples.vocabulary import Ids
 from zoo.objectives.losses.cross_entropy import fits_at_once
-from zoo.objectives.masked import (
-    MASKED_LM,
-    MaskedLanguageModelling,
-    MaskedOptions,
-    model_inputs,
-)
+from zoo.objectives.losses.predictions import cross_entropy_sum, gather_positions, predict_at
+from zoo.objectives.masked import MASKED_LM, MaskedLanguageModelling, MaskedOptions, model_inputs
+from zoo.objectives.options import Options
 
 if TYPE_CHECKING:
     from zoo.families.base import Family

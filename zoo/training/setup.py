@@ -13,8 +13,9 @@ from zoo.errors import UsageError, did_you_mean
 from zoo.families.base import Family
 from zoo.families.config import Config
 from zoo.objectives import objective_type
-from zoo.objectives.base import Objective, parse_options
+from zoo.objectives.base import Objective
 from zoo.objectives.examples.vocabulary import TokenizerView
+from zoo.objectives.options import parse_options
 from zoo.plugins import get_family
 from zoo.training.base import RunSetup
 from zoo.training.config.schema import DROPOUT, TrainConfig

@@ -15,14 +15,8 @@ from zoo.distillation.teachers.top_logits import TopLogits, divergence, number_o
 from zoo.errors import UsageError
 from zoo.families.distillation import Term
 from zoo.nn.capture import Captured
-from zoo.objectives.base import (
-    Batch,
-    Objective,
-    Outputs,
-    TrainingObjective,
-    gather_positions,
-    predict_at,
-)
+from zoo.objectives.base import Batch, Objective, Outputs, TrainingObjective
+from zoo.objectives.losses.predictions import gather_positions, predict_at
 
 Side = Literal["student", "teacher"]
 Layers = dict[str, set[int]]  # argument of ``capture`` -> indices

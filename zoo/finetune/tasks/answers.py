@@ -25,7 +25,8 @@ from zoo.inference.processing.windows import (
     window_stride,
 )
 from zoo.inference.tasks.answer import LOGITS
-from zoo.objectives.base import LossOutput, Options, Outputs
+from zoo.objectives.base import LossOutput, Outputs
+from zoo.objectives.options import Options
 from zoo.tokenizers import TextTokenizer
 from zoo.tokenizers.tokenizer import Encoded
 from zoo.training.config.finetune import TableConfig

@@ -13,8 +13,9 @@ from zoo.errors import UsageError
 from zoo.finetune.base import LABELS, FineTuning
 from zoo.finetune.rows import TokenizedRows
 from zoo.inference.completions import CompletionTokenizer, CompletionTokens
-from zoo.objectives.base import LossOutput, Outputs, cross_entropy_sum, predict_at
+from zoo.objectives.base import LossOutput, Outputs
 from zoo.objectives.losses.cross_entropy import IGNORED
+from zoo.objectives.losses.predictions import cross_entropy_sum, predict_at
 from zoo.tokenizers import TextTokenizer
 from zoo.training.config.finetune import TableConfig
 

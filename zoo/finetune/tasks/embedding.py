@@ -31,7 +31,8 @@ from zoo.finetune.tasks.embedding_options import (
     check_columns,
 )
 from zoo.finetune.tasks.pooling import pool
-from zoo.objectives.base import LossOutput, Options, Outputs, TrainedModel
+from zoo.objectives.base import LossOutput, Outputs, TrainedModel
+from zoo.objectives.options import Options
 from zoo.tokenizers import TextTokenizer
 from zoo.tokenizers.pooling import Pooling
 from zoo.training.config.finetune import FineTuneConfig, TableConfig

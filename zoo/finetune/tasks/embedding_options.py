@@ -3,7 +3,7 @@
 from typing import Literal
 
 from zoo.errors import UsageError
-from zoo.objectives.base import Options
+from zoo.objectives.options import Options
 from zoo.training.config.finetune import TableConfig
 
 Loss = Literal["multiple-negatives", "cosent", "cosine", "triplet", "softmax"]

@@ -16,8 +16,10 @@ from zoo.finetune.rows import TokenizedRows, TokenizedTexts, tokenize
 from zoo.inference.generation.config import GenerationConfig
 from zoo.inference.generation.generate import generate
 from zoo.io.limits import MAX_NEW_TOKENS, MAX_ROW_TOKENS
-from zoo.objectives.base import LossOutput, Options, Outputs, cross_entropy_sum, predict_at
+from zoo.objectives.base import LossOutput, Outputs
 from zoo.objectives.losses.cross_entropy import IGNORED
+from zoo.objectives.losses.predictions import cross_entropy_sum, predict_at
+from zoo.objectives.options import Options
 from zoo.objectives.seq2seq import SEQ2SEQ_LM
 from zoo.tokenizers import TextTokenizer
 from zoo.training.config.finetune import TableConfig

@@ -17,8 +17,9 @@ from zoo.errors import UsageError
 from zoo.finetune.base import FineTuning
 from zoo.finetune.rows import TokenizedRows, pad_and_stack, tokenize
 from zoo.finetune.tasks.layers import Layers, layer_changes
-from zoo.objectives.base import Batch, Example, LossOutput, Options, Outputs, TrainedModel
+from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainedModel
 from zoo.objectives.losses.cross_entropy import summed_cross_entropy
+from zoo.objectives.options import Options
 from zoo.tokenizers import TextTokenizer
 from zoo.tokenizers.input_tokens import InputTokens, with_input_tokens
 from zoo.training.config.finetune import FineTuneConfig

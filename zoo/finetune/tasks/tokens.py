@@ -22,7 +22,8 @@ from zoo.finetune.tasks.classification import class_weights
 from zoo.finetune.tasks.layers import Layers, layer_changes
 from zoo.inference.processing.viterbi import viterbi
 from zoo.nn.crf import IGNORED, crf_negative_log_likelihood, gather_labelled
-from zoo.objectives.base import LossOutput, Options, Outputs, TrainedModel
+from zoo.objectives.base import LossOutput, Outputs, TrainedModel
+from zoo.objectives.options import Options
 from zoo.tokenizers import TextTokenizer
 from zoo.training.config.finetune import FineTuneConfig, TableConfig
 

@@ -18,8 +18,8 @@ from torch.nn import functional as F
 
 from zoo.errors import UsageError
 from zoo.nn.heads import VocabularyProjection
-from zoo.objectives.base import Options
 from zoo.objectives.losses.cross_entropy import fits_at_once
+from zoo.objectives.options import Options
 
 
 class SampledOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -11,17 +11,9 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from zoo.nn.decoder import CausalBackbone, CausalLM, CausalSequenceClassifier
-from zoo.nn.encoder import (
-    Classifier,
-    Encoder,
-    ModelFactory,
-    PoolerAndHead,
-    QuestionAnswering,
-    make_blocks,
-    make_embeddings,
-    make_self_attention,
-)
+from zoo.nn.decoder import CausalBackbone, CausalLM, CausalModelFactory, CausalSequenceClassifier
+from zoo.nn.encoder import Classifier, Encoder, QuestionAnswering
+from zoo.nn.encoder_factory import make_blocks, make_embeddings, make_self_attention
 from zoo.nn.packed_attention import DocumentOffsets
 from zoo.nn.positions import AttentionInputs, LinearBias, Positions, add_bias
 from zoo.nn.transformer import PreNormBlock
@@ -72,7 +64,7 @@ class BloomQuestionAnswering(QuestionAnswering, Bloom):
     """Extractive question answering."""
 
 
-class BloomFactory(ModelFactory):
+class BloomFactory(CausalModelFactory):
     """The models of the family, all on its own backbone."""
 
     model_classes: ClassVar[Mapping[str, type[Encoder]]] = {
@@ -82,18 +74,6 @@ class BloomFactory(ModelFactory):
         "token-classification": BloomTokenClassifier,
         "question-answering": BloomQuestionAnswering,
     }
-
-    def backbone_args(self) -> dict[str, Any]:
-        """Return the configuration, from which ``Bloom`` builds its parts."""
-        return {"config": self.config}
-
-    def pooler_and_head(self, head: str) -> PoolerAndHead:
-        """Return pooler and head of a model; see ``ModelFactory``."""
-        if head == "causal-lm":
-            return None, None
-        if head == "sequence-classification":
-            return None, nn.Linear(self.width, len(self.config.labels), bias=False)
-        return super().pooler_and_head(head)
 
 
 def build(config: BloomConfig, head: str) -> Encoder:

@@ -14,14 +14,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from zoo.nn.encoder import (
-    Classifier,
-    Encoder,
-    MaskedLM,
+from zoo.nn.encoder import Classifier, Encoder, MaskedLM, MultipleChoice, QuestionAnswering
+from zoo.nn.encoder_factory import (
     ModelFactory,
-    MultipleChoice,
     PoolerAndHead,
-    QuestionAnswering,
     make_blocks,
     make_embeddings,
     make_self_attention,

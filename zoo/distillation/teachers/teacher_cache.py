@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from blake3 import blake3
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock
 from numpy.typing import NDArray
 
 from zoo.errors import UsageError, VerificationError
@@ -26,6 +26,7 @@ from zoo.io.digests.sealed import NO_DIGEST, add_digest, check_digest
 from zoo.io.files import read_regular
 from zoo.io.json import JsonStruct, encode_json, read_json_record
 from zoo.io.limits import MAX_STATE_BYTES
+from zoo.io.locks import lock_at_once
 from zoo.io.output.atomic import atomic_write
 
 BLOCK_BYTES = 1 << 22  # records are held in memory until there are so many of them
@@ -83,7 +84,7 @@ class TeacherCache:
 
     def __init__(self, directory: Path, header: CacheHeader) -> None:
         self.directory, self.header = directory, header
-        self._lock: FileLock | None = None
+        self._lock: BaseFileLock | None = None
 
     @property
     def remedy(self) -> str:
@@ -105,7 +106,11 @@ class TeacherCache:
         self._manifest = self.directory / f"outputs-{rank}.json"
         with self._writing():
             self.directory.mkdir(parents=True, exist_ok=True)
-            self._lock = self._acquire()
+            busy = UsageError(
+                f"another process writes the cache in {self.directory}",
+                "let it end, or give another directory",
+            )
+            self._lock = lock_at_once(self._data.with_suffix(".lock"), busy)
             try:
                 self._file = os.open(self._data, os.O_RDWR | os.O_CREAT, 0o666)
                 self._read()
@@ -113,19 +118,6 @@ class TeacherCache:
                 self._lock.release()
                 self._lock = None
                 raise
-
-    def _acquire(self) -> FileLock:
-        lock = FileLock(self._data.with_suffix(".lock"))
-        try:
-            lock.acquire(blocking=False)
-        except Timeout as error:
-            raise UsageError(
-                f"another process writes the cache in {self.directory}",
-                "let it end, or give another directory",
-            ) from error
-        except NotImplementedError:
-            pass  # some network file systems have no locks
-        return lock
 
     def _require_same_header(self, path: Path) -> None:
         """Check that the outputs of a file are those of this teacher.

@@ -4,9 +4,8 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from zoo.errors import UsageError
+from zoo.io.locks import lock_at_once
 
 NAME = ".lock"
 
@@ -18,13 +17,8 @@ def locked(run: Path) -> Iterator[None]:
     Raises:
         UsageError: another process holds the lock.
     """
-    lock = FileLock(run / NAME)
-    try:
-        lock.acquire(blocking=False)
-    except Timeout as error:
-        raise UsageError(f"another process is at work in {run}", "let it end, or end it") from error
-    except NotImplementedError:
-        pass  # some network file systems have no locks
+    busy = UsageError(f"another process is at work in {run}", "let it end, or end it")
+    lock = lock_at_once(run / NAME, busy)
     try:
         yield
     finally:

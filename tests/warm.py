@@ -11,6 +11,8 @@ import importlib
 import json
 import os
 import pkgutil
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -47,20 +49,29 @@ def zoo(
     *arguments: object, stdin: str = "", cwd: Path | None = None, **environment: str
 ) -> "subprocess.CompletedProcess[str]":
     """Run the command line; return the result as ``subprocess.run`` does."""
-    return _zoo(arguments, stdin, cwd or Path.cwd(), environment, None)
+    return _zoo(arguments, stdin, cwd or Path.cwd(), [environment], None)
 
 
-def zoo_with_signal(signal: Signal, *arguments: object) -> "subprocess.CompletedProcess[str]":
+def zoo_in_processes(count: int, *arguments: object) -> "subprocess.CompletedProcess[str]":
+    """Run the command line in several processes of one run, as ``torchrun`` starts them."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    launch = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
+    ranks = [{**launch, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
+    return _zoo(arguments, "", Path.cwd(), ranks, None)
+
+
+def zoo_with_signal(sent: Signal, *arguments: object) -> "subprocess.CompletedProcess[str]":
     """Run the command line, and send it a signal."""
-    return _zoo(arguments, "", Path.cwd(), {}, signal)
+    return _zoo(arguments, "", Path.cwd(), [{}], sent)
 
 
 def _zoo(
     arguments: Sequence[object],
     stdin: str,
     folder: Path,
-    environment: Mapping[str, str],
-    signal: Signal | None,
+    environments: Sequence[Mapping[str, str]],
+    sent: Signal | None,
 ) -> "subprocess.CompletedProcess[str]":
     words = [str(argument) for argument in arguments]
     with tempfile.TemporaryDirectory() as scratch:
@@ -69,9 +80,9 @@ def _zoo(
         order = {
             "arguments": words,
             "folder": str(folder),
-            "environment": {**os.environ, **environment},
+            "environments": [{**os.environ, **environment} for environment in environments],
             "streams": [str(path) for path in streams],
-            "signal": signal and (signal.number, signal.after, str(signal.changed)),
+            "signal": sent and (sent.number, sent.after, str(sent.changed)),
         }
         waiting = _waiting()
         assert waiting.stdin is not None and waiting.stdout is not None
@@ -102,14 +113,34 @@ def _import_all() -> None:
 
 
 def _serve(orders: IO[str], answers: IO[str]) -> None:
-    """Run each command in a fork; write its exit code, or the negative signal number."""
+    """Run each command in forks; write its exit code, or the negative signal number."""
     for line in orders:
-        if not (child := os.fork()):
-            _become(json.loads(line))
-        if signal := json.loads(line)["signal"]:
-            _send(child, *signal)
-        _, status = os.waitpid(child, 0)
-        print(os.waitstatus_to_exitcode(status), file=answers, flush=True)
+        order = json.loads(line)
+        children = [_fork(order, environment) for environment in order["environments"]]
+        if sent := order["signal"]:
+            _send(children[0], *sent)
+        print(_wait(children), file=answers, flush=True)
+
+
+def _fork(order: dict[str, Any], environment: Mapping[str, str]) -> int:
+    """Run a command in a fork, and return its process id."""
+    if not (child := os.fork()):
+        _become(order, environment)
+    return child
+
+
+def _wait(children: Sequence[int]) -> int:
+    """Return the exit code of processes; the failure of one ends the others, as in ``torchrun``."""
+    running = set(children)
+    while running:
+        child, status = os.wait()
+        running.remove(child)
+        if code := os.waitstatus_to_exitcode(status):
+            for other in running:
+                os.kill(other, signal.SIGKILL)
+                os.waitpid(other, 0)
+            return code
+    return 0
 
 
 def _send(child: int, number: int, after: float, changed: str) -> None:
@@ -125,15 +156,15 @@ def _ended(child: int) -> bool:
     return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def _become(order: dict[str, Any]) -> None:
+def _become(order: dict[str, Any], environment: Mapping[str, str]) -> None:
     """Run the command in this process, which then exits."""
     os.environ.clear()
-    os.environ.update(order["environment"])
+    os.environ.update(environment)
     sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     reload_hub_settings()
     os.chdir(order["folder"])
     for number, path in enumerate(order["streams"]):
-        os.dup2(os.open(path, os.O_RDWR | os.O_CREAT), number)
+        os.dup2(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND), number)
     main(order["arguments"])
 
 

@@ -11,8 +11,7 @@ import yaml
 from tests.distillation.making import distill, make_setup, pretrained, settings
 from tests.finetune.making import SETTINGS, finetune, labelled
 from tests.finetune.making import settings as finetune_settings
-from tests.training.runs import assert_same, cut, records
-from tests.training.test_distributed import torchrun
+from tests.training.runs import assert_same, cut, finish_in_two_processes, records
 from zoo.data.corpus_cache import SAMPLE
 from zoo.distillation.runs import DISTILL
 from zoo.distillation.teachers.cached_teacher import CachedTeacher
@@ -182,7 +181,7 @@ def test_two_processes_equal_one(text: Path, tmp_path: Path) -> None:
     distill(single, tree)
     shutil.rmtree(tmp_path / "cache")
     file.write_text(yaml.safe_dump(tree))
-    torchrun("-m", "zoo", "distill", str(file), "--device", "cpu", "-o", str(parallel))
+    finish_in_two_processes("distill", str(file), "-o", str(parallel))
     assert {path.name for path in (tmp_path / "cache").glob("*.bin")} == {
         "outputs-0.bin",
         "outputs-1.bin",

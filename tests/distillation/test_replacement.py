@@ -12,8 +12,7 @@ from torch.nn import functional as F
 from tests.distillation.making import assert_resumes_exactly, distill, make_setup
 from tests.distillation.test_labelled import make_teacher, settings
 from tests.finetune.making import labelled
-from tests.training.runs import records
-from tests.training.test_distributed import torchrun
+from tests.training.runs import finish_in_two_processes, records
 from zoo.distillation.replacement import ModuleReplacing
 from zoo.errors import UsageError
 from zoo.training.build import prepare_run
@@ -94,8 +93,8 @@ def test_two_processes_equal_one(tree: dict[str, Any], tmp_path: Path) -> None:
     single, parallel, file = tmp_path / "one", tmp_path / "two", tmp_path / "run.yaml"
     file.write_text(yaml.safe_dump(tree))
     distill(single, tree)
-    options = ("--device", "cpu", "--no-score", "-o", str(parallel))
-    torchrun("-m", "zoo", "distill", str(file), *options)
+    options = ("--no-score", "-o", str(parallel))
+    finish_in_two_processes("distill", str(file), *options)
     for record, other in zip(records(parallel), records(single), strict=True):
         assert record["losses"] == pytest.approx(other["losses"], abs=1e-5)
 

@@ -15,8 +15,7 @@ from tests.distillation.making import (
     pretrained,
     settings,
 )
-from tests.training.runs import records
-from tests.training.test_distributed import torchrun
+from tests.training.runs import finish_in_two_processes, records
 from zoo.checkpoint import load_checkpoint
 from zoo.distillation.config import build_config
 from zoo.errors import UsageError
@@ -68,7 +67,7 @@ def test_two_processes_equal_one(teacher: Path, recipe: str, tmp_path: Path) -> 
     single, parallel, file = tmp_path / "one", tmp_path / "two", tmp_path / "run.yaml"
     file.write_text(yaml.safe_dump(tree))
     distill(single, tree)
-    torchrun("-m", "zoo", "distill", str(file), "--device", "cpu", "-o", str(parallel))
+    finish_in_two_processes("distill", str(file), "-o", str(parallel))
     for split in ("train", "validation"):
         for record, other in zip(records(parallel, split), records(single, split), strict=True):
             assert record["losses"] == pytest.approx(other["losses"], abs=1e-5)

@@ -12,8 +12,7 @@ import torch
 import yaml
 from torch import Tensor, nn
 
-from tests.training.runs import assert_same, cut, records
-from tests.training.test_distributed import torchrun
+from tests.training.runs import assert_same, cut, finish_in_two_processes, records
 from zoo.finetune.runs import FINETUNE
 from zoo.finetune.setup import FineTuneSetup, build_setup
 from zoo.objectives.base import Batch
@@ -128,7 +127,7 @@ def assert_two_processes_equal_one(folder: Path, tree: Mapping[str, Any]) -> Non
     file, single, parallel = folder / "run.yaml", folder / "single", folder / "parallel"
     file.write_text(yaml.safe_dump(tree))
     finetune(single, tree)
-    torchrun("-m", "zoo", "finetune", str(file), "--device", "cpu", "-o", str(parallel))
+    finish_in_two_processes("finetune", str(file), "-o", str(parallel))
     for split in ("train", "validation"):
         for record, other in zip(records(parallel, split), records(single, split), strict=True):
             assert record["loss"] == pytest.approx(other["loss"], abs=1e-5)

@@ -6,8 +6,7 @@ import pytest
 
 from tests.finetune.conftest import Pretrained
 from tests.finetune.making import finetune, labelled, settings
-from tests.training.runs import records
-from tests.training.test_distributed import torchrun
+from tests.training.runs import finish_in_two_processes, records
 
 
 @pytest.mark.long
@@ -25,7 +24,7 @@ def test_two_processes_have_the_losses_and_metrics_of_one(
         file.write_text(yaml.safe_dump(tree))
         one_process = finetune(tmp_path / f"one{count}", tree)
         run = tmp_path / f"two{count}"
-        torchrun("-m", "zoo", "finetune", str(file), "--device", "cpu", "-o", str(run))
+        finish_in_two_processes("finetune", str(file), "-o", str(run))
         for split in ("train", "validation"):
             expected = records(one_process, split)
             for record, other in zip(records(run, split), expected, strict=True):

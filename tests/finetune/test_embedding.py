@@ -29,8 +29,7 @@ from tests.finetune.making import (
     write_table,
 )
 from tests.inference.tasks.conftest import converted
-from tests.training.runs import assert_same, cut, records
-from tests.training.test_distributed import torchrun
+from tests.training.runs import assert_same, cut, finish_in_two_processes, records
 from zoo.errors import UsageError, ZooError
 from zoo.evaluate import make_evaluation
 from zoo.evaluate.metrics import retrieval_metrics
@@ -368,8 +367,8 @@ def test_two_processes_have_the_losses_and_metrics_of_one(
         (tmp_path / "r.yaml").write_text(yaml.safe_dump(tree))
         single = finetune(tmp_path / f"{file.stem}-single", tree)
         parallel = tmp_path / f"{file.stem}-parallel"
-        arguments = (str(tmp_path / "r.yaml"), "--device", "cpu", "-o", str(parallel))
-        torchrun("-m", "zoo", "finetune", *arguments)
+        arguments = (str(tmp_path / "r.yaml"), "-o", str(parallel))
+        finish_in_two_processes("finetune", *arguments)
         for split in ("train", "validation"):
             pairs = zip(records(parallel, split), records(single, split), strict=True)
             for record, other in pairs:

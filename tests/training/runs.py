@@ -77,6 +77,12 @@ def finish(*arguments: str) -> subprocess.CompletedProcess[str]:
     return warm.zoo("pretrain", "--device", "cpu", *arguments)
 
 
+def finish_in_two_processes(*arguments: str) -> None:
+    """Run a training command in two processes of one run."""
+    done = warm.zoo_in_processes(2, *arguments, "--device", "cpu")
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
 def wait_until(condition: Callable[[], bool], process: "subprocess.Popen[str]") -> None:
     """Wait for a condition while a process is running."""
     until = time.monotonic() + 300  # also on a busy machine

@@ -12,12 +12,13 @@ from tests.training.runs import (
     assert_same,
     cut,
     finish,
+    finish_in_two_processes,
     options,
     records,
     run_training,
     small,
 )
-from tests.training.test_distributed import HERE, torchrun
+from tests.training.test_distributed import HERE
 from zoo.errors import UsageError
 from zoo.training.dataloader import train_dataloader
 from zoo.training.entrypoints import resume
@@ -96,7 +97,7 @@ def test_two_processes_have_the_losses_of_one(tmp_path: Path, flags: list[str]) 
     alone, run = tmp_path / "alone", tmp_path / "run"
     done = finish(*arguments, "-o", str(alone))
     assert done.returncode == 0, done.stderr
-    torchrun("-m", "zoo", "pretrain", "--device", "cpu", *arguments, "-o", str(run))
+    finish_in_two_processes("pretrain", *arguments, "-o", str(run))
     losses = [[record["loss"] for record in records(path)] for path in (alone, run)]
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
 

@@ -57,8 +57,8 @@ def zoo_in_processes(count: int, *arguments: object) -> "subprocess.CompletedPro
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     launch = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
-    ranks = [{**launch, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
-    return _zoo(arguments, "", Path.cwd(), ranks, None)
+    environments = [{**launch, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
+    return _zoo(arguments, "", Path.cwd(), environments, None)
 
 
 def zoo_with_signal(sent: Signal, *arguments: object) -> "subprocess.CompletedProcess[str]":

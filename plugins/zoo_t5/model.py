@@ -21,13 +21,12 @@ a mask of ``None`` means all 1. Those that generate also take ``decoder_input_id
 The forward pass: ``zoo_t5.backbone``, ``zoo.nn.transformer`` for attention, ``zoo.nn.heads``.
 """
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from zoo.nn.generation import DecodeState, GenerationMixin
+from zoo.nn.generation import DecodeState, KeysAndValues, Seq2SeqGenerationMixin
 from zoo.nn.heads import (
     ClassifierMixin,
     DenseHead,
@@ -36,7 +35,6 @@ from zoo.nn.heads import (
     VocabularyProjection,
     gather_rows,
 )
-from zoo.nn.kv_cache import KeyValueCache
 from zoo.nn.transformer import padding_mask
 from zoo_t5.backbone import (
     Encoder,
@@ -75,7 +73,7 @@ class Seq2SeqState(DecodeState):
         return self._biases[..., -keys:]  # the last key is that of the token itself
 
 
-class Seq2SeqLM(GenerationMixin, EncoderDecoder):
+class Seq2SeqLM(Seq2SeqGenerationMixin, EncoderDecoder):
     """A sequence-to-sequence language model, and a ``zoo.inference.generation.decoder.Decoder``."""
 
     state_type: ClassVar[type[DecodeState]] = Seq2SeqState
@@ -96,13 +94,13 @@ class Seq2SeqLM(GenerationMixin, EncoderDecoder):
         """Return the projection to the logits of (..., hidden), which are scaled."""
         return super().project(hidden * self.scale)
 
-    def init_state(self, inputs: Mapping[str, Tensor], max_new_tokens: int) -> DecodeState:
-        """Encode the sources, and return their keys and values; see ``GenerationMixin``."""
-        mask = inputs.get("attention_mask")
-        source = self.encode(inputs["input_ids"], mask)
-        keys_and_values = [layer.cross.keys_and_values(source) for layer in self.decoder.layers]  # type: ignore[operator, union-attr]
-        cache = KeyValueCache(len(keys_and_values), max_new_tokens)
-        return Seq2SeqState(cache, mask, keys_and_values)
+    def encode_source(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Return the encoder's output, (batch, tokens, hidden)."""
+        return self.encode(input_ids, attention_mask)
+
+    def cross_attention_cache(self, source: Tensor) -> list[KeysAndValues]:
+        """Return the keys and values of the source, for each block of the decoder."""
+        return [layer.cross.keys_and_values(source) for layer in self.decoder.layers]  # type: ignore[operator, union-attr]
 
     def decoder_input_ids(self, input_ids: Tensor) -> Tensor:
         """Return ``decoder_start_token_id`` for each row, (batch, 1)."""

@@ -153,7 +153,7 @@ def test_a_run_is_the_model_as_it_is(written: Callable[[str], Exported], name: s
 def test_a_continuation_by_the_names_that_others_know(written: Callable[[str], Exported]) -> None:
     """Greedy search with ONNX Runtime alone, by the usual input and output names."""
     checkpoint, graph, _ = written("second")
-    session = onnxruntime.InferenceSession(graph.path / "model.onnx")
+    session = onnxruntime.InferenceSession(graph.path / "onnx/model.onnx")
     layers, heads, width = 2, 4, 8
     names = [f"{layer}.{kind}" for layer in range(layers) for kind in ("key", "value")]
     input_names = ["input_ids", "attention_mask", *(f"past_key_values.{name}" for name in names)]
@@ -180,7 +180,7 @@ def test_a_continuation_by_the_names_that_others_know(written: Callable[[str], E
 @pytest.mark.long
 def test_the_graphs_of_an_encoder_and_a_decoder(written: Callable[[str], Exported]) -> None:
     _, graph, report = written("later")
-    assert list(report.graphs) == ["encoder_model.onnx", "decoder_with_past_model.onnx"]
+    assert list(report.graphs) == ["onnx/encoder_model.onnx", "onnx/decoder_model_merged.onnx"]
     shapes: dict[str, dict[str, Any]] = {}
     for file, details in report.graphs.items():
         model = onnx.load(graph.path / file)
@@ -190,18 +190,23 @@ def test_the_graphs_of_an_encoder_and_a_decoder(written: Callable[[str], Exporte
         shapes |= {file: {**details.inputs, **details.outputs}}
     encoder, decoder = shapes.values()
     source, target = ["batch", 4, "tokens", 10], ["batch", 4, "past_tokens", 10]
+    encoder, decoder = shapes.values()
     assert encoder["input_ids"] == encoder["attention_mask"] == ["batch", "tokens"]
+    assert encoder["last_hidden_state"] == decoder["encoder_hidden_states"]
     assert decoder["input_ids"] == ["batch", "decoder_tokens"]
     assert decoder["encoder_attention_mask"] == ["batch", "tokens"]
+    assert decoder["use_cache_branch"] == [1]
     for layer in range(2):
         for kind in ("key", "value"):
-            assert encoder[f"present.{layer}.encoder.{kind}"] == source
-            assert decoder[f"past_key_values.{layer}.encoder.{kind}"] == source
+            cached = decoder[f"past_key_values.{layer}.encoder.{kind}"]
+            assert cached == ["batch", 4, "past_source_tokens", 10]
+            assert decoder[f"present.{layer}.encoder.{kind}"] == source
             assert decoder[f"past_key_values.{layer}.decoder.{kind}"] == target
             assert f"present.{layer}.decoder.{kind}" in decoder
-    data = [f"{name}.data" for name in report.graphs]
+    data = ["encoder_model.onnx_data", "decoder_model_merged.onnx_data"]
     assert [details.external_data for details in report.graphs.values()] == data
-    assert graph.manifest.files.keys() == {*report.graphs, *data, "config.json"}
+    files = {*report.graphs, *(f"onnx/{name}" for name in data)}
+    assert graph.manifest.files.keys() == {*files, "config.json", "generation_config.json"}
 
 
 class Solo(GenerationMixin):
@@ -288,7 +293,7 @@ def test_a_graph_without_a_cache_says_what_to_do(tmp_path: Path) -> None:
     checkpoint = made("second", tmp_path / "model", layers=1)
     report = export_onnx(checkpoint, tmp_path / "graph", cache=False)
     assert not report.cache and {check.past for check in report.checks} == {0}
-    assert list(report.graphs["model.onnx"].inputs) == ["input_ids", "attention_mask"]
+    assert list(report.graphs["onnx/model.onnx"].inputs) == ["input_ids", "attention_mask"]
     session = open_session(load_checkpoint(tmp_path / "graph"))
     assert session.run({"input_ids": np.array([[3, 4]])})["logits"].shape == (1, 2, 61)
     with pytest.raises(UsageError, match="cannot generate; export the model again, with --cache"):
@@ -297,19 +302,19 @@ def test_a_graph_without_a_cache_says_what_to_do(tmp_path: Path) -> None:
 
 def test_every_file_is_checked(written: Callable[[str], Exported], tmp_path: Path) -> None:
     _, graph, _ = written("plain")  # of several files
-    assert len(graph.manifest.files) == 5
+    assert len(graph.manifest.files) == 6
     shutil.copytree(graph.path, tmp_path / "graph")
-    for name in graph.manifest.files.keys() - {"config.json"}:
+    for name in (name for name in graph.manifest.files if name.startswith("onnx/")):
         path = tmp_path / "graph" / name
         content = path.read_bytes()
         path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
         with pytest.raises(VerificationError, match=f"{name} is not the file that"):
-            open_session(load_checkpoint(path.parent))
+            open_session(load_checkpoint(tmp_path / "graph"))
         path.unlink()
         with pytest.raises(VerificationError, match=f"{name} is not the file that"):
-            open_session(load_checkpoint(path.parent))
+            open_session(load_checkpoint(tmp_path / "graph"))
         path.write_bytes(content)
-    (tmp_path / "graph" / "model.onnx").write_text("a graph that the manifest does not know")
+    (tmp_path / "graph" / "onnx/model.onnx").write_text("a graph that the manifest does not know")
     open_session(load_checkpoint(tmp_path / "graph"))
 
 
@@ -328,4 +333,4 @@ def test_info_says_that_there_is_a_cache(written: Callable[[str], Exported]) -> 
     _, graph, _ = written("plain")
     done = CliRunner().invoke(info, [str(graph.path), "--json"], catch_exceptions=False)
     export = json.loads(done.stdout)["export"]
-    assert export["cache"] is True and "decoder_with_past_model.onnx" in export["graphs"]
+    assert export["cache"] is True and "onnx/decoder_model_merged.onnx" in export["graphs"]

@@ -114,13 +114,13 @@ def test_a_graph_with_one_number_changed(
     checkpoint, graph, _ = exported("none")
     spec = checkpoint.family.onnx(checkpoint.config, "none")
     reference = load_model(checkpoint, torch.float32)
-    model = onnx.load(graph.path / "model.onnx")
+    model = onnx.load(graph.path / "onnx/model.onnx")
     target = next(t for t in model.graph.initializer if t.name == tensor)
     values = np.frombuffer(target.raw_data, np.float32).copy()
     values[3] += 0.01
     target.raw_data = values.tobytes()
     onnx.save(model, tmp_path / "changed.onnx")
-    good = compare(reference, graph.path / "model.onnx", spec, checkpoint.config, (2, 8))
+    good = compare(reference, graph.path / "onnx/model.onnx", spec, checkpoint.config, (2, 8))
     require_equal(good, 1e-4)
     bad = compare(reference, tmp_path / "changed.onnx", spec, checkpoint.config, (2, 8))
     assert [check for check in bad if not check.worst > 1e-4] == []
@@ -141,9 +141,9 @@ def test_an_export_is_replaced_only_by_force(
     assert (target / "mine").read_text() == "precious"
     shutil.rmtree(target)
     shutil.copytree(exported("none")[1].path, target)
-    (target / "model.onnx").write_bytes(b"damaged")
+    (target / "onnx/model.onnx").write_bytes(b"damaged")
     export_onnx(checkpoint, target, force=True)
-    assert (target / "model.onnx").stat().st_size > 100
+    assert (target / "onnx/model.onnx").stat().st_size > 100
     with pytest.raises(UsageError, match="which is in use"):
         export_onnx(checkpoint, checkpoint.path, force=True)
 

@@ -53,7 +53,7 @@ def test_names_and_axes_are_those_the_ecosystem_expects(
     exported: Callable[[str], Exported], head: str
 ) -> None:
     checkpoint, graph, _ = exported(head)
-    model = onnx.load(graph.path / "model.onnx")
+    model = onnx.load(graph.path / "onnx/model.onnx")
     onnx.checker.check_model(model, full_check=True)
     spec = checkpoint.family.onnx(checkpoint.config, head)
     names = ["input_ids", "attention_mask", "token_type_ids"]
@@ -102,7 +102,8 @@ def test_the_manifest_has_the_result_of_the_gate(
 
 def test_the_directory_is_complete_and_verifies(exported: Callable[[str], Exported]) -> None:
     checkpoint, graph, _ = exported("none")
-    assert {path.name for path in graph.path.iterdir()} == {"model.onnx", "config.json", "zoo.json"}
+    assert graph.manifest.files.keys() == {"onnx/model.onnx", "config.json"}
+    assert {path.name for path in graph.path.iterdir()} == {"onnx", "config.json", "zoo.json"}
     assert graph.model == checkpoint.model
     assert graph.manifest.source == checkpoint.manifest.source
     assert graph.manifest.licence == "apache-2.0"
@@ -113,7 +114,7 @@ def test_the_directory_is_complete_and_verifies(exported: Callable[[str], Export
 
 def test_the_file_says_nothing_of_the_machine(exported: Callable[[str], Exported]) -> None:
     _, graph, _ = exported("masked-lm")
-    path = graph.path / "model.onnx"
+    path = graph.path / "onnx/model.onnx"
     model = onnx.load(path)
     noted = [model, model.graph, *model.graph.node, *model.graph.initializer]
     noted += [*model.graph.input, *model.graph.output, *model.graph.value_info]
@@ -127,7 +128,7 @@ def test_the_file_says_nothing_of_the_machine(exported: Callable[[str], Exported
 def test_tied_embeddings_are_stored_once(exported: Callable[[str], Exported]) -> None:
     checkpoint, graph, _ = exported("masked-lm")
     stored = (checkpoint.path / "model.safetensors").stat().st_size
-    model = onnx.load(graph.path / "model.onnx")
+    model = onnx.load(graph.path / "onnx/model.onnx")
     sizes = [len(tensor.raw_data) for tensor in model.graph.initializer]
     assert sum(sizes) < stored + 4096, "300 x 64 embeddings stored twice would be 76,800 more"
 
@@ -150,7 +151,7 @@ def test_other_opsets_and_nothing_on_the_screen(
     checkpoint = make_checkpoint(tmp_path / "model", num_layers=1)
     report = export_onnx(checkpoint, tmp_path / "graph", opset=opset)
     assert capfd.readouterr() == ("", "")
-    model = onnx.load(tmp_path / "graph" / "model.onnx")
+    model = onnx.load(tmp_path / "graph" / "onnx/model.onnx")
     assert [(o.domain, o.version) for o in model.opset_import] == [("", opset)]
     assert (report.opset, report.ir, model.ir_version) == (opset, ir, ir)
     assert report.min_onnxruntime == runtime

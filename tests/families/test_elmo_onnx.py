@@ -93,7 +93,7 @@ def test_graph_has_a_scan_per_lstm_and_no_machine_paths(
     exported: Exported,
 ) -> None:
     golden, graph, _ = exported("none-plain")
-    path = graph / "model.onnx"
+    path = graph / "onnx/model.onnx"
     model = onnx.load(path)
     loops = [node for node in model.graph.node if node.op_type == "Scan"]
     assert len(loops) == 2 * golden.hub_config["lstm"]["n_layers"]

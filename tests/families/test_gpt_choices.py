@@ -84,7 +84,10 @@ def test_the_graph_passes_the_gate(tmp_path: Path) -> None:
     checkpoint = make_checkpoint(tmp_path / "model", HEAD, family=GPT, num_layers=1)
     report = export_onnx(checkpoint, tmp_path / "graph")
     assert report.validated and report.argmax_agreement == 1
-    assert not report.cache and list(report.graphs["model.onnx"].outputs) == ["logits", "mc_logits"]
+    assert not report.cache and list(report.graphs["onnx/model.onnx"].outputs) == [
+        "logits",
+        "mc_logits",
+    ]
 
 
 def test_the_dropout_before_a_choice_is_kept() -> None:

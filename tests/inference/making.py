@@ -67,7 +67,11 @@ def write_manifest(path: Path) -> None:
     manifest = Manifest(
         zoo=FORMAT_VERSION,
         created_by={"tests": "0"},
-        files={file.name: hash_file(file) for file in path.iterdir() if file.name != MANIFEST},
+        files={
+            str(file.relative_to(path)): hash_file(file)
+            for file in path.rglob("*")
+            if file.is_file() and file.name != MANIFEST
+        },
         source=SourceRecord(reference="random", repo="nobody/nothing", revision="0" * 40),
         licence="apache-2.0",
     )

@@ -1,6 +1,7 @@
 """Untrusted ONNX files: refused before the runtime loads them, or by it, with one line."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,21 +33,21 @@ def split(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 @pytest.fixture
 def copy(split: Checkpoint, tmp_path: Path) -> Path:
     """A copy of the export, to be modified."""
-    target = tmp_path / "graph"
-    target.mkdir()
-    for path in split.path.iterdir():
-        (target / path.name).write_bytes(path.read_bytes())
-    return target
+    return shutil.copytree(split.path, tmp_path / "graph")
 
 
 def accept(path: Path) -> Checkpoint:
     """Update the digests in the manifest, as an attacker would."""
-    export = json.loads((path / "zoo.json").read_text())["export"]
+    before = json.loads((path / "zoo.json").read_text())
     write_manifest(path)
-    manifest = json.loads((path / "zoo.json").read_text()) | {"export": export}
-    manifest.pop("digest", None)
-    (path / "zoo.json").write_text(json.dumps(manifest))
+    after = json.loads((path / "zoo.json").read_text())
+    rewrite(path, {**before, "files": after["files"]})
     return load_checkpoint(path)
+
+
+def rewrite(path: Path, manifest: dict[str, Any]) -> None:
+    """Write a manifest without a digest of itself."""
+    (path / "zoo.json").write_text(json.dumps({**manifest, "digest": ""}))
 
 
 def small(*nodes: onnx.NodeProto, **more: Any) -> onnx.ModelProto:
@@ -106,8 +107,8 @@ def with_expression() -> onnx.ModelProto:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (endless, "loops or branches"),
-        (scans_in_a_scan, "loops or branches"),
+        (endless, "loops, or branches in branches"),
+        (scans_in_a_scan, "loops, or branches in branches"),
         (foreign, "operators of the domain 'com.mine'"),
         (with_function, "functions"),
         (with_expression, "RegexFullMatch"),
@@ -116,7 +117,7 @@ def with_expression() -> onnx.ModelProto:
 def test_what_no_graph_of_ours_has(
     copy: Path, make: Callable[[], onnx.ModelProto], message: str
 ) -> None:
-    (copy / "model.onnx").write_bytes(make().SerializeToString())
+    (copy / "onnx/model.onnx").write_bytes(make().SerializeToString())
     with pytest.raises(VerificationError, match=message):
         open_session(accept(copy))
 
@@ -125,7 +126,7 @@ def test_what_no_graph_of_ours_has(
     "content", [b"", b"{}", b"\xff" * 99, b"\x3a\xff\xff\xff\xff\x7f", b"\x08"]
 )
 def test_what_is_no_graph(copy: Path, content: bytes) -> None:
-    (copy / "model.onnx").write_bytes(content)
+    (copy / "onnx/model.onnx").write_bytes(content)
     with pytest.raises(VerificationError, match=r"model\.onnx: not an ONNX graph") as caught:
         open_session(accept(copy))
     assert "\n" not in str(caught.value)
@@ -150,23 +151,23 @@ def relocated(path: Path, location: str) -> None:
     ],
 )
 def test_external_data_under_any_name(copy: Path, location: str, message: str) -> None:
-    relocated(copy / "model.onnx", location)
+    relocated(copy / "onnx/model.onnx", location)
     checkpoint = accept(copy)
-    (copy / "weights.bin").write_bytes((copy / "model.onnx.data").read_bytes())  # unlisted
+    (copy / "onnx/weights.bin").write_bytes(
+        (copy / "onnx/model.onnx_data").read_bytes()
+    )  # unlisted
     with pytest.raises(VerificationError, match=message):
         open_session(checkpoint)
 
 
 def test_external_data_of_another_name_is_compared(copy: Path) -> None:
-    for name in ("model.onnx", "weights.bin"):
-        if name == "weights.bin":
-            (copy / name).write_bytes((copy / "model.onnx.data").read_bytes())
-    relocated(copy / "model.onnx", "weights.bin")
+    (copy / "onnx/weights.bin").write_bytes((copy / "onnx/model.onnx_data").read_bytes())
+    relocated(copy / "onnx/model.onnx", "weights.bin")
     checkpoint = accept(copy)
     assert check_files(checkpoint) == 3
-    content = bytearray((copy / "weights.bin").read_bytes())
+    content = bytearray((copy / "onnx/weights.bin").read_bytes())
     content[len(content) // 2] ^= 1
-    (copy / "weights.bin").write_bytes(content)
+    (copy / "onnx/weights.bin").write_bytes(content)
     with pytest.raises(VerificationError, match=r"weights\.bin is not the file"):
         open_session(checkpoint)
 
@@ -176,7 +177,7 @@ def test_external_data_of_another_name_is_compared(copy: Path) -> None:
     [
         {"graphs": 7},
         {"graphs": {}},
-        {"graphs": {"model.onnx": {}, "more.onnx": {}}},
+        {"graphs": {"onnx/model.onnx": {}, "onnx/more.onnx": {}}},
         {"validated": "yes"},
         {"dtype": 3},
         {"cache": None},
@@ -187,28 +188,28 @@ def test_external_data_of_another_name_is_compared(copy: Path) -> None:
 def test_a_manifest_with_other_values(copy: Path, export: dict[str, Any]) -> None:
     manifest = json.loads((copy / "zoo.json").read_text())
     manifest["export"] |= export
-    (copy / "zoo.json").write_text(json.dumps(manifest))
+    rewrite(copy, manifest)
     with pytest.raises(VerificationError, match=r"zoo\.json"):
         open_session(load_checkpoint(copy))
 
 
 def test_the_graph_of_another_model(copy: Path) -> None:
     model = small(helper.make_node("Identity", ["x"], ["y"]))
-    (copy / "model.onnx").write_bytes(model.SerializeToString())
+    (copy / "onnx/model.onnx").write_bytes(model.SerializeToString())
     with pytest.raises(VerificationError, match="takes x and returns y, where the model takes"):
         open_session(accept(copy))
 
 
 def test_sound_graphs_pass(split: Checkpoint) -> None:
-    assert scan_graph(split.path / "model.onnx") == {"model.onnx.data"}
+    assert scan_graph(split.path / "onnx/model.onnx") == {"model.onnx_data"}
     outputs = open_session(split).run(draw_batch([7, 3]))
     assert [name for name, value in outputs.items() if not np.isfinite(value).all()] == []
 
 
 def test_truncated_anywhere_is_one_line(copy: Path) -> None:
-    content = (copy / "model.onnx").read_bytes()
+    content = (copy / "onnx/model.onnx").read_bytes()
     for at in np.random.default_rng(0).integers(0, len(content), 20):
-        (copy / "model.onnx").write_bytes(content[:at])
+        (copy / "onnx/model.onnx").write_bytes(content[:at])
         try:
             open_session(accept(copy))
         except (VerificationError, UsageError) as error:
@@ -223,7 +224,7 @@ def test_huge_constants_end_in_one_line(copy: Path) -> None:
         helper.make_node("ReduceSum", ["c"], ["r"], keepdims=0),
         helper.make_node("Add", ["x", "r"], ["y"]),
     ]
-    (copy / "model.onnx").write_bytes(small(*nodes, initializer=[size]).SerializeToString())
+    (copy / "onnx/model.onnx").write_bytes(small(*nodes, initializer=[size]).SerializeToString())
     accept(copy)
     done = run_limited(
         ["zoo", "bench", copy, "--backend", "onnx", "--iterations", "1"], OMP_NUM_THREADS="1"

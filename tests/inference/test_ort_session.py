@@ -1,4 +1,5 @@
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -29,29 +30,26 @@ def split(source: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Check
     """An export with external weights."""
     target = tmp_path_factory.mktemp("split") / "graph"
     report = export_onnx(source, target, external_over=1000)
-    assert report.graphs["model.onnx"].external_data == "model.onnx.data"
+    assert report.graphs["onnx/model.onnx"].external_data == "model.onnx_data"
     return load_checkpoint(target)
 
 
 @pytest.fixture
 def copy(split: Checkpoint, tmp_path: Path) -> Checkpoint:
     """A copy of the export, to be modified."""
-    target = tmp_path / "graph"
-    target.mkdir()
-    for path in split.path.iterdir():
-        (target / path.name).write_bytes(path.read_bytes())
-    return load_checkpoint(target)
+    return load_checkpoint(shutil.copytree(split.path, tmp_path / "graph"))
 
 
 def test_weights_in_a_file_of_their_own(source: Checkpoint, split: Checkpoint) -> None:
-    names = {path.name for path in split.path.iterdir()}
-    assert names == {"model.onnx", "model.onnx.data", "config.json", "zoo.json"}
-    assert split.manifest.files.keys() == names - {"zoo.json"}
-    assert (split.path / "model.onnx").stat().st_size < 50_000
-    model = onnx.load(split.path / "model.onnx", load_external_data=False)
+    names = {"onnx/model.onnx", "onnx/model.onnx_data", "config.json"}
+    assert split.manifest.files.keys() == names
+    paths = [path for path in split.path.rglob("*") if path.is_file()]
+    assert {str(path.relative_to(split.path)) for path in paths} == {*names, "zoo.json"}
+    assert (split.path / "onnx/model.onnx").stat().st_size < 50_000
+    model = onnx.load(split.path / "onnx/model.onnx", load_external_data=False)
     entries = [entry for tensor in model.graph.initializer for entry in tensor.external_data]
     locations = {entry.value for entry in entries if entry.key == "location"}
-    assert locations == {"model.onnx.data"}
+    assert locations == {"model.onnx_data"}
     batch = draw_batch([40, 3])
     ours, theirs = (open_session(c).run(batch)["pooler_output"] for c in (split, source))
     assert np.abs(ours - theirs).max() < 1e-5
@@ -90,7 +88,7 @@ def flip(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [flip, Path.unlink, lambda path: path.write_bytes(b"")])
-@pytest.mark.parametrize("name", ["model.onnx.data", "model.onnx"])
+@pytest.mark.parametrize("name", ["onnx/model.onnx_data", "onnx/model.onnx"])
 def test_a_damaged_file_is_refused(
     copy: Checkpoint, name: str, damage: Callable[[Path], object]
 ) -> None:
@@ -110,11 +108,11 @@ def test_a_graph_that_was_not_validated_warns(copy: Checkpoint) -> None:
 def test_what_the_runtime_refuses_is_one_line(copy: Checkpoint) -> None:
     from zoo.inference.ort import create_session
 
-    model = onnx.load(copy.path / "model.onnx")
+    model = onnx.load(copy.path / "onnx/model.onnx")
     model.graph.node[0].op_type = "NoSuchOperator"
-    onnx.save(model, copy.path / "model.onnx")
+    onnx.save(model, copy.path / "onnx/model.onnx")
     with pytest.raises(VerificationError, match="ONNX Runtime refuses it") as caught:
-        create_session(copy.path / "model.onnx")
+        create_session(copy.path / "onnx/model.onnx")
     assert "\n" not in str(caught.value)
 
 
@@ -147,7 +145,7 @@ def test_cuda_needs_its_own_runtime(split: Checkpoint) -> None:
 def test_weights_are_exported_once_and_kept(source: Checkpoint) -> None:
     batch = draw_batch([9, 4])
     first = open_or_export(source, "onnx").run(batch)["pooler_output"]
-    (graph,) = (home() / "onnx").glob("*/model.onnx")
+    (graph,) = (home() / "onnx").glob("*/onnx/model.onnx")
     made = graph.stat()
     second = open_or_export(source, "onnx").run(batch)["pooler_output"]
     assert graph.stat().st_ino == made.st_ino and graph.stat().st_mtime_ns == made.st_mtime_ns

@@ -14,12 +14,14 @@ from zoo.checkpoint.records import (
     GRAPH,
     MANIFEST,
     TOKENIZER,
+    VARIANTS,
     WEIGHTS,
     WEIGHTS_INDEX,
     Manifest,
     ModelFile,
     SourceRecord,
     encode_manifest,
+    variant_file,
 )
 from zoo.checkpoint.tokenizer import load_text_tokenizer
 
@@ -32,6 +34,7 @@ __all__ = [
     "GRAPH",
     "MANIFEST",
     "TOKENIZER",
+    "VARIANTS",
     "WEIGHTS",
     "WEIGHTS_INDEX",
     "Checkpoint",
@@ -42,4 +45,5 @@ __all__ = [
     "is_checkpoint",
     "load_checkpoint",
     "load_text_tokenizer",
+    "variant_file",
 ]

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import msgspec
 
+from zoo.checkpoint.digests import check_manifest
 from zoo.checkpoint.records import (
     CONFIG,
-    DECODER,
     FORMAT_VERSION,
-    GRAPH,
     MANIFEST,
     TOKENIZER,
     WEIGHTS,
@@ -35,7 +34,7 @@ class Checkpoint:
 
     Attributes:
         path: directory of the checkpoint.
-        model: contents of ``config.json``.
+        model: contents of ``config.json``, in an export those of the model's.
         manifest: contents of ``zoo.json``.
         family: family that the plugin provides.
         config: configuration of the family.
@@ -63,15 +62,9 @@ class Checkpoint:
         return self.family.weights(self.config, self.model.head)
 
     @property
-    def graph(self) -> Path | None:
-        """Path of the ONNX graph, of the decoder where there are two; ``None`` without one."""
-        paths = (self.path / name for name in (GRAPH, DECODER))
-        return next((path for path in paths if path.is_file()), None)
-
-    @property
     def is_export(self) -> bool:
         """``True`` if the directory is an ONNX export."""
-        return self.graph is not None or self.manifest.export is not None
+        return self.manifest.export is not None
 
     def weight_files(self) -> list[Path]:
         """Return the paths of the safetensors files, sorted by name.
@@ -141,18 +134,30 @@ def load_checkpoint(path: Path) -> Checkpoint:
         VerificationError: a file is malformed, or its format is newer than this program.
         PluginError, UsageError: the family's plugin is broken or not installed.
     """
-    model = read_json_record(path / CONFIG, ModelFile)
     manifest = read_json_record(path / MANIFEST, Manifest)
-    for name, version in ((CONFIG, model.zoo), (MANIFEST, manifest.zoo)):
-        if version > FORMAT_VERSION:
-            raise VerificationError(
-                f"{path / name} is of layout {version}", "install a newer plm-zoo"
-            )
-    family = get_family(model.family, str(path / CONFIG))
+    _require_version(path / MANIFEST, manifest.zoo)
+    file = path / (CONFIG if manifest.export is None else MANIFEST)
+    model = _model_file(path, manifest)
+    _require_version(file, model.zoo)
+    family = get_family(model.family, str(file))
     if model.head not in family.heads():
-        raise VerificationError(f"{path / CONFIG}: {model.family} has no head {model.head!r}")
+        raise VerificationError(f"{file}: {model.family} has no head {model.head!r}")
     try:
         config = msgspec.convert(model.config, family.config_type)
     except (msgspec.ValidationError, ArithmeticError, TypeError, ValueError) as error:
-        raise VerificationError(f"{path / CONFIG}: config: {error}") from error
+        raise VerificationError(f"{file}: config: {error}") from error
     return Checkpoint(path, model, manifest, family, config)
+
+
+def _model_file(path: Path, manifest: Manifest) -> ModelFile:
+    if manifest.export is None:
+        return read_json_record(path / CONFIG, ModelFile)
+    if manifest.model is None:
+        raise VerificationError(f"{path} is an export in an older layout", "export it again")
+    check_manifest(path)  # the digests of files do not cover the configuration within it
+    return manifest.model
+
+
+def _require_version(file: Path, version: int) -> None:
+    if version > FORMAT_VERSION:
+        raise VerificationError(f"{file} is of layout {version}", "install a newer plm-zoo")

@@ -12,14 +12,24 @@ from zoo.tokenizers.pooling import Pooling
 
 CONFIG, MANIFEST, TOKENIZER = "config.json", "zoo.json", "tokenizer.json"
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
-GRAPH = "model.onnx"  # of a model that is one graph
-ENCODER, DECODER = "encoder_model.onnx", "decoder_with_past_model.onnx"  # of one that is two
-DATA = ".onnx.data"  # suffix of the files with the weights of ONNX graphs
+# Files of an ONNX export, by the names that readers of the Hub's layout look for.
+GRAPH = "onnx/model.onnx"  # of a model that is one graph
+ENCODER, DECODER = "onnx/encoder_model.onnx", "onnx/decoder_model_merged.onnx"  # of two graphs
+DATA = ".onnx_data"  # suffix of the files with the weights of ONNX graphs
+# dtype of a graph -> suffix of its file name
+VARIANTS = {"float32": "", "float16": "_fp16", "int8": "_quantized", "int4": "_q4"}
 FORMAT_VERSION = 1
+
+
+def variant_file(file: str, dtype: str) -> str:
+    """Return the name of a graph in a dtype, such as ``onnx/model_fp16.onnx``."""
+    return file.replace(".onnx", f"{VARIANTS[dtype]}.onnx")
 
 
 class ModelFile(JsonStruct):
     """Contents of ``config.json``: the architecture and its configuration.
+
+    In an export, where ``config.json`` is that of the Hub's layout, it is in the manifest.
 
     Attributes:
         zoo: version of the format.
@@ -30,7 +40,7 @@ class ModelFile(JsonStruct):
         pooling: pooling of a sentence encoder; ``None`` for other models.
         transitions: transitions of a linear-chain CRF over the labels, (labels + 1, labels + 1),
             see ``zoo.nn.crf``; ``None`` for other models. They are no tensor of the model, whose
-            outputs are the same without them, and are copied with this file into an export.
+            outputs are the same without them.
         both_orders: whether the logits of a pair of texts are the sum of those of both orders.
     """
 
@@ -111,6 +121,7 @@ class Manifest(JsonStruct):
         account: counts of the conversion: tensors mapped, ignored, initialized.
         round_trip: ``exact`` once the Hub's tensors were rebuilt bit for bit.
         export: results of the export checks, in a directory with an ONNX graph.
+        model: contents of the ``config.json`` of the model that was exported.
         training: data, seed, steps and metrics of a model that was trained here.
         evaluations: results of ``zoo eval``, which adds to them after the directory was written.
     """
@@ -126,6 +137,7 @@ class Manifest(JsonStruct):
     account: dict[str, Any] = msgspec.field(default_factory=dict)
     round_trip: str | None = None
     export: dict[str, Any] | None = None
+    model: ModelFile | None = None
     training: dict[str, Any] | None = None
     evaluations: list[EvaluationRecord] = msgspec.field(default_factory=list)
 

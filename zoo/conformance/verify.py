@@ -144,7 +144,7 @@ def check_graphs(checkpoint: Checkpoint) -> str:
     from zoo.inference.exported import check_files
 
     count = check_files(checkpoint)
-    return f"{count} {'file' if count == 1 else 'files'}, standard operators without loops"
+    return f"{count} {'file' if count == 1 else 'files'}, operators that zoo exports"
 
 
 def check_export(checkpoint: Checkpoint) -> str:

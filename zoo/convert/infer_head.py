@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from zoo.convert.hub_files import require_hub_class
 from zoo.convert.open import OpenCheckpoint
 from zoo.errors import UsageError, did_you_mean
 from zoo.families.config import Config
@@ -202,28 +203,15 @@ def with_labels(config: Config, labels: Sequence[str] | None) -> Config:
 
 
 def require_hub_outputs(plan: ConversionPlan) -> None:
-    """Check that a program that opens the Hub's layout would compute the results of the model.
-
-    It would choose the label of each token by itself, where a CRF labels words together, and read
-    a pair once, where the model reads it in both orders.
-
-    Raises:
-        UsageError: it would not.
-    """
-    family = plan.opened.family
-    if family.heads()[plan.head].has_labels:
-        family.architecture(plan.config, plan.head)  # raises an error without one
-    if plan.both_orders:
-        raise UsageError(
-            f"{plan.opened.source.directory} reads a pair in both orders, which no class of the "
-            "Hub does",
-            "use it with zoo run or zoo export, or train it without task_args.both_orders",
-        )
-    if plan.transitions is not None:
-        raise UsageError(
-            f"{plan.opened.source.directory} labels words by a CRF, which no class of the Hub has",
-            "use it with zoo run or zoo export, or train it without task_args.crf",
-        )
+    """Check that the Hub's layout can describe the result; see ``require_hub_class``."""
+    require_hub_class(
+        plan.opened.family,
+        plan.config,
+        plan.head,
+        transitions=plan.transitions,
+        both_orders=plan.both_orders,
+        origin=str(plan.opened.source.directory),
+    )
 
 
 def require_label_outputs(plan: ConversionPlan) -> None:

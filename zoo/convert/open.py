@@ -175,7 +175,7 @@ def _open_hub(
 
 def _open_zoo(source: CheckpointDir, checkpoint: Checkpoint) -> OpenCheckpoint:
     manifest = checkpoint.manifest
-    if checkpoint.graph is None:
+    if not checkpoint.is_export:
         checkpoint.require_unchanged()
     present = [CONFIG, "zoo.json", "tokenizer.json"]
     return OpenCheckpoint(

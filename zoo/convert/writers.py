@@ -20,6 +20,7 @@ from zoo.checkpoint import (
     encode_manifest,
 )
 from zoo.convert.dtypes import LONG
+from zoo.convert.hub_files import hub_side_files
 from zoo.convert.infer_head import ConversionPlan
 from zoo.convert.model_card import MODEL_CARD, model_card
 from zoo.convert.open import OpenCheckpoint
@@ -213,22 +214,18 @@ class HFWriter(CheckpointWriter):
 
     def write_side_files(self, staging: Path, report: ConversionReport) -> list[Path]:
         """See ``CheckpointWriter``."""
-        from zoo.tokenizers import hub_pooling_files, hub_token_ids, hub_tokenizer_files
-
-        family = self.opened.family
-        config = family.to_hf(self.plan.config, self.opened.extra)
-        if family.config_files[0] == CONFIG:
-            config["architectures"] = [family.architecture(self.plan.config, self.plan.head)]
-            config["dtype"] = LONG.get(report.main_dtype, "float32")
-        files: dict[str, bytes] = {}
-        if self.tokenizer and family.text_tokenizer(self.plan.config) is None:
-            inputs = tuple(family.onnx(self.plan.config, self.plan.head).inputs)
-            files |= hub_tokenizer_files(self.tokenizer.json, self.tokenizer.info, inputs=inputs)
-            config = hub_token_ids(self.tokenizer.json, self.tokenizer.info) | config
-        files[family.config_files[0]] = encode_json(config)
-        pooling = self.opened.pooling
-        if pooling is not None:
-            files |= hub_pooling_files(pooling, report.hidden_size)
+        family, config, head = self.opened.family, self.plan.config, self.plan.head
+        described = family.config_files[0] == CONFIG
+        files = hub_side_files(
+            family,
+            config,
+            head,
+            dtype=LONG.get(report.main_dtype, "float32"),
+            architecture=family.architecture(config, head) if described else None,
+            extra=self.opened.extra,
+            tokenizer=self.tokenizer,
+            pooling=self.opened.pooling,
+        )
         files[MODEL_CARD] = model_card(self.opened, self.plan, report)
         return _write(staging, files)
 

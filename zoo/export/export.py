@@ -1,6 +1,5 @@
 """Export to ONNX: trace, write, check, compare with torch, publish."""
 
-import shutil
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,16 +7,7 @@ from typing import TYPE_CHECKING
 import onnx
 import torch
 
-from zoo.checkpoint import (
-    CONFIG,
-    FORMAT_VERSION,
-    GRAPH,
-    MANIFEST,
-    TOKENIZER,
-    Checkpoint,
-    Manifest,
-    encode_manifest,
-)
+from zoo.checkpoint import MANIFEST, Checkpoint
 from zoo.convert.dtypes import LONG, parse_dtype
 from zoo.errors import UsageError, VerificationError
 from zoo.export.graph import (
@@ -26,6 +16,7 @@ from zoo.export.graph import (
     check_opset,
     min_onnxruntime,
 )
+from zoo.export.layout import unreadable_elsewhere, write_side_files
 from zoo.export.report import ExportReport
 from zoo.export.validate import compare, compare_with_cache, require_equal, worst
 from zoo.export.write import WrittenGraph, example_shape, write_graphs
@@ -34,8 +25,6 @@ from zoo.inference.ort_decoder import OrtDecoder
 from zoo.io.digests.files import FileDigest, hash_file
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.progress import progress
-from zoo.plugins import installed
-from zoo.version import __version__
 
 if TYPE_CHECKING:
     from zoo.families.onnx import OnnxSpec
@@ -62,8 +51,9 @@ def export_onnx(
 
     Args:
         checkpoint: a directory with weights.
-        target: directory to write: ``model.onnx``, or the graphs of encoder and decoder,
-            ``config.json``, ``tokenizer.json`` and a manifest with the results.
+        target: directory to write, in the Hub's layout: ``onnx/model.onnx``, or the graphs of
+            encoder and decoder, ``config.json``, the files of the tokenizer, and a manifest with
+            the results.
         opset: ONNX operator set version; the default runs on the oldest releases of ONNX Runtime
             and is the fastest in new ones.
         force: replace the target if it exists and zoo wrote it.
@@ -72,7 +62,7 @@ def export_onnx(
         cache: whether the graphs have a key-value cache; by default if the head generates text.
             Logits are the same with and without.
         external_over: number of bytes of weights above which they are written to a file beside
-            the graph, such as ``model.onnx.data``.
+            the graph, such as ``model.onnx_data``.
 
     Returns:
         the report, which is also in the manifest.
@@ -99,8 +89,8 @@ def export_onnx(
         advance(1)
         models = [check_graph(staging / graph.file, graph.spec, opset) for graph in graphs]
         advance(1)
-        report = _gate(checkpoint, spec, staging, models[0], dtype, graphs, weights)
-        _write_side_files(checkpoint, staging, report, models)
+        report = _gate(checkpoint, spec, staging, models, dtype, graphs, weights)
+        write_side_files(checkpoint, staging, report)
         advance(1)
     return report
 
@@ -122,7 +112,7 @@ def _check_weights(checkpoint: Checkpoint) -> dict[str, FileDigest]:
     """
     digests = {}
     for path in checkpoint.weight_files():
-        if checkpoint.graph and not path.is_file():
+        if checkpoint.is_export and not path.is_file():
             raise UsageError(
                 f"{checkpoint.path} holds an ONNX graph and no weights",
                 "export the checkpoint that it was made from",
@@ -146,7 +136,7 @@ def _gate(
     checkpoint: Checkpoint,
     spec: "OnnxSpec",
     folder: Path,
-    model: onnx.ModelProto,
+    models: list[onnx.ModelProto],
     dtype: str,
     graphs: list[WrittenGraph],
     weights: dict[str, FileDigest],
@@ -160,8 +150,10 @@ def _gate(
         session = OrtDecoder([folder / graph.file for graph in graphs])
         checks = compare_with_cache(reference, session, spec, checkpoint.config, traced)
     else:
-        checks = compare(reference, folder / GRAPH, spec, checkpoint.config, traced)
+        graph = folder / graphs[0].file
+        checks = compare(reference, graph, spec, checkpoint.config, traced)
     require_equal(checks, tolerance)
+    model = models[0]
     opset = model.opset_import[0].version
     return ExportReport(
         validated=True,
@@ -174,6 +166,8 @@ def _gate(
         cache=cache,
         graphs={graph.file: graph.described() for graph in graphs},
         weights=weights,
+        tensors=_count_dtypes(models),
+        unreadable_elsewhere=unreadable_elsewhere(checkpoint),
         traced=list(traced),
         tolerance=tolerance,
         checks=checks,
@@ -181,25 +175,7 @@ def _gate(
     )
 
 
-def _write_side_files(
-    checkpoint: Checkpoint, staging: Path, report: ExportReport, models: list[onnx.ModelProto]
-) -> None:
-    for name in (CONFIG, TOKENIZER):
-        if (checkpoint.path / name).is_file():
-            shutil.copyfile(checkpoint.path / name, staging / name)
+def _count_dtypes(models: list[onnx.ModelProto]) -> dict[str, int]:
+    """Return dtype -> number of tensors."""
     codes = [STORED.get(t.data_type, "") for model in models for t in model.graph.initializer]
-    before, plugin = checkpoint.manifest, installed().get(checkpoint.family.name)
-    manifest = Manifest(
-        zoo=FORMAT_VERSION,
-        created_by={
-            "plm-zoo": __version__,
-            **({plugin.distribution: plugin.version} if plugin else {}),
-        },
-        files={path.name: hash_file(path) for path in sorted(staging.iterdir())},
-        source=before.source,
-        licence=before.licence,
-        training=before.training,
-        dtypes={code: codes.count(code) for code in STORED.values() if code in codes},
-        export=report.to_dict(),
-    )
-    (staging / MANIFEST).write_bytes(encode_manifest(manifest))
+    return {code: codes.count(code) for code in STORED.values() if code in codes}

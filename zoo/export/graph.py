@@ -1,16 +1,14 @@
 """ONNX files: supported versions, writing, and checks of the written file."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import onnx
+import onnx_ir as ir
 
 from zoo.checkpoint import DATA
 from zoo.errors import UsageError, VerificationError
 from zoo.families.onnx import OnnxSpec, axis_sum
-
-if TYPE_CHECKING:
-    from torch.onnx import ONNXProgram
 
 
 class Versions(NamedTuple):
@@ -60,19 +58,18 @@ def min_onnxruntime(opset: int, dtype: str) -> str:
     return max(releases, key=lambda version: [int(part) for part in version.split(".")])
 
 
-def write_graph(program: "ONNXProgram", path: Path, opset: int, external_over: int) -> str | None:
-    """Write a traced program, without stack traces and other metadata of the exporter.
+def write_graph(model: ir.Model, path: Path, opset: int, external_over: int) -> str | None:
+    """Write a traced graph, without stack traces and other metadata of the exporter.
 
     Args:
-        program: program that the exporter returned.
+        model: graph that the exporter returned.
         path: file to write.
-        opset: operator set version of the program.
+        opset: operator set version of the graph.
         external_over: number of bytes of weights above which they are written to a separate file.
 
     Returns:
         name of the file with the weights, or ``None``.
     """
-    model = program.model
     for graph in (model.graph, *(function.graph for function in model.functions.values())):
         nodes = list(graph.all_nodes())
         values = [value for node in nodes for value in node.outputs]
@@ -82,8 +79,9 @@ def write_graph(program: "ONNXProgram", path: Path, opset: int, external_over: i
     model.ir_version = OPSETS[opset].ir
     weights = [v.const_value for v in model.graph.initializers.values() if v.const_value]
     external = sum(tensor.nbytes for tensor in weights) > external_over
-    program.save(path, external_data=external)
-    return path.with_suffix(DATA).name if external else None
+    name = path.with_suffix(DATA).name if external else None
+    ir.save(model, path, external_data=name)
+    return name
 
 
 def _drop_metadata(part: Any) -> None:

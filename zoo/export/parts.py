@@ -3,8 +3,8 @@
 A decoder-only model is one graph, whose inputs are new tokens and the keys and values of the
 earlier tokens, and whose outputs are logits and the keys and values of all tokens. The numbers of
 new and of earlier tokens are dynamic; there may be no earlier ones. An encoder-decoder is two
-graphs: the encoder returns the keys and values of cross-attention, which the decoder receives
-beside those of self-attention.
+graphs: the encoder returns its last hidden state, of which the decoder computes the keys and values
+of cross-attention in its first run; see ``zoo.export.cache_branch``.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,8 +17,18 @@ from torch import Tensor, nn
 
 from zoo.checkpoint import DECODER, ENCODER, GRAPH
 from zoo.export.trace import Example
-from zoo.families.onnx import LOGITS, PAST, PAST_TOKENS, PRESENT, Axes, OnnxSpec, axis_sum
-from zoo.nn.generation import DecodeState, GenerationMixin
+from zoo.families.onnx import (
+    LOGITS,
+    PAST,
+    PAST_TOKENS,
+    PRESENT,
+    SOURCE_HIDDEN,
+    SOURCE_MASK,
+    Axes,
+    OnnxSpec,
+    axis_sum,
+)
+from zoo.nn.generation import DecodeState, GenerationMixin, Seq2SeqGenerationMixin
 from zoo.nn.kv_cache import KeyValueCache, LayerCache
 
 T = TypeVar("T")
@@ -26,6 +36,7 @@ T = TypeVar("T")
 OWN = ("key", "value")
 TARGET, SOURCE = ("decoder.key", "decoder.value"), ("encoder.key", "encoder.value")
 MASK = "attention_mask"
+HIDDEN = "last_hidden_state"
 NEW = 3  # number of new tokens in the traced batch, after those in the cache
 
 
@@ -37,12 +48,15 @@ class GraphToTrace(NamedTuple):
         module: module to trace.
         example: inputs of the traced batch; see ``trace``.
         spec: names and axes of inputs and outputs.
+        first_run: of a decoder after an encoder, what computes the keys and values of
+            cross-attention in its first run.
     """
 
     file: str
     module: nn.Module
     example: Example
     spec: OnnxSpec
+    first_run: "GraphToTrace | None" = None
 
 
 class TracedLayerCache(LayerCache):
@@ -111,16 +125,27 @@ class Seq2SeqDecoderWithPast(DecoderWithPast):
 
 
 class EncoderGraph(nn.Module):
-    """The encoder, with the cross-attention keys and values of each decoder block as outputs."""
+    """The encoder."""
 
-    def __init__(self, model: GenerationMixin) -> None:
+    def __init__(self, model: Seq2SeqGenerationMixin) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
-        """Return the keys and values of a source; both inputs are int64, (batch, tokens)."""
-        inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
-        return _named(PRESENT, SOURCE, self.model.init_state(inputs, 0).cross_attention_cache)
+        """Return the encoder's output; both inputs are int64, (batch, tokens)."""
+        return {HIDDEN: self.model.encode_source(input_ids, attention_mask)}
+
+
+class CrossAttentionCache(nn.Module):
+    """The keys and values of cross-attention of each decoder block."""
+
+    def __init__(self, model: Seq2SeqGenerationMixin) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, encoder_hidden_states: Tensor) -> dict[str, Tensor]:
+        """Return keys and values for the encoder's output, (batch, tokens, hidden)."""
+        return _named(PRESENT, SOURCE, self.model.cross_attention_cache(encoder_hidden_states))
 
 
 def with_cache(
@@ -142,14 +167,16 @@ def with_cache(
         axes: dict[str, Axes] = {"input_ids": ("batch", "tokens"), MASK: ("batch", "all_tokens")}
         known = {"input_ids": ids[:, past:], MASK: mask}
         return [_part(GRAPH, DecoderWithPast(model, OWN), state, spec, axes, known)]
+    assert isinstance(model, Seq2SeqGenerationMixin), "a model with a target has an encoder"
     past = target.shape[1] - NEW
     state = _read(model, example, target[:, :past])
-    axes = {"input_ids": ("batch", spec.outputs[LOGITS][1]), f"encoder_{MASK}": ("batch", "tokens")}
-    known = {"input_ids": target[:, past:], f"encoder_{MASK}": mask}
-    return [
-        _source(model, state, spec, {"input_ids": ids, MASK: mask}),
-        _part(DECODER, Seq2SeqDecoderWithPast(model, TARGET + SOURCE), state, spec, axes, known),
-    ]
+    axes = {"input_ids": ("batch", spec.outputs[LOGITS][1]), SOURCE_MASK: ("batch", "tokens")}
+    known = {"input_ids": target[:, past:], SOURCE_MASK: mask}
+    encoder, first_run = _encoder(model, state, spec, {"input_ids": ids, MASK: mask})
+    decoder = _part(
+        DECODER, Seq2SeqDecoderWithPast(model, TARGET + SOURCE), state, spec, axes, known
+    )
+    return [encoder, decoder._replace(first_run=first_run)]
 
 
 def _read(model: GenerationMixin, inputs: Mapping[str, Tensor], tokens: Tensor) -> DecodeState:
@@ -159,17 +186,24 @@ def _read(model: GenerationMixin, inputs: Mapping[str, Tensor], tokens: Tensor) 
     return state
 
 
-def _source(
-    model: GenerationMixin, state: DecodeState, spec: OnnxSpec, example: Mapping[str, Tensor]
-) -> GraphToTrace:
-    outputs = _named(
-        PRESENT,
-        SOURCE,
-        [[_axes(t, "tokens") for t in pair] for pair in state.cross_attention_cache],
+def _encoder(
+    model: Seq2SeqGenerationMixin,
+    state: DecodeState,
+    spec: OnnxSpec,
+    example: Mapping[str, Tensor],
+) -> tuple[GraphToTrace, GraphToTrace]:
+    """Return the encoder, and what computes keys and values of its output."""
+    with torch.no_grad():
+        hidden = model.encode_source(example["input_ids"], example[MASK])
+    axes: Axes = ("batch", "tokens", hidden.shape[-1])
+    encoder = replace(
+        spec, inputs={name: spec.inputs[name] for name in example}, outputs={HIDDEN: axes}
     )
-    inputs = {name: spec.inputs[name] for name in example}
-    return GraphToTrace(
-        ENCODER, EncoderGraph(model), example, replace(spec, inputs=inputs, outputs=outputs)
+    kept = [[_axes(t, "tokens") for t in pair] for pair in state.cross_attention_cache]
+    cross = replace(spec, inputs={SOURCE_HIDDEN: axes}, outputs=_named(PRESENT, SOURCE, kept))
+    return (
+        GraphToTrace(ENCODER, EncoderGraph(model), example, encoder),
+        GraphToTrace(DECODER, CrossAttentionCache(model), {SOURCE_HIDDEN: hidden}, cross),
     )
 
 

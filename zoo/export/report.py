@@ -86,6 +86,9 @@ class ExportReport(JsonStruct):
         cache: whether the graphs have a key-value cache.
         graphs: file name -> description of the graph.
         weights: file name -> digest, for the exported weights.
+        tensors: dtype -> number of tensors in the graphs.
+        unreadable_elsewhere: the reason why programs that read the Hub's layout do not compute the
+            model's results; ``None`` if they do.
         traced: number of rows and of tokens per row of the traced batch.
         tolerance: largest accepted ``max_rel``.
         max_rel: largest relative difference of all outputs and batches.
@@ -103,6 +106,8 @@ class ExportReport(JsonStruct):
     cache: bool
     graphs: dict[str, Graph]
     weights: dict[str, FileDigest]
+    tensors: dict[str, int]
+    unreadable_elsewhere: str | None
     traced: list[int]
     tolerance: float
     max_rel: float
@@ -129,4 +134,7 @@ class ExportReport(JsonStruct):
             lines.append(
                 f"{shape}: differs from torch by {check.worst:.1e} of the largest magnitude{argmax}"
             )
-        return [*lines, f"accepted: {self.tolerance:.0e}"]
+        lines.append(f"accepted: {self.tolerance:.0e}")
+        if self.unreadable_elsewhere is not None:
+            lines.append(f"for zoo and ONNX Runtime alone: {self.unreadable_elsewhere}")
+        return lines

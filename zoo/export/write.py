@@ -3,11 +3,13 @@
 from pathlib import Path
 from typing import NamedTuple
 
+import onnx_ir as ir
 import torch
 from torch import nn
 
-from zoo.checkpoint import GRAPH, Checkpoint
+from zoo.checkpoint import GRAPH, Checkpoint, variant_file
 from zoo.errors import UsageError
+from zoo.export.cache_branch import add_branch, spec_with_branch
 from zoo.export.graph import write_graph
 from zoo.export.parts import GraphToTrace, with_cache
 from zoo.export.report import Graph
@@ -72,10 +74,21 @@ def write_graphs(
     model = load_model(checkpoint, getattr(torch, dtype))
     graphs = []
     for part in _parts(model, checkpoint, spec, cache):
-        program = trace(part.module, part.example, part.spec, opset)
-        external = write_graph(program, folder / part.file, opset, external_over)
-        graphs.append(WrittenGraph(part.file, part.spec, external))
+        graph, names = _traced(part, opset)
+        file = variant_file(part.file, dtype)
+        (folder / file).parent.mkdir(exist_ok=True)
+        external = write_graph(graph, folder / file, opset, external_over)
+        graphs.append(WrittenGraph(file, names, external))
     return graphs
+
+
+def _traced(part: GraphToTrace, opset: int) -> tuple[ir.Model, OnnxSpec]:
+    """Return a graph, and its names and axes."""
+    model: ir.Model = trace(part.module, part.example, part.spec, opset).model
+    if part.first_run is None:
+        return model, part.spec
+    add_branch(model, _traced(part.first_run, opset)[0])
+    return model, spec_with_branch(part.spec, part.first_run.spec)
 
 
 def _parts(

@@ -7,7 +7,12 @@ from typing import Any
 Axes = tuple[str | int, ...]
 # Names of ONNX Runtime and Optimum: the outputs PRESENT of a run are the inputs PAST of the next.
 PAST, PRESENT, LOGITS = "past_key_values", "present", "logits"
-PAST_TOKENS = "past_tokens"  # the axis of the cached tokens, of size 0 in the first run
+SOURCE_HIDDEN, SOURCE_MASK = "encoder_hidden_states", "encoder_attention_mask"
+# Of a decoder after an encoder: false in the first run, in which it computes the keys and values
+# of cross-attention, and true in all others, which read them from the cache.
+USE_CACHE = "use_cache_branch"
+# The axes of cached tokens, of size 0 in the first run.
+PAST_TOKENS, PAST_SOURCE_TOKENS = "past_tokens", "past_source_tokens"
 
 
 @dataclass(frozen=True)
@@ -16,7 +21,7 @@ class OnnxSpec:
 
     Attributes:
         inputs: input name -> its axes: the name of a dynamic axis, or a fixed size. Inputs are
-            int64, except those of a cache.
+            int64, except hidden states, a cache and ``USE_CACHE``.
         outputs: output name -> its axes, in the order in which the model returns them.
         limits: axis -> its largest size.
         tolerance: dtype -> largest accepted difference from torch, relative to the output's

@@ -1,10 +1,10 @@
 """Scan of an ONNX file before ONNX Runtime loads it: operators, sizes and external data.
 
-A graph that zoo exports is a sequence of standard operators, without branches, functions or
-operators of other domains, and without loops except ``Scan``, which runs once for each element of
-an input and has no loop inside. Inference therefore terminates, and executes no code but the
-runtime's. A file with anything else is refused. The protobuf messages are read without decoding
-tensors, in any order of their fields.
+A graph that zoo exports is a sequence of standard operators, without functions or operators of
+other domains, and without loops except ``Scan``, which runs once for each element of an input. It
+may have branches, ``If``; neither has a loop or branch inside. Inference therefore terminates, and
+executes no code but the runtime's. A file with anything else is refused. The protobuf messages are
+read without decoding tensors, in any order of their fields.
 """
 
 from collections.abc import Callable, Iterator
@@ -63,7 +63,7 @@ class _Scan:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.graphs = self.nodes = self.attributes = 0
-        self._in_scan = False
+        self._in_body = False
         self.locations: set[str] = set()
 
     def model(self, content: memoryview) -> None:
@@ -113,12 +113,12 @@ class _Scan:
                 self.tensor(_bytes(value))
 
     def _body(self, content: memoryview, operators: set[str]) -> None:
-        """Check a graph in an attribute; only ``Scan`` may have one, its body."""
-        if operators != {"Scan"} or self._in_scan:
-            self._refuse("loops or branches")
-        self._in_scan = True
+        """Check a graph in an attribute: the body of ``Scan``, or a branch of ``If``."""
+        if operators not in ({"Scan"}, {"If"}) or self._in_body:
+            self._refuse("loops, or branches in branches")
+        self._in_body = True
         self.graph(content)
-        self._in_scan = False
+        self._in_body = False
 
     def tensor(self, content: memoryview) -> None:
         for number, value in _fields(content):

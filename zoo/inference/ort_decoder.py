@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnxruntime import OrtValue
 
-from zoo.families.onnx import LOGITS, PAST, PRESENT
+from zoo.families.onnx import LOGITS, PAST, PRESENT, SOURCE_HIDDEN, SOURCE_MASK, USE_CACHE
 from zoo.inference.check_outputs import check_cache
 from zoo.inference.ort import create_session, run_values
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 Integers = NDArray[np.int64]
 TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+ENCODED = "last_hidden_state"
 Values = dict[str, OrtValue]
 
 
@@ -25,7 +26,8 @@ class OrtDecodeState:
 
     Args:
         past: keys and values of self-attention, by the names of the decoder's inputs.
-        source: keys and values of cross-attention; empty without an encoder.
+        source: output of the encoder, and keys and values of cross-attention, which the first run
+            of the decoder computes; empty without an encoder.
         mask: (batch, tokens), attention mask of all tokens so far, or of the source.
     """
 
@@ -65,9 +67,9 @@ class OrtDecoder:
         *encoder, self.decoder = [create_session(path, device, threads) for path in paths]
         self._encoder = encoder[0] if encoder else None
         check_cache(paths[-1], self.decoder, tuple(TYPES))
-        self._cache_outputs = [
-            o.name for o in self.decoder.get_outputs() if o.name.startswith(PRESENT)
-        ]
+        names = [o.name for o in self.decoder.get_outputs() if o.name.startswith(PRESENT)]
+        self._cross_outputs = [name for name in names if ".encoder." in name]
+        self._cache_outputs = [name for name in names if name not in self._cross_outputs]
 
     @property
     def target(self) -> str:
@@ -84,18 +86,23 @@ class OrtDecoder:
             the state, with an empty self-attention cache.
         """
         mask = inputs["attention_mask"]
-        empty = {
+        past = self._empty_cache(len(mask), self._cache_outputs)
+        if self._encoder is None:
+            return OrtDecodeState(past, {}, mask)
+        values = {name: _value(inputs[name]) for name in ("input_ids", "attention_mask")}
+        (hidden,) = run_values(self._encoder, values, [ENCODED]).values()
+        source = self._empty_cache(len(mask), self._cross_outputs)
+        return OrtDecodeState(past, {SOURCE_HIDDEN: hidden, **source}, mask)
+
+    def _empty_cache(self, rows: int, outputs: Sequence[str]) -> Values:
+        """Return keys and values of no tokens, by the names of the decoder's inputs."""
+        return {
             value.name: _value(
-                np.empty((len(mask), value.shape[1], 0, value.shape[3]), TYPES[value.type])
+                np.empty((rows, value.shape[1], 0, value.shape[3]), TYPES[value.type])
             )
             for value in self.decoder.get_inputs()
-            if _present(value.name) in self._cache_outputs
+            if _present(value.name) in outputs
         }
-        if self._encoder is None:
-            return OrtDecodeState(empty, {}, mask)
-        names = [output.name for output in self._encoder.get_outputs()]
-        values = {name: _value(inputs[name]) for name in ("input_ids", "attention_mask")}
-        return OrtDecodeState(empty, _as_inputs(run_values(self._encoder, values, names)), mask)
 
     def read(self, tokens: Integers, state: OrtDecodeState) -> "Floats":
         """Run the decoder on new tokens.
@@ -107,19 +114,20 @@ class OrtDecoder:
         Returns:
             logits, (batch, tokens, vocabulary), in the dtype of the graph.
         """
-        arrays = {"input_ids": tokens}
+        arrays: dict[str, NDArray[Any]] = {"input_ids": tokens}
+        first = state.length == 0
         if self._encoder:
-            arrays["encoder_attention_mask"] = state.mask
+            arrays |= {SOURCE_MASK: state.mask, USE_CACHE: np.array([not first])}
         else:
             size = state.length + tokens.shape[1]
             state.mask = _widened(state.mask, size)
             arrays["attention_mask"] = state.mask[:, :size]
         values = {name: _value(array) for name, array in arrays.items()}
-        outputs = run_values(
-            self.decoder, {**values, **state.past, **state.source}, [LOGITS, *self._cache_outputs]
-        )
+        names = [LOGITS, *self._cache_outputs, *(self._cross_outputs if first else ())]
+        outputs = run_values(self.decoder, {**values, **state.past, **state.source}, names)
         logits: Floats = outputs.pop(LOGITS).numpy()
-        state.past = _as_inputs(outputs)
+        cross = {name: outputs.pop(name) for name in names if name in self._cross_outputs}
+        state.past, state.source = _as_inputs(outputs), {**state.source, **_as_inputs(cross)}
         return logits
 
     def whole(self, inputs: Mapping[str, Integers], past: int = 0) -> "Floats":

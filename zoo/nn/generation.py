@@ -99,3 +99,22 @@ class GenerationMixin(LMHeadMixin, ABC):
         if state.mask is not None and not state.cross_attention_cache:
             state.mask = F.pad(state.mask, (0, 1), value=1)  # generated tokens are no padding
         return self.scores(self.forward_with_cache(tokens[:, None], state)[:, -1])
+
+
+class Seq2SeqGenerationMixin(GenerationMixin):
+    """A language model with an encoder, whose output the decoder attends to."""
+
+    @abstractmethod
+    def encode_source(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Return the encoder's output, (batch, tokens, hidden); inputs are (batch, tokens)."""
+
+    @abstractmethod
+    def cross_attention_cache(self, source: Tensor) -> list[KeysAndValues]:
+        """Return the keys and values of the encoder's output, for each block of the decoder."""
+
+    def init_state(self, inputs: Mapping[str, Tensor], max_new_tokens: int) -> DecodeState:
+        """Encode the sources, and return their keys and values; see ``GenerationMixin``."""
+        mask = inputs.get("attention_mask")
+        keys_and_values = self.cross_attention_cache(self.encode_source(inputs["input_ids"], mask))
+        cache = KeyValueCache(len(keys_and_values), max_new_tokens)
+        return self.state_type(cache, mask, keys_and_values)

@@ -12,6 +12,9 @@ from tests.fuzz.octets import BYTES, Mutate
 from tests.fuzz.reader import Reader
 from tests.fuzz.readers.examples import bert_files, hub_model, write_files, zoo
 from tests.fuzz.records import message_mutation
+from zoo.checkpoint import Manifest as ManifestRecord
+from zoo.checkpoint import encode_manifest
+from zoo.io.json import read_json_record
 
 MODEL, TEXT = "converted-model", "a bad cab abba"
 EMBED = ["run", "embed", MODEL, TEXT]
@@ -34,7 +37,7 @@ def seal(folder: Path) -> None:
         if (folder / name).is_file() and not (folder / name).is_symlink():
             stated = hash_file(folder / name)
             manifest["files"][name] = {"bytes": stated.bytes, "blake3": stated.blake3}
-    path.write_text(json.dumps(manifest))
+    path.write_text(json.dumps({**manifest, "digest": ""}))
 
 
 class Manifest(Reader):
@@ -90,7 +93,11 @@ class Onnx(Reader):
     """Export with external weights and original digests: every change must be detected."""
 
     name = "onnx"
-    targets: Sequence[str] = (f"{MODEL}/model.onnx", f"{MODEL}/model.onnx.data", f"{MODEL}/*")
+    targets: Sequence[str] = (
+        f"{MODEL}/onnx/model.onnx",
+        f"{MODEL}/onnx/model.onnx_data",
+        f"{MODEL}/*",
+    )
 
     def make(self, folder: Path) -> None:
         make_model(folder / "made")
@@ -145,16 +152,20 @@ def write_graph(folder: Path) -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     options: Any = {
         "save_as_external_data": True,
-        "location": "model.onnx.data",
+        "location": "model.onnx_data",
         "size_threshold": 0,
     }
-    onnx.save(model, folder / "model.onnx", **options)
+    (folder / "onnx").mkdir()
+    onnx.save(model, folder / "onnx/model.onnx", **options)
     manifest = json.loads((folder / "zoo.json").read_bytes())
-    manifest["export"] = {"validated": True, "dtype": "float32", "graphs": {"model.onnx": {}}}
+    manifest["model"] = json.loads((folder / "config.json").read_bytes())
+    manifest["export"] = {"validated": True, "dtype": "float32", "graphs": {"onnx/model.onnx": {}}}
     del manifest["files"]["model.safetensors"]
-    manifest["files"] |= {"model.onnx": {}, "model.onnx.data": {}}
+    manifest["files"] |= {"onnx/model.onnx": {}, "onnx/model.onnx_data": {}}
     (folder / "zoo.json").write_text(json.dumps(manifest))
     seal(folder)
+    sealed = read_json_record(folder / "zoo.json", ManifestRecord)
+    (folder / "zoo.json").write_bytes(encode_manifest(sealed))
 
 
 def _tensor(name: str, array: Any) -> Any:
@@ -167,7 +178,7 @@ class SealedOnnx(Onnx):
     """Export with digests of the mutated files, compared with ONNX Runtime."""
 
     name = "sealed-onnx"
-    targets = (*[f"{MODEL}/model.onnx"] * 3, f"{MODEL}/model.onnx.data")
+    targets = (*[f"{MODEL}/onnx/model.onnx"] * 3, f"{MODEL}/onnx/model.onnx_data")
 
     def seal(self, folder: Path) -> None:
         seal(folder / MODEL)
@@ -176,7 +187,7 @@ class SealedOnnx(Onnx):
         import onnxruntime
         import tokenizers
 
-        session = onnxruntime.InferenceSession(str(folder / MODEL / "model.onnx"))
+        session = onnxruntime.InferenceSession(str(folder / MODEL / "onnx/model.onnx"))
         tokenizer = tokenizers.Tokenizer.from_file(str(folder / MODEL / "tokenizer.json"))
         ids = np.array([tokenizer.encode(TEXT).ids])
         batch = {"input_ids": ids, "attention_mask": ids * 0 + 1, "token_type_ids": ids * 0}

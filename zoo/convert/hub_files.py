@@ -1,0 +1,113 @@
+"""Configuration and tokenizer files of the Hub's layout, of a conversion and of an export."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from zoo.checkpoint import CONFIG
+from zoo.convert.tokenizer import SourceTokenizer
+from zoo.errors import UsageError
+from zoo.families.base import Family
+from zoo.families.config import Config
+from zoo.io.json import encode_json
+
+if TYPE_CHECKING:
+    from zoo.tokenizers.pooling import Pooling
+
+GENERATION_CONFIG = "generation_config.json"
+GENERATED = {"generate", "seq2seq"}  # tasks of heads that generate text
+GENERATION_KEYS = (
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "decoder_start_token_id",
+)
+
+
+def hub_side_files(
+    family: Family,
+    config: Config,
+    head: str,
+    *,
+    dtype: str,
+    architecture: str | None,
+    extra: Mapping[str, Any] | None = None,
+    tokenizer: SourceTokenizer | None = None,
+    pooling: "Pooling | None" = None,
+    more: Mapping[str, Any] | None = None,
+) -> dict[str, bytes]:
+    """Return the files beside the weights in the Hub's layout, name -> contents.
+
+    Args:
+        family: family of the model.
+        config: its configuration.
+        head: name of its head.
+        dtype: dtype of the weights, such as ``float32``.
+        architecture: name of the Hub's class, or ``None`` where it has none.
+        extra: keys of the published configuration without a field, see ``Family.to_hf``.
+        tokenizer: the tokenizer, if there is one.
+        pooling: pooling of a sentence encoder, or ``None``.
+        more: further keys of ``config.json``.
+    """
+    from zoo.tokenizers import hub_pooling_files, hub_token_ids, hub_tokenizer_files
+
+    content = family.to_hf(config, extra)
+    if family.config_files[0] == CONFIG:
+        content["architectures"] = [architecture] if architecture else []
+        content["dtype"] = dtype
+    files: dict[str, bytes] = {}
+    if tokenizer is not None and family.text_tokenizer(config) is None:
+        inputs = tuple(family.onnx(config, head).inputs)
+        files |= hub_tokenizer_files(tokenizer.json, tokenizer.info, inputs=inputs)
+        content = hub_token_ids(tokenizer.json, tokenizer.info) | content
+    files[family.config_files[0]] = encode_json({**content, **(more or {})})
+    if GENERATED.intersection(family.heads()[head].tasks):
+        files[GENERATION_CONFIG] = encode_json(_generation_config(content))
+    if pooling is not None:
+        files |= hub_pooling_files(pooling, getattr(config, "hidden_size", 0))
+    return files
+
+
+def _generation_config(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the token ids with which generation begins and ends."""
+    known = {key: content[key] for key in GENERATION_KEYS if content.get(key) is not None}
+    return {"_from_model_config": True, **known}
+
+
+def require_hub_class(
+    family: Family,
+    config: Config,
+    head: str,
+    *,
+    transitions: object | None,
+    both_orders: bool,
+    origin: str,
+) -> None:
+    """Check that a program that opens the Hub's layout would compute the results of the model.
+
+    It would choose the label of each token by itself, where a CRF labels words together, and read
+    a pair once, where the model reads it in both orders.
+
+    Args:
+        family: family of the model.
+        config: its configuration.
+        head: name of its head.
+        transitions: transitions of a CRF over the labels, or ``None``.
+        both_orders: whether the logits of a pair of texts are the sum of those of both orders.
+        origin: directory of the model, for messages.
+
+    Raises:
+        UsageError: it would not.
+    """
+    if family.heads()[head].has_labels:
+        family.architecture(config, head)  # raises an error without one
+    remedy = "use it with zoo run or zoo export, or train it without"
+    if both_orders:
+        raise UsageError(
+            f"{origin} reads a pair in both orders, which no class of the Hub does",
+            f"{remedy} task_args.both_orders",
+        )
+    if transitions is not None:
+        raise UsageError(
+            f"{origin} labels words by a CRF, which no class of the Hub has",
+            f"{remedy} task_args.crf",
+        )

@@ -1,0 +1,111 @@
+"""Files beside the graphs of an export, as readers of the Hub's layout expect them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from zoo.checkpoint import (
+    FORMAT_VERSION,
+    MANIFEST,
+    TOKENIZER,
+    Checkpoint,
+    Manifest,
+    encode_manifest,
+)
+from zoo.convert.hub_files import hub_side_files, require_hub_class
+from zoo.convert.tokenizer import SourceTokenizer
+from zoo.errors import UsageError
+from zoo.export.report import ExportReport
+from zoo.io.digests.files import hash_file
+from zoo.plugins import installed
+from zoo.version import __version__
+
+
+def unreadable_elsewhere(checkpoint: Checkpoint) -> str | None:
+    """Return the reason why programs that read the Hub's layout do not compute the model's results.
+
+    ``None`` if they do. Such an export is complete for ``zoo run`` and for ONNX Runtime.
+    """
+    model = checkpoint.model
+    try:
+        checkpoint.family.architecture(checkpoint.config, model.head)
+        require_hub_class(
+            checkpoint.family,
+            checkpoint.config,
+            model.head,
+            transitions=model.transitions,
+            both_orders=model.both_orders,
+            origin="the model",
+        )
+    except UsageError as error:
+        return error.what
+    return None
+
+
+def write_side_files(checkpoint: Checkpoint, staging: Path, report: ExportReport) -> None:
+    """Write configuration, tokenizer and pooling in the Hub's layout, and the manifest.
+
+    Args:
+        checkpoint: model that was exported.
+        staging: directory of the export, with its graphs.
+        report: results of the gate.
+    """
+    manifest, family = checkpoint.manifest, checkpoint.family
+    known = unreadable_elsewhere(checkpoint) is None
+    files = hub_side_files(
+        family,
+        checkpoint.config,
+        checkpoint.head_name,
+        dtype=report.dtype,
+        architecture=family.architecture(checkpoint.config, checkpoint.head_name)
+        if known
+        else None,
+        extra=manifest.source.extra_config if manifest.source else None,
+        tokenizer=_tokenizer(checkpoint),
+        pooling=checkpoint.model.pooling,
+        more=_transformers_js(report),
+    )
+    for name, content in files.items():
+        (staging / name).parent.mkdir(exist_ok=True)
+        (staging / name).write_bytes(content)
+    (staging / MANIFEST).write_bytes(encode_manifest(_manifest(checkpoint, staging, report)))
+
+
+def _tokenizer(checkpoint: Checkpoint) -> SourceTokenizer | None:
+    info = checkpoint.model.tokenizer
+    if info is None:
+        return None
+    return SourceTokenizer((checkpoint.path / TOKENIZER).read_bytes(), info)
+
+
+def _transformers_js(report: ExportReport) -> dict[str, Any]:
+    """Return the key of ``config.json`` with what Transformers.js does not read in the graphs."""
+    graphs = report.graphs.items()
+    external = {Path(name).name: 1 for name, graph in graphs if graph.external_data}
+    settings: dict[str, Any] = {"use_external_data_format": external} if external else {}
+    if report.cache and report.dtype == "float16":
+        settings["kv_cache_dtype"] = {"fp16": report.dtype}
+    return {"transformers.js_config": settings} if settings else {}
+
+
+def _manifest(checkpoint: Checkpoint, staging: Path, report: ExportReport) -> Manifest:
+    before, plugin = checkpoint.manifest, installed().get(checkpoint.family.name)
+    return Manifest(
+        zoo=FORMAT_VERSION,
+        created_by={
+            "plm-zoo": __version__,
+            **({plugin.distribution: plugin.version} if plugin else {}),
+        },
+        files={name: hash_file(staging / name) for name in _files(staging)},
+        source=before.source,
+        licence=before.licence,
+        training=before.training,
+        dtypes=dict(report.tensors),
+        export=report.to_dict(),
+        model=checkpoint.model,
+    )
+
+
+def _files(folder: Path) -> Sequence[str]:
+    paths = (path for path in folder.rglob("*") if path.is_file())
+    return sorted(path.relative_to(folder).as_posix() for path in paths)

@@ -44,7 +44,8 @@ def make_checkpoint(
     family = family or get_family("bert")
     tiny: Any = family.sizes()["tiny"]
     shape = {name: size for name, size in SHAPE.items() if hasattr(tiny, name)}
-    config = msgspec.structs.replace(tiny, **shape, labels=LABELS, **{"dropout": 0.5, **changes})
+    fields = {**shape, "labels": LABELS, "dropout": 0.5, **changes}
+    config = msgspec.structs.replace(tiny, **fields)
     model = family.model(config, head)
     randomize_weights(model, seed=1)
     return store(path, model.to(dtype), family, config, head)

@@ -199,8 +199,10 @@ def _encoder(
     encoder = replace(
         spec, inputs={name: spec.inputs[name] for name in example}, outputs={HIDDEN: axes}
     )
-    kept = [[_axes(t, "tokens") for t in pair] for pair in state.cross_attention_cache]
-    cross = replace(spec, inputs={SOURCE_HIDDEN: axes}, outputs=_named(PRESENT, SOURCE, kept))
+    keys_and_values = [[_axes(t, "tokens") for t in pair] for pair in state.cross_attention_cache]
+    cross = replace(
+        spec, inputs={SOURCE_HIDDEN: axes}, outputs=_named(PRESENT, SOURCE, keys_and_values)
+    )
     return (
         GraphToTrace(ENCODER, EncoderGraph(model), example, encoder),
         GraphToTrace(DECODER, CrossAttentionCache(model), {SOURCE_HIDDEN: hidden}, cross),

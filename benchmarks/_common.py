@@ -110,6 +110,15 @@ def run_process(argv: Sequence[str], env: Mapping[str, str] | None = None) -> Pr
     return Process(seconds, usage.ru_maxrss * unit / 1e6, usage.ru_utime + usage.ru_stime)
 
 
+def zoo(*words: object) -> str:
+    """Run a command of the zoo and return what it prints; a failure is an error."""
+    argv = [sys.executable, "-m", "zoo", *map(str, words)]
+    process = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if process.returncode:
+        sys.exit(f"{' '.join(argv)} failed:\n{process.stderr[-2000:]}")
+    return process.stdout
+
+
 def machine(threads: int | None = None) -> str:
     """Return a one-line description of the machine."""
     model = platform.processor() or platform.machine()

@@ -21,96 +21,48 @@ process of its own, in turn in each round. The losses of *plain* and *zoo* are c
 
 import argparse
 import itertools
-import json
-import os
-import statistics
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks._common import machine, run_process, table, versions
+from benchmarks._common import machine, versions
+from benchmarks._sides import (
+    Measured,
+    Side,
+    add_side_options,
+    alternate_sides,
+    is_side,
+    require_equal_losses,
+    run_side,
+    speed_table,
+    timed_steps,
+)
 
 TEMPERATURE, RATE, WARM_UP, COMPARED = 2.0, 1e-4, 5, 3
 TOLERANCE = 1e-4  # of losses, relative
 FULL = {"layers": 8, "width": 256, "heads": 4, "vocab": 8192, "length": 128, "rows": 16}
 SMOKE = {"layers": 2, "width": 32, "heads": 2, "vocab": 400, "length": 32, "rows": 4}
 SAMPLE = Path(__file__).parent.parent / "zoo" / "data" / "sample"
-
-Measured = dict[str, Any]
+MODULE = "benchmarks.distillation"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, default=SAMPLE)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument(
-        "--smoke", action="store_true", help="tiny models, a few steps, in one process"
-    )
-    parser.add_argument("--side", nargs=2, help=argparse.SUPPRESS)
+    add_side_options(parser, steps=40)
     options = parser.parse_args()
     if options.smoke:
         options.steps, options.rounds = WARM_UP + 3, 1
-    if options.side:
-        side, scratch = options.side
-        measured = SIDES[side](Path(scratch), options)
-        Path(scratch, "result.json").write_text(json.dumps(measured), encoding="utf-8")
+    if is_side(options, {"teacher": make_teacher, **SIDES}):
         return
-    if not options.smoke:
-        os.environ["OMP_NUM_THREADS"] = str(options.threads)
     with tempfile.TemporaryDirectory() as scratch:
-        run_side("teacher", scratch, options)
-        run_side("cached", scratch, options)  # fills the cache
-        report(scratch, options)
-
-
-def run_side(side: str, scratch: str, options: argparse.Namespace) -> tuple[Measured, float]:
-    """Return what a side measured, and its peak memory in MB."""
-    if options.smoke:  # in this process, whose memory says nothing then
-        return SIDES[side](Path(scratch), options), 1.0
-    argv = [sys.executable, "-m", "benchmarks.distillation", "--folder", str(options.folder)]
-    process = run_process([*argv, "--steps", str(options.steps), "--side", side, scratch])
-    return json.loads(Path(scratch, "result.json").read_text("utf-8")), process.peak_mb
-
-
-def report(scratch: str, options: argparse.Namespace) -> None:
-    speeds: dict[str, list[float]] = {side: [] for side in SIDES if side != "teacher"}
-    memory: dict[str, list[float]] = {side: [] for side in speeds}
-    losses: dict[str, list[float]] = {}
-    names = list(speeds)
-    for turn in range(options.rounds):
-        for side in names[turn % len(names) :] + names[: turn % len(names)]:
-            measured, peak = run_side(side, scratch, options)
-            speeds[side].append(measured["tokens_per_second"])
-            losses[side] = measured["losses"]
-            memory[side].append(peak)
-        print(f"round {turn + 1} of {options.rounds}", file=sys.stderr, flush=True)
-    for mine, other in zip(losses["zoo"], losses["plain"], strict=True):
-        if abs(mine - other) > TOLERANCE * abs(other):
-            sys.exit(f"the losses of zoo and plain differ: {losses['zoo']}, {losses['plain']}")
+        run_side(MODULE, "teacher", make_teacher, scratch, options)
+        run_side(MODULE, "cached", with_cache, scratch, options)  # fills the cache
+        timings = alternate_sides(MODULE, SIDES, scratch, options)
+    require_equal_losses(timings, ["zoo", "plain"], TOLERANCE)
     print(f"{machine(options.threads)}; {versions('torch', 'transformers')}\n")
-    rate, median_peak = (
-        {side: statistics.median(values) for side, values in numbers.items()}
-        for numbers in (speeds, memory)
-    )
-    rows = [
-        [
-            side,
-            f"{rate[side]:,.0f}",
-            f"{min(speeds[side]):,.0f} to {max(speeds[side]):,.0f}",
-            f"{rate[side] / rate['released']:.2f}x",
-            f"{rate[side] / rate['plain']:.2f}x",
-            f"{median_peak[side]:,.0f}",
-            f"{median_peak[side] / median_peak['released']:.2f}",
-        ]
-        for side in names
-    ]
-    header = ["", "tokens/s (median)", "range", "of released", "of plain", "peak MB", "of released"]
-    print(table(header, rows))
+    print(speed_table(timings, "tokens/s", ["released", "plain"]))
 
 
 def make_teacher(scratch: Path, options: argparse.Namespace) -> Measured:
@@ -179,21 +131,9 @@ def prepare(scratch: Path, options: argparse.Namespace, *, cached: bool = False)
 
 
 def timed(steps: int, step: Callable[[int], tuple[float, int]]) -> Measured:
-    """Return the tokens per second of the steps after the first ones, and the first losses.
-
-    Args:
-        steps: number of steps.
-        step: function of the number of a step that returns its loss and its number of tokens.
-    """
-    losses, tokens, start = [], 0, 0.0
-    for number in range(steps):
-        if number == WARM_UP:
-            tokens, start = 0, time.perf_counter()
-        loss, count = step(number)
-        tokens += count
-        losses.append(loss)
-    rate = tokens / (time.perf_counter() - start)
-    return {"tokens_per_second": rate, "losses": losses[:COMPARED]}
+    """Return the tokens per second after the warm-up, and the first losses."""
+    measured = timed_steps(steps, WARM_UP, step)
+    return {**measured, "losses": measured["losses"][:COMPARED]}
 
 
 def released(scratch: Path, options: argparse.Namespace) -> Measured:
@@ -326,8 +266,7 @@ def with_cache(scratch: Path, options: argparse.Namespace) -> Measured:
     return trained(scratch, options, cached=True)
 
 
-SIDES: dict[str, Callable[[Path, argparse.Namespace], Measured]] = {
-    "teacher": make_teacher,
+SIDES: dict[str, Side] = {
     "released": released,
     "plain": plain,
     "zoo": trained,

@@ -20,8 +20,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks._common import machine, table, versions
-from benchmarks.tiny_recipes import band_text, evaluate, zoo
+from benchmarks._common import machine, table, versions, zoo
+from benchmarks.tiny_recipes import band_text, evaluate
 from zoo.training.logging.run_history import RunHistory
 
 FAMILY = "electra"

@@ -25,7 +25,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -35,7 +34,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks._common import machine, table, versions
+from benchmarks._common import machine, table, versions, zoo
 from benchmarks.masked_words import score_masked_words
 from zoo.data.corpus import Corpus
 from zoo.data.corpus_cache import SAMPLE, SAMPLE_EVAL_FRACTION
@@ -135,12 +134,6 @@ def evaluate(model: Path, task: str, data: Path) -> dict[str, float]:
     output = zoo("eval", model, "--task", task, "--data", data, "--json")
     metrics: dict[str, float] = json.loads(output)["metrics"]
     return metrics
-
-
-def zoo(*arguments: object) -> str:
-    """Run a command, and return its standard output."""
-    command = [sys.executable, "-m", "zoo", *map(str, arguments)]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def majority(history: RunHistory) -> float:

@@ -186,12 +186,14 @@ def files(task: Task, count: int, folder: Path, data: Path) -> tuple[Path, Path]
         train, evaluation = (folder / f"{train.stem}-{part}.json" for part in ("train", "eval"))
         for path, part in zip((train, evaluation), parts, strict=True):
             path.write_text(json.dumps({"version": "1.1", "data": part}), encoding="utf-8")
-    if count:
-        lines = train.read_text("utf-8-sig").splitlines()
-        header = [] if next(iter(task.columns.values())).isdecimal() else [lines.pop(0)]
-        random.Random(0).shuffle(lines)
+    if count and task.name != "question-answering":  # of which there are few
+        separator = "\n\n" if task.name == "token-classification" else "\n"
+        rows = train.read_text("utf-8-sig").strip().split(separator)
+        is_named = bool(task.columns) and not task.columns["text"].isdecimal()
+        header = [rows.pop(0)] if is_named else []
+        random.Random(0).shuffle(rows)
         train = folder / f"{train.parent.name}-{count}{train.suffix}"
-        train.write_text("\n".join([*header, *lines[:count]]) + "\n", encoding="utf-8")
+        train.write_text(separator.join([*header, *rows[:count]]) + separator, encoding="utf-8")
     return train, evaluation
 
 

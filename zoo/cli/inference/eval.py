@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
 
 LOG = logging.getLogger("zoo")
-TASK_HELP = "\n".join(f"  {name:20}{text}" for name, (_, text) in EVALUATIONS.items())
+TASK_HELP = "\n".join(f"  {name:21}{text}" for name, (_, text) in EVALUATIONS.items())
 TEXTS = ("text-classification", "regression", "multi-label", "sentence-embedding")
 ANSWERS, CHOICES = "question-answering", "multiple-choice"
 LABELLED = (*TEXTS, "token-classification", "causal-lm", "seq2seq", ANSWERS, CHOICES)

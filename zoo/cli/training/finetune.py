@@ -10,7 +10,7 @@ from zoo.cli.training.options import config_file, overrides_from_options
 from zoo.cli.training.runs import RunRequest, run_command, runs_options
 from zoo.finetune import TASKS
 
-TASK_HELP = "\n".join(f"  {name:20}{text}" for name, (_, text) in TASKS.items())
+TASK_HELP = "\n".join(f"  {name:21}{text}" for name, (_, text) in TASKS.items())
 # option -> path of the setting
 SETTINGS = {
     "task": "task",
@@ -38,7 +38,7 @@ SETTINGS = {
     epilog=f"""\b
 Tasks:
 {TASK_HELP}
-  glue/NAME           A task of GLUE, of whose files --train is the directory.
+  glue/NAME            A task of GLUE, of whose files --train is the directory.
 
 \b
 Examples:

@@ -22,6 +22,7 @@ import argparse
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -187,8 +188,9 @@ def files(task: Task, count: int, folder: Path, data: Path) -> tuple[Path, Path]
         for path, part in zip((train, evaluation), parts, strict=True):
             path.write_text(json.dumps({"version": "1.1", "data": part}), encoding="utf-8")
     if count and task.name != "question-answering":  # of which there are few
-        separator = "\n\n" if task.name == "token-classification" else "\n"
-        rows = train.read_text("utf-8-sig").strip().split(separator)
+        words = task.name == "token-classification"  # in sentences with a blank line after each
+        pattern, separator = (r"\n\s*\n", "\n\n") if words else (r"\n", "\n")
+        rows = re.split(pattern, train.read_text("utf-8-sig").strip())
         is_named = bool(task.columns) and not task.columns["text"].isdecimal()
         header = [rows.pop(0)] if is_named else []
         random.Random(0).shuffle(rows)

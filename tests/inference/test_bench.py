@@ -44,8 +44,8 @@ def test_default_length_is_within_the_limit_of_the_model(
     tmp_path: Path, family: str, tokens: int
 ) -> None:
     make_checkpoint(tmp_path / "model", family=get_family(family))  # 40 positions, if any
-    options = ("--backend", "cpu", "--iterations", "1", "--batch-size", "2", "--json")
-    done = zoo("bench", str(tmp_path / "model"), *options)
+    options = ("--backend", "cpu", "--iterations", "1", "--batch-size", "2", "--no-startup")
+    done = zoo("bench", str(tmp_path / "model"), *options, "--json")
     assert done.returncode == 0, done.stderr
     value = json.loads(done.stdout)
     assert value["seq_len"] == tokens
@@ -71,3 +71,25 @@ def test_no_numbers_are_no_agreement(tmp_path: Path) -> None:
     sessions = [open_session(path, "cpu", threads=1) for path in (checkpoint, second)]
     with pytest.raises(VerificationError, match="differs from cpu by nan"):
         measure(checkpoint, sessions, **WORK)
+
+
+def test_dtypes_memory_and_percentiles_of_one_row(tmp_path: Path) -> None:
+    make_checkpoint(tmp_path / "model", family=get_family("bert"))
+    dtypes = ("--dtype", "float32", "--dtype", "bfloat16")
+    options = ("--backend", "cpu", *dtypes, "--iterations", "3", "--batch-size", "2", "--json")
+    figure = tmp_path / "speed.svg"
+    done = zoo("bench", str(tmp_path / "model"), *options, "-o", str(figure))
+    assert done.returncode == 0, done.stderr
+    results = json.loads(done.stdout)["results"]
+    assert [entry["dtype"] for entry in results] == ["float32", "bfloat16"]
+    for entry in results:
+        low, middle, high = sorted(entry["latencies"])
+        assert entry["latency"]["p50"] == middle
+        # by linear interpolation, the percentile 95 of three values lies at 0.9 of the last gap
+        assert entry["latency"]["p95"] == pytest.approx(middle + 0.9 * (high - middle))
+        assert low > 0
+        assert entry["startup"]["seconds"] > entry["latency"]["p50"]
+        assert entry["startup"]["peak_bytes"] > 50e6  # torch alone is more
+    assert "bfloat16" in figure.read_text()
+    done = zoo("bench", str(tmp_path / "model"), "-o", str(tmp_path / "speed.txt"))
+    assert done.returncode == 2 and "speed.txt is no figure" in done.stderr

@@ -1,4 +1,4 @@
-"""Throughput of a model on several backends, after a comparison of their outputs."""
+"""Throughput and latency of a model on several backends, after a comparison of their outputs."""
 
 import statistics
 import time
@@ -30,6 +30,7 @@ class Measurement:
         device: device it ran on.
         dtype: dtype of the computation.
         seconds: seconds of each iteration.
+        latencies: seconds of each iteration with one row.
         tokens: number of tokens per iteration.
         difference: largest difference from the first backend, relative to the largest magnitude
             of the output.
@@ -39,6 +40,7 @@ class Measurement:
     device: str
     dtype: str
     seconds: tuple[float, ...]
+    latencies: tuple[float, ...]
     tokens: int
     difference: float
 
@@ -51,6 +53,12 @@ class Measurement:
     def tokens_per_second(self) -> float:
         """Tokens per second in the median iteration."""
         return self.tokens / self.median
+
+    def latency(self, percent: float) -> float:
+        """Return a percentile of the seconds of one row, interpolated between iterations."""
+        import numpy as np
+
+        return float(np.percentile(self.latencies, percent))
 
 
 def default_seq_len(checkpoint: "Checkpoint") -> int:
@@ -91,9 +99,14 @@ def measure(
                 "the largest magnitude: a comparison of their speed would mean nothing"
             )
     times = time_in_turn([(session, inputs) for session in sessions], iterations)
+    row = random_batch(checkpoint, 1, seq_len, seed)
+    latencies = time_in_turn([(session, row) for session in sessions], iterations)
+    tokens = batch_size * seq_len
     return [
-        Measurement(s.backend, s.device, s.dtype, tuple(seconds), batch_size * seq_len, difference)
-        for s, seconds, difference in zip(sessions, times, differences, strict=True)
+        Measurement(s.backend, s.device, s.dtype, tuple(seconds), tuple(single), tokens, difference)
+        for s, seconds, single, difference in zip(
+            sessions, times, latencies, differences, strict=True
+        )
     ]
 
 

@@ -93,6 +93,37 @@ def plot_reliability(path: Path, points: Sequence[Mapping[str, float]]) -> None:
     _write(figure, path)
 
 
+def plot_speeds(path: Path, speeds: Mapping[str, Sequence[float]]) -> None:
+    """Write a figure of throughput and latency by backend.
+
+    Args:
+        path: file to write; the suffix decides the format.
+        speeds: name -> tokens per second, and the median and higher percentiles of the latency of
+            one row in ms.
+
+    Raises:
+        UsageError: see ``require_matplotlib``.
+        OSError: the file cannot be written.
+    """
+    require_matplotlib(path)
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 1.4 + 0.5 * len(speeds)), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    names, places = list(speeds), range(len(speeds))
+    left.barh(places, [values[0] for values in speeds.values()], color="tab:blue")
+    left.set_yticks(places, names)
+    left.invert_yaxis()
+    left.set_xlabel("tokens per second")
+    for place, (_, median, *higher) in enumerate(speeds.values()):
+        right.plot([median, *higher], [place] * (1 + len(higher)), color="0.6", linewidth=1)
+        right.plot([median], [place], "o", color="tab:blue")
+        right.plot(higher, [place] * len(higher), "|", color="tab:blue", markersize=12)
+    right.set_xlim(left=0)
+    right.set_xlabel("latency of one row (ms): median and higher percentiles")
+    _write(figure, path)
+
+
 def _write(figure: Any, path: Path) -> None:
     buffer = io.BytesIO()
     figure.savefig(buffer, format=path.suffix[1:].lower(), dpi=150)

@@ -1,6 +1,8 @@
 """The command ``zoo bench``."""
 
-from dataclasses import asdict
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,14 +11,18 @@ from zoo.cli.options import common_options, hub_options, reference_argument, see
 from zoo.cli.output import result, table
 
 if TYPE_CHECKING:
+    from zoo.export.startup import Startup
     from zoo.inference.bench import Measurement
+
+PERCENTILES = (50, 95, 99)  # of the latency
 
 
 @click.command(
     epilog="""\b
 Examples:
   zoo bench all-minilm-l6-v2
-  zoo bench ./model --backend cpu --backend onnx --batch-size 1 --seq-len 32"""
+  zoo bench ./model --backend cpu --backend onnx --batch-size 1 --seq-len 32
+  zoo bench ./model --backend cpu --dtype float32 --dtype bfloat16 --no-startup -o speed.svg"""
 )
 @reference_argument
 @click.option(
@@ -48,58 +54,128 @@ Examples:
     metavar="N",
     help="Number of timed batches.",
 )
-@click.option("--dtype", metavar="D", help="Dtype of the computation, such as float32 or bfloat16.")
+@click.option(
+    "--dtype",
+    "dtypes",
+    multiple=True,
+    metavar="D",
+    help="Dtype of the computation, such as float32 or bfloat16; may be repeated.",
+)
 @click.option("--threads", type=click.IntRange(1), metavar="N", help="Number of CPU threads.")
+@click.option(
+    "--startup/--no-startup",
+    default=True,
+    help="Measure start-up time and memory, in a process for each backend.  [default: yes]",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write a figure of throughput and latency: .svg, .png or .pdf.",
+)
 @seed_option
 @hub_options
 @common_options
 def command(
     ref: str,
     backends: tuple[str, ...],
-    dtype: str | None,
+    dtypes: tuple[str, ...],
     threads: int | None,
+    startup: bool,
+    output: Path | None,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Measure the throughput of a model on one or several backends.
+    """Measure the speed and memory of a model on one or several backends.
 
-    All backends run the same random batch in turn. Their outputs are compared first; backends
-    that disagree are not timed, and the exit code is 3.
+    Backends and dtypes run the same random batch in turn, and then one row of it. Their outputs are
+    compared first; backends that disagree are not timed, and the exit code is 3. Start-up is the
+    time of a new process that opens the model and runs one batch, and memory the largest resident
+    set size of that process.
     """
     from zoo.convert.on_first_use import resolve_checkpoint
     from zoo.export.session import open_or_export
     from zoo.inference.bench import default_seq_len, measure
+    from zoo.report.figures import plot_speeds, require_matplotlib
 
+    if output is not None:
+        require_matplotlib(output)  # before anything is measured
     batch = {name: options.pop(name) for name in ("batch_size", "seq_len", "iterations", "seed")}
     checkpoint = resolve_checkpoint(ref, **options)
     batch["seq_len"] = batch["seq_len"] or default_seq_len(checkpoint)
+    kinds = list(
+        product(dict.fromkeys(backends or ("cpu", "onnx")), dict.fromkeys(dtypes or [None]))
+    )
     sessions = [
-        open_or_export(checkpoint, backend, dtype=dtype, threads=threads)
-        for backend in backends or ("cpu", "onnx")
+        open_or_export(checkpoint, name, dtype=dtype, threads=threads) for name, dtype in kinds
     ]
     measurements = measure(checkpoint, sessions, **batch)
-    value = {
-        "reference": ref,
-        **batch,
-        "results": [
-            {**asdict(m), "median": m.median, "tokens_per_second": m.tokens_per_second}
-            for m in measurements
-        ],
+    starts = [
+        _startup(str(checkpoint.path), name, dtype, threads, batch) if startup else None
+        for name, dtype in kinds
+    ]
+    lines = _table(measurements, starts)
+    if output is not None:
+        plot_speeds(output, _speeds(measurements))
+        lines.append(f"figure: {output}")
+    results = [_as_json(*pair) for pair in zip(measurements, starts, strict=True)]
+    result({"reference": ref, **batch, "results": results}, lines, as_json=as_json)
+
+
+def _startup(
+    path: str, backend: str, dtype: str | None, threads: int | None, batch: dict[str, int]
+) -> "Startup":
+    """Return what a new process takes for its first batch."""
+    from zoo.export.startup import StartupSettings, measure_startup
+
+    sizes = {name: batch[name] for name in ("batch_size", "seq_len")}
+    return measure_startup(
+        StartupSettings(path=path, backend=backend, dtype=dtype, threads=threads, **sizes)
+    )
+
+
+def _speeds(measurements: "Sequence[Measurement]") -> dict[str, tuple[float, ...]]:
+    """Return tokens per second and percentiles of the latency in ms, by backend."""
+    return {
+        f"{m.backend} ({m.device}, {m.dtype})": (
+            m.tokens_per_second,
+            *(m.latency(percent) * 1e3 for percent in PERCENTILES),
+        )
+        for m in measurements
     }
-    result(value, _table(measurements), as_json=as_json)
 
 
-def _table(measurements: "list[Measurement]") -> list[str]:
+def _as_json(measurement: "Measurement", startup: "Startup | None") -> dict[str, Any]:
+    import dataclasses
+
+    import msgspec
+
+    return {
+        **dataclasses.asdict(measurement),
+        "median": measurement.median,
+        "tokens_per_second": measurement.tokens_per_second,
+        "latency": {f"p{percent}": measurement.latency(percent) for percent in PERCENTILES},
+        "startup": msgspec.to_builtins(startup),
+    }
+
+
+def _table(measurements: "Sequence[Measurement]", starts: "Sequence[Startup | None]") -> list[str]:
     """Return a line per backend; speeds are relative to the first."""
     rows = [
         (
-            f"{m.backend} ({m.device}, {m.dtype})",
-            f"{m.median * 1e3:.2f}",
-            f"{m.tokens_per_second:,.0f}",
+            name,
+            f"{tokens:,.0f}",
             f"{measurements[0].median / m.median:.2f}",
+            *(f"{latency:.2f}" for latency in latencies),
+            "" if start is None else f"{start.seconds:.2f}",
+            "" if start is None else f"{start.peak_bytes / 1e6:,.0f}",
             f"{m.difference:.1e}",
         )
-        for m in measurements
+        for (name, (tokens, *latencies)), m, start in zip(
+            _speeds(measurements).items(), measurements, starts, strict=True
+        )
     ]
-    header = ("backend", "median ms", "tokens/s", "speed", "difference")
+    percentiles = (f"row p{percent} ms" for percent in PERCENTILES)
+    header = ("backend", "tokens/s", "speed", *percentiles, "start-up s", "MB", "difference")
     return table(rows, header)

@@ -1,0 +1,89 @@
+"""Start-up time and memory of a session, measured in a process of its own.
+
+The process opens the session and runs one batch: ``python -m zoo.export.startup SETTINGS``,
+where SETTINGS is a JSON object of ``StartupSettings``.
+"""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from zoo.errors import ZooError
+
+
+class StartupSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the process runs.
+
+    Attributes:
+        path: directory of the checkpoint.
+        backend, dtype, threads: see ``open_session``.
+        batch_size: number of rows.
+        seq_len: number of tokens per row.
+    """
+
+    path: str
+    backend: str
+    dtype: str | None = None
+    threads: int | None = None
+    batch_size: int
+    seq_len: int
+
+
+class Startup(msgspec.Struct, frozen=True):
+    """Measurements of a process that ran one batch.
+
+    Attributes:
+        seconds: wall time from the start of the process to its end.
+        peak_bytes: its peak resident set size; 0 where the platform does not report it.
+    """
+
+    seconds: float
+    peak_bytes: int
+
+
+def measure_startup(settings: StartupSettings) -> Startup:
+    """Open a session in a new process, run one batch, and return what that took.
+
+    Raises:
+        ZooError: the process failed; its last line says why.
+    """
+    argv = [sys.executable, "-m", __name__, msgspec.json.encode(settings).decode()]
+    start = time.perf_counter()
+    process = subprocess.run(argv, capture_output=True, text=True, check=False)
+    seconds = time.perf_counter() - start
+    if process.returncode:
+        reason = (process.stderr.strip().splitlines() or ["no output"])[-1]
+        raise ZooError(f"a process that opens {settings.path} on {settings.backend}: {reason}")
+    return Startup(seconds, int(process.stdout))
+
+
+def main() -> None:
+    """Run one batch and print the peak resident set size in bytes."""
+    from zoo.checkpoint import load_checkpoint
+    from zoo.export.session import open_or_export
+    from zoo.inference.bench import random_batch
+
+    settings = msgspec.json.decode(sys.argv[1], type=StartupSettings)
+    checkpoint = load_checkpoint(Path(settings.path))
+    session = open_or_export(
+        checkpoint, settings.backend, dtype=settings.dtype, threads=settings.threads
+    )
+    session.run(random_batch(checkpoint, settings.batch_size, settings.seq_len))
+    print(peak_bytes())
+
+
+def peak_bytes() -> int:
+    """Return the peak resident set size of this process, 0 where it is not known."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    unit = 1 if sys.platform == "darwin" else 1024  # unit of ru_maxrss in bytes
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+if __name__ == "__main__":
+    main()

@@ -256,7 +256,7 @@ def train_trainer(
     task: Task, train: Path, run: Path, seed: int, options: argparse.Namespace
 ) -> Path:
     """Fine-tune with the Trainer in a process of its own, convert, and return the directory."""
-    asked = {
+    settings = {
         "task": task.name,
         "columns": dict(task.columns),
         "train": str(train),
@@ -268,7 +268,7 @@ def train_trainer(
         "precision": options.precision,
         "seed": seed,
     }
-    argv = [sys.executable, "-m", "benchmarks._finetune_trainer", json.dumps(asked)]
+    argv = [sys.executable, "-m", "benchmarks._finetune_trainer", json.dumps(settings)]
     subprocess.run([*argv, str(run / "hub")], check=True, stdout=subprocess.DEVNULL)
     zoo("convert", str(run / "hub"), "-o", str(run / "model"))
     return run / "model"

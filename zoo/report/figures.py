@@ -110,15 +110,15 @@ def plot_speeds(path: Path, speeds: Mapping[str, Sequence[float]]) -> None:
 
     figure = Figure(figsize=(7, 1.4 + 0.5 * len(speeds)), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
-    names, places = list(speeds), range(len(speeds))
-    left.barh(places, [values[0] for values in speeds.values()], color="tab:blue")
-    left.set_yticks(places, names)
+    names, rows = list(speeds), range(len(speeds))
+    left.barh(rows, [values[0] for values in speeds.values()], color="tab:blue")
+    left.set_yticks(rows, names)
     left.invert_yaxis()
     left.set_xlabel("tokens per second")
-    for place, (_, median, *higher) in enumerate(speeds.values()):
-        right.plot([median, *higher], [place] * (1 + len(higher)), color="0.6", linewidth=1)
-        right.plot([median], [place], "o", color="tab:blue")
-        right.plot(higher, [place] * len(higher), "|", color="tab:blue", markersize=12)
+    for row, (_, median, *higher) in enumerate(speeds.values()):
+        right.plot([median, *higher], [row] * (1 + len(higher)), color="0.6", linewidth=1)
+        right.plot([median], [row], "o", color="tab:blue")
+        right.plot(higher, [row] * len(higher), "|", color="tab:blue", markersize=12)
     right.set_xlim(left=0)
     right.set_xlabel("latency of one row (ms): median and higher percentiles")
     _write(figure, path)

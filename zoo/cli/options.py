@@ -121,7 +121,9 @@ def backend_options(function: Function) -> Function:
         ),
         click.option("--device", metavar="D", help="Device, such as cpu or cuda:1."),
         click.option(
-            "--dtype", metavar="D", help="Dtype of the computation, such as float32 or bfloat16."
+            "--dtype",
+            metavar="D",
+            help="Dtype of the computation, such as float32, bfloat16 or int8.",
         ),
         click.option(
             "--threads", type=click.IntRange(1), metavar="N", help="Number of CPU threads."

@@ -23,6 +23,7 @@ __all__ = [
 ]
 
 BACKENDS = ("auto", "cpu", "cuda", "onnx")
+INT8 = "int8"  # weights that are quantized as they are loaded, not a dtype of files
 MAX_THREADS = 1024  # libraries abort the process if they cannot start that many threads
 
 
@@ -42,7 +43,8 @@ def open_session(
             device is available, else ``cpu``.
         device: ``cpu``, ``cuda`` or ``cuda:1``; by default the backend's.
         dtype: dtype of the computation. By default float32 on CPUs, the stored dtype on CUDA, and
-            the graph's dtype in ONNX Runtime.
+            the graph's dtype in ONNX Runtime. ``int8``, in torch on a CPU, multiplies 8-bit weights
+            and inputs; the rest is float32.
         threads: number of CPU threads; by default the number of cores.
 
     Returns:
@@ -91,11 +93,13 @@ def check_threads(threads: int | None) -> None:
 
 
 def dtype_name(dtype: str | None) -> str | None:
-    """Return the long name of a dtype, such as ``float16`` for ``fp16``.
+    """Return the long name of a dtype, such as ``float16`` for ``fp16``, or ``int8``.
 
     Raises:
         UsageError: no dtype has that name.
     """
+    if dtype == INT8:
+        return INT8
     from zoo.convert.dtypes import LONG, parse_dtype  # zoo.convert is slow to import
 
     code = parse_dtype(dtype)

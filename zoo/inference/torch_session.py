@@ -9,11 +9,13 @@ from torch import Tensor
 
 from zoo.checkpoint import Checkpoint
 from zoo.errors import UsageError
+from zoo.inference import INT8
 from zoo.inference.load_model import load_model, stored_dtype
 from zoo.inference.session import Session
 from zoo.inference.validate_inputs import check_inputs, check_outputs
 from zoo.nn.capture import capture, layers_in_order
 from zoo.nn.devices import resolve_device, resolve_dtype
+from zoo.nn.layers.int8_linear import int8_problem, quantize_linear_maps
 
 if TYPE_CHECKING:
     from zoo.inference.generation.decoder import Decoder
@@ -49,7 +51,10 @@ class TorchSession(Session):
         threads: int | None = None,
     ) -> None:
         self._device = resolve_device(backend, device)
-        precision = resolve_dtype(dtype, self._device, stored_dtype(checkpoint))
+        if dtype == INT8:
+            _require_int8(self._device)
+        name = "float32" if dtype == INT8 else dtype
+        precision = resolve_dtype(name, self._device, stored_dtype(checkpoint))
         if threads is not None:
             torch.set_num_threads(threads)
         self._config = checkpoint.config
@@ -59,8 +64,11 @@ class TorchSession(Session):
         mask = accepted.get("attention_mask")
         self._mask_is_optional = mask is not None and mask.default is None
         self.backend, self.device = self._device.type, str(self._device)
-        self.dtype = str(precision).removeprefix("torch.")
-        if self.backend == "cpu" and self.dtype == "float32":
+        self.dtype = dtype if dtype == INT8 else str(precision).removeprefix("torch.")
+        if self.dtype == INT8:
+            quantize_linear_maps(self.model)
+            getattr(self.model, "quantize_output", bool)()  # of language models
+        elif self.backend == "cpu" and self.dtype == "float32":
             getattr(self.model, "optimize_for_inference", bool)()  # optional, see Decoder
         self.inputs, self.outputs = tuple(self._spec.inputs), tuple(self._spec.outputs)
         self.layers = 1 + len(layers_in_order(self.model))
@@ -96,6 +104,18 @@ class TorchSession(Session):
         tensors = {name: torch.from_numpy(a).to(self._device) for name, a in arrays.items()}
         with torch.inference_mode():
             return self.model(**tensors)  # type: ignore[no-any-return]
+
+
+def _require_int8(device: torch.device) -> None:
+    """Check that 8-bit weights can run.
+
+    Raises:
+        UsageError: the device is no CPU, or torch has no such products.
+    """
+    if device.type != "cpu":
+        raise UsageError(f"{INT8} runs on CPUs, not on {device}", "use --backend cpu")
+    if problem := int8_problem():
+        raise UsageError(problem, "use float32")
 
 
 def _to_numpy(tensor: Tensor) -> "Floats":

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.nn.layers.activations import activation
+from zoo.nn.layers.int8_linear import int8_linear, pack_int8
 from zoo.nn.layers.small_batch_linear import optimize_for_inference, small_batch_linear
 
 
@@ -209,10 +210,12 @@ class LMHeadMixin(nn.Module):
     Attributes:
         embeddings: input embeddings; ``embeddings.tokens`` are the tied output embeddings.
         head: a linear map with output embeddings of its own; ``None`` for tied ones.
+        packed_output: the output embeddings in 8 bits, after ``quantize_output``.
     """
 
     embeddings: Any
     head: Any
+    packed_output: Any = None
 
     @property
     def output_embeddings(self) -> Tensor:
@@ -222,7 +225,11 @@ class LMHeadMixin(nn.Module):
 
     def scores(self, hidden: Tensor) -> Tensor:
         """Return the logits over the vocabulary: (..., hidden) to (..., vocabulary)."""
-        return small_batch_linear(*self.project(hidden))
+        hidden, weight, bias = self.project(hidden)
+        if self.packed_output is None:
+            return small_batch_linear(hidden, weight, bias)
+        scores = int8_linear(hidden, self.packed_output)
+        return scores if bias is None else scores + bias
 
     def project(self, hidden: Tensor) -> VocabularyProjection:
         """Return the projection to the logits of (..., hidden)."""
@@ -240,3 +247,7 @@ class LMHeadMixin(nn.Module):
     def optimize_for_inference(self) -> None:
         """Prepare the model for generation on a CPU; see ``small_batch_linear``."""
         optimize_for_inference(self)
+
+    def quantize_output(self) -> None:
+        """Score with output embeddings in 8 bits; see ``zoo.nn.layers.int8_linear``."""
+        self.packed_output = pack_int8(self.output_embeddings)

@@ -59,7 +59,7 @@ Examples:
     "dtypes",
     multiple=True,
     metavar="D",
-    help="Dtype of the computation, such as float32 or bfloat16; may be repeated.",
+    help="Dtype of the computation, such as float32, bfloat16 or int8; may be repeated.",
 )
 @click.option("--threads", type=click.IntRange(1), metavar="N", help="Number of CPU threads.")
 @click.option(

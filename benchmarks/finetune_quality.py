@@ -308,7 +308,8 @@ def cells(values: Sequence[Values]) -> list[str]:
 
 def is_within(ours: Sequence[Values], theirs: Sequence[Values]) -> bool:
     """Return whether the ranges of both sides' seeds overlap, or ours is above."""
-    return max(score["value"] for score in ours) >= min(score["value"] for score in theirs)
+    highest, lowest = max(score["value"] for score in ours), min(score["value"] for score in theirs)
+    return float(highest) >= float(lowest)
 
 
 if __name__ == "__main__":

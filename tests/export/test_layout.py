@@ -41,7 +41,8 @@ def sentence_encoder(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     made = make_checkpoint(folder / "made", num_layers=1, vocab_size=vocabulary)
     convert(CheckpointDir(made.path, "made"), folder / "hub", to="hub")
     pooling = hub_pooling_files(Pooling("mean", normalize=True, max_tokens=9), 64)
-    for name, content in {**bert_files(), **pooling}.items():
+    files: dict[str, str | bytes] = {**bert_files(), **pooling}
+    for name, content in files.items():
         path = folder / "hub" / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content if isinstance(content, bytes) else content.encode())

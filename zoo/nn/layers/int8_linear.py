@@ -7,7 +7,7 @@ integers are several times as fast as those of float32 where the CPU has instruc
 """
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -34,7 +34,8 @@ class PackedMatrix(NamedTuple):
 
 def int8_problem() -> str | None:
     """Return why torch has no 8-bit products on this machine, or ``None`` if it has."""
-    if torch.backends.mkldnn.is_available() and hasattr(torch.ops.onednn, "qlinear_prepack"):
+    built = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    if built and hasattr(torch.ops.onednn, "qlinear_prepack"):
         return None
     return f"torch {torch.__version__} is built without oneDNN's 8-bit products"
 
@@ -100,5 +101,5 @@ def quantize_linear_maps(model: nn.Module) -> None:
     """
     for module in model.modules():
         if type(module) is nn.Linear:  # not a subclass, which may compute something else
-            module.packed = pack_int8(module.weight, module.bias)
             module.__class__ = Int8Linear
+            cast(Int8Linear, module).packed = pack_int8(module.weight, module.bias)

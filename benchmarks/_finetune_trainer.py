@@ -85,10 +85,9 @@ def texts(settings: Settings, tokenizer: Any) -> tuple[Rows, tuple[str, ...]]:
         tokenizer(*pair, truncation=True, max_length=settings["max_seq_len"]) for pair in pairs
     ]
     if settings["task"] == "regression":
-        values, labels = [float(sample.label) for sample in samples], ("score",)
-        return [
-            {**row, "labels": value} for row, value in zip(encoded, values, strict=True)
-        ], labels
+        values = [float(sample.label) for sample in samples]
+        rows = [{**row, "labels": value} for row, value in zip(encoded, values, strict=True)]
+        return rows, ("score",)
     names = [label_name(sample.label, sample.location) for sample in samples]
     labels = sort_labels(names)
     ids = [labels.index(name) for name in names]

@@ -91,6 +91,7 @@ METHODS = {
     "answer": "(self, texts: Iterable[tuple[str, str]], *, top_k: int = 1, "
     "doc_stride: int | None = None, max_answer_len: int = 15, "
     "handle_impossible_answer: bool = False, null_threshold: float = 0.0) -> list[dict[str, Any]]",
+    "choose": "(self, questions: Iterable[tuple[str, str, Sequence[str]]]) -> list[dict[str, Any]]",
     "score": "(self, texts: Iterable[str | tuple[str, str]]) -> list[dict[str, Any]]",
     "similarity": "(self, texts: Iterable[tuple[str, str]]) -> 'NDArray[np.float64]'",
     "encode": "(self, sentences: Iterable[str], *, batch_size: int | None = None, **_: Any) "

@@ -273,6 +273,30 @@ class Model:
             null_threshold=null_threshold,
         )
 
+    def choose(self, questions: Iterable[tuple[str, str, Sequence[str]]]) -> list[dict[str, Any]]:
+        """Return the choice that fits each context best.
+
+        Args:
+            questions: a context, a question (empty for none) and two choices or more, each.
+
+        Returns:
+            for each ``context``, ``question``, ``choices``, ``label`` (the index of the choice with
+            the highest score), ``choice`` (its text), ``score`` (its probability) and ``scores``
+            (those of all choices).
+
+        Raises:
+            UsageError: there are less than two choices.
+
+        Example:
+            >>> model.choose([("A cat sat", "", ["on a mat.", "in the sky."])])  # doctest: +SKIP
+            [{'context': 'A cat sat', 'question': '', 'choices': ['on a mat.', 'in the sky.'],
+            'label': 0, 'choice': 'on a mat.', 'score': 0.97, 'scores': [0.97, 0.03]}]
+        """
+        from zoo.inference.tasks.choose import Choose, choice_records
+
+        task = Choose(self.checkpoint, self.session, self.tokenizer)
+        return list(task.run(choice_records(questions)))
+
     def score(self, texts: Iterable[str | tuple[str, str]]) -> list[dict[str, Any]]:
         """Return the log-likelihood of each text, or of a continuation given its context.
 

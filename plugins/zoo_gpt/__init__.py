@@ -22,7 +22,7 @@ _HEADS = {
     "multiple-choice": Head(
         ("GPT2DoubleHeadsModel", "OpenAIGPTDoubleHeadsModel"),
         {"logits": "batch choices tokens vocab_size", "mc_logits": "batch choices"},
-        (),
+        ("choose",),
         "one of several texts, and the next token in each",
         dict.fromkeys(("input_ids", "attention_mask"), "batch choices tokens"),
     ),

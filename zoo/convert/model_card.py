@@ -28,6 +28,7 @@ LICENCE_ID = re.compile(r"[a-z0-9][a-z0-9.-]*")
 PIPELINE_TAGS = {  # task of a head -> tag of the Hub
     "fill-mask": "fill-mask",
     "answer": "question-answering",
+    "choose": "multiple-choice",
     "generate": "text-generation",
     "embed": "feature-extraction",
 }

@@ -114,7 +114,7 @@ def encoder_heads(*names: str, pooler: bool = False) -> dict[str, Head]:
     multiple_choice = Head(
         tuple(name + "ForMultipleChoice" for name in names),
         {"logits": "batch choices"},
-        (),
+        ("choose",),
         "one of several texts",
         _CHOICES,
     )

@@ -39,6 +39,15 @@ Examples:
 JSON lines have the keys "question" and "context", and any other keys, which are copied to the
 output. Long contexts are split into windows of --max-tokens tokens, by default 384. "start" and
 "end" of an answer are characters of the context; an empty answer means that it has none.""",
+    "choose": """\b
+Examples:
+  zoo run choose REF "a context" --choice "a text" --choice "another"
+  zoo run choose REF "a context" --question "Who is _?" --choice "a text" --choice "another"
+  zoo run choose REF --input questions.jsonl > choices.jsonl
+
+JSON lines have the keys "context" and "choices", a list, optionally "question", and any other keys,
+which are copied to the output. A choice replaces "_" in the question, or follows it. "label" is the
+index of the best choice, "scores" are the probabilities of all.""",
     "score": """\b
 Examples:
   zoo run score REF "a text" "another text"
@@ -126,6 +135,15 @@ def answer_options(command: Any) -> Any:
     return command
 
 
+def choice_options(command: Any) -> Any:
+    """Add the options of multiple choice."""
+    question = click.option("--question", metavar="TEXT", help="Question on all contexts.")
+    choices = click.option(
+        "--choice", "choices", multiple=True, metavar="TEXT", help="One of the choices; repeat it."
+    )
+    return choices(question(command))
+
+
 # options of single tasks
 TASK_OPTIONS: dict[str, Callable[[Any], Any]] = {
     "fill-mask": click.option(
@@ -152,6 +170,7 @@ TASK_OPTIONS: dict[str, Callable[[Any], Any]] = {
         help="Join tokens to labelled spans; all but simple by words.",
     ),
     "answer": answer_options,
+    "choose": choice_options,
     "score": click.option(
         "--context", metavar="TEXT", help="Score the texts as continuations of this one."
     ),
@@ -279,6 +298,10 @@ def _prepared(
     records = read_records(texts, source, kind=kind, keys=keys)
     if (context := options.pop("context", None)) is not None:
         records = _continuations(records, context)
+    if "choices" in options:
+        from zoo.inference.tasks.choose import with_choices
+
+        records = with_choices(records, options.pop("choices"), options.pop("question"))
     hub = {key: options.pop(key) for key in ("revision", "offline", "lock")}
     compute = {key: options.pop(key) for key in ("backend", "device", "dtype", "threads")}
     if "layers" in options:

@@ -65,15 +65,20 @@ class ChoiceSample:
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """For each choice, the context, and the question with the choice.
+        """See ``choice_texts``."""
+        return choice_texts(self.context, self.question, self.choices)
 
-        A choice replaces a blank, ``_``, of the question, and follows it otherwise, as in
-        utils_multiple_choice.py of transformers' examples.
-        """
-        parts = BLANK.split(self.question)
-        if len(parts) > 1:
-            return [(self.context, choice.join(parts)) for choice in self.choices]
-        return [(self.context, f"{self.question} {choice}".strip()) for choice in self.choices]
+
+def choice_texts(context: str, question: str, choices: Sequence[str]) -> list[tuple[str, str]]:
+    """Return for each choice the context, and the question with the choice.
+
+    A choice replaces a blank, ``_``, of the question, and follows it otherwise, as in
+    utils_multiple_choice.py of transformers' examples.
+    """
+    parts = BLANK.split(question)
+    if len(parts) > 1:
+        return [(context, choice.join(parts)) for choice in choices]
+    return [(context, f"{question} {choice}".strip()) for choice in choices]
 
 
 def read_choices(

@@ -38,6 +38,10 @@ TASKS = {
         "zoo.inference.tasks.answer:Answer",
         "Answer questions by spans of their contexts.",
     ),
+    "choose": (
+        "zoo.inference.tasks.choose:Choose",
+        "Choose one of several texts for a context.",
+    ),
     "score": (
         "zoo.inference.tasks.score:Score",
         "Compute log-likelihoods of texts, or of continuations of a context.",

@@ -17,6 +17,7 @@ from zoo.inference.processing.batching import MAX_BATCH_TOKENS, Batch, collate, 
 from zoo.inference.processing.records import RecordKeys, TextExample
 from zoo.inference.tasks.checks import max_length, require_finite, require_head, token_limits
 from zoo.io.limits import MAX_TEXT_CHARACTERS
+from zoo.tokenizers import Encoded
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from zoo.checkpoint import Checkpoint
     from zoo.inference import Session
-    from zoo.tokenizers import Encoded, TextTokenizer
+    from zoo.tokenizers import TextTokenizer
     from zoo.tokenizers.tokenizer import Text
 
     Floats = NDArray[np.floating[Any]]
@@ -38,6 +39,24 @@ class TaskWarning(UserWarning):
 warnings.filterwarnings("always", category=TaskWarning, append=True)
 
 
+class EncodedTexts(Encoded):
+    """Several texts of one input, encoded one by one.
+
+    Args:
+        texts: their encodings.
+
+    Attributes:
+        texts: see above.
+        ids: token ids of all texts.
+        truncated: number of tokens that were removed from all texts.
+    """
+
+    def __init__(self, texts: Sequence[Encoded]) -> None:
+        self.texts = texts
+        self.ids = [token for text in texts for token in text.ids]
+        self.truncated = sum(text.truncated for text in texts)
+
+
 class EncodedExample(NamedTuple):
     """An input record with its tokens.
 
@@ -48,7 +67,7 @@ class EncodedExample(NamedTuple):
     """
 
     record: TextExample
-    encoded: "Encoded"
+    encoded: Encoded
     row_id: int = 0
 
 
@@ -110,7 +129,7 @@ class Task(ABC):
         """Return the text to tokenize."""
         return text
 
-    def encode(self, texts: "Sequence[Text]") -> "list[Encoded]":
+    def encode(self, texts: "Sequence[Text]") -> list[Encoded]:
         """Tokenize texts or pairs of texts; here with truncation."""
         return self.tokenizer.encode(texts, max_tokens=self.max_tokens)
 
@@ -177,7 +196,7 @@ class Task(ABC):
             window: list[TextExample] = []
             try:
                 for record in self._next(source):
-                    self._admit(record)
+                    self.admit(record)
                     window.append(record)
             except UsageError as caught:
                 error = caught
@@ -226,7 +245,12 @@ class Task(ABC):
         except NonFiniteError as error:
             raise NonFiniteError(f"{self.checkpoint.path}: {error.what}") from error
 
-    def _admit(self, record: TextExample) -> None:
+    def admit(self, record: TextExample) -> None:
+        """Check one record, before it is tokenized.
+
+        Raises:
+            UsageError: the record is not one of the task; the message names it.
+        """
         if record.pair is not None and not self.pairs:
             raise UsageError(
                 f"{record.location} has a text_pair, and {self.name} takes single texts"
@@ -256,7 +280,9 @@ class BatchTask(Task):
         return len(item.encoded.ids)
 
     def split(self, item: EncodedExample) -> list[EncodedExample]:
-        """Return the rows of an input; by default itself."""
+        """Return the rows of an input; by default its several texts, or itself."""
+        if isinstance(item.encoded, EncodedTexts):
+            return [item._replace(encoded=text) for text in item.encoded.texts]
         return [item]
 
     @abstractmethod

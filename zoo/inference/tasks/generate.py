@@ -100,7 +100,7 @@ class Generate(BatchTask):
         from zoo.inference.generation.generate import stream
         from zoo.inference.generation.streaming import stream_text
 
-        self._admit(record)
+        self.admit(record)
         encoded = self.tokenizer.encode([self.prepare(record.text)], max_tokens=self.max_tokens)
         item = EncodedExample(record, encoded[0], row_id)
         self.check(item)

@@ -5,30 +5,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.inference.processing.pooling import unit
 from zoo.inference.processing.records import RecordKeys
-from zoo.inference.tasks.base import EncodedExample
+from zoo.inference.tasks.base import EncodedExample, EncodedTexts
 from zoo.inference.tasks.embed import Embed
 from zoo.tokenizers import Encoded
 
 if TYPE_CHECKING:
     from zoo.tokenizers.tokenizer import Text
-
-
-class EncodedTexts(Encoded):
-    """Several texts, encoded one by one.
-
-    Args:
-        texts: their encodings.
-
-    Attributes:
-        texts: see above.
-        ids: token ids of all texts.
-        truncated: number of tokens that were removed from all texts.
-    """
-
-    def __init__(self, texts: Sequence[Encoded]) -> None:
-        self.texts = texts
-        self.ids = [token for text in texts for token in text.ids]
-        self.truncated = sum(text.truncated for text in texts)
 
 
 class Similarity(Embed):
@@ -47,11 +29,6 @@ class Similarity(Embed):
         encoded = super().encode([text for pair in texts for text in pair])
         pairs = zip(encoded[::2], encoded[1::2], strict=True)
         return [EncodedTexts(pair) for pair in pairs]
-
-    def split(self, item: EncodedExample) -> list[EncodedExample]:
-        """Return the two texts of a pair."""
-        assert isinstance(item.encoded, EncodedTexts), "encode returns pairs of encodings"
-        return [item._replace(encoded=text) for text in item.encoded.texts]
 
     def merge(self, item: EncodedExample, rows: list[dict[str, Any]]) -> dict[str, Any]:
         """Return the cosine similarity of two texts; 0 if an embedding is zero."""

@@ -1,0 +1,116 @@
+"""The task choose, against transformers' classes for multiple choice."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from click.testing import CliRunner
+
+from tests.inference.tasks.conftest import Small
+from tests.inference.tasks.test_generate import MakeSource, source
+from zoo.api import Model
+from zoo.checkpoint import load_checkpoint
+from zoo.cli.inference.run import command
+from zoo.errors import UsageError
+from zoo.export.session import open_or_export
+
+__all__ = ["source"]
+Row = dict[str, Any]
+ROWS: list[Row] = [
+    {"context": "a b c", "question": "d", "choices": ["e f", "g", "h h h h"]},
+    {"context": "j", "question": "", "choices": ["a", "b b"]},
+    {"context": "c d e f g h", "question": "a _ b", "choices": ["i", "j", "c", "d"]},
+    {"context": "a " * 60, "question": "b", "choices": ["c", "d"]},  # truncated
+]
+pytestmark = pytest.mark.filterwarnings("ignore::zoo.inference.tasks.base.TaskWarning")
+
+
+def reference_logits(folder: Path, row: Row) -> torch.Tensor:
+    """Return the logits of a question's choices by BERT, (choices,)."""
+    model: Any = transformers.BertForMultipleChoice.from_pretrained(folder).eval()
+    tokenizer = transformers.BertTokenizerFast(str(folder / "vocab.txt"), do_lower_case=True)
+    question, choices = row["question"], row["choices"]
+    blank = "_" in question
+    texts = [question.replace("_", c) if blank else f"{question} {c}" for c in choices]
+    encoded = tokenizer(
+        [row["context"]] * len(texts),
+        texts,
+        truncation=True,
+        max_length=40,
+        padding=True,
+        return_tensors="pt",
+    )
+    with torch.no_grad():
+        logits: torch.Tensor = model(**{k: v[None] for k, v in encoded.items()}).logits[0]
+    return logits
+
+
+def ask(model: Model, rows: list[Row]) -> list[Row]:
+    return model.choose((row["context"], row["question"], row["choices"]) for row in rows)
+
+
+def assert_same(result: Row, row: Row, logits: torch.Tensor) -> None:
+    best = int(logits.argmax())
+    assert {name: result[name] for name in row} == row
+    assert (result["label"], result["choice"]) == (best, row["choices"][best])
+    assert result["scores"] == pytest.approx(logits.softmax(-1).tolist(), abs=1e-4)
+    assert result["score"] == result["scores"][best]
+
+
+@pytest.mark.parametrize("backend", ["cpu", "onnx"])
+def test_scores_are_those_of_transformers(small: Small, backend: str) -> None:
+    loaded, folder = small("BertForMultipleChoice")
+    model = Model(loaded.checkpoint, open_or_export(loaded.checkpoint, backend))
+    results = ask(model, ROWS)
+    for row, result in zip(ROWS, results, strict=True):
+        assert_same(result, row, reference_logits(folder, row))
+    assert [result.get("truncated", 0) for result in results] == [0, 0, 0, 2 * 25]
+
+
+def test_a_causal_model_reads_the_last_token(source: MakeSource) -> None:
+    checkpoint = load_checkpoint(source("GPT2DoubleHeadsModel"))
+    folder = checkpoint.path.parent / "hub"
+    kind: Any = transformers.GPT2DoubleHeadsModel
+    reference = kind.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    row = {"context": "the cat sat", "question": "", "choices": [" on the mat", " a dog", " to"]}
+    logits = []
+    for choice in row["choices"]:
+        text = choice.strip()  # as it follows an empty question
+        ids = torch.tensor([[tokenizer(row["context"]).input_ids + tokenizer(text).input_ids]])
+        last = torch.tensor([[ids.shape[-1] - 1]])
+        with torch.no_grad():
+            logits.append(reference(ids, mc_token_ids=last).mc_logits[0, 0])
+    (result,) = ask(Model(checkpoint, open_or_export(checkpoint, "cpu")), [row])
+    assert_same(result, row, torch.stack(logits))
+
+
+def test_the_command_line(small: Small, tmp_path: Path) -> None:
+    model, _ = small("BertForMultipleChoice")
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps({**r, "id": 7}) + "\n" for r in ROWS))
+    expected = ask(model, ROWS)
+
+    def run(*arguments: object) -> Any:
+        call = ["choose", model.checkpoint.path, "--backend", "cpu", *arguments]
+        return CliRunner().invoke(command, list(map(str, call)))
+
+    lines = run("--input", tmp_path / "q.jsonl").stdout.splitlines()
+    assert [json.loads(line) for line in lines] == [{**r, "id": 7} for r in expected]
+    options = ("--question", "d", "--choice", "e f", "--choice", "g", "--choice", "h h h h")
+    assert json.loads(run("a b c", *options).stdout) == expected[0]
+    refusals = {
+        "text 1 has no list of two choices or more": ("a", "--choice", "b"),
+        "q.jsonl:1 has choices of its own": ("--input", tmp_path / "q.jsonl", *options[2:]),
+        "q.jsonl:1 has a question of its own": ("--input", tmp_path / "q.jsonl", *options[:2]),
+    }
+    for message, arguments in refusals.items():
+        assert message in str(run(*arguments).exception)
+
+
+def test_choices_are_texts(small: Small) -> None:
+    model, _ = small("BertForMultipleChoice")
+    with pytest.raises(UsageError, match="text 1: choice 2 is of type int, not a string"):
+        model.choose([("a", "", ["b", 3])])  # type: ignore[list-item]

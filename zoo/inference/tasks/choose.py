@@ -1,0 +1,109 @@
+"""The task choose: one of several texts for a context."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from zoo.data.readers.choices import choice_texts
+from zoo.errors import UsageError
+from zoo.inference.processing.batching import Batch
+from zoo.inference.processing.numbers import softmax
+from zoo.inference.processing.records import RecordKeys, TextExample, as_records, validate_text
+from zoo.inference.tasks.base import BatchTask, EncodedExample, EncodedTexts
+from zoo.inference.tasks.checks import require_finite
+
+AXES = "batch choices"  # of the output with the scores
+CHOICES = "choices"  # key of a record
+
+
+class Choose(BatchTask):
+    """Choice of one of several texts for a context, by a model that scores them.
+
+    Records have the keys ``context``, ``choices``, a list of two texts or more, and optionally
+    ``question``, in which a choice replaces ``_``, or which it follows. Results have the keys
+    ``label``, the index of the choice with the highest score, ``choice``, its text, ``score``, its
+    probability, and ``scores``, those of all choices in order.
+
+    The score of a choice does not depend on the others, so that batches have texts of similar
+    length, each as the one choice of a question.
+    """
+
+    name: ClassVar[str] = "choose"
+    output_keys: ClassVar[tuple[str, ...]] = ("label", "choice", "score", "scores")
+    pairs: ClassVar[bool] = True
+    keys: ClassVar[RecordKeys] = RecordKeys("context", ("context", "question"))
+    window: int = 256
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        outputs = self.checkpoint.head.outputs
+        self.scores = next(name for name, axes in outputs.items() if axes == AXES)
+
+    def admit(self, record: TextExample) -> None:
+        """See ``Task``; a record has choices."""
+        super().admit(record)
+        choices = record.extra.get(CHOICES)
+        if not isinstance(choices, list | tuple) or len(choices) < 2:
+            raise UsageError(
+                f"{record.location} has no list of two {CHOICES} or more",
+                f'give each record "{CHOICES}", or all of them --choice, twice or more',
+            )
+        for number, choice in enumerate(choices, 1):
+            validate_text(choice, f"{record.location}: choice {number}")
+
+    def tokenize(self, records: list[TextExample], before: int) -> list[EncodedExample]:
+        """See ``Task``; each choice is a text with the context."""
+        texts = [
+            choice_texts(record.text, record.pair or "", record.extra[CHOICES])
+            for record in records
+        ]
+        encoded = iter(self.encode([pair for pairs in texts for pair in pairs]))
+        return [
+            EncodedExample(record, EncodedTexts([next(encoded) for _ in pairs]), before + number)
+            for number, (record, pairs) in enumerate(zip(records, texts, strict=True))
+        ]
+
+    def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
+        """See ``BatchTask``: the score of each row."""
+        inputs = {name: array[:, None] for name, array in batch.inputs.items()}
+        logits = self.session.run(inputs, (self.scores,))[self.scores]  # (texts, 1)
+        require_finite(logits, batch.mask, [item.record for item in items])
+        return [{"logit": row[0]} for row in logits]
+
+    def merge(self, item: EncodedExample, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return the choice with the highest score, the first of equal ones."""
+        import numpy as np
+
+        probabilities = softmax(np.array([row["logit"] for row in rows]))
+        best = int(probabilities.argmax())
+        return {
+            "label": best,
+            "choice": item.record.extra[CHOICES][best],
+            "score": float(probabilities[best]),
+            "scores": probabilities.tolist(),
+        }
+
+
+def choice_records(questions: Iterable[tuple[str, str, Sequence[str]]]) -> Iterator[TextExample]:
+    """Yield records of contexts, questions and choices; messages number them from 1."""
+    parts = list(questions)
+    records = as_records((context, question) for context, question, _ in parts)
+    for record, (_, _, choices) in zip(records, parts, strict=True):
+        yield replace(record, extra={CHOICES: choices})
+
+
+def with_choices(
+    records: Iterable[TextExample], choices: Sequence[str], question: str | None = None
+) -> Iterator[TextExample]:
+    """Yield records with the same choices, and the same question.
+
+    Raises:
+        UsageError: a record has choices or a question of its own.
+    """
+    for record in records:
+        if choices and CHOICES in record.extra:
+            raise UsageError(f"{record.location} has {CHOICES} of its own", "leave out --choice")
+        if question is not None and record.pair is not None:
+            raise UsageError(f"{record.location} has a question of its own", "leave out --question")
+        extra = {**record.extra, CHOICES: list(choices)} if choices else record.extra
+        yield replace(record, pair=record.pair if question is None else question, extra=extra)

@@ -30,6 +30,7 @@ class GptConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
         initializer_range: standard deviation of initial weights.
         pad_token_id: the padding token, or ``None``.
         tie_embeddings: use the token embeddings as output embeddings.
+        mix: see ``EncoderConfig``.
     """
 
     vocab_size: int = 50257
@@ -50,6 +51,7 @@ class GptConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
     initializer_range: float = 0.02
     pad_token_id: int | None = None
     tie_embeddings: bool = True
+    mix: bool = False
 
     @property
     def inner_size(self) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from zoo.weights import Ignore, Rule, Transpose, WeightMap, is_arange, is_causal_mask, is_mask_value
 from zoo.weights.encoder_rules import module_rule
-from zoo.weights.head_rules import HeadNames, lm_head_rules, with_head
+from zoo.weights.head_rules import HeadNames, lm_head_rules, with_head, with_mix
 from zoo.weights.releases import ReleaseTensor
 from zoo_gpt.config import GptConfig
 
@@ -25,7 +25,9 @@ def weights(config: GptConfig, head: str) -> WeightMap:
             choice = module_rule("multiple_choice_head.summary", "choice", 1, width)
             return weights(config, "causal-lm").plus(choice)
         case "sequence-classification":
-            return backbone.plus(Rule("score.weight", "head.weight", (labels, width)))
+            return with_mix(backbone, config).plus(
+                Rule("score.weight", "head.weight", (labels, width))
+            )
     return with_head(backbone, config, head, HeadNames())
 
 

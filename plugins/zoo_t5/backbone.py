@@ -11,6 +11,7 @@ from zoo.nn.encoder_factory import make_embeddings
 from zoo.nn.generation import KeysAndValues
 from zoo.nn.kv_cache import KeyValueCache, LayerCache
 from zoo.nn.layers.activations import activate, activation
+from zoo.nn.layers.scalar_mix import ScalarMix
 from zoo.nn.transformer import Attention, SelfAttention, packed_mask, padding_mask
 from zoo_t5.config import T5Config
 
@@ -202,14 +203,22 @@ _FLOAT16_RANGE = (torch.finfo(torch.float16).min, torch.finfo(torch.float16).max
 
 
 class Stack(nn.Module):
-    """Blocks that share one table of relative positions, and a final norm."""
+    """Blocks that share one table of relative positions, and a final norm.
 
-    def __init__(self, config: T5Config, layers: int, decoder: bool) -> None:
+    Args:
+        config: the configuration.
+        layers: number of blocks.
+        decoder: whether the blocks are those of a decoder.
+        mix: return a learned mix of the embeddings and the outputs of all blocks.
+    """
+
+    def __init__(self, config: T5Config, layers: int, decoder: bool, *, mix: bool = False) -> None:
         super().__init__()
         self.positions = RelativePositions(config, bidirectional=not decoder)
         self.layers = nn.ModuleList(Block(config, decoder) for _ in range(layers))
         self.final_norm = RMSNorm(config.hidden_size, config.layer_norm_eps)
         self.dropout = nn.Dropout(config.dropout)
+        self.mix = ScalarMix(layers + 1) if mix else None
 
     def bias(self, x: Tensor, mask: Tensor | None, past: int = 0) -> Tensor:
         """Return the bias of the self-attention scores: relative positions and a mask.
@@ -246,13 +255,17 @@ class Stack(nn.Module):
         Returns:
             (batch, tokens, hidden).
         """
+        before = list[Tensor]()
         for index, layer in enumerate(self.layers):
+            if self.mix is not None:
+                before.append(x)
             layer_cache = cache.layers[index] if cache else None
             source = (
                 keys_and_values[index] if isinstance(keys_and_values, list) else keys_and_values
             )
             x = layer(x, bias, layer_cache, source, cross_mask)
-        return self.dropout(self.final_norm(x))  # type: ignore[no-any-return]
+        last = self.final_norm(x)
+        return self.dropout(last if self.mix is None else self.mix([*before, last]))  # type: ignore[no-any-return]
 
 
 def causal_bias_mask(like: Tensor, queries: int, past: int = 0) -> Tensor | None:
@@ -275,10 +288,11 @@ class T5Backbone(Stack):
 
     Args:
         config: the configuration.
+        mix: see ``Stack``.
     """
 
-    def __init__(self, config: T5Config) -> None:
-        super().__init__(config, config.num_layers, decoder=False)
+    def __init__(self, config: T5Config, *, mix: bool = False) -> None:
+        super().__init__(config, config.num_layers, decoder=False, mix=mix)
         self.config = config
         self.embeddings = make_embeddings(config, positions=False, norm=False)
 
@@ -301,11 +315,16 @@ class Encoder(T5Backbone):
 
 
 class EncoderDecoder(T5Backbone):
-    """Encoder and decoder."""
+    """Encoder and decoder.
 
-    def __init__(self, config: T5Config) -> None:
+    Args:
+        config: the configuration.
+        mix: return a learned mix of the decoder's layers, see ``Stack``.
+    """
+
+    def __init__(self, config: T5Config, *, mix: bool = False) -> None:
         super().__init__(config)
-        self.decoder = Stack(config, config.decoder_layers, decoder=True)
+        self.decoder = Stack(config, config.decoder_layers, decoder=True, mix=mix)
 
     def hidden(
         self,

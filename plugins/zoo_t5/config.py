@@ -33,6 +33,9 @@ class T5Config(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
         decoder_start_token_id: the first input token of the decoder.
         output_table: whether the output embeddings are not the token embeddings.
         scale_outputs: scale the hidden state by ``hidden_size ** -0.5`` before the logits.
+        mix: whether classifiers read a learned mix of all layers, see
+            ``zoo.nn.layers.scalar_mix``, in place of the last one: of tokens those of the encoder,
+            of texts those of the decoder.
     """
 
     series: Literal["t5", "mt5"] = "t5"
@@ -55,6 +58,7 @@ class T5Config(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
     decoder_start_token_id: int = 0
     output_table: bool = False
     scale_outputs: bool = True
+    mix: bool = False
 
     @property
     def inner_size(self) -> int:

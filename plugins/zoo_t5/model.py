@@ -121,7 +121,7 @@ class TokenClassification(ClassifierMixin, Encoder):
     """Token classification by the encoder: (batch, tokens, labels)."""
 
     def __init__(self, config: T5Config) -> None:
-        super().__init__(config)
+        super().__init__(config, mix=config.mix)
         self.head = LinearHead(config.hidden_size, len(config.labels), config.classifier_dropout)
 
 
@@ -129,7 +129,7 @@ class SequenceClassification(ClassifierMixin, EncoderDecoder):
     """Sequence classification by the decoder's output at the end of the text."""
 
     def __init__(self, config: T5Config) -> None:
-        super().__init__(config)
+        super().__init__(config, mix=config.mix)
         size, dropout = (config.hidden_size, len(config.labels)), config.classifier_dropout
         self.head = DenseHead(*size, act="tanh", dropout=dropout, inner_dropout=dropout)
 

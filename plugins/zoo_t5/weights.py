@@ -1,12 +1,12 @@
 """Weight rules of T5: names of the Hub's checkpoints and names of the zoo's modules."""
 
 from zoo.weights import Concat, Ignore, Rule, TiedAlias, WeightMap
-from zoo.weights.head_rules import HeadNames, lm_head_rules, with_head
+from zoo.weights.head_rules import HeadNames, dense_rules, lm_head_rules, with_head, with_mix
 from zoo_t5.config import T5Config
 
 _TOKENS = "shared.weight"
 _RELATIVE = "relative_attention_bias.weight"
-_NAMES = HeadNames(text=("classification_head.dense", "classification_head.out_proj"))
+_TEXT_HEAD = ("classification_head.dense", "classification_head.out_proj")
 
 
 def weights(config: T5Config, head: str) -> WeightMap:
@@ -21,7 +21,10 @@ def weights(config: T5Config, head: str) -> WeightMap:
         # files of the Hub's library may declare tied embeddings and have a table
         tied = not config.output_table
         return lm_head_rules(backbone, config, _TOKENS, tied=tied, optional="output_table")
-    return with_head(backbone, config, "none" if head == "encoder" else head, _NAMES)
+    if head == "sequence-classification":  # of what the decoder returns
+        mixed = with_mix(backbone, config, stack="decoder.", layers=config.decoder_layers)
+        return mixed.plus(*dense_rules(config, *_TEXT_HEAD, len(config.labels)))
+    return with_head(backbone, config, "none" if head == "encoder" else head, HeadNames())
 
 
 def _encoder(config: T5Config, prefix: str) -> WeightMap:

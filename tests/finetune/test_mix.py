@@ -121,33 +121,56 @@ def test_an_encoder(pretrained: Pretrained, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["albert", "deberta", "distilbert", "electra", "roberta"])
-def test_rules_of_a_mix(name: str) -> None:
+FAMILIES = ("albert", "deberta", "distilbert", "electra", "gpt", "roberta", "t5")
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("head", ["token-classification", "sequence-classification"])
+def test_rules_of_a_mix(name: str, head: str) -> None:
     """Each parameter has a rule; at first, the head reads the mean of the layers."""
     family: Any = get_family(name)
     config = msgspec.structs.replace(family.sizes()["tiny"], mix=True)
-    head = "token-classification"
     model = family.model(config, head).eval()
     parameters = {name for name, _ in model.named_parameters()}
     assert parameters == {entry.target for entry in family.weights(config, head).entries()}
-    heard = list[torch.Tensor]()
-    model.head.register_forward_pre_hook(lambda module, args: heard.append(args[0]))
-    with (
-        torch.inference_mode(),
-        capture(model, hidden=tuple(range(config.num_layers + 1))) as taken,
-    ):
+    by_decoder = name == "t5" and head == "sequence-classification"
+    stack = model.decoder if by_decoder else model
+    mixed = list[torch.Tensor]()
+    stack.mix.register_forward_hook(lambda module, args, output: mixed.append(output))
+    with torch.inference_mode(), capture(stack, hidden="all") as taken:
         model(torch.randint(5, 100, (2, 6)))
-    mean = torch.stack(list(taken.hidden.values())).mean(0)
-    torch.testing.assert_close(heard[0], mean, rtol=0, atol=1e-5)
+    states = [taken.hidden[number] for number in range(config.num_layers + 1)]
+    torch.testing.assert_close(mixed[0], torch.stack(states).mean(0), rtol=0, atol=1e-5)
     with pytest.raises(UsageError, match="mix of all layers"):
         family.architecture(config, head)
     assert not family.has_reference(config, head)
 
 
-def test_a_family_without_a_mix(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["gpt", "t5"])
+def test_a_mix_in_place_of_the_last_layer(tmp_path: Path, name: str) -> None:
+    """The classifier reads the state of the token that the family classifies texts by."""
     table = labelled(tmp_path / "t.tsv")
-    with pytest.raises(UsageError, match="models of gpt have no mix of layers"):
-        finetune(tmp_path / "run", settings("gpt", table, **MIX))
+    run = finetune(tmp_path / "run", settings(name, table, vocab_size=300, **{**STEPS, **MIX}))
+    model = zoo.load(run / "model", backend="cpu")
+    network: Any = model.session.model  # type: ignore[attr-defined]
+    stack, at = (network.decoder, "decoder.mix") if name == "t5" else (network, "mix")
+    with capture(stack, hidden="all") as taken:
+        (result,) = model.classify(["c a b d"])
+    states = [taken.hidden[number][0, -1] for number in range(len(taken.hidden))]
+    hidden, weights = mixed(states, tensors(run / "model"), at), tensors(run / "model")
+    assert float(weights[f"{at}.weights"].abs().max()) > 0.01
+    if name == "t5":
+        dense = weights["head.dense.weight"].double() @ hidden + weights["head.dense.bias"].double()
+        out = weights["head.out.weight"].double() @ dense.tanh() + weights["head.out.bias"].double()
+    else:
+        out = weights["head.weight"].double() @ hidden
+    assert list(result["scores"].values()) == pytest.approx(out.softmax(-1).tolist(), abs=1e-5)
+
+
+def test_the_mix_is_no_state_of_a_language_model(tmp_path: Path) -> None:
+    changes = {"task_args": {"layers": "mix", "lm_coef": 0.5}}
+    with pytest.raises(UsageError, match="predicts no next token"):
+        finetune(tmp_path / "run", settings("gpt", labelled(tmp_path / "t.tsv"), **changes))
 
 
 def test_presets_freeze_what_was_pretrained(tmp_path: Path) -> None:

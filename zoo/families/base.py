@@ -55,6 +55,14 @@ class Head:
         return any("labels" in axes.split() for axes in self.outputs.values())
 
 
+MIXING_HEADS = ("sequence-classification", "token-classification")
+
+
+def mixes_layers(config: Any, head: str) -> bool:
+    """Return whether a head reads a learned mix of all layers, ``zoo.nn.layers.scalar_mix``."""
+    return head in MIXING_HEADS and bool(getattr(config, "mix", False))
+
+
 class Family(ABC):
     """A model family: its names, shapes and formulas. It opens no file.
 
@@ -118,6 +126,10 @@ class Family(ABC):
         name = self._architecture(config, head)
         if name is None:
             raise UsageError(f"the Hub has no class for {self.title(config)} with the head {head}")
+        if mixes_layers(config, head):
+            raise UsageError(
+                f"the head {head} reads a mix of all layers, which no class of the Hub has"
+            )
         return name
 
     def _architecture(self, config: Any, head: str) -> str | None:
@@ -138,7 +150,8 @@ class Family(ABC):
 
     def has_reference(self, config: Any, head: str) -> bool:
         """Return whether the Hub's library has a class that computes the same outputs."""
-        return self._architecture(config, head) is not None
+        known = self._architecture(config, head) is not None
+        return known and not mixes_layers(config, head)
 
     def from_hf(self, hub: Mapping[str, Any], location: str = "config.json") -> TranslatedConfig:
         """Translate a Hub configuration by the table of its ``model_type``.

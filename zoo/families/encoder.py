@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from zoo.errors import UsageError
 from zoo.families.base import Family, Head
 from zoo.families.config import Activation, Config, same_names
 from zoo.families.config.keys import COMMON
@@ -155,20 +154,6 @@ class EncoderFamily(Family):
     def heads(self) -> Mapping[str, Head]:
         """Return the heads by name."""
         return self.named_heads
-
-    def architecture(self, config: Any, head: str) -> str:
-        """Return the name of the Hub's class; see ``Family``."""
-        if self._mixes(config, head):
-            raise UsageError(
-                f"the head {head} reads a mix of all layers, which no class of the Hub has"
-            )
-        return super().architecture(config, head)
-
-    def _architecture(self, config: Any, head: str) -> str | None:
-        return None if self._mixes(config, head) else super()._architecture(config, head)
-
-    def _mixes(self, config: Any, head: str) -> bool:
-        return head in _CLASSIFIERS[:2] and bool(getattr(config, "mix", False))
 
     def inputs(self, config: Any) -> tuple[str, ...]:
         """Return the names of the model's inputs; with token types if there are several."""

@@ -126,9 +126,11 @@ class CausalBackbone(Encoder):
         else:
             mask = self.documents_mask(document_ids, x, causal=True)
         inputs = self.attention_inputs(x, mask, Positions(position_ids, keys))
+        before = list[Tensor]()
         for index, (layer, layer_inputs) in enumerate(zip(self.layers, inputs, strict=True)):
+            self.keep_for_mix(before, x)
             x = layer(x, *layer_inputs.arguments(cache.layers[index] if cache else None))
-        return self.apply_final_norm(x)
+        return self.mix_layers(before, self.apply_final_norm(x))
 
 
 class CausalLM(GenerationMixin, CausalBackbone):

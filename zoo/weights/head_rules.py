@@ -71,12 +71,12 @@ def with_head(weights: WeightMap, config: Any, head: str, names: HeadNames) -> W
         case "masked-lm" if names.masked:
             weights = mlm_head_rules(weights, config, names.masked)
         case "sequence-classification":
-            weights = _text(_mixed(weights, config), config, names, names.text, labels)
+            weights = _text(with_mix(weights, config), config, names, names.text, labels)
         case "multiple-choice":
             weights = _text(weights, config, names, names.choice or names.text, 1)
         case "token-classification":
             head_rule = module_rule(names.tokens, "head", labels, width)
-            weights = _mixed(weights, config).plus(head_rule)
+            weights = with_mix(weights, config).plus(head_rule)
         case "question-answering":
             weights = weights.plus(module_rule(names.answers, "head", 2, width))
         case _:
@@ -100,13 +100,25 @@ def with_pairs(weights: WeightMap, config: Any, names: HeadNames, scores: Rule) 
     return mlm_head_rules(weights, config, names.masked).plus(_pooler(config, names), scores)
 
 
-def _mixed(weights: WeightMap, config: Any) -> WeightMap:
-    """Return the rules with those of the mix of layers, which no class of the Hub has."""
+def with_mix(
+    weights: WeightMap, config: Any, *, stack: str = "", layers: int | None = None
+) -> WeightMap:
+    """Return the rules with those of the mix of layers, if there is one.
+
+    No class of the Hub has it.
+
+    Args:
+        weights: the rules.
+        config: a configuration, which has ``mix`` if there may be one.
+        stack: prefix of the module with the layers.
+        layers: number of layers; ``None`` for ``num_layers``.
+    """
     if not getattr(config, "mix", False):
         return weights
+    count = 1 + (config.num_layers if layers is None else layers)
     return weights.plus(
-        Rule("scalar_mix.weights", "mix.weights", (config.num_layers + 1,)),
-        Rule("scalar_mix.gamma", "mix.gamma", (1,)),
+        Rule(f"{stack}scalar_mix.weights", f"{stack}mix.weights", (count,)),
+        Rule(f"{stack}scalar_mix.gamma", f"{stack}mix.gamma", (1,)),
     )
 
 

@@ -244,4 +244,5 @@ def next_token_losses(
 def _predicts_tokens(module: "nn.Module", config: "Config", head: str) -> bool:
     """Return whether a model has the logits of the next token beside those of its head."""
     tied = getattr(config, "tie_embeddings", False) or head == "multiple-choice"
-    return hasattr(module, "hidden_and_logits") and bool(tied)
+    mixed = getattr(module, "mix", None) is not None  # the model returns no last hidden state
+    return hasattr(module, "hidden_and_logits") and bool(tied) and not mixed

@@ -101,7 +101,9 @@ def test_multiple_negatives_by_hand(vectors: torch.Tensor) -> None:
     for k, anchor in enumerate(anchors):
         scores = [20 * cosine(anchor, candidate) for candidate in candidates]
         expected.append(math.log(sum(map(math.exp, scores))) - scores[k])
-    assert multiple_negatives(list(vectors), 20.0).tolist() == pytest.approx(expected, rel=1e-12)
+    assert multiple_negatives(vectors[0], list(vectors[1:]), 20.0).tolist() == pytest.approx(
+        expected, rel=1e-12
+    )
 
 
 def test_cosent_by_hand(vectors: torch.Tensor) -> None:
@@ -351,19 +353,22 @@ def test_a_resumed_run_ends_bit_for_bit_the_same(
     assert not [name for name in names if "classifier" in name or "backbone" in name]
 
 
+# micro-batches that are whole in each process, and that two processes share; evaluations likewise
 @pytest.mark.long
+@pytest.mark.parametrize("micro", [4, 8])
+@pytest.mark.parametrize("loss", ["multiple-negatives", "cosent"])
 def test_two_processes_have_the_losses_and_metrics_of_one(
-    pretrained: Pretrained, tmp_path: Path
+    pretrained: Pretrained, tmp_path: Path, loss: str, micro: int
 ) -> None:
-    """A run whose processes would split micro-batches, whose texts are compared, is refused."""
+    """Also where texts are compared with those of the other process, through which gradients go."""
     import yaml
 
     model, _ = pretrained("BertModel")
     held = [table(tmp_path / f"e{count}.tsv", count, seed=1) for count in (16, 18)]
     for file in held:
         data = {"eval": [str(file)]}
-        tree = tree_of(model, table(tmp_path / "t.tsv"), "multiple-negatives", data=data)
-        tree |= {"max_steps": 4, "eval_steps": 2}
+        tree = tree_of(model, table(tmp_path / "t.tsv"), loss, data=data)
+        tree |= {"max_steps": 4, "eval_steps": 2, "micro_batch_size": micro}
         (tmp_path / "r.yaml").write_text(yaml.safe_dump(tree))
         single = finetune(tmp_path / f"{file.stem}-single", tree)
         parallel = tmp_path / f"{file.stem}-parallel"
@@ -374,11 +379,27 @@ def test_two_processes_have_the_losses_and_metrics_of_one(
             for record, other in pairs:
                 assert record["loss"] == pytest.approx(other["loss"], abs=1e-5)
                 assert record["metrics"] == pytest.approx(other["metrics"], abs=1e-5)
-    setup = setup_of(single)
-    whole = {**tree, "micro_batch_size": 8}
-    setup = setup_of(finetune(tmp_path / "whole", whole))
-    with pytest.raises(UsageError, match="2 processes with 4 samples each would split; --set"):
+
+
+def test_processes_that_do_not_divide_a_micro_batch(pretrained: Pretrained, tmp_path: Path) -> None:
+    model, _ = pretrained("BertModel")
+    tree = tree_of(model, table(tmp_path / "t.tsv"), "cosent", micro_batch_size=3, max_steps=1)
+    setup = setup_of(finetune(tmp_path / "run", tree))
+    with pytest.raises(UsageError, match="of 3, which 2 processes do not divide; --set micro"):
         setup.train_dataloader(DistContext(0, 2, torch.device("cpu")))
+
+
+def test_a_warning_about_texts_that_are_in_a_batch_twice(
+    pretrained: Pretrained, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All 12 samples of which have the anchor "a", and no other batch is there."""
+    model, _ = pretrained("BertModel")
+    rows = [{"text": "a", "pair": text, "other": "b c d"} for text in texts(12, 1)]
+    data = {"eval": [str(table(tmp_path / "e.jsonl", 8))]}
+    tree = tree_of(model, write_table(tmp_path / "t.jsonl", rows), "multiple-negatives", data=data)
+    with caplog.at_level("WARNING", "zoo"):
+        finetune(tmp_path / "run", {**tree, "max_steps": 1})
+    assert "8 of 8 samples share a text with another one of their batch" in caplog.text
 
 
 def test_the_encoder_of_an_encoder_decoder(tmp_path: Path) -> None:

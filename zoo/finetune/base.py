@@ -85,6 +85,22 @@ class FineTuning(TrainingObjective):
         """True if the loss of a sample depends on the other samples of its micro-batch."""
         return False
 
+    @property
+    def micro_batch_size(self) -> int:
+        """Number of samples per forward pass, or that are compared with each other."""
+        return self.run.micro_batch_size or self.run.batch_size
+
+    def splits_micro_batches(self, world_size: int) -> bool:
+        """Return whether processes share each micro-batch, whose samples are compared.
+
+        They do not if their parts of a step are whole micro-batches.
+
+        Args:
+            world_size: number of processes.
+        """
+        share = self.run.batch_size // world_size
+        return self.loss_in_batch and world_size > 1 and share % self.micro_batch_size != 0
+
     @classmethod
     def head_in(cls, family: Family) -> str:
         """Return the name of the head that the task trains in a family; by default ``head``.
@@ -220,6 +236,10 @@ class FineTuning(TrainingObjective):
     def train_order(self, rows: TokenizedRows) -> LengthGroupedOrder:
         """Return the order of the training rows."""
         return LengthGroupedOrder(rows.lengths, self.run.batch_size, self.run.seed)
+
+    def data_warnings(self, rows: TokenizedRows) -> list[str]:
+        """Return what the user should know about the training rows; by default nothing."""
+        return []
 
     def load_checkpoint(self, model: "nn.Module", checkpoint: "Checkpoint") -> list[str]:
         """Load what a checkpoint has besides the weights of the model; by default nothing.

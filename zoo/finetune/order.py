@@ -169,6 +169,15 @@ class NoDuplicatesOrder(LengthGroupedOrder):
         super().__init__(lengths, batch_size, seed, epochs)
         self.texts = [frozenset(row) for row in texts.tolist()]
 
+    def duplicates(self, epoch: int) -> int:
+        """Return the number of rows of an epoch with a text of another row of their batch."""
+        batches = _split(self.epoch(epoch), self.batch_size)
+        return sum(
+            not self._fits(row, [other for other in batch if other != row])
+            for batch in (batch.tolist() for batch in batches)
+            for row in batch
+        )
+
     def arrange(self, rows: Rows) -> Rows:
         """See ``LengthGroupedOrder``."""
         waiting, batches = deque(rows.tolist()), list[list[int]]()

@@ -66,24 +66,26 @@ class FineTuneSetup(RunSetup):
 
     def train_dataloader(self, dist: DistContext, *, completed_steps: int = 0) -> BatchLoader:
         """See ``RunSetup``."""
-        share = self.config.batch_size // dist.world_size
-        if self.objective.loss_in_batch and dist.world_size > 1 and share % self.micro_batch_size:
+        split = self.objective.splits_micro_batches(dist.world_size)
+        if split and self.micro_batch_size % dist.world_size:
             raise UsageError(
                 f"samples are compared within their micro-batch of {self.micro_batch_size}, which "
-                f"{dist.world_size} processes with {share} samples each would split",
-                f"--set micro_batch_size={share}, also for one process, gives the same run",
+                f"{dist.world_size} processes do not divide",
+                f"--set micro_batch_size={self.config.batch_size // dist.world_size}, also for one "
+                "process, gives the same run",
             )
         return self._loader(
             self.train_rows,
             self.config.batch_size,
             dist,
             order=self.objective.train_order(self.train_rows),
+            split_micro_batches=split,
         )
 
     @property
     def micro_batch_size(self) -> int:
         """Number of samples per forward pass."""
-        return self.config.micro_batch_size or self.config.batch_size
+        return self.objective.micro_batch_size
 
     def eval_batches(self, dist: DistContext) -> list[Batch]:
         """See ``RunSetup``; rows are sorted by length."""
@@ -96,7 +98,13 @@ class FineTuneSetup(RunSetup):
         return self._loader(rows, len(rows), dist if shared else alone, order=order).make_batches(0)
 
     def _loader(
-        self, rows: TokenizedRows, batch_size: int, dist: DistContext, *, order: Any
+        self,
+        rows: TokenizedRows,
+        batch_size: int,
+        dist: DistContext,
+        *,
+        order: Any,
+        split_micro_batches: bool = False,
     ) -> BatchLoader:
         return BatchLoader(
             self.objective,
@@ -109,6 +117,7 @@ class FineTuneSetup(RunSetup):
             order=order,
             collate_wrapper=self.collate_wrapper,
             device=dist.device,
+            split_micro_batches=split_micro_batches,
         )
 
     def manifest_fields(self) -> dict[str, Any]:
@@ -299,6 +308,8 @@ def _announce(
             f"{total:,}",
             config.max_seq_len,
         )
+    for line in task.data_warnings(train):
+        LOG.warning("warning: %s", line)
 
 
 def _data_record(

@@ -42,6 +42,8 @@ class BatchLoader:
         collate_wrapper: see ``RunSetup``.
         device: device of the batches that ``batches`` returns; by default the CPU.
         order: order of the rows; by default each epoch is shuffled.
+        split_micro_batches: let each micro-batch be shared by all ranks, which divide it, rather
+            than divide the step.
 
     Attributes:
         micro_batches: rows of a step that each micro-batch of this process has.
@@ -64,6 +66,7 @@ class BatchLoader:
         collate_wrapper: CollateWrapper | None = None,
         device: torch.device | None = None,
         order: RowOrder | None = None,
+        split_micro_batches: bool = False,
     ) -> None:
         self.collate, self._collate_sample = collate or objective.collate, objective.collate
         if collate_wrapper is not None:
@@ -73,11 +76,12 @@ class BatchLoader:
         self.first_step, self.warmup_loader = first_step, warmup_loader
         self.objective, self.dataset, self.seed, self.purpose = objective, dataset, seed, purpose
         self.global_batch_size = global_batch_size
-        share = -(-global_batch_size // world_size)
-        mine = range(global_batch_size)[rank * share : (rank + 1) * share]
-        self.micro_batches = [
-            mine[k : k + micro_batch_size] for k in range(0, len(mine), micro_batch_size)
-        ]
+        rows = range(global_batch_size)
+        if split_micro_batches:
+            whole = split_range(rows, micro_batch_size)
+            self.micro_batches = [share_of(micro, rank, world_size) for micro in whole]
+        else:
+            self.micro_batches = split_range(share_of(rows, rank, world_size), micro_batch_size)
         self._order: RowOrder = EpochShuffle(len(dataset), seed) if order is None else order
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="feed")
         self._next: tuple[int, Future[PendingBatches]] | None = None
@@ -138,6 +142,17 @@ class BatchLoader:
     def close(self) -> None:
         """Stop the thread that prepares batches."""
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def share_of(rows: range, rank: int, world_size: int) -> range:
+    """Return the rows of one of several ranks; the last ones have fewer if they do not divide."""
+    share = -(-len(rows) // world_size)
+    return rows[rank * share : (rank + 1) * share]
+
+
+def split_range(rows: range, size: int) -> list[range]:
+    """Return successive parts of a range, of which the last may be smaller."""
+    return [rows[start : start + size] for start in range(0, len(rows), size)]
 
 
 def train_dataloader(

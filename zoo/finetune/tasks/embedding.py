@@ -36,6 +36,7 @@ from zoo.objectives.options import Options
 from zoo.tokenizers import TextTokenizer
 from zoo.tokenizers.pooling import Pooling
 from zoo.training.config.finetune import FineTuneConfig, TableConfig
+from zoo.training.distributed.gather import gather_rows, process_count
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -254,6 +255,18 @@ class SentenceEmbedding(FineTuning):
             )
         return classes
 
+    def data_warnings(self, rows: TokenizedRows) -> list[str]:
+        """See ``FineTuning``: equal texts that have to be in one batch."""
+        order = self.train_order(rows)
+        count = order.duplicates(0) if isinstance(order, NoDuplicatesOrder) else 0
+        if not count:
+            return []
+        return [
+            f"{count:,} of {order.rows_per_epoch:,} samples share a text with another one of their "
+            "batch, which then counts as a negative; a lower batch_size, or fewer such samples, "
+            "avoids that"
+        ]
+
     def train_order(self, rows: TokenizedRows) -> LengthGroupedOrder:
         """See ``FineTuning``; with ``multiple-negatives``, no batch has a text twice."""
         if self.kind != "multiple-negatives":
@@ -310,7 +323,10 @@ class SentenceEmbedding(FineTuning):
         return pool(hidden, torch.ones_like(ids) if mask is None else mask, self.pooling)
 
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        """Compute the loss; in float32, whatever the precision of the run is."""
+        """Compute the loss; in float32, whatever the precision of the run is.
+
+        In training, samples are compared with those of all processes that share the micro-batch.
+        """
         vectors: Tensor = outputs.logits[self.name]
         with torch.autocast(vectors.device.type, enabled=False):
             total = self._sum(vectors, outputs, batch)
@@ -321,16 +337,30 @@ class SentenceEmbedding(FineTuning):
     def _sum(self, vectors: "Tensor", outputs: Outputs, batch: "Mapping[str, Tensor]") -> "Tensor":
         match self.loss_of(batch):
             case "multiple-negatives":
-                return multiple_negatives(list(vectors), self.options.scale).sum()
+                texts, first = self._compared(vectors[1:].transpose(0, 1))
+                columns = list(texts.transpose(0, 1))
+                return multiple_negatives(vectors[0], columns, self.options.scale, first).sum()
             case "triplet":
                 return triplet(vectors[0], vectors[1], vectors[2], self.options.margin).sum()
             case "cosine":
                 return cosine_error(vectors[0], vectors[1], batch[LABELS]).sum()
             case "cosent":
-                loss = cosent(vectors[0], vectors[1], batch[LABELS], self.options.scale)
+                (pairs, _), (labels, _) = map(
+                    self._compared, (vectors.transpose(0, 1), batch[LABELS])
+                )
+                loss = cosent(pairs[:, 0], pairs[:, 1], labels, self.options.scale)
                 return loss * vectors.shape[1]
             case "softmax":
                 return F.cross_entropy(outputs.logits["classes"], batch[LABELS], reduction="sum")
+
+    def _compared(self, rows: "Tensor") -> "tuple[Tensor, int]":
+        """Return the rows of all processes that share a micro-batch, and the index of the first.
+
+        An evaluation compares the rows of one process, which are whole micro-batches.
+        """
+        if not (torch.is_grad_enabled() and self.splits_micro_batches(process_count())):
+            return rows, 0
+        return gather_rows(rows), torch.distributed.get_rank() * len(rows)
 
     def _predictions(
         self, vectors: "Tensor", outputs: Outputs, batch: "Mapping[str, Tensor]"

@@ -7,21 +7,24 @@ from torch import Tensor
 from torch.nn import functional as F
 
 
-def multiple_negatives(vectors: Sequence[Tensor], scale: float) -> Tensor:
+def multiple_negatives(
+    anchors: Tensor, columns: Sequence[Tensor], scale: float, first: int = 0
+) -> Tensor:
     """Return the cross-entropy of each anchor's own text among all texts of the batch, (rows,).
 
     Multiple negatives ranking (Henderson et al. 2017, arXiv:1705.00652, section 4.4) over scaled
     cosine similarities: the texts of other anchors, and all hard negatives, are negatives.
 
     Args:
-        vectors: embeddings of the anchors, of their texts, and of hard negatives in any number,
-            (rows, hidden) each.
+        anchors: embeddings of the anchors, (rows, hidden).
+        columns: embeddings of the texts of these and other anchors, and of hard negatives in any
+            number, (n, hidden) each.
         scale: factor of the cosine similarities.
+        first: index of the first anchor's own text; those of the others follow it.
     """
-    anchors = F.normalize(vectors[0], dim=-1)
-    candidates = F.normalize(torch.cat(list(vectors[1:])), dim=-1)
-    scores = scale * anchors @ candidates.T
-    labels = torch.arange(len(anchors), device=scores.device)
+    candidates = F.normalize(torch.cat(list(columns)), dim=-1)
+    scores = scale * F.normalize(anchors, dim=-1) @ candidates.T
+    labels = torch.arange(first, first + len(anchors), device=scores.device)
     return F.cross_entropy(scores, labels, reduction="none")
 
 

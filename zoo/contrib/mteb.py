@@ -1,0 +1,136 @@
+"""Sentence encoders of zoo in MTEB, the Massive Text Embedding Benchmark (mteb 2)::
+
+    model = Encoder("all-minilm-l6-v2")
+    results = mteb.evaluate(model, mteb.get_tasks(tasks=["STS12"]))
+
+Texts are batched by length, so that ``batch_size`` is ignored.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from blake3 import blake3
+from torch.nn import functional as F
+
+from zoo.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from zoo.api import Model
+
+    Vectors = NDArray[np.floating[Any]] | torch.Tensor
+
+TEXT = "text"  # key of the texts of a batch
+
+
+class Encoder:
+    """A sentence encoder with the methods of ``mteb.models.EncoderProtocol``.
+
+    Args:
+        model_name: the model, or its reference as for ``zoo.load``.
+        revision: see ``zoo.load``.
+        device: see ``zoo.load``.
+        prompts: text that precedes each input, by the name of a task, a type of tasks, or
+            ``query`` or ``document``; also by one of the first two with one of the last, such as
+            ``Retrieval-query``. The most specific one is used, as mteb does.
+        **options: further options of ``zoo.load``.
+    """
+
+    def __init__(
+        self,
+        model_name: "str | Model",
+        revision: str | None = None,
+        *,
+        device: str | None = None,
+        prompts: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> None:
+        from zoo.api import load
+
+        self.prompts = dict(prompts or {})
+        self.model = (
+            load(model_name, revision=revision, device=device, **options)
+            if isinstance(model_name, str)
+            else model_name
+        )
+
+    def encode(
+        self,
+        inputs: Iterable[Mapping[str, Sequence[Any]]],
+        *,
+        task_metadata: Any,
+        hf_split: str,
+        hf_subset: str,
+        prompt_type: Any = None,
+        **_: Any,
+    ) -> "NDArray[np.floating[Any]]":
+        """Return the embeddings of texts, (texts, hidden); see ``zoo.Model.embed``.
+
+        Args:
+            inputs: batches, each with a list of texts under ``text``.
+            task_metadata: name and type of the task, which select the prompt.
+            hf_split: split of the task.
+            hf_subset: subset of the task.
+            prompt_type: ``query``, ``document`` or ``None``.
+
+        Raises:
+            UsageError: the inputs are no texts.
+        """
+        prompt = self._prompt(task_metadata, prompt_type)
+        return self.model.embed(prompt + text for batch in inputs for text in _texts(batch))
+
+    def _prompt(self, task: Any, prompt_type: Any) -> str:
+        kind = getattr(prompt_type, "value", prompt_type)
+        names = [n for name in (task.name, task.type) for n in (f"{name}-{kind}", name)]
+        return next((self.prompts[name] for name in (*names, kind) if name in self.prompts), "")
+
+    def similarity(self, embeddings1: "Vectors", embeddings2: "Vectors") -> torch.Tensor:
+        """Return the cosine similarities of all pairs, (n, m).
+
+        Args:
+            embeddings1: (n, hidden), or (hidden,) for one.
+            embeddings2: (m, hidden), or (hidden,) for one.
+        """
+        return _unit(embeddings1) @ _unit(embeddings2).T
+
+    def similarity_pairwise(self, embeddings1: "Vectors", embeddings2: "Vectors") -> torch.Tensor:
+        """Return the cosine similarity of each pair, (n,).
+
+        Args:
+            embeddings1: (n, hidden).
+            embeddings2: (n, hidden).
+        """
+        return (_unit(embeddings1) * _unit(embeddings2)).sum(-1)
+
+    @property
+    def mteb_model_meta(self) -> Any:
+        """``ModelMeta`` of the model; its revision is a digest of the files."""
+        from mteb.models.model_meta import ModelMeta, ScoringFunction
+
+        checkpoint = self.model.checkpoint
+        files = sorted((name, file.blake3) for name, file in checkpoint.manifest.files.items())
+        return ModelMeta.create_empty(
+            {
+                "name": f"zoo/{checkpoint.path.name}",
+                "revision": blake3(str(files).encode()).hexdigest(16),
+                "embed_dim": getattr(checkpoint.config, "hidden_size", None),
+                "similarity_fn_name": ScoringFunction.COSINE,
+            }
+        )
+
+
+def _texts(batch: Mapping[str, Sequence[Any]]) -> Sequence[str]:
+    if TEXT not in batch:
+        raise UsageError(
+            f"the inputs of the task are {', '.join(batch)}, and the model reads texts"
+        )
+    return batch[TEXT]
+
+
+def _unit(vectors: "Vectors") -> torch.Tensor:
+    """Return rows of unit length, (n, hidden), at least float32."""
+    rows = torch.atleast_2d(torch.as_tensor(vectors))
+    return F.normalize(rows.to(torch.promote_types(rows.dtype, torch.float32)), dim=-1)

@@ -378,7 +378,7 @@ def test_two_processes_have_the_losses_and_metrics_of_one(
             pairs = zip(records(parallel, split), records(single, split), strict=True)
             for record, other in pairs:
                 assert record["loss"] == pytest.approx(other["loss"], abs=1e-5)
-                assert record["metrics"] == pytest.approx(other["metrics"], abs=1e-5)
+                assert record["metrics"] == pytest.approx(other["metrics"], abs=1e-4)
 
 
 def test_processes_that_do_not_divide_a_micro_batch(pretrained: Pretrained, tmp_path: Path) -> None:

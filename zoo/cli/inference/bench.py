@@ -95,6 +95,7 @@ def command(
     set size of that process.
     """
     from zoo.convert.on_first_use import resolve_checkpoint
+    from zoo.export.fastest import save_speeds
     from zoo.export.session import open_or_export
     from zoo.inference.bench import default_seq_len, measure
     from zoo.report.figures import plot_speeds, require_matplotlib
@@ -116,6 +117,9 @@ def command(
         for name, dtype in kinds
     ]
     lines = _table(measurements, starts)
+    if len(measurements) > 1 and not dtypes:
+        speeds = {m.backend: m.tokens_per_second for m in measurements}
+        lines.append(f"--backend auto: {save_speeds(checkpoint, threads, speeds)} from now on")
     if output is not None:
         plot_speeds(output, _speeds(measurements))
         lines.append(f"figure: {output}")

@@ -166,7 +166,7 @@ def command(
     from zoo.errors import UsageError
     from zoo.evaluate import evaluation_type, make_evaluation
     from zoo.evaluate.record import evaluation_record, record_evaluation
-    from zoo.export.session import open_or_export
+    from zoo.export.fastest import open_fastest
     from zoo.report.figures import plot_confusion, plot_reliability, require_matplotlib
 
     if (task is None) == (suite is None):
@@ -187,7 +187,7 @@ def command(
     checkpoint = resolve_checkpoint(ref, revision=revision, offline=offline, lock=lock)
     evaluation_type(task).require_supported(checkpoint)  # before loading the weights
     record = not no_record and _is_recordable(ref, checkpoint)
-    session = open_or_export(checkpoint, **compute)
+    session = open_fastest(checkpoint, **compute)
     measured = make_evaluation(task, checkpoint, session, **requested).evaluate(data)
     if record:
         entry = evaluation_record(task, data, requested, session, measured)
@@ -236,14 +236,14 @@ def _print_glue(
     from zoo.data.readers.glue import GLUE
     from zoo.errors import UsageError
     from zoo.evaluate.suite import evaluate_glue, glue_models
-    from zoo.export.session import open_or_export
+    from zoo.export.fastest import open_fastest
 
     if len(data) != 1:
         raise UsageError("--suite glue reads one directory", "name that of GLUE's files by --data")
 
     def open_model(path: Path) -> tuple[Any, Any]:
         checkpoint = resolve_checkpoint(str(path))
-        return checkpoint, open_or_export(checkpoint, **compute)
+        return checkpoint, open_fastest(checkpoint, **compute)
 
     scores = evaluate_glue(glue_models(models), data[0], open_model, limit=limit, record=record)
     average = sum(score.score for score in scores) / len(scores)

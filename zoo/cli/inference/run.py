@@ -289,6 +289,7 @@ def _prepared(
 ) -> "tuple[Any, Iterator[TextExample]]":
     """Return the task and its input records."""
     from zoo.convert.on_first_use import resolve_checkpoint
+    from zoo.export.fastest import open_fastest
     from zoo.export.session import open_or_export
     from zoo.inference.processing.inputs import read_records
     from zoo.inference.tasks import make_task, task_type
@@ -308,7 +309,8 @@ def _prepared(
         options["layers"] = _numbers(options["layers"])
     checkpoint = resolve_checkpoint(ref, **hub)
     require_head(checkpoint, name)  # before the slow loading of weights
-    return make_task(name, checkpoint, open_or_export(checkpoint, **compute), **options), records
+    open_model = open_or_export if task_type(name).reads_layers else open_fastest
+    return make_task(name, checkpoint, open_model(checkpoint, **compute), **options), records
 
 
 def _continuations(records: "Iterator[TextExample]", context: str) -> "Iterator[TextExample]":

@@ -85,6 +85,7 @@ class Task(ABC):
         name: name of the task; the head of the checkpoint must list it.
         output_keys: keys that results add to a record.
         pairs: whether records may have a second text.
+        reads_layers: whether hidden states of single layers are read, which torch alone exposes.
         keys: keys of the texts in JSON lines and in results.
         window: number of texts per window.
         max_batch_tokens: maximum number of tokens per batch, with padding.
@@ -99,6 +100,7 @@ class Task(ABC):
     name: ClassVar[str]
     output_keys: ClassVar[tuple[str, ...]]
     pairs: ClassVar[bool] = False
+    reads_layers: ClassVar[bool] = False
     keys: ClassVar[RecordKeys] = RecordKeys()
     window: int = 2048
     max_batch_tokens: int = MAX_BATCH_TOKENS

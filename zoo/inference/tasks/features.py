@@ -30,6 +30,7 @@ class Features(BatchTask):
     name: ClassVar[str] = "features"
     output_keys: ClassVar[tuple[str, ...]] = ("tokens", "offsets", "layers")
     pairs: ClassVar[bool] = True
+    reads_layers: ClassVar[bool] = True
     window: int = 128  # the states of all layers of a window are in memory at once
 
     def __init__(self, *args: Any, layers: Sequence[int] = (-1,), **options: Any) -> None:

@@ -1,0 +1,52 @@
+"""The fastest backend that was measured is the one that ``--backend auto`` opens."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.inference.making import make_checkpoint
+from tests.warm import zoo
+from zoo.export.fastest import fastest_backend, open_fastest, save_speeds
+from zoo.plugins import get_family
+
+
+@pytest.fixture(autouse=True)
+def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ZOO_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def test_the_command_keeps_the_fastest(tmp_path: Path) -> None:
+    checkpoint = make_checkpoint(tmp_path / "model", family=get_family("bert"))
+    assert fastest_backend(checkpoint) is None
+    words = ("--iterations", "2", "--batch-size", "2", "--no-startup", "--json")
+    done = zoo("bench", str(tmp_path / "model"), *words)
+    assert done.returncode == 0, done.stderr
+    results = json.loads(done.stdout)["results"]
+    fastest = max(results, key=lambda entry: entry["tokens_per_second"])["backend"]
+    assert fastest_backend(checkpoint) == fastest
+    assert open_fastest(checkpoint).backend == fastest
+    assert fastest_backend(checkpoint, threads=7) is None  # another number of threads
+
+
+def test_what_leaves_no_choice(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    checkpoint = make_checkpoint(tmp_path / "model", family=get_family("bert"))
+    assert save_speeds(checkpoint, None, {"cpu": 1.0, "onnx": 2.0}) == "onnx"
+    assert open_fastest(checkpoint, dtype="float64").backend == "cpu"
+    assert open_fastest(checkpoint, device="cpu").backend == "cpu"
+    assert open_fastest(checkpoint, "cpu").backend == "cpu"
+    with caplog.at_level("INFO", "zoo"):
+        assert open_fastest(checkpoint).backend == "onnx"
+    assert "backend: onnx, the fastest of zoo bench" in caplog.text
+
+
+def test_another_model_and_a_damaged_record(tmp_path: Path, empty_home: Path) -> None:
+    family = get_family("bert")
+    checkpoint = make_checkpoint(tmp_path / "one", family=family)
+    save_speeds(checkpoint, None, {"cpu": 1.0, "onnx": 2.0})
+    assert fastest_backend(make_checkpoint(tmp_path / "other", family=family, num_layers=1)) is None
+    (record,) = (empty_home / "backends").iterdir()
+    for content in (b"", b"{}", b'{"tokens_per_second": {}}', b'{"tokens_per_second": {"x": 1}}'):
+        record.write_bytes(content)
+        assert fastest_backend(checkpoint) is None

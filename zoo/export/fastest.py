@@ -1,0 +1,119 @@
+"""The fastest backend of a model on this machine, as ``zoo bench`` measured it.
+
+A record is a file under ``$ZOO_HOME/backends``. It is for one model, kind of CPU, number of threads
+and set of library versions: where any of them differs, nothing was measured.
+"""
+
+import logging
+import os
+import platform
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from blake3 import blake3
+
+from zoo.checkpoint import Checkpoint, encode_manifest
+from zoo.export.session import open_or_export
+from zoo.inference import BACKENDS
+from zoo.io.json import encode_json
+from zoo.io.output.atomic import atomic_write
+from zoo.io.paths import home
+from zoo.version import __version__
+
+if TYPE_CHECKING:
+    from zoo.inference import Session
+
+LOG = logging.getLogger("zoo")
+PACKAGES = ("torch", "onnxruntime")
+
+
+class BackendSpeeds(msgspec.Struct, frozen=True):
+    """Speeds of backends whose outputs agree.
+
+    Attributes:
+        tokens_per_second: backend -> tokens per second of a batch.
+    """
+
+    tokens_per_second: dict[str, float]
+
+    @property
+    def fastest(self) -> str:
+        """The backend with the highest speed."""
+        return max(self.tokens_per_second, key=self.tokens_per_second.__getitem__)
+
+
+def save_speeds(checkpoint: Checkpoint, threads: int | None, speeds: Mapping[str, float]) -> str:
+    """Record the speeds of backends, and return the fastest one.
+
+    Args:
+        checkpoint: the model.
+        threads: number of CPU threads; ``None`` for the default.
+        speeds: backend -> tokens per second, in its default dtype.
+    """
+    record = BackendSpeeds(dict(speeds))
+    path = _record_path(checkpoint, threads)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(path, encode_json(msgspec.to_builtins(record)))
+    except OSError as error:  # a shared home may be read-only
+        LOG.warning("%s cannot be written: %s", path, error.strerror)
+    return record.fastest
+
+
+def fastest_backend(checkpoint: Checkpoint, threads: int | None = None) -> str | None:
+    """Return the fastest backend of a model; ``None`` if none was measured here.
+
+    Args:
+        checkpoint: the model.
+        threads: number of CPU threads; ``None`` for the default.
+    """
+    try:
+        content = _record_path(checkpoint, threads).read_bytes()
+        fastest = msgspec.json.decode(content, type=BackendSpeeds).fastest
+    except (OSError, msgspec.DecodeError, ValueError):  # absent, or damaged: measured again
+        return None
+    return fastest if fastest in BACKENDS else None
+
+
+def open_fastest(
+    checkpoint: Checkpoint,
+    backend: str = "auto",
+    device: str | None = None,
+    dtype: str | None = None,
+    threads: int | None = None,
+) -> "Session":
+    """Load a checkpoint as ``open_or_export``, with ``auto`` as the fastest backend measured here.
+
+    A device or dtype, and a graph without weights, leave no choice.
+
+    Raises:
+        UsageError, SourceError, VerificationError: see ``open_or_export``.
+    """
+    if backend == "auto" and device is None and dtype is None and not checkpoint.is_export:
+        measured = fastest_backend(checkpoint, threads)
+        if measured is not None:
+            LOG.info("backend: %s, the fastest of zoo bench on this machine", measured)
+            backend = measured
+    return open_or_export(checkpoint, backend, device, dtype, threads)
+
+
+def _record_path(checkpoint: Checkpoint, threads: int | None) -> Path:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    versions = [f"{name} {metadata.version(name)}" for name in PACKAGES]
+    surroundings = [__version__, _processor(), str(threads or cores), *versions]
+    manifest = encode_manifest(msgspec.structs.replace(checkpoint.manifest, evaluations=[]))
+    digest = blake3(manifest + "\n".join(surroundings).encode()).hexdigest()[:32]
+    return home() / "backends" / f"{digest}.json"
+
+
+def _processor() -> str:
+    """Return the name of the CPU, as far as the platform tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

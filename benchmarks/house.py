@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-FOLDERS = ("zoo", "plugins", "converters", "tests", "benchmarks", "docs")
+FOLDERS = ("zoo", "plugins", "converters", "tests", "benchmarks", "docs", "examples")
 # library -> (last commit without it, files of our own then, files that use it)
 REPLACED = {
     "huggingface_hub, downloads": (

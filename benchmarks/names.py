@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-SOURCES = ("zoo", "plugins", "converters", "docs", "tests", "benchmarks")
-PACKAGES = (ROOT, ROOT / "plugins", ROOT / "converters", ROOT / "docs" / "example-plugin")
+SOURCES = ("zoo", "plugins", "converters", "docs", "examples", "tests", "benchmarks")
+PACKAGES = (ROOT, ROOT / "plugins", ROOT / "converters", *sorted(ROOT.glob("examples/plugins/*")))
 VAGUE = {
     *("asked", "each", "firsts", "found", "fresh", "given", "job", "kept", "learner", "lesson"),
     *("one", "own", "places", "ranks", "said", "told", "where"),

@@ -15,7 +15,7 @@ PAGES = sorted(
     for path in (
         *ROOT.glob("*.md"),
         *ROOT.glob("docs/*.md"),
-        *ROOT.glob("docs/example-plugin/*.md"),
+        *ROOT.glob("examples/plugins/*/*.md"),
     )
     if path.name != "CHANGELOG.md"  # it names what was removed
 )
@@ -66,7 +66,9 @@ def test_links_lead_to_files(name: str) -> None:
 @pytest.mark.parametrize("name", PAGES)
 def test_files_of_the_repository_exist(name: str) -> None:
     paths = set(
-        re.findall(r"`((?:zoo|plugins|converters|tests|benchmarks|docs)/[\w./]+)`", page(name))
+        re.findall(
+            r"`((?:zoo|plugins|converters|tests|benchmarks|docs|examples)/[\w./]+)`", page(name)
+        )
     )
     assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
 
@@ -94,5 +96,5 @@ def test_environment_variables_are_documented() -> None:
 
 
 def test_pages_are_found() -> None:
-    assert {"README.md", "docs/api.md", "docs/example-plugin/README.md"} <= set(PAGES)
+    assert {"README.md", "docs/api.md", "examples/plugins/mpnet/README.md"} <= set(PAGES)
     assert exists("zoo.load") and not exists("zoo.nothing") and not exists("zoo.nn.nothing")

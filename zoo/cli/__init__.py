@@ -9,6 +9,7 @@ import click
 
 from zoo.errors import did_you_mean
 from zoo.io.signals import exit_on_signals, interrupt_on_termination
+from zoo.plugins.named import find_object, import_instance, is_named, usable
 from zoo.version import __version__
 
 # command -> (module that defines it as ``command``, one-line help)
@@ -114,11 +115,8 @@ class LazyGroup(click.Group):
         """Return the command with a name; the error for an unknown name suggests similar ones."""
         name = args[0]
         if name not in self.table and not name.startswith("-") and not ctx.resilient_parsing:
-            raise click.UsageError(
-                f"no command is called {name!r}; "
-                f"{did_you_mean(name, list(self.table)) or 'see --help'}",
-                ctx,
-            )
+            hint = did_you_mean(name, self.list_commands(ctx)) or "see --help"
+            raise click.UsageError(f"no command is called {name!r}; {hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -127,8 +125,38 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in self.table.items()])
 
 
+class Program(LazyGroup):
+    """The group of all commands, those of plugins included, which entry points name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """See ``click.Group``."""
+        return [*self.table, *usable("commands", self.table)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """See ``click.Group``."""
+        if cmd_name in self.table:
+            return super().get_command(ctx, cmd_name)
+        return import_instance(find_object("commands", cmd_name, self.table), click.Command)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command with a name, of zoo or of a plugin; see ``LazyGroup``."""
+        name = args[0]
+        if name not in self.table and is_named("commands", name):
+            return name, self.get_command(ctx, name), args[1:]
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the tables of commands without importing them."""
+        super().format_commands(ctx, formatter)
+        if commands := usable("commands", self.table):
+            with formatter.section("Commands of plugins"):
+                formatter.write_dl([(name, f"See {c.origin}.") for name, c in commands.items()])
+
+
 @click.command(
-    cls=LazyGroup,
+    cls=Program,
     table=COMMANDS,
     epilog=EXAMPLES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

@@ -23,6 +23,13 @@ import msgspec
 from zoo.errors import ZooError
 from zoo.io.limits import PLUGIN_CHECK_SECONDS
 from zoo.plugins.discovery import PluginInfo
+from zoo.plugins.named import (
+    KINDS,
+    NamedObject,
+    import_class,
+    import_instance,
+    named_objects,
+)
 
 if TYPE_CHECKING:
     from zoo.conformance.family_checks import FamilyChecks
@@ -99,8 +106,26 @@ def problems(name: str) -> Iterator[str]:
     except Exception as error:
         yield _line("hooks", error)
         return
+    for kind in KINDS:
+        for named in named_objects(kind):
+            if named.plugin_name == name:
+                yield from _attempt(f"{named.noun} {named.name}", lambda named=named: _use(named))
     for family in families:
         yield from _family_problems(family)
+
+
+def _use(named: NamedObject) -> None:
+    """Import an objective, a task or a command, and check its type."""
+    import click
+
+    from zoo.inference.tasks.base import Task
+    from zoo.objectives.base import Objective
+
+    if named.kind == "commands":
+        import_instance(named, click.Command)
+    else:
+        base = Task if named.kind == "tasks" else Objective
+        import_class(named.kind, named.name, {}, base)
 
 
 def _modules(plugin: PluginInfo) -> Iterable[str]:

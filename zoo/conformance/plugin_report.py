@@ -13,6 +13,7 @@ from zoo.hub.registry import read_registry
 from zoo.plugins import entry_points_by_name
 from zoo.plugins.discovery import PluginInfo, all_entry_points, conflict
 from zoo.plugins.loading import broken
+from zoo.plugins.named import KINDS, named_objects
 from zoo.plugins.provided import implementations
 
 OK, DISABLED = "ok", "disabled"
@@ -130,7 +131,13 @@ def provided_names(plugin: PluginInfo) -> dict[str, list[str]]:
             provided[kind] = [name for path in values for name in _registry_names(plugin, path)]
         else:
             provided[kind] = [value.name for value in values]
+    provided |= {kind: _named(plugin, kind) for kind in KINDS}
     return {kind: names for kind, names in provided.items() if names}
+
+
+def _named(plugin: PluginInfo, kind: str) -> list[str]:
+    """Return the names of the objects that belong to a plugin."""
+    return [named.name for named in named_objects(kind) if named.plugin_name == plugin.name]
 
 
 def _registry_names(plugin: PluginInfo, path: Path) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import UsageError
-from zoo.io.named import import_named
+from zoo.plugins.named import import_class
 
 if TYPE_CHECKING:
     from zoo.families.base import Family
@@ -28,7 +28,7 @@ OBJECTIVES: Mapping[str, str] = {
 
 
 def objective_type(family: "Family", config: Any, name: str) -> "type[Objective]":
-    """Return the class of an objective of this package or of the family.
+    """Return the class of an objective of the family, of this package or of a plugin.
 
     Args:
         family: family of the model.
@@ -37,9 +37,12 @@ def objective_type(family: "Family", config: Any, name: str) -> "type[Objective]
 
     Raises:
         UsageError: the name is unknown (the nearest are listed), or the model does not support it.
+        PluginError: the plugin of the objective is broken, or two plugins have it.
     """
+    from zoo.objectives.base import Objective
+
     known = {**OBJECTIVES, **family.objectives}
-    kind: type[Objective] = import_named(known, name, "objective")
+    kind = import_class("objectives", name, known, Objective)
     reason = kind.unsupported_reason(family, config)
     if reason is not None:
         raise UsageError(f"{family.name} cannot learn {name}: {reason}", "see `zoo families`")

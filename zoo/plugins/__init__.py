@@ -1,26 +1,33 @@
-"""Discovery and loading of plugins, and access to the objects they provide."""
+"""Discovery and loading of plugins, and access to the objects they provide.
 
-from zoo.plugins.discovery import PluginInfo, entry_points_by_name, installed
-from zoo.plugins.loading import (
-    PluginWarning,
-    broken,
-    hooks_of,
-    load,
-    require_installed,
-    warn_or_raise,
-)
-from zoo.plugins.provided import (
-    all_families,
-    all_formats,
-    built_in_formats,
-    family_of_model_type,
-    format_named,
-    get_family,
-    get_logger,
-    iter_families,
-    recipes_of_plugins,
-    registry_files,
-)
+The names are imported when they are used, since ``zoo --help`` needs the entry points alone.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from zoo.plugins.discovery import PluginInfo, entry_points_by_name, installed
+    from zoo.plugins.loading import (
+        PluginWarning,
+        broken,
+        hooks_of,
+        load,
+        require_installed,
+        warn_or_raise,
+    )
+    from zoo.plugins.provided import (
+        all_families,
+        all_formats,
+        built_in_formats,
+        family_of_model_type,
+        format_named,
+        get_family,
+        get_logger,
+        iter_families,
+        recipes_of_plugins,
+        registry_files,
+    )
 
 __all__ = [
     "PluginInfo",
@@ -43,3 +50,12 @@ __all__ = [
     "require_installed",
     "warn_or_raise",
 ]
+_MODULES = ("discovery", "loading", "provided")
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        for module in _MODULES:
+            if (value := getattr(import_module(f"{__name__}.{module}"), name, None)) is not None:
+                return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,6 +8,7 @@ from types import FrameType, TracebackType
 from zoo.errors import PluginError, ZooError
 from zoo.plugins.discovery import PluginInfo, entry_points_by_name
 from zoo.plugins.loading import broken
+from zoo.plugins.named import KINDS, named_objects
 
 
 def plugin_error(error: BaseException) -> PluginError | None:
@@ -66,6 +67,7 @@ def _third_parties() -> dict[str, PluginInfo]:
     """Return package -> plugin, for plugins of other distributions."""
     try:
         plugins = [plugin for rivals in entry_points_by_name().values() for plugin in rivals]
+        plugins += [named.plugin for kind in KINDS for named in named_objects(kind)]
     except ZooError:  # reported where a command loads plugins
         return {}
     return {_package(p.module): p for p in plugins if not p.built_in}

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from importlib import metadata
 
 from zoo.errors import PluginError, did_you_mean
-from zoo.plugins import hookspecs
+from zoo.plugins.entry_points import API, DISTRIBUTION, GROUP
 from zoo.plugins.settings import read_settings, settings_file
 
 LOGGERS = "loggers"  # the plugin of the built-in loggers
 FORMATS = "converters"  # the plugin of the built-in formats
 ALWAYS = (FORMATS, LOGGERS)
-DISTRIBUTION = "plm-zoo"
-_GROUP = re.compile(rf"{hookspecs.GROUP}(?:\.api([0-9]{{1,4}}))?")
+_GROUP = re.compile(rf"{GROUP}(?:\.api([0-9]{{1,4}}))?")
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class PluginInfo:
     distribution: str
     version: str
     module: str
-    api: int = hookspecs.API
+    api: int = API
 
     @property
     def built_in(self) -> bool:
@@ -62,7 +61,7 @@ def all_entry_points() -> dict[str, list[PluginInfo]]:
     for plugin in _entry_points():
         rivals = plugins.setdefault(plugin.name, [])
         same = [r for r in rivals if _is_same(r, plugin)]
-        if not any(r.api in (hookspecs.API, plugin.api) for r in same):
+        if not any(r.api in (API, plugin.api) for r in same):
             rivals[:] = [r for r in rivals if r not in same] + [plugin]
     return plugins
 

@@ -7,12 +7,17 @@ that plugin.
 The group states the version of this API: ``zoo`` and ``zoo.api1`` are version 1, ``zoo.api2`` is
 version 2. A plugin for another version is refused without being imported, and a distribution may
 have an entry point in several groups.
+
+Pretraining objectives, tasks of ``zoo run`` and commands are no hooks but entry points of their
+own, so that they are listed without importing a plugin: see ``zoo.plugins.named``.
 """
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import pluggy
+
+from zoo.plugins.entry_points import GROUP
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,8 +27,6 @@ if TYPE_CHECKING:
     from zoo.io.tensors.formats import Format
     from zoo.plugins.logger import Logger
 
-GROUP = "zoo"
-API = 1  # version of the hooks and of the classes that plugins subclass
 hookspec = pluggy.HookspecMarker(GROUP)
 hookimpl = pluggy.HookimplMarker(GROUP)
 

@@ -10,15 +10,14 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import PluginError, UsageError, did_you_mean
-from zoo.plugins import hookspecs
 from zoo.plugins.discovery import (
-    DISTRIBUTION,
     PluginInfo,
     choose,
     conflict,
     disabled_hint,
     entry_points_by_name,
 )
+from zoo.plugins.entry_points import API, DISTRIBUTION, GROUP
 from zoo.plugins.isolation import isolated
 
 if TYPE_CHECKING:
@@ -37,7 +36,9 @@ def manager() -> "pluggy.PluginManager":
     """Return the plugin manager, with the hooks of the plugins that are loaded."""
     import pluggy
 
-    plugin_manager = pluggy.PluginManager(hookspecs.GROUP)
+    from zoo.plugins import hookspecs
+
+    plugin_manager = pluggy.PluginManager(GROUP)
     plugin_manager.add_hookspecs(hookspecs)
     return plugin_manager
 
@@ -99,7 +100,7 @@ def _register(plugin: PluginInfo) -> Any:
 def _import(plugin: PluginInfo) -> Any:
     """Import the module of a plugin; warn if that takes long."""
     point, start = (
-        metadata.EntryPoint(plugin.name, plugin.module, hookspecs.GROUP),
+        metadata.EntryPoint(plugin.name, plugin.module, GROUP),
         time.monotonic(),
     )
     with contextlib.nullcontext() if plugin.built_in else isolated():
@@ -119,12 +120,12 @@ def check_api(plugin: PluginInfo) -> None:
     Raises:
         PluginError: it is for another version.
     """
-    if plugin.api == hookspecs.API:
+    if plugin.api == API:
         return
-    newer = plugin.api > hookspecs.API
+    newer = plugin.api > API
     raise PluginError(
         f"plugin {plugin.name} (from {plugin.origin}) is written for version {plugin.api} of the "
-        f"plugin API, and this zoo has version {hookspecs.API}",
+        f"plugin API, and this zoo has version {API}",
         f"install a newer {DISTRIBUTION if newer else plugin.distribution}, or "
         f"{ignore_hint(plugin)}",
     )

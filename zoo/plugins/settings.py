@@ -10,8 +10,7 @@ from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.io.output.atomic import atomic_write
 from zoo.io.paths import home
 from zoo.io.yaml import read_yaml
-
-FILE = "plugins.yaml"
+from zoo.plugins.entry_points import SETTINGS
 
 
 class PluginSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,7 +43,7 @@ class PluginSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 def settings_file() -> Path:
     """Return the path of the file."""
-    return home() / FILE
+    return home() / SETTINGS
 
 
 def read_settings() -> PluginSettings:

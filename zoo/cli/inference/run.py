@@ -7,7 +7,7 @@ import click
 
 from zoo.cli import output
 from zoo.cli.options import backend_options, common_options, hub_options, reference_argument
-from zoo.inference.tasks import TASKS
+from zoo.inference.tasks import TASKS, all_tasks, task_type
 
 if TYPE_CHECKING:
     from zoo.inference.processing.records import TextExample
@@ -182,26 +182,34 @@ class Tasks(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """See ``click.Group``."""
-        return list(TASKS)
+        return list(all_tasks())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """See ``click.Group``."""
-        return task_command(cmd_name) if cmd_name in TASKS else None
+        return task_command(cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the task with a name; the error for an unknown name suggests similar ones."""
-        from zoo.errors import did_you_mean
+        from zoo.errors import UsageError
+        from zoo.plugins.named import find_object
 
         if args[0] not in TASKS and not args[0].startswith("-"):
-            hint = did_you_mean(args[0], list(TASKS)) or f"there are {', '.join(TASKS)}"
-            raise click.UsageError(f"no task is called {args[0]!r}; {hint}", ctx)
+            try:
+                find_object("tasks", args[0], TASKS)
+            except UsageError as error:
+                raise click.UsageError(str(error), ctx) from error
         return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the table of tasks without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(all_tasks().items()))
 
 
 def task_command(name: str) -> click.Command:
-    """Return the subcommand of a task."""
+    """Return the subcommand of a task; that of a plugin is imported, for its options."""
 
     def run(ref: str, texts: tuple[str, ...], as_json: bool, **options: Any) -> None:
         if options.pop("stream", False):
@@ -214,7 +222,7 @@ def task_command(name: str) -> click.Command:
         for result in results:
             output.json_line(result)
 
-    run.__doc__ = TASKS[name][1]
+    run.__doc__ = TASKS[name][1] if name in TASKS else task_type(name).__doc__
     decorators = [
         click.command(name, epilog=EPILOGS.get(name, EPILOG.format(name=name))),
         reference_argument,
@@ -245,6 +253,7 @@ def task_command(name: str) -> click.Command:
     for decorate in reversed(decorators):
         command = decorate(command)
     assert isinstance(command, click.Command), "the last decorator makes a command"
+    command.params += [] if name in TASKS else task_type(name).options
     return command
 
 
@@ -292,11 +301,12 @@ def _prepared(
     from zoo.export.fastest import open_fastest
     from zoo.export.session import open_or_export
     from zoo.inference.processing.inputs import read_records
-    from zoo.inference.tasks import make_task, task_type
+    from zoo.inference.tasks import make_task
     from zoo.inference.tasks.checks import require_head
 
-    source, kind, keys = options.pop("source"), options.pop("kind"), task_type(name).keys
-    records = read_records(texts, source, kind=kind, keys=keys)
+    task = task_type(name)
+    source, kind = options.pop("source"), options.pop("kind")
+    records = read_records(texts, source, kind=kind, keys=task.keys)
     if (context := options.pop("context", None)) is not None:
         records = _continuations(records, context)
     if "choices" in options:
@@ -308,8 +318,8 @@ def _prepared(
     if "layers" in options:
         options["layers"] = _numbers(options["layers"])
     checkpoint = resolve_checkpoint(ref, **hub)
-    require_head(checkpoint, name)  # before the slow loading of weights
-    open_model = open_or_export if task_type(name).reads_layers else open_fastest
+    require_head(checkpoint, name, task.heads)  # before the slow loading of weights
+    open_model = open_or_export if task.reads_layers else open_fastest
     return make_task(name, checkpoint, open_model(checkpoint, **compute), **options), records
 
 

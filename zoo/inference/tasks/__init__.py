@@ -5,14 +5,14 @@ The module of a task is imported on first use.
 
 from typing import TYPE_CHECKING, Any
 
-from zoo.io.named import import_named
+from zoo.plugins.named import import_class, usable
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
     from zoo.inference import Session
     from zoo.inference.tasks.base import Task
 
-__all__ = ["TASKS", "make_task", "task_type"]
+__all__ = ["TASKS", "all_tasks", "make_task", "task_type"]
 
 # name -> (class, one-line help)
 TASKS = {
@@ -53,21 +53,29 @@ TASKS = {
 }
 
 
+def all_tasks() -> dict[str, str]:
+    """Return the help of each task by name, of those of plugins, too; imports none."""
+    plugins = {task: f"See {named.origin}." for task, named in usable("tasks", TASKS).items()}
+    return {task: text for task, (_, text) in TASKS.items()} | plugins
+
+
 def task_type(name: str) -> "type[Task]":
     """Return the class of a task.
 
     Raises:
         UsageError: no task has that name.
+        PluginError: the plugin of the task is broken, or two plugins have it.
     """
-    targets = {task: target for task, (target, _) in TASKS.items()}
-    return import_named(targets, name, "task")  # type: ignore[no-any-return]
+    from zoo.inference.tasks.base import Task
+
+    return import_class("tasks", name, {task: target for task, (target, _) in TASKS.items()}, Task)
 
 
 def make_task(name: str, checkpoint: "Checkpoint", session: "Session", **options: Any) -> "Task":
     """Return a task.
 
     Args:
-        name: one of ``TASKS``.
+        name: one of ``all_tasks``.
         checkpoint: the checkpoint.
         session: the model.
         **options: ``max_tokens`` and ``max_batch_tokens``, and those of the task's class.

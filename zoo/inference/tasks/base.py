@@ -20,6 +20,7 @@ from zoo.io.limits import MAX_TEXT_CHARACTERS
 from zoo.tokenizers import Encoded
 
 if TYPE_CHECKING:
+    import click
     import numpy as np
     from numpy.typing import NDArray
 
@@ -82,7 +83,10 @@ class Task(ABC):
         max_batch_tokens: maximum number of tokens per batch, with padding.
 
     Attributes:
-        name: name of the task; the head of the checkpoint must list it.
+        name: name of the task; the head of the checkpoint must list it, or be one of ``heads``.
+        heads: names of heads that a plugin's task supports in every family.
+        options: options of the task in ``zoo run``, beside those of every task; their values are
+            arguments of the class.
         output_keys: keys that results add to a record.
         pairs: whether records may have a second text.
         reads_layers: whether hidden states of single layers are read, which torch alone exposes.
@@ -98,6 +102,8 @@ class Task(ABC):
     """
 
     name: ClassVar[str]
+    heads: ClassVar[tuple[str, ...]] = ()
+    options: "ClassVar[Sequence[click.Option]]" = ()
     output_keys: ClassVar[tuple[str, ...]]
     pairs: ClassVar[bool] = False
     reads_layers: ClassVar[bool] = False
@@ -114,7 +120,7 @@ class Task(ABC):
         max_tokens: int | None = None,
         max_batch_tokens: int | None = None,
     ) -> None:
-        require_head(checkpoint, self.name)
+        require_head(checkpoint, self.name, self.heads)
         if tokenizer is None:
             from zoo.checkpoint import load_text_tokenizer
 

@@ -1,6 +1,6 @@
 """Checks of tasks: the head, the maximum length, and finite outputs."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import NonFiniteError, UsageError
@@ -13,15 +13,21 @@ if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
 
 
-def require_head(checkpoint: "Checkpoint", task: str) -> None:
+def require_head(checkpoint: "Checkpoint", task: str, heads: Collection[str] = ()) -> None:
     """Check that the head of a checkpoint supports a task.
+
+    Args:
+        checkpoint: the checkpoint.
+        task: name of the task.
+        heads: names of heads that support it beside those that list it; see ``Task.heads``.
 
     Raises:
         UsageError: it does not; the message names its tasks, and the heads that support this one.
     """
-    if task in checkpoint.head.tasks:
+    family = checkpoint.family.heads()
+    able = [name for name, head in family.items() if task in head.tasks or name in heads]
+    if checkpoint.head_name in able:
         return
-    able = [name for name, head in checkpoint.family.heads().items() if task in head.tasks]
     served = ", ".join(checkpoint.head.tasks) or "no task"
     raise UsageError(
         f"{checkpoint.path} has the head {checkpoint.head_name}, which serves {served}, and not "

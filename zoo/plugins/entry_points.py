@@ -1,0 +1,83 @@
+"""Entry points of installed distributions, read from their files.
+
+``importlib.metadata`` reads them, too, but its import takes half the time of ``zoo --help``, which
+lists the commands of plugins.
+"""
+
+import functools
+import glob
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+GROUP = "zoo"
+API = 1  # version of the hooks and of the classes that plugins subclass
+DISTRIBUTION = "plm-zoo"
+SETTINGS = "plugins.yaml"  # in $ZOO_HOME: the plugins that are enabled and disabled
+CURRENT = (GROUP, f"{GROUP}.api{API}")  # groups of plugins that are written for this version
+_FOLDER = re.compile(r"([^-]+)(?:-(.+?))?(?:-py[\d.]+)?\.(?:dist|egg)-info")
+
+
+@dataclass(frozen=True)
+class EntryPoints:
+    """Entry points of one distribution.
+
+    Attributes:
+        distribution: normalized name of the distribution, such as ``zoo-mine``.
+        version: its version; empty if its folder does not tell.
+        groups: group -> name -> value.
+    """
+
+    distribution: str
+    version: str
+    groups: Mapping[str, Mapping[str, str]]
+
+    def of(self, kind: str = "") -> dict[str, str]:
+        """Return name -> value of the entry points for this version of the plugin API.
+
+        Args:
+            kind: last part of the group, such as ``tasks``; empty for plugins.
+        """
+        suffix = f".{kind}" if kind else ""
+        parts = [self.groups.get(group + suffix, {}) for group in CURRENT]
+        return {name: value for part in parts for name, value in part.items()}
+
+
+@functools.cache
+def third_party_entry_points() -> tuple[EntryPoints, ...]:
+    """Return the entry points of third parties' distributions with plugins, by name."""
+    distributions: dict[str, EntryPoints] = {}
+    for path in _files():
+        match = _FOLDER.fullmatch(os.path.basename(os.path.dirname(path)))
+        groups = _read(path)
+        if match and any(group.partition(".")[0] == GROUP for group in groups):
+            name = re.sub(r"[-_.]+", "-", match[1]).lower()
+            distributions.setdefault(name, EntryPoints(name, match[2] or "", groups))
+    distributions.pop(DISTRIBUTION, None)
+    return tuple(distributions[name] for name in sorted(distributions))
+
+
+def _files() -> Iterator[str]:
+    """Yield the paths of the files on the module search path, in its order."""
+    for folder in dict.fromkeys(sys.path):
+        yield from sorted(glob.iglob(f"{glob.escape(folder or '.')}/*-info/entry_points.txt"))
+
+
+def _read(path: str) -> dict[str, dict[str, str]]:
+    """Return group -> name -> value; empty if the file cannot be read."""
+    groups: dict[str, dict[str, str]] = {}
+    entries: dict[str, str] = {}
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            lines = [line.strip() for line in file]
+    except OSError:
+        return {}
+    for line in lines:
+        if line.startswith("["):
+            entries = groups.setdefault(line.strip("[]"), {})
+        elif "=" in line and line[0] not in "#;":
+            name, _, value = line.partition("=")
+            entries[name.strip()] = value.strip()
+    return groups

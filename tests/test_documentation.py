@@ -8,6 +8,7 @@ import click
 import pytest
 
 from zoo.cli import cli
+from zoo.plugins.named import KINDS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -20,7 +21,7 @@ PAGES = sorted(
     if path.name != "CHANGELOG.md"  # it names what was removed
 )
 # files of a model and of a project, and a group of entry points: no Python names
-LOCAL_FILES = ("zoo.json", "zoo.lock", "zoo.api2")
+LOCAL_FILES = ("zoo.json", "zoo.lock", "zoo.api2", *(f"zoo.api1.{kind}" for kind in KINDS))
 FOREIGN = re.compile(r"torchrun|srun|SBATCH|rdzv|signals-to-handle|mypy|tests\.fuzz")
 
 

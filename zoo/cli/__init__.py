@@ -136,6 +136,8 @@ class Program(LazyGroup):
         """See ``click.Group``."""
         if cmd_name in self.table:
             return super().get_command(ctx, cmd_name)
+        if not is_named("commands", cmd_name):
+            return None
         return import_instance(find_object("commands", cmd_name, self.table), click.Command)
 
     def resolve_command(

@@ -1,7 +1,7 @@
 """Descriptions of installed plugins: where each is from, what it provides, and whether it loads."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from importlib.util import find_spec
@@ -10,10 +10,12 @@ from typing import Any
 
 from zoo.errors import PluginError, UsageError, ZooError, did_you_mean
 from zoo.hub.registry import read_registry
+from zoo.inference.tasks import TASKS
+from zoo.objectives import OBJECTIVES
 from zoo.plugins import entry_points_by_name
 from zoo.plugins.discovery import PluginInfo, all_entry_points, conflict
 from zoo.plugins.loading import broken
-from zoo.plugins.named import KINDS, named_objects
+from zoo.plugins.named import KINDS, conflicts, named_objects
 from zoo.plugins.provided import implementations
 
 OK, DISABLED = "ok", "disabled"
@@ -71,8 +73,12 @@ class PluginReport:
         return "; ".join(parts)
 
 
-def report_plugins(names: Iterable[str] = ()) -> list[PluginReport]:
+def report_plugins(names: Iterable[str] = (), commands: Collection[str] = ()) -> list[PluginReport]:
     """Return the descriptions of plugins, by default of all; imports those that are enabled.
+
+    Args:
+        names: names of plugins.
+        commands: names of built-in commands, which those of plugins must not have.
 
     Raises:
         UsageError: no plugin has such a name.
@@ -80,7 +86,13 @@ def report_plugins(names: Iterable[str] = ()) -> list[PluginReport]:
     plugins = all_entry_points()
     for name in names:
         require_known(name)
-    return [_report(p) for name in names or plugins for p in plugins[name]]
+    reports = [_report(p) for name in names or plugins for p in plugins[name]]
+    for kind, built_in in (("objectives", OBJECTIVES), ("tasks", TASKS), ("commands", commands)):
+        for plugin_name, error in conflicts(kind, built_in):
+            for report in reports:
+                if report.name == plugin_name and report.health == OK:
+                    report.health = str(error)
+    return reports
 
 
 def require_known(name: str) -> None:

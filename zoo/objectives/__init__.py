@@ -42,7 +42,7 @@ def objective_type(family: "Family", config: Any, name: str) -> "type[Objective]
     from zoo.objectives.base import Objective
 
     known = {**OBJECTIVES, **family.objectives}
-    kind = import_class("objectives", name, known, Objective)
+    kind: type[Objective] = import_class("objectives", name, known, Objective)
     reason = kind.unsupported_reason(family, config)
     if reason is not None:
         raise UsageError(f"{family.name} cannot learn {name}: {reason}", "see `zoo families`")

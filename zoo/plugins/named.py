@@ -9,7 +9,7 @@ distribution: where these are disabled, they are not there.
 import functools
 import importlib
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -107,6 +107,13 @@ def usable(kind: str, built_in: Collection[str]) -> dict[str, NamedObject]:
     return objects
 
 
+def conflicts(kind: str, built_in: Collection[str]) -> Iterator[tuple[str, PluginError]]:
+    """Yield the name of each plugin with an object whose name is taken, and the error."""
+    for rivals in _by_name(kind).values():
+        if error := _conflict(rivals, built_in):
+            yield from ((named.plugin_name, error) for named in rivals)
+
+
 def find_object(kind: str, name: str, built_in: Collection[str]) -> NamedObject:
     """Return the object of a plugin with a name.
 
@@ -124,7 +131,7 @@ def find_object(kind: str, name: str, built_in: Collection[str]) -> NamedObject:
     raise UsageError(f"no {KINDS[kind]} is called {name!r}", hint)
 
 
-def import_class(kind: str, name: str, built_in: Mapping[str, str], base: type[T]) -> type[T]:
+def import_class(kind: str, name: str, built_in: Mapping[str, str], base: type[Any]) -> Any:
     """Return a built-in class, or that of a plugin, by name.
 
     Args:
@@ -138,13 +145,15 @@ def import_class(kind: str, name: str, built_in: Mapping[str, str], base: type[T
         PluginError: several distributions have it, or the plugin is broken.
     """
     if name in built_in:
-        return import_named(built_in, name, KINDS[kind])  # type: ignore[no-any-return]
+        if is_named(kind, name):
+            usable(kind, built_in)  # a warning
+        return import_named(built_in, name, KINDS[kind])
     named = find_object(kind, name, built_in)
     value = import_object(named)
     if not (isinstance(value, type) and issubclass(value, base)):
         raise broken_object(named, f"{named.target} is no {base.__name__}")
-    if value.name != name:  # type: ignore[attr-defined]
-        raise broken_object(named, f"the name of {named.target} is {value.name!r}")  # type: ignore[attr-defined]
+    if getattr(value, "name", None) != name:
+        raise broken_object(named, f"{named.target} has another name")
     return value
 
 

@@ -1,9 +1,11 @@
 """The command ``zoo plugins`` and its subcommands."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
+from zoo.cli import COMMANDS as ALL_COMMANDS
 from zoo.cli import LazyGroup
 from zoo.cli.options import common_options
 from zoo.cli.output import fail, note, result, table
@@ -52,10 +54,9 @@ def command(ctx: click.Context, as_json: bool) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    from zoo.conformance.plugin_report import report_plugins
     from zoo.plugins.discovery import conflict, entry_points_by_name
 
-    reports = report_plugins()
+    reports = _reports()
     _print(reports, as_json)
     for rivals in entry_points_by_name().values():
         if error := conflict(rivals):
@@ -68,9 +69,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
 @common_options
 def info(name: str, as_json: bool) -> None:
     """Describe the plugin NAME: distribution, location, what it provides, and health."""
-    from zoo.conformance.plugin_report import report_plugins
-
-    reports = report_plugins([name])
+    reports = _reports([name])
     lines = [line for report in reports for line in _lines(report)]
     result({"plugins": [report.as_json() for report in reports]}, lines, as_json=as_json)
 
@@ -91,10 +90,10 @@ def check(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
     smallest model of each family, which takes seconds to a minute for each. The exit code is 5 if a
     plugin fails.
     """
-    from zoo.conformance.plugin_report import DISABLED, OK, report_plugins
+    from zoo.conformance.plugin_report import DISABLED, OK
     from zoo.errors import PluginError
 
-    reports = [r for r in report_plugins(names) if names or r.health != DISABLED]
+    reports = [r for r in _reports(names) if names or r.health != DISABLED]
     _run_checks(reports)
     _print(reports, as_json)
     unhealthy = [report.health for report in reports if report.health != OK]
@@ -102,6 +101,13 @@ def check(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
         error = PluginError(f"{len(unhealthy)} of the plugins fail: {unhealthy[0]}")
         fail(error.what, error.hint, error.exit_code, ())
         ctx.exit(error.exit_code)
+
+
+def _reports(names: Sequence[str] = ()) -> "list[PluginReport]":
+    """Return the descriptions of plugins, by default of all."""
+    from zoo.conformance.plugin_report import report_plugins
+
+    return report_plugins(names, ALL_COMMANDS)
 
 
 def _run_checks(reports: "list[PluginReport]") -> None:

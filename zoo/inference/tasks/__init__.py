@@ -68,7 +68,9 @@ def task_type(name: str) -> "type[Task]":
     """
     from zoo.inference.tasks.base import Task
 
-    return import_class("tasks", name, {task: target for task, (target, _) in TASKS.items()}, Task)
+    built_in = {task: target for task, (target, _) in TASKS.items()}
+    kind: type[Task] = import_class("tasks", name, built_in, Task)
+    return kind
 
 
 def make_task(name: str, checkpoint: "Checkpoint", session: "Session", **options: Any) -> "Task":

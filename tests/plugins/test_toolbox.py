@@ -1,0 +1,114 @@
+"""The plugin without a family, installed by pip: its parts are driven by the ordinary commands."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+
+from tests.checkpoints import SMALL, VOCABULARY
+from tests.plugins.installed import Installed
+from tests.plugins.test_examples import EXAMPLES
+from zoo.data.corpus_cache import SAMPLE
+
+DATA = ("--data", SAMPLE / "alice.txt", "--eval-data", SAMPLE / "looking_glass.txt")
+SHORT = {"seq_len": 32, "global_batch_tokens": 256, "max_steps": 4, "eval_sequences": 4}
+SET = [f"--set={name}={value}" for name, value in SHORT.items()]
+NEW = [*SET, "--set=vocab_size=400", "--set=lr_scheduler.warmup_steps=1", "--device", "cpu"]
+
+
+@pytest.fixture(scope="module")
+def toolbox(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    return Installed(tmp_path_factory.mktemp("toolbox"), EXAMPLES / "toolbox")
+
+
+def test_everything_is_listed(toolbox: Installed) -> None:
+    (plugin,) = toolbox.zoo("plugins", "info", "toolbox")["plugins"]
+    assert plugin["health"] == "ok" and len(plugin["record_sha256"]) == 64
+    assert plugin["provides"] == {
+        "formats": ["npz"],
+        "checkpoints": ["paraphrase-minilm-l3-v2"],
+        "recipes": ["soft-labels"],
+        "loggers": ["csv"],
+        "objectives": ["masked-lm+word-order"],
+        "tasks": ["next-token"],
+        "commands": ["tokens"],
+    }
+    assert toolbox.zoo("info", "paraphrase-minilm-l3-v2")["parameters"] == 17_389_824
+    help_text, run_help = (toolbox.python("zoo", *words, "--help") for words in ((), ("run",)))
+    assert "tokens  See plm-zoo-toolbox 0.1.0." in help_text.partition("Commands of plugins")[2]
+    assert "next-token" in run_help
+
+
+def test_format_and_command(toolbox: Installed) -> None:
+    """A model of the reference library in NumPy's format, and its tokens."""
+    torch.manual_seed(0)
+    config: Any = transformers.BertConfig
+    model = transformers.BertModel(config(**SMALL))
+    hub = toolbox.folder / "hub"
+    model.save_pretrained(hub)
+    (hub / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
+    toolbox.zoo("convert", "hub", "-o", "from-safetensors")
+    weights = load_file(hub / "model.safetensors")
+    (hub / "model.safetensors").unlink()
+    np.savez(hub / "model.npz", **{name: tensor.numpy() for name, tensor in weights.items()})
+    toolbox.zoo("convert", "hub", "-o", "from-npz")
+    first, second = (
+        load_file(toolbox.folder / name / "model.safetensors")
+        for name in ("from-safetensors", "from-npz")
+    )
+    assert first.keys() == second.keys()
+    assert [name for name in first if not torch.equal(first[name], second[name])] == []
+    text = " ".join(VOCABULARY[-3:])
+    (tokens,) = toolbox.zoo("tokens", "from-npz", text)["texts"]
+    reference = transformers.BertTokenizer.from_pretrained(hub)
+    assert tokens["ids"] == reference(text)["input_ids"]
+    assert tokens["tokens"] == reference.convert_ids_to_tokens(tokens["ids"])
+
+
+def test_objective_logger_and_recipe(toolbox: Installed) -> None:
+    named = ("--objective", "masked-lm+word-order", "--report-to", "csv")
+    toolbox.zoo("pretrain", "bert", *named, *DATA, *NEW, "-o", "run")
+    log = [json.loads(line) for line in (toolbox.folder / "run/metrics.jsonl").open()]
+    losses = [record["losses"] for record in log if record["split"] == "train"]
+    assert {tuple(sorted(loss)) for loss in losses} == {("masked-lm", "word-order")}
+    with open(toolbox.folder / "run/metrics.csv") as file:
+        table = list(csv.DictReader(file))
+    rows = {(int(row["step"]), row["name"]): float(row["value"]) for row in table}
+    for record in log:
+        assert rows[record["step"], f"{record['split']}/loss"] == record["loss"]
+    recipe = ("--recipe", "soft-labels", "--student", "bert", "--teacher", "run/model")
+    toolbox.zoo("distill", *recipe, *DATA, *SET, "--device", "cpu", "-o", "student")
+    log = [json.loads(line) for line in (toolbox.folder / "student/metrics.jsonl").open()]
+    assert {name for record in log for name in record["losses"]} == {"kl"}
+
+
+def test_task(toolbox: Installed) -> None:
+    """Probabilities are the reference library's; other heads are refused."""
+    toolbox.zoo("pretrain", "gpt", *DATA, *NEW, "-o", "gpt")
+    toolbox.zoo("convert", "gpt/model", "--to", "hub", "-o", "gpt-hub")
+    texts = ("Alice was", "the")
+    results = toolbox.zoo("run", "next-token", "gpt/model", *texts, "--top-k", "3")["results"]
+    model = transformers.AutoModelForCausalLM.from_pretrained(toolbox.folder / "gpt-hub")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(toolbox.folder / "gpt-hub")
+    for text, result in zip(texts, results, strict=True):
+        with torch.no_grad():
+            logits = model(**tokenizer(text, return_tensors="pt")).logits[0, -1]
+        best = logits.double().softmax(0).topk(3)
+        predicted = [(item["token"], item["score"]) for item in result["next"]]
+        assert [token for token, _ in predicted] == tokenizer.convert_ids_to_tokens(best.indices)
+        assert np.allclose([score for _, score in predicted], best.values, rtol=1e-4, atol=1e-7)
+
+
+def test_a_head_that_a_task_does_not_support(toolbox: Installed, tmp_path: Path) -> None:
+    from tests.inference.making import make_checkpoint
+    from tests.warm import zoo
+
+    path = make_checkpoint(tmp_path / "model", num_layers=1).path
+    done = zoo("run", "next-token", path, "a", cwd=tmp_path, **toolbox.environment)
+    assert done.returncode == 2 and "not next-token" in done.stderr

@@ -22,7 +22,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.nn import packed_attention
 from zoo.nn.capture import is_capturing_attention
+from zoo.nn.layers.dropout import Dropout
 from zoo.nn.layers.relative import relative_shift
 from zoo_deberta.config import DebertaConfig
 from zoo_deberta.positions import Positions
@@ -101,7 +103,7 @@ class DisentangledAttention(nn.Module):
         self.out = nn.Linear(width, width)
         self.terms = config.terms if config.relative_attention else ()
         self.shared = config.share_att_key
-        self.position_dropout = nn.Dropout(config.dropout)
+        self.position_dropout = Dropout(config.dropout)
         if "c2p" in self.terms and not self.shared:
             self.position_key = nn.Linear(width, width, bias=config.key_bias)
         if "p2c" in self.terms and not self.shared:
@@ -175,9 +177,7 @@ class DisentangledAttention(nn.Module):
             )
         q, k, v = (part.transpose(0, 1) for part in (q, k, v))
         dropout = self.dropout if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(
-            q, k, v, attn_mask=bias, dropout_p=dropout, scale=self.scale
-        )
+        mixed = packed_attention.attend(q, k, v, bias, dropout=dropout, scale=self.scale)
         return mixed.transpose(1, 2)
 
     def _attend_in_groups(self, qkv: Tensor, positions: Positions, mask: Tensor | None) -> Tensor:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.nn.layers.dropout import Dropout
 from zoo.nn.layers.recurrent import RecurrentState, Tensors, scan
 from zoo_elmo.config import ElmoConfig
 
@@ -93,7 +94,7 @@ class BidirectionalLstm(nn.Module):
         lstm = partial(ProjectedLstm, config)
         self.left_to_right = lstm(f"layers.{index}.left_to_right", reverse=False)
         self.right_to_left = lstm(f"layers.{index}.right_to_left", reverse=True)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.skip = config.skip_connections and index > 0
 
     def forward(self, x: Tensor, mask: Tensor, state: RecurrentState) -> Tensor:

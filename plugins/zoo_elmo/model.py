@@ -27,6 +27,7 @@ from torch.nn import functional as F
 
 from zoo.nn.heads import LinearHead
 from zoo.nn.layers.activations import activation
+from zoo.nn.layers.dropout import Dropout
 from zoo.nn.layers.highway import Highway
 from zoo.nn.layers.recurrent import RecurrentState
 from zoo.nn.layers.scalar_mix import ScalarMix
@@ -144,7 +145,7 @@ class LanguageModel(Elmo):
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config, mix=False)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.head = nn.Linear(config.projection_size, config.vocab_size)
 
     def outputs(self, layers: list[Tensor]) -> dict[str, Tensor]:

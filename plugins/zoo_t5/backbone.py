@@ -11,6 +11,7 @@ from zoo.nn.encoder_factory import make_embeddings
 from zoo.nn.generation import KeysAndValues
 from zoo.nn.kv_cache import KeyValueCache, LayerCache
 from zoo.nn.layers.activations import activate, activation
+from zoo.nn.layers.dropout import Dropout
 from zoo.nn.layers.scalar_mix import ScalarMix
 from zoo.nn.transformer import Attention, SelfAttention, packed_mask, padding_mask
 from zoo_t5.config import T5Config
@@ -47,7 +48,7 @@ class FeedForward(nn.Module):
         self.gated, self.act = config.gated, activation(config.activation)
         self.up = nn.Linear(width, (1 + config.gated) * inner, bias=False)
         self.down = nn.Linear(inner, width, bias=False)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """Transform each token: (batch, tokens, hidden) to the same shape."""
@@ -169,7 +170,7 @@ class Block(nn.Module):
             self.cross = CrossAttention(config)
         self.ffn_norm = RMSNorm(width, eps)
         self.ffn = FeedForward(config)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(
         self,
@@ -217,7 +218,7 @@ class Stack(nn.Module):
         self.positions = RelativePositions(config, bidirectional=not decoder)
         self.layers = nn.ModuleList(Block(config, decoder) for _ in range(layers))
         self.final_norm = RMSNorm(config.hidden_size, config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.mix = ScalarMix(layers + 1) if mix else None
 
     def bias(self, x: Tensor, mask: Tensor | None, past: int = 0) -> Tensor:

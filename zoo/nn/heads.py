@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.nn.layers.activations import activation
+from zoo.nn.layers.dropout import Dropout
 from zoo.nn.layers.int8_linear import int8_linear, pack_int8
 from zoo.nn.layers.small_batch_linear import optimize_for_inference, small_batch_linear
 
@@ -35,7 +36,7 @@ class Pooler(nn.Linear):
 
     def __init__(self, hidden_size: int, act: str = "tanh", dropout: float = 0.0) -> None:
         super().__init__(hidden_size, hidden_size)
-        self.dropout, self.act = nn.Dropout(dropout), activation(act)
+        self.dropout, self.act = Dropout(dropout), activation(act)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Pool (batch, tokens, hidden) to (batch, hidden)."""
@@ -61,7 +62,7 @@ class LinearHead(nn.Linear):
 
     def __init__(self, hidden_size: int, outputs: int, dropout: float = 0.0) -> None:
         super().__init__(hidden_size, outputs)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Map (..., hidden) to (..., outputs)."""
@@ -89,7 +90,7 @@ class DenseHead(nn.Module):
         inner_dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.dropout, self.inner_dropout = nn.Dropout(dropout), nn.Dropout(inner_dropout)
+        self.dropout, self.inner_dropout = Dropout(dropout), Dropout(inner_dropout)
         self.dense = nn.Linear(hidden_size, hidden_size)
         self.act = activation(act)
         self.out = nn.Linear(hidden_size, outputs)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.nn.layers.activations import activate, activation
+from zoo.nn.layers.dropout import Dropout
 from zoo.nn.packed_attention import DocumentOffsets, attend, takes_offsets
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Embeddings(nn.Module):
         self.types = nn.Embedding(type_vocab_size, hidden_size) if type_vocab_size else None
         eps = layer_norm_eps
         self.norm = None if eps is None else nn.LayerNorm(hidden_size, eps=eps)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.project = None if project_to is None else nn.Linear(hidden_size, project_to)
 
     def forward(
@@ -368,7 +369,7 @@ class PostNormBlock(nn.Module):
             hidden_size=hidden_size, intermediate_size=intermediate_size, act=act, bias=bias
         )
         self.ffn_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps, bias=bias)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, *attention_args: Any) -> Tensor:
         """Transform (batch, tokens, hidden) to the same shape.

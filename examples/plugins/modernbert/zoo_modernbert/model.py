@@ -24,6 +24,7 @@ from zoo.nn.encoder_factory import (
 )
 from zoo.nn.heads import FirstTokenPooler, MLMHead
 from zoo.nn.layers.activations import activation
+from zoo.nn.layers.dropout import Dropout
 from zoo.nn.packed_attention import DocumentOffsets
 from zoo.nn.positions import AttentionInputs, Positions, Rotary
 from zoo.nn.transformer import GatedFeedForward, PreNormBlock
@@ -88,7 +89,7 @@ class PredictionHead(nn.Module):
         self.dense = nn.Linear(width, width, bias=False)
         self.act = activation(config.classifier_activation)
         self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=False)
-        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.dropout = Dropout(config.classifier_dropout)
         self.out = nn.Linear(width, outputs)
 
     def forward(self, hidden: Tensor) -> Tensor:

@@ -132,5 +132,5 @@ def _texts(batch: Mapping[str, Sequence[Any]]) -> Sequence[str]:
 
 def _unit(vectors: "Vectors") -> torch.Tensor:
     """Return rows of unit length, (n, hidden), at least float32."""
-    rows = torch.atleast_2d(torch.as_tensor(vectors))
+    rows = torch.atleast_2d(torch.as_tensor(vectors))  # type: ignore[no-untyped-call]
     return F.normalize(rows.to(torch.promote_types(rows.dtype, torch.float32)), dim=-1)

@@ -30,7 +30,7 @@ def gather_rows(rows: Tensor) -> Tensor:
     Args:
         rows: (rows, ...), of the same shape in all processes.
     """
-    gathered: Tensor = _GatherRows.apply(rows.contiguous())
+    gathered: Tensor = _GatherRows.apply(rows.contiguous())  # type: ignore[no-untyped-call]
     return gathered
 
 

@@ -22,81 +22,52 @@ of one batch with the same weights are compared.
 
 import argparse
 import itertools
-import json
-import os
-import statistics
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks._common import machine, run_process, table, versions
+from benchmarks._common import machine, versions, zoo
+from benchmarks._sides import (
+    Measured,
+    Side,
+    add_side_options,
+    alternate_sides,
+    is_side,
+    speed_table,
+    timed_steps,
+)
 from benchmarks._trainer import trainer_speed
 
 LENGTH, DOCUMENTS, BATCH, WINDOW = 128, 32, 2048, 50
+CORPUS = "corpus"  # folder of the tokenized texts
 CLS, SEP = 2, 3  # ids in a newly trained tokenizer
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--side", nargs=3, help=argparse.SUPPRESS)
+    add_side_options(parser, steps=60)
     options = parser.parse_args()
+    if options.smoke:
+        options.steps, options.rounds = WINDOW + 1, 1
     if options.steps <= WINDOW:
         parser.error(f"--steps has to be more than {WINDOW}, which are timed")
-    if options.side:
-        side, corpus, output = options.side
-        measured = SIDES[side](Path(corpus), options.steps)
-        Path(output).write_text(json.dumps(measured), encoding="utf-8")
+    if is_side(options, SIDES):
         return
-    os.environ["OMP_NUM_THREADS"] = str(options.threads)
     with tempfile.TemporaryDirectory() as scratch:
         corpus = build(options.folder, Path(scratch))
-        print(f"one batch, the same weights: losses differ by {difference(corpus):.1e}")
-        report(corpus, Path(scratch, "result.json"), options)
+        print(f"one batch, the same weights: losses differ by {difference(corpus):.1e}\n")
+        timings = alternate_sides("benchmarks.pretrain", SIDES, scratch, options)
+    print(f"{machine(options.threads)}; {versions('torch', 'transformers', 'accelerate')}\n")
+    print(speed_table(timings, "tokens/s", list(PEERS)))
 
 
 def build(folder: Path, scratch: Path) -> Path:
-    """Tokenize the folder's files for both."""
-    corpus = scratch / "corpus"
-    options = ["--tokenizer", "train", "--family", "bert", "--vocab-size", "30522"]
-    run_process(
-        [sys.executable, "-m", "zoo", "corpus", "build", str(folder), "-o", str(corpus), *options]
-    )
+    """Tokenize the folder's files for all sides."""
+    corpus = scratch / CORPUS
+    options = ("--tokenizer", "train", "--family", "bert", "--vocab-size", "30522")
+    zoo("corpus", "build", folder, "-o", corpus, *options)
     return corpus
-
-
-def report(corpus: Path, output: Path, options: argparse.Namespace) -> None:
-    speeds: dict[str, list[float]] = {side: [] for side in SIDES}
-    memory: dict[str, list[float]] = {side: [] for side in SIDES}
-    names = list(SIDES)
-    for turn in range(options.rounds):
-        for side in names[turn % len(names) :] + names[: turn % len(names)]:
-            argv = [sys.executable, "-m", "benchmarks.pretrain", str(options.folder)]
-            argv += ["--steps", str(options.steps), "--side", side, str(corpus), str(output)]
-            memory[side].append(run_process(argv).peak_mb)
-            speeds[side].append(json.loads(output.read_text())["tokens_per_second"])
-        print(f"round {turn + 1} of {options.rounds}", file=sys.stderr, flush=True)
-    rate, peak = (
-        {side: statistics.median(values) for side, values in series.items()}
-        for series in (speeds, memory)
-    )
-    rows = [
-        [
-            side,
-            f"{rate[side]:,.0f}",
-            f"{rate[ZOO] / rate[side]:.2f}x",
-            f"{peak[side]:,.0f}",
-            f"{peak[ZOO] / peak[side]:.2f}x",
-        ]
-        for side in SIDES
-    ]
-    print(machine(options.threads))
-    print(versions("torch", "transformers", "accelerate"))
-    print(table(["", "tokens/s", "zoo is faster by", "peak RSS MB", "zoo's part of it"], rows))
 
 
 def run_config(corpus: Path, steps: int) -> dict[str, Any]:
@@ -116,31 +87,32 @@ def run_config(corpus: Path, steps: int) -> dict[str, Any]:
     }
 
 
-def ours(corpus: Path, steps: int) -> dict[str, float]:
+def ours(scratch: Path, options: argparse.Namespace) -> Measured:
     from zoo.training.distributed.context import DistContext
     from zoo.training.entrypoints import train
     from zoo.training.logging.jsonl import PERFORMANCE_FILE, read_jsonl
 
-    with tempfile.TemporaryDirectory() as scratch:
-        run = Path(scratch, "run")
-        train(run_config(corpus, steps), {}, run, DistContext.initialize("cpu"))
+    with tempfile.TemporaryDirectory(dir=scratch) as folder:
+        run = Path(folder, "run")
+        train(run_config(scratch / CORPUS, options.steps), {}, run, DistContext.initialize("cpu"))
         # over the last steps, without logging, evaluation and saving
-        return {"tokens_per_second": read_jsonl(run, PERFORMANCE_FILE)[-1]["tokens_per_second"]}
+        return {"rate": read_jsonl(run, PERFORMANCE_FILE)[-1]["tokens_per_second"], "losses": []}
 
 
-def trainer_on_documents(corpus: Path, steps: int) -> dict[str, float]:
-    examples = _documents(corpus)
-    return _trainer(corpus, steps, examples, rows=DOCUMENTS)
+def trainer_on_documents(scratch: Path, options: argparse.Namespace) -> Measured:
+    return _trainer(scratch / CORPUS, options.steps, _documents(scratch / CORPUS), rows=DOCUMENTS)
 
 
-def trainer_on_blocks(corpus: Path, steps: int) -> dict[str, float]:
-    examples = [{"input_ids": row, "attention_mask": [1] * LENGTH} for row in _blocks(corpus)]
-    return _trainer(corpus, steps, examples, rows=BATCH // LENGTH, optim="adamw_torch_fused")
+def trainer_on_blocks(scratch: Path, options: argparse.Namespace) -> Measured:
+    blocks = _blocks(scratch / CORPUS)
+    examples = [{"input_ids": row, "attention_mask": [1] * LENGTH} for row in blocks]
+    corpus, rows = scratch / CORPUS, BATCH // LENGTH
+    return _trainer(corpus, options.steps, examples, rows=rows, optim="adamw_torch_fused")
 
 
 def _trainer(
     corpus: Path, steps: int, examples: list[dict[str, list[int]]], *, rows: int, **options: Any
-) -> dict[str, float]:
+) -> Measured:
     import transformers
 
     tokenizer = transformers.PreTrainedTokenizerFast(
@@ -163,24 +135,21 @@ def _trainer(
         logging_steps=10,
         **options,
     )
-    return {"tokens_per_second": speed}
+    return {"rate": speed, "losses": []}
 
 
-def plain_loop(corpus: Path, steps: int) -> dict[str, float]:
-    import time
-
+def plain_loop(scratch: Path, options: argparse.Namespace) -> Measured:
     import torch
     import transformers
     from torch.nn import functional as F
 
-    blocks = torch.tensor(_blocks(corpus))
+    blocks = torch.tensor(_blocks(scratch / CORPUS))
     model = transformers.BertForMaskedLM(_hub_config()).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
-    order, rows, start = torch.randperm(len(blocks)), BATCH // LENGTH, 0.0
-    for step in range(steps):
-        if step == steps - WINDOW:
-            start = time.perf_counter()
-        ids = blocks[order[torch.arange(step * rows, (step + 1) * rows) % len(blocks)]]
+    order, rows = torch.randperm(len(blocks)), BATCH // LENGTH
+
+    def step(number: int) -> tuple[float, int]:
+        ids = blocks[order[torch.arange(number * rows, (number + 1) * rows) % len(blocks)]]
         inputs, positions = _mask(ids)
         hidden = model.bert(inputs).last_hidden_state.flatten(0, 1)[positions]
         loss = F.cross_entropy(model.cls(hidden), ids.flatten()[positions])
@@ -188,7 +157,9 @@ def plain_loop(corpus: Path, steps: int) -> dict[str, float]:
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-    return {"tokens_per_second": WINDOW * rows * LENGTH / (time.perf_counter() - start)}
+        return 0.0, rows * LENGTH
+
+    return {**timed_steps(options.steps, options.steps - WINDOW, step), "losses": []}
 
 
 def _mask(ids: Any) -> tuple[Any, Any]:
@@ -204,13 +175,12 @@ def _mask(ids: Any) -> tuple[Any, Any]:
     return inputs, selected.flatten().nonzero()[:, 0]
 
 
-ZOO = "zoo pretrain"
-SIDES = {
-    ZOO: ours,
+PEERS: dict[str, Side] = {
     "Trainer, padded documents": trainer_on_documents,
     "Trainer, blocks": trainer_on_blocks,
     "plain loop": plain_loop,
 }
+SIDES: dict[str, Side] = {"zoo pretrain": ours, **PEERS}
 
 
 def _hub_config() -> Any:

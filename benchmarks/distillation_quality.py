@@ -54,7 +54,7 @@ SENTENCE_RECIPE: Recipe = {
     },
     "init_layers": "uniform",
     "settings": {
-        "num_train_epochs": 4.0,
+        "num_train_epochs": 2.0,
         "batch_size": 64,
         "max_seq_len": 128,
         "warmup_ratio": 0.1,
@@ -62,7 +62,7 @@ SENTENCE_RECIPE: Recipe = {
     },
 }
 TASK_SETTINGS = {
-    "num_train_epochs": 4.0,
+    "num_train_epochs": 2.0,
     "batch_size": 32,
     "max_seq_len": 128,
     "warmup_ratio": 0.1,

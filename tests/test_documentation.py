@@ -22,7 +22,7 @@ PAGES = sorted(
 )
 # files of a model and of a project, and a group of entry points: no Python names
 LOCAL_FILES = ("zoo.json", "zoo.lock", "zoo.api2", *(f"zoo.api1.{kind}" for kind in KINDS))
-FOREIGN = re.compile(r"torchrun|srun|SBATCH|rdzv|signals-to-handle|mypy|tests\.fuzz")
+FOREIGN = re.compile(r"torchrun|srun|SBATCH|rdzv|signals-to-handle|mypy|tests\.fuzz|-m benchmarks")
 
 
 def page(name: str) -> str:

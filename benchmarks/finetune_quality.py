@@ -3,8 +3,8 @@
     python -m benchmarks.finetune_quality MODEL --data DIR [--tasks sst2 mrpc ...] [--seeds 3]
     python -m benchmarks.finetune_quality MODEL --data DIR --tasks sst2 --rows 500 2000 --scratch
 
-MODEL is a directory in the Hub's layout with a BERT. DIR has a folder for each task; see ``TASKS``
-for the files and columns.
+MODEL is a directory in the Hub's layout, or any model of the zoo with ``--no-trainer``. DIR has a
+folder for each task; see ``TASKS`` for the files and columns.
 
 Both sides have the same settings: the preset ``default``, which is run_glue.py's (AdamW without
 decay, linear decay to 0), batches of 32 samples, and a learning rate and number of epochs by task.
@@ -113,6 +113,14 @@ TASKS = {
         max_seq_len=384,
     ),
 }
+SHAPE = (
+    "hidden_size",
+    "embedding_size",
+    "num_layers",
+    "num_heads",
+    "intermediate_size",
+    "max_positions",
+)
 HELD_OUT_ARTICLES = 10  # the last ones of a file of questions that is both
 Values = Mapping[str, Any]
 
@@ -207,18 +215,14 @@ def train_zoo(task: Task, train: Path, run: Path, seed: int, options: argparse.N
 def train_from_random_weights(
     task: Task, train: Path, run: Path, seed: int, options: argparse.Namespace
 ) -> Path:
-    """Train a model of the same shape and tokenizer from random weights."""
-    config = json.loads((options.model / "config.json").read_text("utf-8"))
-    shape = {
-        "hidden_size": config["hidden_size"],
-        "num_layers": config["num_hidden_layers"],
-        "num_heads": config["num_attention_heads"],
-        "intermediate_size": config["intermediate_size"],
-        "max_positions": config["max_position_embeddings"],
-    }
-    changes = [f"config.{name}={value}" for name, value in shape.items()]
-    changes += [f"tokenizer={options.model}"]
-    return finetune(task, "bert", changes, train, run, seed, options)
+    """Train a model of the same family, shape and tokenizer from random weights."""
+    from zoo.convert.on_first_use import resolve_checkpoint
+
+    checkpoint = resolve_checkpoint(str(options.model))
+    shape = {name: getattr(checkpoint.config, name, None) for name in SHAPE}
+    changes = [f"config.{name}={value}" for name, value in shape.items() if value is not None]
+    changes.append(f"tokenizer={options.model}")
+    return finetune(task, checkpoint.family.name, changes, train, run, seed, options)
 
 
 def finetune(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from zoo.checkpoint import Checkpoint, is_checkpoint, load_checkpoint
 from zoo.checkpoint.digests import check_digests
+from zoo.convert.checks.round_trip import bitwise_equal
 from zoo.convert.infer_head import identity_map
-from zoo.convert.round_trip import bitwise_equal
 from zoo.errors import PluginError, UsageError, VerificationError
 from zoo.io.digests.checks import Check, run_check
 from zoo.io.progress import progress

@@ -6,6 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from zoo.convert.checks.readback import check_readable
+from zoo.convert.checks.round_trip import bitwise_equal, require_bitwise_equal
+from zoo.convert.checks.unchanged import FileStates
 from zoo.convert.dtypes import cast, cast_pieces, output_dtype, parse_dtype
 from zoo.convert.infer_head import (
     ConversionPlan,
@@ -16,11 +19,8 @@ from zoo.convert.infer_head import (
 )
 from zoo.convert.init_head import init_tensor
 from zoo.convert.open import OpenCheckpoint, lazy_arrays, open_source
-from zoo.convert.readback import check_readable
 from zoo.convert.report import ConversionReport
-from zoo.convert.round_trip import bitwise_equal, require_bitwise_equal
 from zoo.convert.tokenizer import read_source_tokenizer
-from zoo.convert.unchanged import FileStates
 from zoo.convert.writers import LAYOUTS, CheckpointWriter
 from zoo.errors import UsageError, VerificationError
 from zoo.hub.source import CheckpointDir

@@ -116,7 +116,7 @@ def _compare(whole: Path, broken: Path) -> int:
     Raises:
         VerificationError: the runs differ.
     """
-    from zoo.convert.round_trip import bitwise_equal
+    from zoo.convert.checks.round_trip import bitwise_equal
     from zoo.io.tensors.safetensors import SafetensorsReader
     from zoo.training.state.checkpoints import list_checkpoints
 

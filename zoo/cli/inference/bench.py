@@ -92,7 +92,8 @@ def command(
     Backends and dtypes run the same random batch in turn, and then one row of it. Their outputs are
     compared first; backends that disagree are not timed, and the exit code is 3. Start-up is the
     time of a new process that opens the model and runs one batch, and memory the largest resident
-    set size of that process.
+    set size of that process. The fastest of several backends is kept for this machine, and is what
+    `--backend auto` of zoo run and zoo eval means for this model from then on.
     """
     from zoo.convert.on_first_use import resolve_checkpoint
     from zoo.export.fastest import save_speeds
@@ -112,10 +113,8 @@ def command(
         open_or_export(checkpoint, name, dtype=dtype, threads=threads) for name, dtype in kinds
     ]
     measurements = measure(checkpoint, sessions, **batch)
-    starts = [
-        _startup(str(checkpoint.path), name, dtype, threads, batch) if startup else None
-        for name, dtype in kinds
-    ]
+    path = str(checkpoint.path)
+    starts = [_startup(path, *kind, threads, batch) if startup else None for kind in kinds]
     lines = _table(measurements, starts)
     if len(measurements) > 1 and not dtypes:
         speeds = {m.backend: m.tokens_per_second for m in measurements}

@@ -1,0 +1,1 @@
+"""Checks of a conversion: equal tensors, readable files, unchanged sources."""

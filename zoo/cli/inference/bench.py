@@ -114,7 +114,9 @@ def command(
     ]
     measurements = measure(checkpoint, sessions, **batch)
     path = str(checkpoint.path)
-    starts = [_startup(path, *kind, threads, batch) if startup else None for kind in kinds]
+    starts = [
+        _startup(path, name, dtype, threads, batch) if startup else None for name, dtype in kinds
+    ]
     lines = _table(measurements, starts)
     if len(measurements) > 1 and not dtypes:
         speeds = {m.backend: m.tokens_per_second for m in measurements}

@@ -6,6 +6,7 @@ directory, standard streams and exit code. Tests of imports, signals and interpr
 processes.
 """
 
+import atexit
 import gc
 import importlib
 import json
@@ -25,8 +26,8 @@ from typing import IO, Any
 
 import zoo as program
 from tests.conftest import reload_hub_settings
-from zoo.cli import main
 
+ZOO = "zoo.cli"
 PRELOADED = "import torch.utils.tensorboard, transformers; transformers.BertModel"
 
 
@@ -49,37 +50,47 @@ def zoo(
     *arguments: object, stdin: str = "", cwd: Path | None = None, **environment: str
 ) -> "subprocess.CompletedProcess[str]":
     """Run the command line; return the result as ``subprocess.run`` does."""
-    return _zoo(arguments, stdin, cwd or Path.cwd(), [environment], None)
+    return _run(arguments, [environment], stdin, cwd)
 
 
-def zoo_in_processes(count: int, *arguments: object) -> "subprocess.CompletedProcess[str]":
-    """Run the command line in several processes of one run, as ``torchrun`` starts them."""
+def in_processes(
+    count: int, *arguments: object, module: str = ZOO
+) -> "subprocess.CompletedProcess[str]":
+    """Run the command line in several processes of one run, as ``torchrun`` starts them.
+
+    Args:
+        count: number of processes.
+        *arguments: arguments of the command.
+        module: module whose ``main`` takes the arguments.
+    """
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     launch = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
     environments = [{**launch, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
-    return _zoo(arguments, "", Path.cwd(), environments, None)
+    return _run(arguments, environments, module=module)
 
 
 def zoo_with_signal(sent: Signal, *arguments: object) -> "subprocess.CompletedProcess[str]":
     """Run the command line, and send it a signal."""
-    return _zoo(arguments, "", Path.cwd(), [{}], sent)
+    return _run(arguments, [{}], sent=sent)
 
 
-def _zoo(
+def _run(
     arguments: Sequence[object],
-    stdin: str,
-    folder: Path,
     environments: Sequence[Mapping[str, str]],
-    sent: Signal | None,
+    stdin: str = "",
+    folder: Path | None = None,
+    sent: Signal | None = None,
+    module: str = ZOO,
 ) -> "subprocess.CompletedProcess[str]":
     words = [str(argument) for argument in arguments]
     with tempfile.TemporaryDirectory() as scratch:
         streams = [Path(scratch, name) for name in ("in", "out", "err")]
         streams[0].write_text(stdin)
         order = {
+            "module": module,
             "arguments": words,
-            "folder": str(folder),
+            "folder": str(folder or Path.cwd()),
             "environments": [{**os.environ, **environment} for environment in environments],
             "streams": [str(path) for path in streams],
             "signal": sent and (sent.number, sent.after, str(sent.changed)),
@@ -157,7 +168,11 @@ def _ended(child: int) -> bool:
 
 
 def _become(order: dict[str, Any], environment: Mapping[str, str]) -> None:
-    """Run the command in this process, which then exits."""
+    """Run the command in this process, and end it.
+
+    It ends at once: freeing the objects of all modules would copy the memory of the waiting
+    process, which takes longer than most commands.
+    """
     os.environ.clear()
     os.environ.update(environment)
     sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
@@ -165,7 +180,15 @@ def _become(order: dict[str, Any], environment: Mapping[str, str]) -> None:
     os.chdir(order["folder"])
     for number, path in enumerate(order["streams"]):
         os.dup2(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND), number)
-    main(order["arguments"])
+    code = 0
+    try:
+        importlib.import_module(order["module"]).main(order["arguments"])
+    except SystemExit as ended:
+        code = int(ended.code or 0)
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

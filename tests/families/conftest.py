@@ -1,14 +1,44 @@
-"""Limit torch to one thread: the models are small, and other processes may share the cores."""
+"""One thread of torch, and what of the families' many combinations is left to ``make test-all``."""
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+OF_WORDS = ("masked-lm", "causal-lm", "seq2seq-lm")  # heads that every setting concerns
+
 
 @pytest.fixture(autouse=True, scope="package")
 def one_thread() -> Iterator[None]:
+    """Limit torch to one thread: the models are small, and other processes may share the cores."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as long what repeats a test with another head, size or task on the same backbone."""
+    of_families = [item for item in items if item.path.parent == Path(__file__).parent]
+    for item in of_families:
+        callspec = getattr(item, "callspec", None)
+        if callspec is not None and _repeats(item.name.partition("[")[0], callspec.params):
+            item.add_marker(pytest.mark.long)
+
+
+def _repeats(name: str, params: dict[str, Any]) -> bool:
+    head = params.get("head")
+    if name == "test_settings_equal_the_reference" and head is not None:
+        # labels are of classifiers, and all else of the backbone or the output embeddings
+        return (
+            head != "sequence-classification"
+            if "labels" in params["changes"]
+            else (head not in OF_WORDS)
+        )
+    if name == "test_rules_cover_parameters":
+        return params["size"] != "tiny" and head not in OF_WORDS
+    # that each head has the outputs and gradients of the reference is shown by other tests
+    return name == "test_fine_tuning" and params["task"] != "text-classification"

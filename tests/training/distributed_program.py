@@ -1,10 +1,10 @@
-"""Program for torchrun that trains objectives for a few steps and writes the losses.
+"""Program for several processes that trains objectives for a few steps and writes the losses.
 
-torchrun --nproc-per-node 2 -m tests.training.distributed_program OUTPUT FAMILY:OBJECTIVE[:fsdp] ...
+Its arguments are OUTPUT FAMILY:OBJECTIVE[:fsdp] ...
 """
 
 import json
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -49,14 +49,10 @@ def losses(name: str, dist: DistContext) -> list[float]:
     return values
 
 
-def main() -> None:
-    output, *names = sys.argv[1:]
+def main(arguments: Sequence[str]) -> None:
+    output, *names = arguments
     dist = DistContext.initialize("cpu")
     losses_by_name = {name: losses(name, dist) for name in names}
     if dist.is_main_process:
         Path(output).write_text(json.dumps(losses_by_name), encoding="utf-8")
     dist.destroy()
-
-
-if __name__ == "__main__":
-    main()

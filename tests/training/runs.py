@@ -79,7 +79,7 @@ def finish(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def finish_in_two_processes(*arguments: str) -> None:
     """Run a training command in two processes of one run."""
-    done = warm.zoo_in_processes(2, *arguments, "--device", "cpu")
+    done = warm.in_processes(2, *arguments, "--device", "cpu")
     assert done.returncode == 0, done.stderr[-3000:]
 
 

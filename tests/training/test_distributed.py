@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests import warm
 from tests.training.cases import cases
 from tests.training.distributed_program import losses
 from tests.training.runs import finish, options, records
@@ -43,7 +44,9 @@ def test_two_processes_have_the_losses_of_one(tmp_path: Path, names: list[str]) 
     split = {name.split(":")[0]: f"{name}:shard" for name in names}
     alone = {name: losses(name, HERE) for name in names}
     output = tmp_path / "losses.json"
-    torchrun("-m", "tests.training.distributed_program", str(output), *names, *split.values())
+    program = "tests.training.distributed_program"
+    done = warm.in_processes(2, output, *names, *split.values(), module=program)
+    assert done.returncode == 0, done.stderr
     for name, values in json.loads(output.read_text()).items():
         assert values == pytest.approx(alone[name.removesuffix(":shard")], abs=1e-5), name
 

@@ -1,14 +1,15 @@
 """Optimizers with parameters sharded over two processes, compared with one process."""
 
 import errno
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, distributed, nn
-from torch.multiprocessing.spawn import spawn
 
+from tests import warm
 from tests.disks import small_disk
 from zoo.families.recipe import OptimizerConfig
 from zoo.training.optim.ema import EMA
@@ -48,18 +49,19 @@ def whole(tensor: Any) -> Tensor:
     return full.detach()
 
 
-def process(rank: int, folder: str) -> None:
-    init_method = f"file://{folder}/rendezvous"
-    distributed.init_process_group("gloo", init_method=init_method, rank=rank, world_size=2)
+def main(arguments: Sequence[str]) -> None:
+    """Write the results of one of two processes to a directory."""
+    distributed.init_process_group("gloo")
     results = {name: trained(name, sharded=True) for name in NAMES}
-    if rank == 0:
-        torch.save(results, f"{folder}/found.pt")
+    if distributed.get_rank() == 0:
+        torch.save(results, Path(*arguments, "found.pt"))
     distributed.barrier()
     distributed.destroy_process_group()
 
 
 def test_two_processes_update_as_one_does(tmp_path: Path) -> None:
-    spawn(process, (str(tmp_path),), nprocs=2)  # type: ignore[no-untyped-call]
+    done = warm.in_processes(2, tmp_path, module=__name__)
+    assert done.returncode == 0, done.stderr
     actual = torch.load(tmp_path / "found.pt")
     for name in NAMES:
         for ours, alone in zip(actual[name], trained(name, sharded=False), strict=True):

@@ -1,9 +1,10 @@
 """Results of exports in Transformers.js, sentence-transformers and optimum, and in zoo.
 
 Small models with random weights and trained tokenizers are written by transformers, converted and
-exported; ``foreign_readers.mjs`` and ``foreign_readers_python.py`` run the exports by the pipelines
-of other programs, and the results are compared with those of ``zoo.load``. The other programs are not
-dependencies of zoo, and one needs an older transformers, so each has an environment of its own:
+exported; ``foreign_readers.mjs`` and ``foreign_readers_python.py`` run the exports by the
+pipelines of other programs, and the results are compared with those of ``zoo.load``. The other
+programs are not dependencies of zoo, and one needs an older transformers, so each has an
+environment of its own:
 
     npm install --prefix JS @huggingface/transformers
     python -m venv PY && PY/bin/pip install optimum-onnx[onnxruntime] sentence-transformers==5.7.0

@@ -4,10 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.fuzz.readers.examples import bert_files
 from tests.inference.making import make_checkpoint
 from zoo.checkpoint import Checkpoint, load_checkpoint
+from zoo.convert import convert
 from zoo.export.export import export_onnx
 from zoo.export.report import ExportReport
+from zoo.hub.source import CheckpointDir
+from zoo.tokenizers import hub_pooling_files
+from zoo.tokenizers.pooling import Pooling
 
 Exported = tuple[Checkpoint, Checkpoint, ExportReport]
 
@@ -24,3 +29,20 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Export
         return checkpoint, load_checkpoint(folder / "graph"), report
 
     return export
+
+
+@pytest.fixture(scope="session")
+def sentence_encoder(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    """A small sentence encoder with a tokenizer."""
+    folder = tmp_path_factory.mktemp("encoder")
+    vocabulary = bert_files()["vocab.txt"].count("\n")
+    made = make_checkpoint(folder / "made", num_layers=1, vocab_size=vocabulary)
+    convert(CheckpointDir(made.path, "made"), folder / "hub", to="hub")
+    pooling = hub_pooling_files(Pooling("mean", normalize=True, max_tokens=9), 64)
+    files: dict[str, str | bytes] = {**bert_files(), **pooling}
+    for name, content in files.items():
+        path = folder / "hub" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    convert(CheckpointDir(folder / "hub", "hub"), folder / "model")
+    return load_checkpoint(folder / "model")

@@ -10,8 +10,6 @@ import pytest
 from msgspec.structs import replace
 
 from tests.export.conftest import Exported
-from tests.fuzz.readers.examples import bert_files
-from tests.inference.making import make_checkpoint
 from zoo.checkpoint import Checkpoint, Manifest, encode_manifest, load_checkpoint
 from zoo.convert import convert
 from zoo.errors import VerificationError
@@ -19,8 +17,6 @@ from zoo.export.export import export_onnx
 from zoo.export.layout import unreadable_elsewhere
 from zoo.hub.source import CheckpointDir
 from zoo.io.json import read_json_record
-from zoo.tokenizers import hub_pooling_files
-from zoo.tokenizers.pooling import Pooling
 
 SENTENCE_FILES = {
     "1_Pooling/config.json",
@@ -31,23 +27,6 @@ SENTENCE_FILES = {
     "tokenizer.json",
     "tokenizer_config.json",
 }
-
-
-@pytest.fixture(scope="module")
-def sentence_encoder(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
-    """A small sentence encoder with a tokenizer."""
-    folder = tmp_path_factory.mktemp("encoder")
-    vocabulary = bert_files()["vocab.txt"].count("\n")
-    made = make_checkpoint(folder / "made", num_layers=1, vocab_size=vocabulary)
-    convert(CheckpointDir(made.path, "made"), folder / "hub", to="hub")
-    pooling = hub_pooling_files(Pooling("mean", normalize=True, max_tokens=9), 64)
-    files: dict[str, str | bytes] = {**bert_files(), **pooling}
-    for name, content in files.items():
-        path = folder / "hub" / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    convert(CheckpointDir(folder / "hub", "hub"), folder / "model")
-    return load_checkpoint(folder / "model")
 
 
 def test_the_files_are_those_of_a_conversion_to_the_hub(

@@ -92,6 +92,10 @@ def foreign() -> onnx.ModelProto:
     return small(helper.make_node("Mine", ["x"], ["y"], domain="com.mine"))
 
 
+def unknown_of_the_runtime() -> onnx.ModelProto:
+    return small(helper.make_node("Mine", ["x"], ["y"], domain="com.microsoft"))
+
+
 def with_function() -> onnx.ModelProto:
     model = small(helper.make_node("Identity", ["x"], ["y"]))
     nodes = [helper.make_node("Identity", ["a"], ["b"])]
@@ -110,6 +114,7 @@ def with_expression() -> onnx.ModelProto:
         (endless, "loops, or branches in branches"),
         (scans_in_a_scan, "loops, or branches in branches"),
         (foreign, "operators of the domain 'com.mine'"),
+        (unknown_of_the_runtime, "operators of the domain 'com.microsoft'"),
         (with_function, "functions"),
         (with_expression, "RegexFullMatch"),
     ],

@@ -75,7 +75,7 @@ def test_a_causal_model_generates_with_8_bits(tmp_path: Path) -> None:
 
 def test_what_has_no_8_bits(tmp_path: Path) -> None:
     checkpoint = make_checkpoint(tmp_path / "model", family=get_family("bert"))
-    with pytest.raises(UsageError, match="not quantized"):
-        open_or_export(checkpoint, "onnx", dtype="int8")
-    with pytest.raises(UsageError, match="no dtype is called 'int4'"):
+    with pytest.raises(UsageError, match="int4 is for models that generate text"):
+        open_or_export(checkpoint, "onnx", dtype="int4")
+    with pytest.raises(UsageError, match="torch does not compute in int4 here"):
         open_session(checkpoint, "cpu", dtype="int4")

@@ -19,6 +19,7 @@ from zoo.export.graph import (
 from zoo.export.layout import unreadable_elsewhere, write_side_files
 from zoo.export.report import ExportReport
 from zoo.export.validate import compare, compare_with_cache, require_equal, worst
+from zoo.export.variants import QuantizationPlan, write_quantized
 from zoo.export.write import WrittenGraph, example_shape, write_graphs
 from zoo.families.onnx import PAST
 from zoo.inference.ort_decoder import OrtDecoder
@@ -44,6 +45,7 @@ def export_onnx(
     dtype: str | None = None,
     cache: bool | None = None,
     external_over: int = EXTERNAL_OVER,
+    quantization: QuantizationPlan | None = None,
 ) -> ExportReport:
     """Export a checkpoint to ONNX and publish it if its outputs equal those of torch.
 
@@ -63,16 +65,20 @@ def export_onnx(
             Logits are the same with and without.
         external_over: number of bytes of weights above which they are written to a file beside
             the graph, such as ``model.onnx_data``.
+        quantization: quantized copies to write beside the graphs.
 
     Returns:
         the report, which is also in the manifest.
 
     Raises:
         UsageError: an argument is out of range, or the target cannot be written.
-        VerificationError: the weights differ from the manifest, the exporter fails, or outputs
-            differ by more than the tolerance. The target is not created or changed.
+        VerificationError: the weights differ from the manifest, the exporter fails, outputs
+            differ by more than the tolerance, or quantized copies do not agree. The target is not
+            created or changed.
     """
     opset, dtype = check_opset(opset), _check_dtype(dtype)
+    if quantization is not None:
+        quantization.check(checkpoint, dtype, cache)
     output = atomic_directory(target, force=force, sources=[checkpoint.path], managed=managed)
     with output as staging, progress("exporting", 3) as advance:
         weights = _check_weights(checkpoint)
@@ -90,6 +96,11 @@ def export_onnx(
         models = [check_graph(staging / graph.file, graph.spec, opset) for graph in graphs]
         advance(1)
         report = _gate(checkpoint, spec, staging, models, dtype, graphs, weights)
+        if quantization is not None:
+            files = [graph.file for graph in graphs]
+            report.quantized |= write_quantized(
+                checkpoint, spec, staging, files, quantization, cache=report.cache
+            )
         write_side_files(checkpoint, staging, report)
         advance(1)
     return report

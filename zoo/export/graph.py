@@ -1,5 +1,7 @@
 """ONNX files: supported versions, writing, and checks of the written file."""
 
+import ast
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,6 +38,7 @@ OPSETS = {
 FLOAT16_SINCE = "1.17"  # older releases have no float16 layer norm on CPUs; tested likewise
 # The opset of the exporter's own operators, and the fastest in onnxruntime 1.31.
 DEFAULT_OPSET = 18
+SCOPES = "pkg.torch.onnx.name_scopes"  # metadata of a node: the modules that it is of, as a list
 EXTERNAL_OVER = 1 << 30  # bytes of weights; a protobuf ends at 2 GiB
 
 
@@ -70,6 +73,7 @@ def write_graph(model: ir.Model, path: Path, opset: int, external_over: int) -> 
     Returns:
         name of the file with the weights, or ``None``.
     """
+    _name_products(model.graph)
     for graph in (model.graph, *(function.graph for function in model.functions.values())):
         nodes = list(graph.all_nodes())
         values = [value for node in nodes for value in node.outputs]
@@ -82,6 +86,18 @@ def write_graph(model: ir.Model, path: Path, opset: int, external_over: int) -> 
     name = path.with_suffix(DATA).name if external else None
     ir.save(model, path, external_data=name)
     return name
+
+
+def _name_products(graph: ir.Graph) -> None:
+    """Name products and embeddings by their modules, such as ``layers.0.attention.qkv``."""
+    used = {node.name for node in graph}
+    for node in graph:
+        scopes = ast.literal_eval(node.metadata_props.get(SCOPES, "[]"))
+        if node.op_type in ("MatMul", "Gather") and len(scopes) > 1:
+            suffixes = chain([""], (f".{number}" for number in count(1)))
+            names = (f"{scopes[-2]}{suffix}" for suffix in suffixes)
+            node.name = next(name for name in names if name not in used)
+            used.add(node.name)
 
 
 def _drop_metadata(part: Any) -> None:

@@ -80,8 +80,11 @@ def _tokenizer(checkpoint: Checkpoint) -> SourceTokenizer | None:
 
 def _transformers_js(report: ExportReport) -> dict[str, Any]:
     """Return the key of ``config.json`` with what Transformers.js does not read in the graphs."""
-    graphs = report.graphs.items()
-    external = {Path(name).name: 1 for name, graph in graphs if graph.external_data}
+    external = {Path(name).name: 1 for name, graph in report.graphs.items() if graph.external_data}
+    for copies in report.quantized.values():
+        external |= {
+            Path(name).name: 1 for name, graph in copies.graphs.items() if graph["external_data"]
+        }
     settings: dict[str, Any] = {"use_external_data_format": external} if external else {}
     if report.cache and report.dtype == "float16":
         settings["kv_cache_dtype"] = {"fp16": report.dtype}

@@ -16,6 +16,7 @@ from zoo.checkpoint import (
     load_checkpoint,
 )
 from zoo.errors import SourceError, UsageError, VerificationError
+from zoo.inference import QUANTIZED
 from zoo.inference.exported import check_files
 from zoo.io.locks import file_lock
 from zoo.io.paths import home, touch_and_evict
@@ -30,7 +31,7 @@ def cached_graph(checkpoint: Checkpoint, dtype: str | None = None) -> Checkpoint
 
     Args:
         checkpoint: a directory with weights.
-        dtype: dtype of the graph, by default float32.
+        dtype: dtype of the graph, by default float32; ``int8`` and ``int4`` are beside float32.
 
     Raises:
         UsageError: ``$ZOO_HOME`` cannot be written.
@@ -40,8 +41,18 @@ def cached_graph(checkpoint: Checkpoint, dtype: str | None = None) -> Checkpoint
     with _locked(target):
         if not _intact(target):
             from zoo.export.export import export_onnx  # imports torch
+            from zoo.export.quantize import Quantization
+            from zoo.export.variants import QuantizationPlan
 
-            export_onnx(checkpoint, target, dtype=dtype, force=True, managed=True)
+            quantized = dtype in QUANTIZED
+            export_onnx(
+                checkpoint,
+                target,
+                dtype=None if quantized else dtype,
+                force=True,
+                managed=True,
+                quantization=QuantizationPlan([Quantization(str(dtype))]) if quantized else None,
+            )
         touch_and_evict(target)
         return load_checkpoint(target)
 

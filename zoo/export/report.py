@@ -72,6 +72,78 @@ class Graph(JsonStruct):
     external_data: str | None
 
 
+class Agreement(JsonStruct):
+    """Agreement of a quantized or fused graph with the one in float32.
+
+    Attributes:
+        texts: number of texts, or of rows of random tokens where there is no tokenizer.
+        measure: what the gate compares: ``perplexity`` of language models, ``argmax`` of other
+            heads with logits, else ``cosine``.
+        drop: 1 - cosine, 1 - argmax, or the relative increase of the perplexity.
+        cosine: mean cosine similarity of a text's vectors: its mean over tokens, of the first
+            output.
+        argmax: fraction of tokens or texts with the same argmax; ``None`` without logits.
+        perplexity: perplexity of the graph; ``None`` where no text is predicted.
+        reference: perplexity in float32.
+    """
+
+    texts: int
+    measure: str
+    drop: float
+    cosine: float
+    argmax: float | None = None
+    perplexity: float | None = None
+    reference: float | None = None
+
+    def line(self) -> str:
+        """Return the numbers as a phrase."""
+        parts = [f"cosine {self.cosine:.4f}"]
+        if self.argmax is not None:
+            parts.append(f"argmax agrees in {self.argmax:.1%}")
+        if self.perplexity is not None and self.reference is not None:
+            parts.append(f"perplexity {self.perplexity:.2f}, in float32 {self.reference:.2f}")
+        return f"{', '.join(parts)}, of {self.texts} texts"
+
+
+class QuantizedGraphs(JsonStruct):
+    """Description of quantized copies of the graphs.
+
+    Attributes:
+        graphs: names of the files.
+        method: ``dynamic``, ``static``, or ``block N`` of int4 with N weights a scale.
+        bytes: size of the files and their external data.
+        bytes_before: size in float32.
+        layers: number of quantized layers.
+        float32_layers: layers in float32 because they lose most, the most sensitive first.
+        max_drop: largest accepted drop.
+        agreement: agreement with float32 on text.
+    """
+
+    graphs: dict[str, dict[str, str | None]]
+    method: str
+    bytes: int
+    bytes_before: int
+    layers: int
+    float32_layers: list[str]
+    max_drop: float
+    agreement: Agreement
+
+    def lines(self, dtype: str) -> list[str]:
+        """Return the lines of the report for a terminal."""
+        share = self.bytes / self.bytes_before
+        lines = [
+            f"{dtype} ({self.method}): {self.bytes_before / 1e6:,.1f} MB become "
+            f"{self.bytes / 1e6:,.1f} MB ({share:.0%}), {self.layers} layers quantized",
+            f"{dtype}: {self.agreement.line()}; accepted: {self.max_drop:.1%} of "
+            f"{self.agreement.measure}",
+        ]
+        if self.float32_layers:
+            lines.append(
+                f"{dtype}: in float32 because they lose most: {', '.join(self.float32_layers)}"
+            )
+        return lines
+
+
 class ExportReport(JsonStruct):
     """Description of an exported model, with the results of its comparison with torch.
 
@@ -94,6 +166,7 @@ class ExportReport(JsonStruct):
         max_rel: largest relative difference of all outputs and batches.
         argmax_agreement: smallest ``argmax`` of all batches; ``None`` without logits.
         checks: comparisons, one per batch.
+        quantized: dtype -> quantized copies of the graphs.
     """
 
     validated: bool
@@ -113,6 +186,7 @@ class ExportReport(JsonStruct):
     max_rel: float
     argmax_agreement: float | None
     checks: list[ShapeCheck]
+    quantized: dict[str, QuantizedGraphs] = msgspec.field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as values that JSON can represent."""
@@ -135,6 +209,8 @@ class ExportReport(JsonStruct):
                 f"{shape}: differs from torch by {check.worst:.1e} of the largest magnitude{argmax}"
             )
         lines.append(f"accepted: {self.tolerance:.0e}")
+        for dtype, copies in self.quantized.items():
+            lines += copies.lines(dtype)
         if self.unreadable_elsewhere is not None:
             lines.append(f"for zoo and ONNX Runtime alone: {self.unreadable_elsewhere}")
         return lines

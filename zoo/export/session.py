@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from zoo.errors import UsageError
-from zoo.inference import INT8, check_threads, dtype_name, open_session, require_onnxruntime
+from zoo.inference import check_threads, dtype_name, open_session, require_onnxruntime
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
@@ -35,13 +34,9 @@ def open_or_export(
     if backend != "onnx" or checkpoint.is_export:
         return open_session(checkpoint, backend, device, dtype, threads)
     check_threads(threads)
-    if dtype == INT8:
-        raise UsageError(
-            "graphs that are exported on first use are not quantized",
-            "quantize one with `zoo export`, or use --backend cpu",
-        )
     require_onnxruntime()
     from zoo.export.on_first_use import cached_graph
     from zoo.inference.ort_session import OnnxSession
 
-    return OnnxSession(cached_graph(checkpoint, dtype_name(dtype)), device, threads)
+    name = dtype_name(dtype)
+    return OnnxSession(cached_graph(checkpoint, name), device, threads, name)

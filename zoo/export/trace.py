@@ -37,7 +37,7 @@ def trace(model: nn.Module, example: Example, spec: OnnxSpec, opset: int) -> tor
     order = [name for name in inspect.signature(model.forward).parameters if name in example]
     flat = {name: _named(name, example[name], spec) for name in order}
     try:
-        with _silence():
+        with silence():
             program = torch.onnx.export(
                 model,
                 (),
@@ -100,8 +100,8 @@ def _reason(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def _silence() -> Iterator[None]:
-    """Suppress the output, log records and warnings of the exporter."""
+def silence() -> Iterator[None]:
+    """Suppress the output, log records and warnings of a library."""
     before: Any = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

@@ -23,7 +23,10 @@ __all__ = [
 ]
 
 BACKENDS = ("auto", "cpu", "cuda", "onnx")
-INT8 = "int8"  # weights that are quantized as they are loaded, not a dtype of files
+# Weights that torch quantizes as it loads them, and that exports hold quantized; int4 in exports
+# alone. Neither is a dtype of checkpoints.
+INT8, INT4 = "int8", "int4"
+QUANTIZED = (INT8, INT4)
 MAX_THREADS = 1024  # libraries abort the process if they cannot start that many threads
 
 
@@ -63,6 +66,8 @@ def open_session(
         from zoo.inference.ort_session import open_onnx
 
         return open_onnx(checkpoint, device, name, threads)
+    if name == INT4:
+        raise UsageError(f"torch does not compute in {name} here", "use --backend onnx")
     from zoo.inference.torch_session import TorchSession
 
     return TorchSession(checkpoint, backend, device, name, threads)
@@ -93,13 +98,13 @@ def check_threads(threads: int | None) -> None:
 
 
 def dtype_name(dtype: str | None) -> str | None:
-    """Return the long name of a dtype, such as ``float16`` for ``fp16``, or ``int8``.
+    """Return the long name of a dtype: ``float16`` for ``fp16``, or ``int8`` and ``int4``.
 
     Raises:
         UsageError: no dtype has that name.
     """
-    if dtype == INT8:
-        return INT8
+    if dtype in QUANTIZED:
+        return dtype
     from zoo.convert.dtypes import LONG, parse_dtype  # zoo.convert is slow to import
 
     code = parse_dtype(dtype)

@@ -18,7 +18,15 @@ if TYPE_CHECKING:
 
 WARM_UP = 2
 DEFAULT_SEQ_LEN = 128  # tokens
-TOLERANCE = {"float64": 1e-3, "float32": 1e-3, "float16": 3e-2, "bfloat16": 2e-1, "int8": 2e-1}
+TOLERANCE = {
+    "float64": 1e-3,
+    "float32": 1e-3,
+    "float16": 3e-2,
+    "bfloat16": 2e-1,
+    # of random tokens; on text, quantized graphs were compared when they were exported
+    "int8": 0.5,
+    "int4": 1.0,
+}
 
 
 @dataclass(frozen=True)

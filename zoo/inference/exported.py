@@ -12,6 +12,16 @@ from zoo.io.digests.verified import require_blake3
 from zoo.io.paths import safe_join
 
 
+class QuantizedInfo(msgspec.Struct, frozen=True):
+    """Fields of the record of quantized graphs that sessions need.
+
+    Attributes:
+        graphs: file -> description, in the order in which they run.
+    """
+
+    graphs: dict[str, Any]
+
+
 class ExportInfo(msgspec.Struct, frozen=True):
     """Fields of the record of an export that sessions need.
 
@@ -20,12 +30,20 @@ class ExportInfo(msgspec.Struct, frozen=True):
         dtype: dtype of the computation.
         cache: whether the graphs have a key-value cache.
         graphs: file -> description, in the order in which they run.
+        quantized: dtype -> quantized copies of the graphs.
     """
 
     validated: bool = False
     dtype: str = "float32"
     cache: bool = False
     graphs: dict[str, Any] = msgspec.field(default_factory=lambda: {GRAPH: None})
+    quantized: dict[str, QuantizedInfo] = msgspec.field(default_factory=dict)
+
+    @property
+    def dtypes(self) -> dict[str, list[str]]:
+        """Dtype -> files of the graphs in it; the first is the default."""
+        copies = {dtype: list(info.graphs) for dtype, info in self.quantized.items()}
+        return {self.dtype: list(self.graphs), **copies}
 
 
 def read_export_info(checkpoint: Checkpoint) -> ExportInfo:
@@ -39,15 +57,20 @@ def read_export_info(checkpoint: Checkpoint) -> ExportInfo:
         info = msgspec.convert(checkpoint.manifest.export or {}, ExportInfo)
     except msgspec.ValidationError as error:
         raise VerificationError(f"{manifest}: export: {error}", "export it again") from error
-    if not 1 <= len(info.graphs) <= (2 if info.cache else 1):
-        raise VerificationError(
-            f"{manifest}: export: graphs: {len(info.graphs)} are listed", "export it again"
-        )
+    for graphs in info.dtypes.values():
+        if not 1 <= len(graphs) <= (2 if info.cache else 1):
+            raise VerificationError(
+                f"{manifest}: export: graphs: {len(graphs)} are listed", "export it again"
+            )
     return info
 
 
-def check_files(checkpoint: Checkpoint) -> int:
+def check_files(checkpoint: Checkpoint, dtype: str | None = None) -> int:
     """Compare graphs and their external data with the digests of the manifest.
+
+    Args:
+        checkpoint: the export.
+        dtype: dtype of the graphs to check; by default all.
 
     Returns:
         number of files.
@@ -57,8 +80,12 @@ def check_files(checkpoint: Checkpoint) -> int:
         VerificationError: a file differs from the manifest, is not in it, or lies outside of the
             directory; or a graph has operators that zoo does not export.
     """
-    names: set[str] = {name for name in checkpoint.manifest.files if name.endswith(DATA)}
-    for graph in read_export_info(checkpoint).graphs:
+    dtypes = read_export_info(checkpoint).dtypes
+    graphs = [graph for name in dtypes if dtype in (None, name) for graph in dtypes[name]]
+    names: set[str] = set()
+    if dtype is None:
+        names |= {name for name in checkpoint.manifest.files if name.endswith(DATA)}
+    for graph in graphs:
         names.add(graph)
         path = _compared(checkpoint, graph)
         folder = Path(graph).parent

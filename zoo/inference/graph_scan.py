@@ -1,8 +1,8 @@
 """Scan of an ONNX file before ONNX Runtime loads it: operators, sizes and external data.
 
-A graph that zoo exports is a sequence of standard operators, without functions or operators of
-other domains, and without loops except ``Scan``, which runs once for each element of an input. It
-may have branches, ``If``; neither has a loop or branch inside. Inference therefore terminates, and
+A graph that zoo exports is a sequence of standard operators and of a few of ONNX Runtime's own. It
+has no functions, and no loops except ``Scan``, which runs once for each element of an input. It may
+have branches, ``If``; neither has a loop or branch inside. Inference therefore terminates, and
 executes no code but the runtime's. A file with anything else is refused. The protobuf messages are
 read without decoding tensors, in any order of their fields.
 """
@@ -26,6 +26,16 @@ _ATTRIBUTE_GRAPH, _ATTRIBUTE_GRAPHS = 6, 11
 _TENSOR_EXTERNAL, _ENTRY_KEY, _ENTRY_VALUE = 13, 1, 2
 
 DOMAINS = ("", "ai.onnx")
+# Operators of ONNX Runtime itself that zoo writes, for int4 and for fused layers.
+CONTRIB = "com.microsoft"
+CONTRIB_OPERATORS = {
+    "BiasGelu",
+    "FastGelu",
+    "Gelu",
+    "MatMulNBits",
+    "MultiHeadAttention",
+    "SkipLayerNormalization",
+}
 # Matching a regular expression may take exponential time.
 REFUSED = {"RegexFullMatch", "StringSplit"}
 
@@ -72,7 +82,7 @@ class _Scan:
                 self.graph(_bytes(value))
             elif number == _MODEL_OPSET:
                 for inner, domain in _fields(_bytes(value)):
-                    if inner == _OPSET_DOMAIN:
+                    if inner == _OPSET_DOMAIN and _text(domain) != CONTRIB:
                         self._require_standard(domain)
             elif number in (_MODEL_TRAINING, _MODEL_FUNCTIONS):
                 self._refuse("functions or training steps")
@@ -97,7 +107,8 @@ class _Scan:
             self._refuse(f"the operator {', '.join(sorted(refused))}")
         for number, value in _fields(content):
             if number == _NODE_DOMAIN:
-                self._require_standard(value)
+                if _text(value) != CONTRIB or not operators <= CONTRIB_OPERATORS:
+                    self._require_standard(value)
             elif number == _NODE_ATTRIBUTE:
                 self.attribute(_bytes(value), operators)
 

@@ -29,7 +29,7 @@ def open_onnx(
     Args:
         checkpoint: an export written by ``zoo export``.
         device: see ``open_session``.
-        dtype: ``float32`` or ``float16``; ``None`` for the graph's.
+        dtype: dtype of the graph among those of the directory; by default the first.
         threads: see ``open_session``.
 
     Raises:
@@ -38,14 +38,14 @@ def open_onnx(
     """
     if not checkpoint.is_export:
         raise UsageError(f"{checkpoint.path} holds no ONNX graph", "make one with `zoo export`")
-    stored = read_export_info(checkpoint).dtype
-    if dtype is not None and dtype != stored:
+    stored = read_export_info(checkpoint).dtypes
+    if dtype is not None and dtype not in stored:
         raise UsageError(
-            f"{checkpoint.path} holds a graph in {stored}, not {dtype}",
+            f"{checkpoint.path} holds a graph in {' and '.join(stored)}, not {dtype}",
             "leave --dtype out, or export it again",
         )
-    check_files(checkpoint)
-    return OnnxSession(checkpoint, device, threads)
+    check_files(checkpoint, dtype or next(iter(stored)))
+    return OnnxSession(checkpoint, device, threads, dtype)
 
 
 class OnnxSession(Session):
@@ -55,6 +55,7 @@ class OnnxSession(Session):
         checkpoint: an export whose digests are already checked (``check_files``).
         device: ``cpu`` (the default), ``cuda`` or ``cuda:1``.
         threads: number of CPU threads.
+        dtype: dtype of the graph among those of the directory; by default the first.
 
     Raises:
         UsageError: the device is not available.
@@ -64,7 +65,11 @@ class OnnxSession(Session):
     backend = "onnx"
 
     def __init__(
-        self, checkpoint: Checkpoint, device: str | None = None, threads: int | None = None
+        self,
+        checkpoint: Checkpoint,
+        device: str | None = None,
+        threads: int | None = None,
+        dtype: str | None = None,
     ) -> None:
         export = read_export_info(checkpoint)
         if not export.validated:
@@ -77,9 +82,9 @@ class OnnxSession(Session):
         self._config, self._path = checkpoint.config, checkpoint.path
         self._spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
         self.device = device or "cpu"
-        self.dtype = export.dtype
+        self.dtype = dtype or export.dtype
         self.inputs, self.outputs = tuple(self._spec.inputs), tuple(self._spec.outputs)
-        paths = [checkpoint.path / name for name in export.graphs]
+        paths = [checkpoint.path / name for name in export.dtypes[self.dtype]]
         placement = (self.device, threads)
         self._graphs = OrtDecoder(paths, *placement) if export.cache else None
         self._session = (

@@ -1,7 +1,7 @@
 """The command ``zoo export``."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,12 +14,19 @@ from zoo.cli.options import (
 )
 from zoo.cli.output import result
 
+if TYPE_CHECKING:
+    from zoo.export.variants import QuantizationPlan
+
+QUANTIZATION = ("int8", "int4", "block_size", "max_drop", "eval_file", "calibration_file")
+
 
 @click.command(
     epilog="""\b
 Examples:
   zoo export all-minilm-l6-v2 --onnx -o minilm-onnx
-  zoo export ./model --onnx --head none -o ./graph"""
+  zoo export ./model --onnx --head none -o ./graph
+  zoo export all-minilm-l6-v2 --onnx --int8 -o minilm-int8
+  zoo export gpt2 --onnx --int8 --int4 --max-drop 0.05 -o gpt2-quantized"""
 )
 @reference_argument
 @click.option("--onnx", "onnx", is_flag=True, required=True, help="Export to ONNX.")
@@ -34,6 +41,43 @@ Examples:
     help="Whether the graph has a key-value cache.  [default: if the head generates text]",
 )
 @click.option("--opset", type=int, metavar="N", help="ONNX operator set version.")
+@click.option(
+    "--int8",
+    type=click.Choice(["dynamic", "static"]),
+    is_flag=False,
+    flag_value="dynamic",
+    help="Add graphs with 8-bit weights; `static` scales activations by --calibration texts.",
+)
+@click.option("--int4", is_flag=True, help="Add graphs with 4-bit weights, for text generation.")
+@click.option(
+    "--block-size",
+    type=click.Choice(["32", "64", "128"]),
+    default="32",
+    show_default=True,
+    help="Number of 4-bit weights that share a scale.",
+)
+@click.option(
+    "--max-drop",
+    type=click.FloatRange(0, 1),
+    default=0.01,
+    show_default=True,
+    metavar="X",
+    help="Largest loss of a quantized graph: 1 - cosine, 1 - agreement, or perplexity.",
+)
+@click.option(
+    "--eval",
+    "eval_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Texts that graphs are compared on, one a line.  [default: books of the package]",
+)
+@click.option(
+    "--calibration",
+    "calibration_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Texts for `--int8 static`, one a line.",
+)
 @hub_options
 @force_option
 @common_options
@@ -46,6 +90,10 @@ def command(ref: str, onnx: bool, output: Path | None, as_json: bool, **options:
 
     A model that generates text is exported with a key-value cache: as one graph, or as encoder
     and decoder.
+
+    Quantized graphs are compared with float32 on text. If all layers together lose more than
+    --max-drop, those that lose most stay in float32 and are listed; if none can be quantized, the
+    exit code is 3 and nothing is written.
     """
     from zoo.convert.on_first_use import resolve_checkpoint
     from zoo.errors import UsageError
@@ -55,7 +103,21 @@ def command(ref: str, onnx: bool, output: Path | None, as_json: bool, **options:
     if output is None:
         raise UsageError("an output directory is needed", "give -o DIR")
     target = {name: options.pop(name) for name in ("cache", "dtype", "opset", "force")}
+    plan = _quantization(**{name: options.pop(name) for name in QUANTIZATION})
     check_target(output, force=target["force"])
     checkpoint = resolve_checkpoint(ref, **options)
-    report = export_onnx(checkpoint, output, **target)
+    report = export_onnx(checkpoint, output, quantization=plan, **target)
     result(report.to_dict(), [*report.lines(), f"wrote {output}"], as_json=as_json)
+
+
+def _quantization(
+    int8: str | None, int4: bool, block_size: str, **options: Any
+) -> "QuantizationPlan | None":
+    """Return the quantized copies to write, or ``None`` for none."""
+    from zoo.export.quantize import Quantization
+    from zoo.export.variants import QuantizationPlan
+
+    methods = [Quantization("int8", static=int8 == "static")] if int8 else []
+    if int4:
+        methods.append(Quantization("int4", block_size=int(block_size)))
+    return QuantizationPlan(methods, **options) if methods else None

@@ -1,0 +1,185 @@
+"""Quantized exports: what is quantized, how far it agrees with float32, and what is refused."""
+
+from collections import Counter
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from click.testing import CliRunner
+
+from tests.export.conftest import Exported
+from tests.export.test_cache import made
+from zoo.checkpoint import Checkpoint, load_checkpoint
+from zoo.cli.models.export import command
+from zoo.errors import UsageError, VerificationError
+from zoo.export.agreement import Agreement, make_samples, open_graphs, summaries
+from zoo.export.export import export_onnx
+from zoo.export.quantize import Quantization, quantizable, quantize
+from zoo.export.search import Layer, search
+from zoo.export.variants import QuantizationPlan
+from zoo.inference import open_session
+from zoo.inference.generation.config import GenerationConfig
+from zoo.inference.generation.generate import generate
+
+INT8, INT4 = Quantization("int8"), Quantization("int4")
+TEXTS = ["a b c d e", "ab j i", "c a b b a g e"]
+PRODUCTS = ("attention.qkv", "attention.out", "ffn.up", "ffn.down")
+
+
+@pytest.fixture(scope="module")
+def encoder(sentence_encoder: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    """A sentence encoder, its export in float32 and int8, and the report."""
+    target = tmp_path_factory.mktemp("int8") / "export"
+    report = export_onnx(sentence_encoder, target, quantization=QuantizationPlan([INT8]))
+    return sentence_encoder, load_checkpoint(target), report
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    """A small GPT, its export in float32, int8 and int4, and the report."""
+    folder = tmp_path_factory.mktemp("int4")
+    checkpoint = made("second", folder / "model", layers=1)
+    plan = QuantizationPlan([INT8, INT4], max_drop=0.5)
+    report = export_onnx(checkpoint, folder / "export", quantization=plan)
+    return checkpoint, load_checkpoint(folder / "export"), report
+
+
+def operators(path: Path) -> Counter[str]:
+    return Counter(node.op_type for node in onnx.load(path).graph.node)
+
+
+def test_every_product_and_the_embeddings_are_quantized(encoder: Exported) -> None:
+    _, export, report = encoder
+    before, after = (export.path / f"onnx/model{suffix}.onnx" for suffix in ("", "_quantized"))
+    assert quantizable(before) == [
+        "embeddings.tokens",
+        *(f"layers.0.{product}" for product in PRODUCTS),
+    ]
+    counts = operators(after)
+    assert counts["MatMulInteger"] == len(PRODUCTS)
+    assert counts["MatMul"] == 3  # scores and mixture of attention, and the pooler of one token
+    domains = {node.domain for node in onnx.load(after).graph.node}
+    assert domains == {""}, "int8 graphs run wherever standard operators do"
+    copies = report.quantized["int8"]
+    assert copies.layers == 5 and copies.float32_layers == [] and copies.method == "dynamic"
+    assert copies.bytes == after.stat().st_size < before.stat().st_size == copies.bytes_before
+    assert copies.agreement.measure == "cosine" and copies.agreement.texts == 64
+    assert 0 < copies.agreement.drop <= 0.01
+    assert set(export.manifest.files) > {"onnx/model.onnx", "onnx/model_quantized.onnx"}
+
+
+def test_each_row_of_the_embeddings_has_its_scale(encoder: Exported) -> None:
+    export = encoder[1]
+    before, after = (
+        {t.name: onnx.numpy_helper.to_array(t) for t in onnx.load(path).graph.initializer}
+        for path in sorted((export.path / "onnx").glob("*.onnx"))
+    )
+    table = before["embeddings.tokens.weight"].astype(np.float64)
+    rows, scales = after["embeddings.tokens.int8"], after["embeddings.tokens.scale"]
+    assert rows.dtype == np.int8 and "embeddings.tokens.weight" not in after
+    assert np.abs(rows).max(1).tolist() == [127] * len(table)
+    assert np.all(np.abs(rows * scales.astype(np.float64) - table) <= scales * 0.5001)
+
+
+def test_a_session_runs_the_graph_of_a_dtype(encoder: Exported) -> None:
+    export = encoder[1]
+    batch = {"input_ids": np.array([[2, 6, 7, 3], [2, 9, 8, 3]])}
+    sessions = [open_session(export, dtype=dtype) for dtype in (None, "int8")]
+    assert [session.dtype for session in sessions] == ["float32", "int8"]
+    full, quantized = (session.run(batch)["last_hidden_state"].ravel() for session in sessions)
+    assert not np.array_equal(full, quantized)
+    assert full @ quantized >= 0.99 * np.linalg.norm(full) * np.linalg.norm(quantized)
+    with pytest.raises(UsageError, match="holds a graph in float32 and int8, not int4"):
+        open_session(export, dtype="int4")
+
+
+def test_static_scales_come_from_the_texts(encoder: Exported, tmp_path: Path) -> None:
+    checkpoint, export, _ = encoder
+    source, target = export.path / "onnx/model.onnx", tmp_path / "static.onnx"
+    spec = checkpoint.family.onnx(checkpoint.config, "none")
+    samples = make_samples(checkpoint, spec, TEXTS)
+    inputs = [sample.inputs for sample in samples]
+    method = Quantization("int8", static=True)
+    quantize(source, target, method, quantizable(source), calibration=inputs)
+    counts = operators(target)
+    assert counts["QuantizeLinear"] >= 4 and counts["DynamicQuantizeLinear"] == 0
+    expected, actual = (
+        np.concatenate(
+            [s.vectors for s in summaries(open_graphs([path], spec, cache=False), samples)]
+        )
+        for path in (source, target)
+    )
+    norms = np.linalg.norm(expected, axis=1) * np.linalg.norm(actual, axis=1)
+    assert ((expected * actual).sum(1) >= 0.98 * norms).all()
+
+
+def test_blocks_of_four_bits_generate(decoder: Exported) -> None:
+    _, export, report = decoder
+    counts = operators(export.path / "onnx/model_q4.onnx")
+    assert counts["MatMulNBits"] == len(PRODUCTS) + 1  # and the vocabulary, a tied table
+    assert report.quantized["int4"].method == "block 32"
+    tokens, settings = torch.tensor([[5, 9, 11, 4]]), GenerationConfig(max_new_tokens=5)
+    for dtype in ("int8", "int4"):
+        session = open_session(export, dtype=dtype)
+        assert session.run({"input_ids": tokens.numpy()})["logits"].shape == (1, 4, 61)
+        (generated,) = generate(session.decoder(), {"input_ids": tokens}, settings)
+        assert len(generated) == 5
+
+
+def additive(drops: dict[Layer, float]) -> Any:
+    """Return a measure that adds the drops of quantized layers."""
+
+    def measure(layers: Collection[Layer]) -> Agreement:
+        drop = sum(drops[layer] for layer in layers)
+        return Agreement(texts=1, measure="cosine", drop=drop, cosine=1 - drop)
+
+    return measure
+
+
+def test_the_fewest_and_worst_layers_stay_in_float32() -> None:
+    drops = {("g", name): drop for name, drop in zip("abcdef", (1, 50, 2, 30, 3, 4), strict=True)}
+    measure = additive(drops)
+    result = search(list(drops), measure, measure, 10, "int8")
+    assert [name for _, name in result.float32_layers] == ["b", "d"]
+    assert [name for _, name in result.quantized] == ["f", "e", "c", "a"]
+    assert result.agreement.drop == 10
+    assert search(list(drops), measure, measure, 90, "int8").float32_layers == []
+    with pytest.raises(VerificationError, match="no layer alone stays within") as caught:
+        search(list(drops), measure, measure, 0.5, "int8")
+    assert caught.value.exit_code == 3
+
+
+def test_what_does_not_agree_leaves_no_files(sentence_encoder: Checkpoint, tmp_path: Path) -> None:
+    plan = QuantizationPlan([INT8], max_drop=0.0)
+    with pytest.raises(VerificationError, match=r"changes the cosine by .*--max-drop accepts more"):
+        export_onnx(sentence_encoder, tmp_path / "export", quantization=plan)
+    assert [path.name for path in tmp_path.iterdir() if path.name != "zoo-home"] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--int4"], "int4 is for models that generate text with a key-value cache"),
+        (["--int8", "static"], "static scales need texts; give --calibration FILE"),
+        (["--int8", "static", "--calibration", "empty.txt"], "empty.txt has no texts"),
+        (["--int8", "--eval", "missing.txt"], "cannot read missing.txt"),
+        (["--int8", "--dtype", "float16"], "copies are made of a graph in float32, not float16"),
+    ],
+)
+def test_wrong_options_are_one_line(
+    sentence_encoder: Checkpoint,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty.txt").write_text("\n \n")
+    arguments = [str(sentence_encoder.path), "--onnx", "-o", "out", *options]
+    with pytest.raises(UsageError, match=message):
+        CliRunner().invoke(command, arguments, catch_exceptions=False)
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,241 @@
+"""Agreement of two graphs on text: cosine of vectors, argmax of logits, perplexity."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zoo.checkpoint import Checkpoint, load_text_tokenizer
+from zoo.data.corpus_cache import SAMPLE
+from zoo.errors import UsageError
+from zoo.export.report import Agreement
+from zoo.export.validate import UNLIMITED, batches
+from zoo.families.onnx import LOGITS, OnnxSpec
+from zoo.families.random_inputs import random_inputs
+from zoo.inference.ort import create_session, run_graph
+from zoo.inference.ort_decoder import OrtDecoder
+from zoo.inference.processing.batching import collate, plan_batches
+from zoo.inference.processing.inputs import read_records
+from zoo.inference.validate_inputs import with_defaults
+
+Arrays = Mapping[str, NDArray[Any]]
+Run = Callable[[Arrays], dict[str, NDArray[Any]]]
+TARGET = "decoder_input_ids"
+TEXTS_PER_BOOK, MOST_TEXTS, MOST_TOKENS = 4, 256, 128
+MASK_EVERY = 7  # tokens, of masked language models: about 15 %
+NO_TARGET = -1
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A batch of texts.
+
+    Attributes:
+        inputs: inputs of the model.
+        mask: (rows, tokens) of the outputs: true for tokens, false for padding.
+        targets: (rows, tokens), the token to predict at each position, or ``NO_TARGET``; ``None``
+            if the head predicts none.
+    """
+
+    inputs: Arrays
+    mask: NDArray[np.bool_]
+    targets: NDArray[np.int64] | None = None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Values of the outputs of a batch that are compared.
+
+    Attributes:
+        vectors: (rows, size), the mean of the first output over the tokens of a text.
+        argmax: argmax of each token or text.
+        log_probs: log probability of each target.
+    """
+
+    vectors: NDArray[np.float64]
+    argmax: NDArray[np.int64]
+    log_probs: NDArray[np.float64]
+
+
+def open_graphs(paths: Sequence[Path], spec: OnnxSpec, *, cache: bool) -> Run:
+    """Return a function that runs one graph, or encoder and decoder, on inputs of the model."""
+    if cache:
+        decoder = OrtDecoder(paths)
+        return lambda inputs: {LOGITS: decoder.whole(inputs)}
+    session = create_session(paths[0])
+    return lambda inputs: run_graph(session, inputs, list(spec.outputs))
+
+
+def read_texts(file: Path | None) -> list[str]:
+    """Return the lines of a file that are not empty, or a sample of the books of the package.
+
+    Raises:
+        SourceError, UsageError: the file cannot be read, or has no texts.
+    """
+    if file is None:
+        return [text for book in sorted(SAMPLE.glob("*.txt")) for text in _paragraphs(book)]
+    records = read_records((), str(file), kind="text")
+    texts = [record.text for record in islice(records, MOST_TEXTS)]
+    if not any(text.strip() for text in texts):
+        raise UsageError(f"{file} has no texts", "give a file with one text a line")
+    return [text for text in texts if text.strip()]
+
+
+def _paragraphs(book: Path) -> list[str]:
+    lines = [line for line in book.read_text("utf-8").splitlines() if 80 < len(line) < 500]
+    return lines[:: max(1, len(lines) // TEXTS_PER_BOOK)][:TEXTS_PER_BOOK]
+
+
+def make_samples(checkpoint: Checkpoint, spec: OnnxSpec, texts: Sequence[str]) -> list[Sample]:
+    """Return batches of texts, or of random tokens for models without a tokenizer.
+
+    Raises:
+        SourceError, VerificationError: the tokenizer is damaged.
+    """
+    longest = min(MOST_TOKENS, spec.limits.get("tokens", MOST_TOKENS))
+    if not _reads_text(checkpoint, spec):
+        return list(_random(checkpoint, spec))
+    tokenizer = load_text_tokenizer(checkpoint)
+    encoded = tokenizer.encode(texts, max_tokens=longest, offsets=False)
+    lengths = [len(text.ids) for text in encoded]
+    names, pad = list(spec.inputs), getattr(checkpoint.config, "pad_token_id", None) or 0
+    samples = []
+    for rows in plan_batches(lengths):
+        inputs, mask = collate([encoded[row] for row in rows], names, pad)
+        samples.append(_with_targets(checkpoint, spec, inputs, mask))
+    return samples
+
+
+def _reads_text(checkpoint: Checkpoint, spec: OnnxSpec) -> bool:
+    built_in = checkpoint.family.text_tokenizer(checkpoint.config)
+    known = built_in is not None or checkpoint.model.tokenizer is not None
+    return known and all("choices" not in axes for axes in spec.inputs.values())
+
+
+def _random(checkpoint: Checkpoint, spec: OnnxSpec) -> Iterator[Sample]:
+    for seed, lengths in enumerate(batches(spec.limits.get("tokens", UNLIMITED), (0, 0))):
+        drawn = random_inputs(spec, checkpoint.config, lengths, seed=seed)
+        inputs = {name: tensor.numpy() for name, tensor in drawn.items()}
+        mask = inputs.get("attention_mask", next(iter(inputs.values())) * 0 + 1)
+        yield Sample(inputs, mask.reshape(len(lengths), -1) == 1)
+
+
+def _with_targets(
+    checkpoint: Checkpoint, spec: OnnxSpec, inputs: Arrays, mask: NDArray[np.bool_]
+) -> Sample:
+    """Add what is predicted: the next token, the masked ones, or the second half of a text."""
+    arrays = dict(inputs)
+    ids, tasks = arrays[next(iter(arrays))], set(checkpoint.head.tasks)
+    targets = np.full(mask.shape, NO_TARGET)
+    if TARGET in spec.inputs:
+        start = checkpoint.config.decoder_start_token_id  # type: ignore[attr-defined]
+        shifted = np.concatenate([np.full_like(ids[:, :1], start), ids[:, :-1]], 1)
+        arrays[TARGET] = shifted
+        targets = np.where(mask, ids, NO_TARGET)
+    elif "generate" in tasks:
+        follows = mask[:, 1:] & mask[:, :-1]
+        targets[:, :-1] = np.where(follows, ids[:, 1:], NO_TARGET)
+    elif "fill-mask" in tasks and (token := load_text_tokenizer(checkpoint).mask_id) is not None:
+        hidden = mask & (np.arange(mask.shape[1]) % MASK_EVERY == MASK_EVERY - 1)
+        targets = np.where(hidden, ids, NO_TARGET)
+        arrays[next(iter(arrays))] = np.where(hidden, token, ids)
+    complete = with_defaults(arrays, spec)
+    return Sample(complete, mask, targets if (targets != NO_TARGET).any() else None)
+
+
+def summaries(run: Run, samples: Iterable[Sample]) -> list[Summary]:
+    """Run a graph on texts, and return what is compared of its outputs."""
+    return [_summary(run(sample.inputs), sample) for sample in samples]
+
+
+def agreement(expected: Sequence[Summary], actual: Sequence[Summary], spec: OnnxSpec) -> Agreement:
+    """Return the agreement of two graphs on the same texts.
+
+    Args:
+        expected: summaries of the graph in float32.
+        actual: summaries of the other one.
+        spec: outputs of the model.
+    """
+    pairs = list(zip(expected, actual, strict=True))
+    cosines = np.concatenate([_cosines(a.vectors, b.vectors) for a, b in pairs])
+    cosine, texts = float(cosines.mean()), len(cosines)
+    argmax = None
+    if any("logits" in name for name in spec.outputs):
+        argmax = float(np.concatenate([a.argmax == b.argmax for a, b in pairs]).mean())
+    losses = [
+        -float(np.concatenate([summary.log_probs for summary in side]).mean())
+        for side in (expected, actual)
+        if any(summary.log_probs.size for summary in side)
+    ]
+    if not losses:
+        measure, drop = ("cosine", 1 - cosine) if argmax is None else ("argmax", 1 - argmax)
+        return Agreement(
+            texts=texts, measure=measure, drop=_at_least_0(drop), cosine=cosine, argmax=argmax
+        )
+    before, after = losses
+    return Agreement(
+        texts=texts,
+        measure="perplexity",
+        drop=_at_least_0(_exp(after - before) - 1),
+        cosine=cosine,
+        argmax=argmax,
+        perplexity=_exp(after),
+        reference=_exp(before),
+    )
+
+
+def _exp(loss: float) -> float:
+    return math.exp(min(loss, 700.0))  # the largest that does not overflow
+
+
+def _at_least_0(drop: float) -> float:
+    """Return a drop without improvements; infinite for NaN."""
+    return math.inf if math.isnan(drop) else max(0.0, drop)
+
+
+def _summary(outputs: Arrays, sample: Sample) -> Summary:
+    name = next(iter(outputs))
+    first = outputs[name].astype(np.float32, copy=False)
+    by_token = first.shape[:2] == sample.mask.shape
+    rows = first.reshape(*sample.mask.shape, -1) if by_token else first.reshape(len(first), -1)
+    weights = sample.mask[..., None] / sample.mask.sum(1)[:, None, None]
+    vectors = (rows * weights).sum(1) if by_token else rows
+    return Summary(
+        vectors.astype(np.float64),
+        np.concatenate([_argmax(array, sample.mask) for array in outputs.values()]),
+        _log_probs(first, sample.targets),
+    )
+
+
+def _argmax(array: NDArray[Any], mask: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return the argmax of each token or text; logits over tokens have one per text."""
+    if array.shape == mask.shape:
+        array = np.where(mask, array, -np.inf)
+    best: NDArray[np.int64] = array.argmax(-1)
+    return best[mask] if best.shape == mask.shape else best.ravel()
+
+
+def _log_probs(
+    logits: NDArray[np.float32], targets: NDArray[np.int64] | None
+) -> NDArray[np.float64]:
+    """Return the log probability of each target."""
+    if targets is None:
+        return np.empty(0)
+    at = targets != NO_TARGET
+    chosen = logits[at].astype(np.float64)
+    chosen -= chosen.max(1, keepdims=True)
+    logs: NDArray[np.float64] = chosen[np.arange(len(chosen)), targets[at]] - np.log(
+        np.exp(chosen).sum(1)
+    )
+    return logs
+
+
+def _cosines(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
+    norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    cosines: NDArray[np.float64] = (first * second).sum(1) / np.maximum(norms, 1e-30)
+    return cosines

@@ -1,0 +1,229 @@
+"""Quantized copies of graphs: int8 products, dynamic or static, int4 products, and int8 tables.
+
+Products are quantized by ``onnxruntime.quantization``. Its embeddings have one scale for the whole
+table; here each row has its own, which keeps vectors of rare tokens and costs four bytes a row. All
+int8 graphs consist of standard operators; int4 products are ``com.microsoft.MatMulNBits``.
+"""
+
+import tempfile
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from zoo.checkpoint import DATA
+from zoo.export.trace import silence
+
+Inputs = Mapping[str, NDArray[Any]]
+BLOCK_SIZES = (32, 64, 128)
+SMALLEST_TABLE = 1 << 10  # elements; smaller ones save nothing
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """How weights are quantized.
+
+    Attributes:
+        dtype: ``int8`` or ``int4``.
+        static: whether the scales of activations come from calibration texts; else each run
+            computes them. Of int8 alone.
+        block_size: number of weights that share a scale, of int4.
+    """
+
+    dtype: str
+    static: bool = False
+    block_size: int = BLOCK_SIZES[0]
+
+    @property
+    def name(self) -> str:
+        """Name of the method in reports."""
+        if self.dtype == "int4":
+            return f"block {self.block_size}"
+        return "static" if self.static else "dynamic"
+
+
+def quantizable(graph: Path) -> list[str]:
+    """Return the names of products with constant weights and of embeddings, in order."""
+    model = ir.load(graph)
+    return [str(node.name) for node in model.graph if _is_product(node) or _is_table(node)]
+
+
+def quantize(
+    source: Path,
+    target: Path,
+    method: Quantization,
+    nodes: Collection[str],
+    *,
+    calibration: Iterable[Inputs] = (),
+    external: bool = False,
+) -> None:
+    """Write a copy of a graph in which some nodes are quantized.
+
+    Args:
+        source: graph in float32.
+        target: file to write.
+        method: how.
+        nodes: names of the nodes, of those of ``quantizable``.
+        calibration: inputs of the graph, for static scales.
+        external: write weights to a separate file.
+    """
+    with tempfile.TemporaryDirectory() as scratch, silence():
+        prepared, quantized = Path(scratch, "prepared.onnx"), Path(scratch, "quantized.onnx")
+        model = ir.load(source)
+        version = model.ir_version
+        chosen = [node for node in model.graph if node.name in nodes]
+        for node in chosen:
+            if _is_table(node):
+                _quantize_table(model.graph, node)
+            else:
+                _fold_transpose(model.graph, node)
+        products = [str(node.name) for node in chosen if node.op_type == "MatMul"]
+        ir.save(model, prepared, external_data=f"{prepared.name}_data")
+        if products:
+            _quantize_products(prepared, quantized, method, products, calibration)
+        result = ir.load(quantized if products else prepared)
+        ir.external_data.load_to_model(result)  # the files it refers to are temporary
+        result.ir_version = version
+        _drop_unused(result)
+        ir.save(result, target, external_data=target.with_suffix(DATA).name if external else None)
+
+
+def _quantize_products(
+    source: Path,
+    target: Path,
+    method: Quantization,
+    nodes: list[str],
+    calibration: Iterable[Inputs],
+) -> None:
+    from onnxruntime import quantization as ort
+
+    common: dict[str, Any] = {
+        "op_types_to_quantize": ["MatMul"],
+        "per_channel": True,
+        "weight_type": ort.QuantType.QInt8,
+        "nodes_to_quantize": nodes,
+        "use_external_data_format": True,
+    }
+    if method.dtype == "int4":
+        _quantize_blocks(source, target, method.block_size, nodes)
+    elif method.static:
+        ort.quantize_static(
+            source,
+            target,
+            _reader(calibration),
+            quant_format=ort.QuantFormat.QDQ,
+            activation_type=ort.QuantType.QUInt8,
+            extra_options={"OpTypesToExcludeOutputQuantization": ["MatMul"]},
+            **common,
+        )
+    else:
+        ort.quantize_dynamic(source, target, **common)
+
+
+def _quantize_blocks(source: Path, target: Path, block_size: int, nodes: list[str]) -> None:
+    """Quantize the weights of products to 4 bits, in blocks along the inner axis."""
+    import onnx
+    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+    model = onnx.load(source)
+    others = [node.name for node in model.graph.node if node.name not in nodes]
+    # with accuracy level 4, activations are rounded to int8, which CPUs multiply fastest
+    quantizer = MatMulNBitsQuantizer(
+        model, block_size=block_size, accuracy_level=4, nodes_to_exclude=others
+    )
+    quantizer.process()
+    quantizer.model.save_model_to_file(str(target), True)
+
+
+def _reader(calibration: Iterable[Inputs]) -> Any:
+    from onnxruntime.quantization import CalibrationDataReader
+
+    class Reader(CalibrationDataReader):  # type: ignore[misc]
+        """The inputs, one after another."""
+
+        batches = iter(calibration)
+
+        def get_next(self) -> dict[str, NDArray[Any]] | None:
+            batch = next(self.batches, None)
+            return None if batch is None else dict(batch)
+
+    return Reader()
+
+
+def _is_product(node: ir.Node) -> bool:
+    return node.op_type == "MatMul" and _weights(node.inputs[1]) is not None
+
+
+def _is_table(node: ir.Node) -> bool:
+    table = node.inputs[0] if node.op_type == "Gather" else None
+    values = table.const_value if table is not None and table.is_initializer() else None
+    if values is None or values.dtype != ir.DataType.FLOAT or len(values.shape) != 2:
+        return False
+    by_row = "axis" not in node.attributes or node.attributes["axis"].as_int() == 0
+    return by_row and values.size >= SMALLEST_TABLE
+
+
+def _weights(value: ir.Value | None) -> ir.Value | None:
+    """Return the constant that a value is, or is the transpose of; ``None`` if it is computed."""
+    if value is None:
+        return None
+    maker = value.producer()
+    if maker is not None and maker.op_type == "Transpose":
+        value = maker.inputs[0]
+    constant = value is not None and value.is_initializer() and value.const_value is not None
+    floats = constant and value is not None and value.dtype == ir.DataType.FLOAT
+    return value if floats else None
+
+
+def _fold_transpose(graph: ir.Graph, node: ir.Node) -> None:
+    """Give a product a transposed copy of its weights, which it shares with an embedding."""
+    value = node.inputs[1]
+    assert value is not None, "a product has weights"
+    maker = value.producer()
+    if maker is None:
+        return
+    (shared,) = maker.inputs
+    assert shared is not None and shared.const_value is not None, "see quantizable"
+    copied = np.ascontiguousarray(shared.const_value.numpy().T)
+    node.replace_input_with(1, _constant(graph, f"{node.name}.weight", copied))
+
+
+def _quantize_table(graph: ir.Graph, node: ir.Node) -> None:
+    """Replace an embedding by one of int8 rows and their scales, which standard operators read."""
+    table, ids = node.inputs
+    assert table is not None and table.const_value is not None and ids is not None
+    values = table.const_value.numpy()
+    scales = np.maximum(np.abs(values).max(1, keepdims=True), np.finfo(np.float32).tiny) / 127
+    rows = np.rint(values / scales).astype(np.int8)
+    name, output = str(node.name), node.outputs[0]
+    row = ir.node("Gather", [_constant(graph, f"{name}.int8", rows), ids], name=f"{name}.row")
+    scale = ir.node("Gather", [_constant(graph, f"{name}.scale", scales), ids], name=f"{name}.by")
+    cast = ir.node(
+        "Cast", row.outputs, attributes={"to": int(ir.DataType.FLOAT)}, name=f"{name}.float"
+    )
+    product = ir.node("Mul", [cast.outputs[0], scale.outputs[0]], name=name)
+    result = product.outputs[0]
+    result.name, result.type, result.shape = output.name, output.type, output.shape
+    graph.insert_before(node, [row, scale, cast, product])
+    output.replace_all_uses_with(result)
+    graph.remove(node, safe=True)
+
+
+def _constant(graph: ir.Graph, name: str, values: NDArray[Any]) -> ir.Value:
+    tensor = ir.tensor(values, name=name)
+    value = ir.Value(
+        name=name, type=ir.TensorType(tensor.dtype), shape=tensor.shape, const_value=tensor
+    )
+    graph.register_initializer(value)
+    return value
+
+
+def _drop_unused(model: ir.Model) -> None:
+    """Remove nodes and constants that nothing reads any more."""
+    from onnx_ir.passes.common import RemoveUnusedNodesPass
+
+    RemoveUnusedNodesPass()(model)

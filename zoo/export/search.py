@@ -1,0 +1,78 @@
+"""Search for the layers that have to stay in float32, by the loss of quantizing each alone."""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
+
+from zoo.errors import VerificationError
+from zoo.export.agreement import Agreement
+from zoo.io.progress import progress
+
+Layer = tuple[str, str]  # file of the graph and name of the node
+Measure = Callable[[Collection[Layer]], Agreement]
+
+
+class Found(NamedTuple):
+    """Result of a search.
+
+    Attributes:
+        quantized: layers that are quantized.
+        float32_layers: layers in float32, the most sensitive first.
+        agreement: agreement of the graphs.
+    """
+
+    quantized: list[Layer]
+    float32_layers: list[Layer]
+    agreement: Agreement
+
+
+def search(
+    layers: Sequence[Layer], measure: Measure, quick: Measure, max_drop: float, dtype: str
+) -> Found:
+    """Quantize as many layers as agree with float32.
+
+    If all of them together lose too much, each is quantized alone and measured, and the fewest of
+    the most sensitive ones that suffice stay in float32, by bisection.
+
+    Args:
+        layers: layers that can be quantized.
+        measure: returns the agreement of graphs in which the given layers are quantized.
+        quick: the same on fewer texts, for the order of the layers.
+        max_drop: largest accepted drop.
+        dtype: dtype of the quantized layers, for messages.
+
+    Raises:
+        VerificationError: no layer can be quantized.
+    """
+    if not layers:
+        raise VerificationError(f"no layer can be quantized to {dtype}", "nothing was written")
+    agreement = measure(layers)
+    if agreement.drop <= max_drop:
+        return Found(list(layers), [], agreement)
+    ranked = _by_sensitivity(layers, quick)
+    best: Found | None = None
+    low, high = 1, len(ranked)  # number of layers in float32
+    while low < high:
+        middle = (low + high) // 2
+        tried = measure(ranked[middle:])
+        if tried.drop <= max_drop:
+            best = Found(ranked[middle:], ranked[:middle], tried)
+            high = middle
+        else:
+            low = middle + 1
+    if best is None:
+        raise VerificationError(
+            f"quantizing all layers to {dtype} changes the {agreement.measure} by "
+            f"{agreement.drop:.1%}, and no layer alone stays within {max_drop:.1%}",
+            "nothing was written; --max-drop accepts more",
+        )
+    return best
+
+
+def _by_sensitivity(layers: Sequence[Layer], quick: Measure) -> list[Layer]:
+    """Return the layers, those first that lose most when they alone are quantized."""
+    drops = {}
+    with progress("measuring layers", len(layers)) as advance:
+        for layer in layers:
+            drops[layer] = quick([layer]).drop
+            advance(1)
+    return sorted(layers, key=lambda layer: -drops[layer])

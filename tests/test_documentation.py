@@ -83,7 +83,7 @@ def test_python_names_exist(name: str) -> None:
 @pytest.mark.parametrize("name", PAGES)
 def test_options_exist(name: str) -> None:
     lines = [line for line in page(name).splitlines() if not FOREIGN.search(line)]
-    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", "\n".join(lines)))
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", "\n".join(lines)))
     assert sorted(named - options(cli, click.Context(cli)) - {"--help", "--version"}) == []
 
 

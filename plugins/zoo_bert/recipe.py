@@ -33,9 +33,10 @@ PRESETS = {
         },
         "lr_scheduler": {"name": "linear-decay-from-zero"},
         "tasks": {
-            # section 4.2, SQuAD 1.1; for version 2.0 (4.3) 2 epochs with a batch size of 48
+            # section 4.2, SQuAD 1.1, and the defaults of run_squad.py of the released code; for
+            # version 2.0 (4.3) 2 epochs with a batch size of 48
             "question-answering": {"num_train_epochs": 3.0, "optimizer": {"learning_rate": 5e-5}},
-            # section 4.4, SWAG
+            # section 4.4, SWAG, which the released code lacks
             "multiple-choice": {"batch_size": 16, "optimizer": {"learning_rate": 2e-5}},
         },
     }

@@ -17,7 +17,7 @@ PUBLISHED = {
     ("roberta", "multiple-choice"): (1e-5, 16, 4, 0.06),
     ("albert", "question-answering"): (5e-5, 48, 2, 0.1),  # Lan et al. 2020, table 14
     ("albert", "multiple-choice"): (1e-5, 32, 4.4, 1 / 12),  # run_race.py, for version 2
-    ("deberta", "multiple-choice"): (2e-5, 32, 6, 0),  # run.sh of the example of RACE
+    ("deberta", "multiple-choice"): (2e-5, 32, 6, 0.006),  # run.sh of the example of RACE
     ("electra", "question-answering"): (1e-4, 32, 2, 0.1),  # Clark et al. 2020, appendix B
 }
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from zoo.data.readers.labelled import Columns, read_samples
-from zoo.errors import UsageError
+from zoo.errors import UsageError, did_you_mean
 from zoo.families.base import Family
 from zoo.families.config import Config, Problem
 from zoo.finetune.order import LengthGroupedOrder
@@ -68,7 +68,8 @@ class FineTuning(TrainingObjective):
         if self.metric_for_best_model not in ("loss", *self.metric_names):
             raise UsageError(
                 f"{self.name} has no metric {self.metric_for_best_model!r}",
-                f"it has loss, {', '.join(self.metric_names)}",
+                did_you_mean(self.metric_for_best_model, ("loss", *self.metric_names))
+                or f"it has loss, {', '.join(self.metric_names)}",
             )
         lower = self.metric_for_best_model in self.lower_is_better
         self.greater_is_better = (

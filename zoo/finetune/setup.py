@@ -221,7 +221,7 @@ def build_setup(
         greater_is_better=objective.greater_is_better,
     )
     if announce:
-        _announce(config, objective, rows)
+        _announce(config, objective, rows, family.max_seq_len(model_config))
     return FineTuneSetup(
         config=config,
         family=family,
@@ -289,9 +289,12 @@ def fix_labels(
 
 
 def _announce(
-    config: FineTuneConfig, task: FineTuning, rows: tuple[TokenizedRows, TokenizedRows]
+    config: FineTuneConfig,
+    task: FineTuning,
+    rows: tuple[TokenizedRows, TokenizedRows],
+    limit: int | None,
 ) -> None:
-    """Log sizes, labels and truncated texts."""
+    """Log sizes, labels and truncated texts, with the number of tokens that the model can read."""
     train, evaluation = rows
     LOG.info(
         "%s samples, %s to evaluate%s; %s steps",
@@ -303,10 +306,13 @@ def _announce(
     cut, total = train.truncated + evaluation.truncated, len(train) + len(evaluation)
     if cut:
         LOG.warning(
-            "warning: %s of %s texts are longer than %s tokens, and were truncated",
+            "warning: %s of %s texts are longer than %s tokens, and were truncated; %s",
             f"{cut:,}",
             f"{total:,}",
             config.max_seq_len,
+            "the model reads no more: split them into windows, as rows of their own"
+            if config.max_seq_len == limit
+            else f"--set max_seq_len=N reads more{f', up to {limit}' if limit else ''}",
         )
     for line in task.data_warnings(train):
         LOG.warning("warning: %s", line)

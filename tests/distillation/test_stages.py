@@ -1,5 +1,6 @@
 """Recipes of several stages."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,17 @@ import yaml
 from safetensors.torch import load_file
 from torch.nn import functional as F
 
+from tests.distillation.making import pretrained
+from tests.distillation.making import settings as text_settings
 from tests.distillation.test_labelled import make_teacher, settings, views
 from tests.finetune.making import SETTINGS, labelled
 from tests.training.runs import assert_same, cut, records
 from zoo.checkpoint import load_checkpoint
-from zoo.distillation.runs import DISTILL
+from zoo.distillation.runs import DISTILL, summarize_seeds
 from zoo.errors import UsageError
 from zoo.training.config.overrides import deep_merge
 from zoo.training.distributed.context import DistContext
+from zoo.training.seeds import resume_seeds, seed_directories, train_seeds
 
 TASK = "text-classification"
 STAGES = {  # short ones
@@ -119,3 +123,38 @@ def test_what_does_not_fit(
     with pytest.raises(UsageError, match=message):
         run_stages(tmp_path / "run", deep_merge(tree, {"distillation": changes}))
     assert not (tmp_path / "run").exists()
+
+
+def test_an_assistant_teaches_the_student_of_each_seed(tmp_path: Path) -> None:
+    """It has the teacher's layers and the student's width; an interrupted seed goes on."""
+    teacher, path = pretrained("bert"), tmp_path / "seeds"
+    short = {name: {"settings": {"max_steps": 2}} for name in ("assistant", "student")}
+    distillation = {"recipe": "minilm-assistant", "stages": short}
+    tree = text_settings(teacher, "bert", distillation=distillation)
+    tree["student"] |= {"num_layers": 1, "hidden_size": 32, "intermediate_size": 64}
+    dist = DistContext.initialize("cpu")
+    train_seeds(tree, {}, path, dist, 2, kind=DISTILL)
+    runs = [DISTILL.last_run(run) for run in seed_directories(path)]
+    assert [str(run.relative_to(path)) for run in runs] == ["seed-0/student", "seed-1/student"]
+    assistant, student = path / "seed-1" / "assistant", runs[1]
+    shapes = [load_checkpoint(run / "model").config for run in (assistant, student)]
+    assert [(c.num_layers, c.hidden_size) for c in shapes] == [(2, 32), (1, 32)]  # type: ignore[attr-defined]
+    teachers = [
+        json.loads((run / "run.json").read_text())["teachers"] for run in (assistant, student)
+    ]
+    assert [t[0]["reference"] for t in teachers] == [str(teacher), str(assistant / "model")]
+    summarize_seeds(path, runs, [])
+    summary = json.loads((path / "summary.json").read_text())
+    assert summary["runs"].keys() == {"seed-0/student", "seed-1/student"}
+    losses = [[r["loss"] for r in records(run)] for run in runs]
+    assert losses[0] != losses[1]
+    shutil.rmtree(student)
+    (path / "seed-1" / "model").unlink()
+    resume_seeds(path, dist, kind=DISTILL)
+    assert [r["loss"] for r in records(student)] == losses[1]
+
+
+def test_an_assistant_of_a_size_is_refused(tmp_path: Path) -> None:
+    tree = text_settings(pretrained("bert"), "tiny", distillation={"recipe": "minilm-assistant"})
+    with pytest.raises(UsageError, match="assistant has a student with other layers than tiny"):
+        run_stages(tmp_path / "run", tree)

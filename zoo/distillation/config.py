@@ -77,8 +77,7 @@ def build_config(
     changes = requested.pop(STUDENT, None) or {}
     if not isinstance(changes, Mapping):
         changes = {NAME: changes}
-    resolved = requested.get("family") is not None and not changes
-    if resolved:  # settings of an earlier run: nothing follows from the teacher any more
+    if is_resolved(requested) and not changes:
         return _validated({}, requested, offline=offline)
     name, fields = changes.get(NAME), {k: v for k, v in changes.items() if k != NAME}
     if name is None:
@@ -105,6 +104,11 @@ def build_config(
     tiny = student.size == "tiny" and not labelled  # has settings of its own
     settings = {} if tiny else recipe.settings
     return _validated(deep_merge(defaults, settings), requested, offline=offline)
+
+
+def is_resolved(settings: Mapping[str, Any]) -> bool:
+    """Return whether settings are those of a run, in which nothing follows from a teacher."""
+    return settings.get("family") is not None and not settings.get(STUDENT)
 
 
 def sentence_settings(requested: ConfigDict, teacher: "Checkpoint") -> ConfigDict:

@@ -29,6 +29,10 @@ TRANSFORMER_LAYERS = {  # Jiao et al. 2020, arXiv:1909.10351, equations 7 to 9
         projection="always",
     ),
 }
+LAST_ATTENTION = {  # Wang et al. 2020, arXiv:2002.10957, equations 5 to 8
+    "attention": Term(kind="attention-kl", layers="last"),
+    "values": Term(kind="relations", relations=("values",), layers="last"),
+}
 SHRINK_AND_FINE_TUNE = {  # Shleifer and Rush 2020, the command of the released code
     "batch_size": 64,
     "optimizer": {"learning_rate": 3e-4},
@@ -44,11 +48,18 @@ SHARED = (
         name="minilm",
         source="Wang et al. 2020, arXiv:2002.10957, sections 3.1 and 3.2",
         objective_weight=0.0,
-        terms={
-            "attention": Term(kind="attention-kl", layers="last"),
-            "values": Term(kind="relations", relations=("values",), layers="last"),
-        },
+        terms=LAST_ATTENTION,
         init_layers=None,
+    ),
+    DistillationRecipe(
+        name="minilm-assistant",
+        # an assistant of the teacher's depth and the student's width, from which the student learns
+        source="Wang et al. 2020, arXiv:2002.10957, section 3.3",
+        init_layers=None,
+        stages={
+            "assistant": Stage(terms=LAST_ATTENTION, student_depth=1.0),
+            "student": Stage(terms=LAST_ATTENTION, begins_with="teacher"),
+        },
     ),
     DistillationRecipe(
         name="minilmv2",
@@ -220,7 +231,7 @@ def select_stage(recipe: DistillationRecipe, name: str | None) -> DistillationRe
         raise UsageError(
             f"the recipe {recipe.name} has the stages {', '.join(recipe.stages) or 'none'}"
             + ("" if name is None else f", and not {name!r}"),
-            "leave out --seeds, and give each run its --seed" if name is None else "",
+            did_you_mean(name, list(recipe.stages)) if name else "",
         )
     stage = recipe.stages[name]
     return msgspec.structs.replace(
@@ -228,6 +239,7 @@ def select_stage(recipe: DistillationRecipe, name: str | None) -> DistillationRe
         terms=stage.terms,
         objective_weight=stage.objective_weight,
         freeze=stage.freeze,
+        student_depth=stage.student_depth or recipe.student_depth,
         settings=deep_merge(recipe.settings, stage.settings),
         stages={},
     )

@@ -1,7 +1,7 @@
 """Runs of several stages: each is a run of its own, in a directory of the whole.
 
-A stage begins with the model of the stage before. ``stages.json`` lists them, and ``model`` is that
-of the last one.
+A stage goes on with the model of the stage before as its student, or learns from it as its teacher.
+``stages.json`` lists them, and ``model`` is that of the last one.
 """
 
 import os
@@ -9,13 +9,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from zoo.distillation.config import requested_recipe, resolve_teacher
+from zoo.distillation.config import (
+    DEPTHS,
+    NAME,
+    STUDENT,
+    is_resolved,
+    requested_recipe,
+    resolve_teacher,
+)
 from zoo.distillation.targets import require_generation, targets_data, write_targets
 from zoo.errors import Interrupted, UsageError
 from zoo.families.distillation import DistillationRecipe
 from zoo.io.json import JsonStruct, encode_json, read_json_record
 from zoo.io.output.atomic import atomic_directory
+from zoo.plugins import all_families
 from zoo.training.config.distill import DistillTaskConfig
+from zoo.training.config.kinds import RunConfig
 from zoo.training.config.overrides import ConfigDict, deep_merge
 from zoo.training.config.schema import errors_naming
 from zoo.training.distributed.context import DistContext
@@ -23,7 +32,7 @@ from zoo.training.entrypoints import RunKind, free_path
 from zoo.training.state.run_manifest import MANIFEST
 
 STAGES, MODEL = "stages.json", "model"
-OF_THE_FIRST = ("student", "size", "tokenizer")  # later stages begin with a model
+OF_THE_FIRST = (STUDENT, "size", "tokenizer")  # not of a stage that goes on with a model
 
 
 class StagesRecord(JsonStruct):
@@ -54,15 +63,13 @@ class StagedKind(RunKind):
         file: Path | None = None,
     ) -> tuple[Path, Path]:
         """See ``RunKind``; of several stages, the directory is that of the last run."""
-        settings = deep_merge(values, overrides)
         with errors_naming(file):
-            recipe = requested_recipe(settings, offline=offline)
-        if not recipe.stages or (settings.get("distillation") or {}).get("stage") is not None:
+            record = self._record(deep_merge(values, overrides), offline=offline)
+        if record is None:
             return super().train(values, overrides, output, dist, offline=offline, file=file)
-        record = StagesRecord(stages=list(recipe.stages), settings=settings, recipe=recipe)
         with errors_naming(file):
             config = self.build_config(stage_settings(None, record, 0), {}, offline=offline)
-            if recipe.targets is not None:
+            if record.recipe.targets is not None:
                 assert isinstance(config, DistillTaskConfig), "the recipe is for labelled data"
                 require_generation(config)
         path = Path(dist.broadcast(str(output or free_path(config))))
@@ -74,6 +81,36 @@ class StagedKind(RunKind):
                 (staging / STAGES).write_bytes(encode_json(record))
         dist.barrier()
         return self._train_stages(path, record, dist, offline=offline)
+
+    def _record(self, settings: ConfigDict, *, offline: bool) -> StagesRecord | None:
+        """Return the stages of a run; ``None`` for a single run, or a single stage."""
+        named = (settings.get("distillation") or {}).get("stage") is not None
+        if named or is_resolved(settings):
+            return None
+        recipe = requested_recipe(settings, offline=offline)
+        if not recipe.stages:
+            return None
+        return StagesRecord(stages=list(recipe.stages), settings=settings, recipe=recipe)
+
+    def plan(
+        self, values: Mapping[str, Any], overrides: Mapping[str, Any], *, offline: bool
+    ) -> tuple[RunConfig, dict[str, Any]]:
+        """See ``RunKind``; of several stages, the configuration is that of the first one."""
+        record = self._record(deep_merge(values, overrides), offline=offline)
+        if record is None:
+            return super().plan(values, overrides, offline=offline)
+        config = self.build_config(stage_settings(None, record, 0), {}, offline=offline)
+        return config, record.settings
+
+    def has_begun(self, path: Path) -> bool:
+        """See ``RunKind``."""
+        return (path / STAGES).is_file() or super().has_begun(path)
+
+    def last_run(self, path: Path) -> Path:
+        """See ``RunKind``: the run of the last stage."""
+        if not (path / STAGES).is_file():
+            return path
+        return path / read_json_record(path / STAGES, StagesRecord).stages[-1]
 
     def resume(
         self,
@@ -145,10 +182,32 @@ def stage_settings(path: Path | None, record: StagesRecord, number: int) -> Conf
         number: number of the stage.
     """
     name, settings = record.stages[number], record.settings
+    stage = record.recipe.stages[name]
+    if stage.student_depth is not None:
+        settings = without_depth(settings, name)
     if path is not None and number:
-        before = path / record.stages[number - 1] / MODEL
-        settings = {key: value for key, value in settings.items() if key not in OF_THE_FIRST}
-        settings["student"] = {"name": str(before)}
+        before = str(path / record.stages[number - 1] / MODEL)
+        if stage.begins_with == "student":
+            settings = {key: value for key, value in settings.items() if key not in OF_THE_FIRST}
+            settings[STUDENT] = {NAME: before}
+        else:
+            settings = deep_merge(settings, {"distillation": {"teachers": [before]}})
     if path is not None and record.recipe.targets is not None:
         settings = {**settings, "data": targets_data(path)}
     return deep_merge(settings, {"distillation": {"stage": name}})
+
+
+def without_depth(settings: ConfigDict, stage: str) -> ConfigDict:
+    """Return settings whose student has the number of layers that a stage gives it.
+
+    Raises:
+        UsageError: the student is a size or a model, with layers of its own.
+    """
+    student = settings[STUDENT]
+    fields = dict(student) if isinstance(student, Mapping) else {NAME: student}
+    if fields.get(NAME) not in all_families():
+        raise UsageError(
+            f"the stage {stage} has a student with other layers than {fields.get(NAME)}",
+            "name a family with --student, and its width with --set student.hidden_size=N",
+        )
+    return {**settings, STUDENT: {k: v for k, v in fields.items() if k not in DEPTHS}}

@@ -126,13 +126,18 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """A stage of a recipe: a run that begins with the model of the stage before.
 
     Attributes:
+        begins_with: what that model is: the ``student``, which goes on, or the ``teacher`` of a
+            new one.
         terms, objective_weight, freeze: see ``DistillationRecipe``.
+        student_depth: see there; ``None`` for that of the recipe, or of the settings of the run.
         settings: settings of the run, nested, that replace those of the recipe.
     """
 
     terms: dict[str, Term] = msgspec.field(default_factory=dict)
     objective_weight: float = 0.0
     freeze: tuple[str, ...] = ()
+    begins_with: Literal["student", "teacher"] = "student"
+    student_depth: float | None = None
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
 
 

@@ -33,13 +33,14 @@ def keep_median(path: Path, runs: Sequence[Path]) -> Path:
     histories = {run: RunHistory.read(run) for run in runs}
     ranked = sorted(runs, key=lambda run: histories[run].rank(histories[run].best or {}))
     middle = ranked[len(ranked) // 2]
-    values = {run.name: _values(history.best or {}) for run, history in histories.items()}
+    names_of = {run: str(run.relative_to(path)) for run in runs}
+    values = {names_of[run]: _values(h.best or {}) for run, h in histories.items()}
     names = list(dict.fromkeys(name for numbers in values.values() for name in numbers))
     summary = {
         name: spread([numbers[name] for numbers in values.values() if name in numbers])
         for name in names
     }
-    content = {"median_run": middle.name, "metrics": summary, "runs": values}
+    content = {"median_run": names_of[middle], "metrics": summary, "runs": values}
     atomic_write(path / SUMMARY, encode_json(content))
     with atomic_directory(path / MODEL, force=True) as staging:
         for file in sorted((middle / MODEL).iterdir()):

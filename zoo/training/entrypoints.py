@@ -89,6 +89,21 @@ class RunKind:
         """
         return path, resume(path, values, overrides, dist, offline=offline, kind=self)
 
+    def plan(
+        self, values: Mapping[str, Any], overrides: Mapping[str, Any], *, offline: bool
+    ) -> tuple[RunConfig, dict[str, Any]]:
+        """Return the configuration of a run, and the settings that repeat it with other seeds."""
+        config = self.build_config(values, overrides, offline=offline)
+        return config, msgspec.to_builtins(config)
+
+    def has_begun(self, path: Path) -> bool:
+        """Return whether a directory holds a run, which can be resumed."""
+        return (path / MANIFEST).is_file()
+
+    def last_run(self, path: Path) -> Path:
+        """Return the directory of the run that made the final model of a directory."""
+        return path
+
 
 def pretrain_setup(
     config: TrainConfig,

@@ -5,16 +5,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from zoo.errors import Interrupted, UsageError
 from zoo.io.json import JsonStruct, encode_json, read_json_record
 from zoo.io.output.atomic import atomic_directory
 from zoo.training.compare import SEED_PREFIX
 from zoo.training.config.schema import errors_naming
 from zoo.training.distributed.context import DistContext
-from zoo.training.entrypoints import PRETRAIN, RunKind, free_path, resume, train
-from zoo.training.state.run_manifest import MANIFEST
+from zoo.training.entrypoints import PRETRAIN, RunKind, free_path
 
 SEEDS, MODEL = "seeds.json", "model"
 
@@ -24,7 +21,7 @@ class SeedRecord(JsonStruct):
 
     Attributes:
         seeds: seeds of the runs, in the order in which they are trained.
-        settings: configuration of the first run.
+        settings: settings that all runs share but for the seed.
     """
 
     seeds: list[int]
@@ -73,11 +70,10 @@ def train_seeds(
         ZooError: see ``train``.
     """
     with errors_naming(file):
-        config = kind.build_config(values, overrides, offline=offline)
+        config, settings = kind.plan(values, overrides, offline=offline)
     path = Path(dist.broadcast(str(output or free_path(config))))
     if path.exists():
         raise UsageError(f"{path} exists", f"`zoo {kind.command} --resume {path}`, or another -o")
-    settings = msgspec.to_builtins(config)
     record = SeedRecord(seeds=list(range(config.seed, config.seed + count)), settings=settings)
     dist.barrier()  # all processes have chosen their path before it is created
     if dist.is_main_process:
@@ -117,14 +113,13 @@ def _train_all(
     path: Path, record: SeedRecord, dist: DistContext, kind: RunKind, *, offline: bool
 ) -> list[Path]:
     runs = []
-    more: dict[str, Any] = {"offline": offline, "kind": kind}
     for seed in record.seeds:
         run = path / f"{SEED_PREFIX}{seed}"
         try:
-            if not (run / MANIFEST).is_file():
-                train(record.settings, {"seed": seed}, run, dist, **more)
+            if not kind.has_begun(run):
+                kind.train(record.settings, {"seed": seed}, run, dist, offline=offline)
             elif not (run / MODEL).is_dir():
-                resume(run, {}, {}, dist, **more)
+                kind.resume(run, {}, {}, dist, offline=offline)
         except Interrupted as error:
             raise Interrupted(error.what, f"zoo {kind.command} --resume {path} goes on") from error
         runs.append(run)

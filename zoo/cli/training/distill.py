@@ -163,11 +163,11 @@ def _finish_seeds(
     ctx: click.Context, path: Path, request: RunRequest, options: dict[str, Any]
 ) -> None:
     """Score the runs of several seeds, and print median and range."""
-    from zoo.distillation.runs import summarize_seeds
+    from zoo.distillation.runs import DISTILL, summarize_seeds
     from zoo.finetune.runs import MODEL, SUMMARY
     from zoo.training.seeds import seed_directories
 
-    runs = seed_directories(path)
+    runs = [DISTILL.last_run(run) for run in seed_directories(path)]
     scores = _score(runs, request, options)
     summary = summarize_seeds(path, runs, scores)
     paths = {"runs": path, "model": path / MODEL, "summary": path / SUMMARY}
@@ -175,7 +175,7 @@ def _finish_seeds(
     lines = [f"{name}: {place}" for name, place in paths.items()]
     if scores:
         by_run = zip(runs, scores, strict=True)
-        value["scores"] = {run.name: _as_json(score) for run, score in by_run}
+        value["scores"] = {str(run.relative_to(path)): _as_json(score) for run, score in by_run}
         rows = [(name, *(f"{v:.4f}" for v in values.values())) for name, values in summary.items()]
         lines += ["", *output.table(rows, ("", "median", "lowest", "highest"))]
     output.result(value, lines, as_json=request.as_json)

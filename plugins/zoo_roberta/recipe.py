@@ -58,6 +58,7 @@ DISTILLATION = (
     pretraining_recipe(
         "distilroberta",
         "Sanh et al. 2019, arXiv:1910.01108, and the README of its released code: DistilRoBERTa",
+        objective_args={"mask_smoothing": 0.7},
     ),
 )
 

@@ -54,6 +54,22 @@ def made(task: MaskedLanguageModelling, split: Split) -> list[Example]:
     return [laid.example(k, generator(1, k)) for k in range(len(laid))]
 
 
+def test_smoothing_selects_by_counts_of_the_data() -> None:
+    """As ``np.maximum(counts, 1) ** -args.mlm_smoothing`` of train.py of DistilBERT."""
+    documents = [[7] * 40 + [8] * 10, [8] * 90 + [9]]
+    split = Split.from_documents([[document] for document in documents])
+    task = objective(mask_smoothing=0.7)
+    weights = task.mask_weights(split)
+    expected = {7: 40**-0.7, 8: 100**-0.7, 9: 1.0, 10: 1.0}
+    assert weights is not None
+    assert {token: weights[token] for token in expected} == pytest.approx(expected)
+    assert objective().mask_weights(split) is None
+    masked = [row.values["labels"].tolist() for row in made(task, split)]
+    assert 9 in [label for labels in masked for label in labels]
+    with pytest.raises(ValueError, match="selects tokens, and mask_strategy is words"):
+        MaskedOptions(mask_smoothing=0.7, mask_strategy="words")
+
+
 # Masks
 
 

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.objectives.pieces import WORDS, binomial, goes_on, packed, rows, split_words
+from tests.objectives.pieces import SIZE, WORDS, binomial, goes_on, packed, rows, split_words
 from zoo.data.rng import generator
 from zoo.objectives.examples.masking import (
     MAX_SPAN,
@@ -18,6 +19,7 @@ from zoo.objectives.examples.masking import (
     select_mask_positions,
     select_ngrams,
     select_spans,
+    select_tokens,
     select_words,
 )
 from zoo.objectives.examples.packing import PackedRow
@@ -251,3 +253,21 @@ def test_the_number_of_selected_tokens(strategy: MaskStrategy, tokens: int, budg
 
 def test_special_tokens_of_every_text_of_a_row_count() -> None:
     assert mask_budget("tokens", packed([5] * 10, [5] * 10), 0.15) == round(0.15 * 24)
+
+
+def test_tokens_are_drawn_by_their_weights() -> None:
+    """As often as by ``torch.multinomial`` without replacement, as the code of DistilBERT draws."""
+    row = packed([5, 6, 7, 8])
+    inside = np.flatnonzero(row.is_text)
+    table = np.zeros(SIZE)
+    table[[5, 6, 7, 8]] = np.array([1.0, 10, 100, 1000]) ** -0.7
+    weights, draws = torch.tensor(table[row.input_ids[inside]]), 4000
+    for budget in (1, 2):
+        picked = np.zeros(len(row.input_ids))
+        for seed in range(draws):
+            picked[select_tokens(row.weighted(table), budget, generator(seed))] += 1
+        rng = torch.Generator().manual_seed(0)
+        theirs = torch.multinomial(weights.expand(draws, -1), budget, generator=rng)
+        expected = torch.bincount(theirs.flatten(), minlength=len(inside)) / draws
+        np.testing.assert_allclose(picked[inside] / draws, expected.numpy(), atol=0.03)
+        assert picked.sum() == budget * draws

@@ -18,6 +18,7 @@ from zoo.training.config.schema import validate_config
 
 TEXT = "text"  # the recipe of models with other tokens
 SENTENCES = "sentences"  # the task of recipes without labels
+OF_TEXT = "objective_args"  # settings of objectives on text
 WITHOUT_PROBABILITIES = ("regression", "multi_label_classification")  # problems of tasks
 TRANSFORMER_LAYERS = {  # Jiao et al. 2020, arXiv:1909.10351, equations 7 to 9
     "attention": Term(kind="attention-mse", layers="uniform"),
@@ -274,6 +275,8 @@ def adapt_to_data(recipe: DistillationRecipe, task: str | None) -> DistillationR
         )
     if task is None:
         return recipe
+    of_task = {name: value for name, value in recipe.settings.items() if name != OF_TEXT}
+    recipe = msgspec.structs.replace(recipe, settings=of_task)
     kind = glue_task(task).kind if task.startswith(PREFIX) else task
     if task_type(kind).problem not in WITHOUT_PROBABILITIES:
         return recipe

@@ -6,6 +6,7 @@ the last.
 """
 
 import math
+from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -192,7 +193,9 @@ class DistillationRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
             raise ValueError("there are no terms, and objective_weight is 0")
 
 
-def pretraining_recipe(name: str, source: str, **changes: Any) -> DistillationRecipe:
+def pretraining_recipe(
+    name: str, source: str, *, objective_args: Mapping[str, Any] | None = None, **changes: Any
+) -> DistillationRecipe:
     """Return the recipe of language models that are distilled on raw text.
 
     Cross-entropy with the teacher's softened predictions at all tokens, the student's own
@@ -202,6 +205,7 @@ def pretraining_recipe(name: str, source: str, **changes: Any) -> DistillationRe
     Args:
         name: name of the recipe.
         source: paper and section, or released code.
+        objective_args: options of the student's objective.
         **changes: other fields of ``DistillationRecipe``.
     """
     terms = {
@@ -209,6 +213,7 @@ def pretraining_recipe(name: str, source: str, **changes: Any) -> DistillationRe
         "cosine": Term(kind="hidden-cosine", weight=1.0, layers="last"),
     }
     settings = {
+        **({"objective_args": dict(objective_args)} if objective_args else {}),
         "optimizer": {
             "name": "adamw",
             "learning_rate": 5e-4,

@@ -29,6 +29,7 @@ from zoo.objectives.losses.predictions import cross_entropy_sum, predict_at
 from zoo.objectives.options import Options
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from torch import Tensor, nn
 
     from zoo.data.corpus import Split
@@ -48,6 +49,9 @@ class MaskedOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         mask_token_prob: fraction of the selected tokens that becomes the mask token.
         random_token_prob: fraction of the selected tokens that becomes a random token; the rest is
             unchanged.
+        mask_smoothing: tokens are selected with a probability proportional to their count in the
+            data to the power of minus this; 0 for equal probabilities (Lample and Conneau 2019,
+            arXiv:1901.07291, section 3.2; of the strategy ``tokens`` alone).
         mask_schedule: ``dynamic``, other masks each time a row is used; or ``static``, the same
             ones each time. Departure from both papers: Devlin et al. mask a corpus ten times.
     """
@@ -56,6 +60,7 @@ class MaskedOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     mask_prob: float = 0.15
     mask_token_prob: float = 0.8
     random_token_prob: float = 0.1
+    mask_smoothing: float = 0.0
     mask_schedule: Literal["dynamic", "static"] = "dynamic"
 
     def __post_init__(self) -> None:
@@ -72,6 +77,12 @@ class MaskedOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError(
                 f"mask_token_prob = {self.mask_token_prob} and random_token_prob = "
                 f"{self.random_token_prob} add up to more than 1"
+            )
+        if not 0 <= self.mask_smoothing < math.inf:
+            raise ValueError(f"mask_smoothing is {self.mask_smoothing}, not 0 or more")
+        if self.mask_smoothing and self.mask_strategy != "tokens":
+            raise ValueError(
+                f"mask_smoothing selects tokens, and mask_strategy is {self.mask_strategy}"
             )
 
     def generator_of_row(
@@ -118,7 +129,7 @@ class MaskedDataset(ExampleDataset):
     def __init__(self, objective: "MaskedLanguageModelling", split: "Split", seed: int) -> None:
         self.objective = objective
         self.packed_rows = PackedDataset(split, objective.vocabulary, objective.length, seed)
-        self.seed = seed
+        self.seed, self.mask_weights = seed, objective.mask_weights(split)
 
     def __len__(self) -> int:
         """See ``ExampleDataset``."""
@@ -127,7 +138,8 @@ class MaskedDataset(ExampleDataset):
     def example(self, index: int, rng: np.random.Generator) -> Example:
         """See ``ExampleDataset``."""
         rng = self.objective.options.generator_of_row(rng, self.seed, index)
-        return self.objective.mask_row(self.packed_rows.row(index), rng)
+        row = self.packed_rows.row(index).weighted(self.mask_weights)
+        return self.objective.mask_row(row, rng)
 
 
 class MaskedLanguageModelling(Objective):
@@ -145,6 +157,20 @@ class MaskedLanguageModelling(Objective):
         """
         self.vocabulary.special_token_id("mask")
         return MaskedDataset(self, split, seed)
+
+    def mask_weights(self, split: "Split") -> "NDArray[np.float64] | None":
+        """Return the weight of each token of the vocabulary, (vocab_size,), or ``None``.
+
+        A token that the split lacks has the weight of one that it has once.
+        """
+        if not self.options.mask_smoothing:
+            return None
+        size = self.vocabulary.tokenizer.get_vocab_size()
+        counts = np.zeros(size)
+        for shard in split.shards:
+            counts += np.bincount(shard, minlength=size)
+        weights: NDArray[np.float64] = np.maximum(counts, 1) ** -self.options.mask_smoothing
+        return weights
 
     def mask_row(self, packed: PackedRow, rng: np.random.Generator) -> Example:
         """Return a row with masked tokens."""

@@ -62,6 +62,7 @@ class SentencePairDataset(ExampleDataset):
         self, objective: "SentencePairs", split: "Split", pairs: SentencePairRows, seed: int
     ) -> None:
         self.objective, self.split, self.pairs, self.seed = objective, split, pairs, seed
+        self.mask_weights = objective.mask_weights(split)
 
     def __len__(self) -> int:
         """See ``ExampleDataset``."""
@@ -79,7 +80,7 @@ class SentencePairDataset(ExampleDataset):
             texts.append(vocabulary.pair_template.wrap(*pair))
             labels.append(label)
         packed = pack(texts, length=objective.length, pad=vocabulary.pad_id)
-        row = objective.mask_row(packed, rng)
+        row = objective.mask_row(packed.weighted(self.mask_weights), rng)
         return Example(
             row.arrays,
             values={**row.values, "pair_labels": np.array(labels, dtype=np.int64)},

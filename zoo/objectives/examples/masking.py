@@ -139,7 +139,11 @@ def label_runs(positions: Ids, document_ids: Ids) -> Ids:
 
 
 def select_tokens(packed: PackedRow, budget: int, rng: np.random.Generator) -> Ids:
-    """Select tokens uniformly (Devlin et al. 2018, arXiv:1810.04805).
+    """Select tokens uniformly (Devlin et al. 2018, arXiv:1810.04805), or by their weights.
+
+    With weights, one after another is drawn with a probability proportional to its weight, without
+    replacement: the order of exponential variates divided by the weights (Efraimidis and Spirakis
+    2006, Information Processing Letters 97).
 
     Args:
         packed: the row.
@@ -149,8 +153,13 @@ def select_tokens(packed: PackedRow, budget: int, rng: np.random.Generator) -> I
     Returns:
         Sorted positions, (n,).
     """
-    positions: Ids = np.sort(rng.permutation(np.flatnonzero(packed.is_text))[:budget])
-    return positions
+    candidates: Ids = np.flatnonzero(packed.is_text)
+    if packed.mask_weights is None:
+        drawn = rng.permutation(candidates)
+    else:
+        times = rng.exponential(size=len(candidates)) / packed.mask_weights[candidates]
+        drawn = candidates[np.argsort(times)]
+    return np.sort(drawn[:budget])
 
 
 def select_words(words: Words, budget: int, rng: np.random.Generator) -> bytearray:

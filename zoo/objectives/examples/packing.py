@@ -1,7 +1,7 @@
 """Packing of several segments with special tokens into one row of input arrays."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -25,6 +25,8 @@ class PackedRow:
         token_type_ids: token type of each token.
         is_text: true for tokens of the text, false for special tokens and padding.
         start_positions: start of each segment, (segments,).
+        mask_weights: weight of each token in the selection of tokens to mask; ``None`` for equal
+            ones.
     """
 
     input_ids: Ids
@@ -33,6 +35,13 @@ class PackedRow:
     token_type_ids: Ids
     is_text: NDArray[np.bool_]
     start_positions: Ids
+    mask_weights: NDArray[np.float64] | None = None
+
+    def weighted(self, weights: NDArray[np.float64] | None) -> "PackedRow":
+        """Return the row with the weights of its tokens, from those of all tokens."""
+        if weights is None:
+            return self
+        return replace(self, mask_weights=weights[self.input_ids])
 
     def arrays(self, *, token_types: bool) -> dict[str, Ids]:
         """Return the input arrays of the model, with or without token types."""

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from tests.distillation.making import assert_resumes_exactly, distill, pretrained, settings
 from tests.distillation.test_labelled import views
 from tests.training.runs import records, run_training
+from zoo.distillation.scoring.score import score_run
 from zoo.errors import UsageError
 from zoo.training.config.overrides import deep_merge
 
@@ -50,6 +51,12 @@ def test_runs_resume_exactly(teacher: Path, tmp_path: Path) -> None:
     losses = records(run, "validation")[-1]["losses"]
     assert set(losses) == {"masked-lm", "replaced-token-detection", "kl"}
     assert (run / "generator" / "model.safetensors").is_file()
+    scores = score_run(run, device="cpu", backends=["cpu"])
+    mine, other = scores.student.metrics, scores.teachers[0].metrics
+    assert mine["loss"] == pytest.approx(losses["replaced-token-detection"], abs=1e-5)
+    assert mine["masked-lm"] == pytest.approx(losses["masked-lm"], abs=1e-5)
+    assert "masked-lm" not in other and "perplexity" not in other
+    assert scores.retention == pytest.approx(other["loss"] / mine["loss"])
 
 
 @pytest.mark.parametrize("sharing", ["tied", "gradient-disentangled"])

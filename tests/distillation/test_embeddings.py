@@ -5,6 +5,7 @@ import itertools
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -92,14 +93,21 @@ def test_the_score_is_the_rank_correlation_of_similarities(
     run = distill(tmp_path / "run", tree)
     scores = score_run(run, device="cpu", backends=["cpu"])
     held = [sample.texts[0] for sample in splits_of(run)[1]]
-    similarities = []
+    similarities, embeddings = [], []
     for path in (teacher, run / "model"):
         vectors = zoo.load(path).embed(held)
+        embeddings.append(vectors)
         similarities.append([float(a @ b) for a, b in itertools.combinations(vectors, 2)])
     expected = spearmanr(*similarities).statistic
     assert scores.metric == "similarity"
     assert scores.retention == pytest.approx(expected, abs=1e-3)
     assert scores.teachers[0].metrics["similarity"] == pytest.approx(1)
+    other, mine = embeddings
+    lengths = np.linalg.norm(other, axis=1) * np.linalg.norm(mine, axis=1)
+    cosine, mse = ((other * mine).sum(1) / lengths).mean(), ((other - mine) ** 2).mean()
+    metrics = scores.student.metrics
+    assert (metrics["cosine"], metrics["mse"]) == pytest.approx((cosine, mse), rel=1e-3)
+    assert "loss" not in metrics
 
 
 def splits_of(run: Path) -> Any:

@@ -38,6 +38,7 @@ class Evaluation:
 
     Attributes:
         objective: objective or task that runs the model.
+        weights: loss term -> weight in ``loss``; the terms that student and teachers have.
         sums: losses and metrics.
         predictions: name -> values of each batch, for ``compute_metrics``.
         agreed: number of predictions that are those of the first teacher.
@@ -48,6 +49,7 @@ class Evaluation:
     """
 
     objective: TrainingObjective
+    weights: Mapping[str, float]
     sums: MetricSums = field(default_factory=MetricSums)
     predictions: dict[str, list[Tensor]] = field(default_factory=dict)
     agreed: int = 0
@@ -86,18 +88,40 @@ class Evaluation:
             self.compared += same.numel()
 
     def metrics(self) -> dict[str, float]:
-        """Return the loss, and the metrics of the objective or task."""
-        record = self.sums.compute_and_reset(self.objective.loss_weights)
+        """Return the loss, and the metrics of the objective or task.
+
+        Loss terms that not all models have are metrics by their names.
+        """
+        record = self.sums.compute_and_reset(self.weights)
         predictions = {name: torch.cat(parts) for name, parts in self.predictions.items()}
         numbers = {
-            **({"loss": record["loss"]} if self.objective.loss_weights else {}),
+            **({"loss": record["loss"]} if self.weights else {}),
             **record["metrics"],
             **self.objective.compute_metrics(predictions),
         }
         if self.embeddings:
             mine, other = (torch.cat(vectors) for vectors in zip(*self.embeddings, strict=True))
-            numbers[SIMILARITY] = similarity_correlation(mine, other)
+            numbers |= embedding_metrics(mine, other)
         return {name: value for name, value in numbers.items() if math.isfinite(value)}
+
+
+def embedding_metrics(student: Tensor, teacher: Tensor) -> dict[str, float]:
+    """Return how near embeddings are to those of a teacher.
+
+    ``similarity`` is the correlation of similarities, see ``similarity_correlation``; of one width,
+    ``cosine`` is the mean cosine similarity of the two embeddings of a sentence, and ``mse`` their
+    mean squared difference.
+
+    Args:
+        student: embeddings of the student, (sentences, width).
+        teacher: embeddings of the teacher.
+    """
+    metrics = {SIMILARITY: similarity_correlation(student, teacher)}
+    if student.shape == teacher.shape:
+        pair = student.double(), teacher.double()
+        metrics["cosine"] = float(F.cosine_similarity(*pair).mean())
+        metrics["mse"] = float(F.mse_loss(*pair))
+    return metrics
 
 
 def similarity_correlation(student: Tensor, teacher: Tensor) -> float:
@@ -188,8 +212,11 @@ def evaluate(
     """
     base, teachers = setup.objective.base, scored_teachers(setup)
     main = base.models_to_save(student.to(device))["model"].module
-    mine = Evaluation(base)
-    others = [None if teacher is None else Evaluation(teacher.objective) for teacher in teachers]
+    weights = shared_weights(base, teachers)
+    mine = Evaluation(base, weights)
+    others = [
+        None if teacher is None else Evaluation(teacher.objective, weights) for teacher in teachers
+    ]
     batches = setup.eval_batches(DistContext(0, 1, device))
     for batch in batches:
         tensors = {name: tensor.to(device) for name, tensor in batch.tensors.items()}
@@ -201,6 +228,21 @@ def evaluate(
         if views[0] is not None:
             mine.compare(view, views[0])
     return mine, others, sum(batch.rows for batch in batches)
+
+
+def shared_weights(base: TrainingObjective, teachers: Sequence[Teacher | None]) -> dict[str, float]:
+    """Return loss term -> weight of the terms that a student and its teachers have.
+
+    A single one of several has a weight of 1: it is compared by itself.
+    """
+    known = [teacher.objective.loss_weights for teacher in teachers if teacher is not None]
+    shared = {
+        name: weight
+        for name, weight in base.loss_weights.items()
+        if all(name in weights for weights in known)
+    }
+    alone = len(shared) == 1 < len(base.loss_weights)
+    return dict.fromkeys(shared, 1.0) if alone else shared
 
 
 def _add_teachers(

@@ -156,7 +156,8 @@ def _metrics(setup: DistillSetup, result: Evaluation) -> dict[str, float]:
     """Return the metrics of a model, with the perplexity of language models."""
     metrics = result.metrics()
     text = not isinstance(setup.base, FineTuneSetup)
-    if text and len(result.objective.loss_weights) == 1 and metrics["loss"] < 700:
+    language_model = text and len(setup.objective.base.loss_weights) == 1
+    if language_model and metrics["loss"] < 700:
         loss = metrics.pop("loss")
         return {"loss": loss, "perplexity": math.exp(loss), **metrics}
     return metrics

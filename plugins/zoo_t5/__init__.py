@@ -2,45 +2,22 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap, TranslatedConfig
 from zoo.families.heads import standard_head
+from zoo.families.seq2seq import Seq2SeqFamily, seq2seq_heads, seq2seq_lm_head
 from zoo.plugins.hookspecs import hookimpl
-from zoo.tokenizers.train import TokenizerTrainSpec
 from zoo_t5.config import CONFIG_MAPS, T5Config
 
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-
-    from zoo.tokenizers import SourceFiles
-
-_SEQ2SEQ_INPUTS = {
-    "input_ids": "batch tokens",
-    "attention_mask": "batch tokens",
-    "decoder_input_ids": "batch decoder_tokens",
-}
 _HEADS = {
-    "none": Head(
-        ("T5Model", "MT5Model"),
-        {
-            "last_hidden_state": "batch decoder_tokens hidden_size",
-            "encoder_last_hidden_state": "batch tokens hidden_size",
-        },
-        (),
-        "hidden states of source and target",
-        _SEQ2SEQ_INPUTS,
-    ),
+    **seq2seq_heads("T5", "MT5"),
     "encoder": standard_head(
         "none", "T5Encoder", "MT5Encoder", summary="hidden states of the encoder alone"
     ),
-    "seq2seq-lm": Head(
-        ("T5ForConditionalGeneration", "MT5ForConditionalGeneration", "T5WithLMHeadModel"),
-        {"logits": "batch decoder_tokens vocab_size"},
-        ("seq2seq", "score"),
-        "generation of a target text",
-        _SEQ2SEQ_INPUTS,
+    "seq2seq-lm": seq2seq_lm_head(
+        "T5ForConditionalGeneration", "MT5ForConditionalGeneration", "T5WithLMHeadModel"
     ),
     "sequence-classification": standard_head("sequence-classification", "T5", "MT5"),
     "token-classification": standard_head(
@@ -51,7 +28,7 @@ _HEADS = {
 _TIE, _SCALE = "tie_word_embeddings", "scale_decoder_outputs"
 
 
-class T5(Family):
+class T5(Seq2SeqFamily):
     """The family; it imports torch when a model is built."""
 
     name: ClassVar[str] = "t5"
@@ -61,15 +38,8 @@ class T5(Family):
     config_map: ClassVar[ConfigMap] = CONFIG_MAPS["t5"]
     config_maps: ClassVar[Mapping[str, ConfigMap]] = CONFIG_MAPS
     default_checkpoint: ClassVar[str] = "t5-small"
-    special_tokens: ClassVar[Mapping[str, str]] = {"eos": "</s>", "unk": "<unk>", "pad": "<pad>"}
-    new_tokenizers: ClassVar[Mapping[str, TokenizerTrainSpec]] = {
-        "unigram": TokenizerTrainSpec(("<pad>", "</s>", "<unk>"), sentinels=100)
-    }
+    named_heads: ClassVar[Mapping[str, Head]] = _HEADS
     objectives: ClassVar[Mapping[str, str]] = {"bert-style": "zoo_t5.objectives:BertStyle"}
-
-    def heads(self) -> Mapping[str, Head]:
-        """Return the heads by name; ``none`` and ``seq2seq-lm`` take a target as well."""
-        return _HEADS
 
     def model_type(self, config: T5Config) -> str:
         """Return ``t5`` or ``mt5``."""
@@ -96,14 +66,6 @@ class T5(Family):
         translated = super().from_hf(hub, location)
         declared = frozenset({"output_table"}) if untied else frozenset()
         return replace(translated, declared_optional=declared)
-
-    def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
-        """Build the SentencePiece tokenizer, with the sentinels of masked spans."""
-        from zoo.tokenizers import EOS_ONLY, sentencepiece_tokenizer
-
-        return sentencepiece_tokenizer(
-            files, roles=self.special_tokens, template=EOS_ONLY, sentinels=100
-        )
 
 
 @hookimpl

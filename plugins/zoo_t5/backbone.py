@@ -1,19 +1,21 @@
 """The parts of T5: norms, feed-forward networks, attention, blocks, encoder and decoder."""
 
 import functools
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.nn.decoder import causal_mask
+from zoo.nn.encoder_decoder import CrossAttention
 from zoo.nn.encoder_factory import make_embeddings
 from zoo.nn.generation import KeysAndValues
 from zoo.nn.kv_cache import KeyValueCache, LayerCache
 from zoo.nn.layers.activations import activate, activation
 from zoo.nn.layers.dropout import Dropout
 from zoo.nn.layers.scalar_mix import ScalarMix
-from zoo.nn.transformer import Attention, SelfAttention, packed_mask, padding_mask
+from zoo.nn.transformer import SelfAttention, packed_mask, padding_mask
 from zoo_t5.config import T5Config
 
 
@@ -59,44 +61,6 @@ class FeedForward(nn.Module):
         else:
             x = activate(self.act, x)
         return self.down(self.dropout(x))  # type: ignore[no-any-return]
-
-
-class CrossAttention(Attention):
-    """Multi-head attention of the decoder to the output of the encoder."""
-
-    def __init__(self, config: T5Config) -> None:
-        super().__init__(config.num_heads, config.head_size, config.dropout, scale=1.0)
-        self.q = nn.Linear(config.hidden_size, config.inner_size, bias=False)
-        self.kv = nn.Linear(config.hidden_size, 2 * config.inner_size, bias=False)
-        self.out = nn.Linear(config.inner_size, config.hidden_size, bias=False)
-
-    def keys_and_values(self, source: Tensor) -> KeysAndValues:
-        """Return keys and values of the encoder's output, (batch, tokens, hidden)."""
-        keys, values = self.split(self.kv(source), 2)
-        return keys, values
-
-    def forward(
-        self, x: Tensor, keys_and_values: KeysAndValues | Tensor, mask: Tensor | None
-    ) -> Tensor:
-        """Attend to the source.
-
-        Args:
-            x: (batch, decoder_tokens, hidden).
-            keys_and_values: see ``keys_and_values``, or the encoder's output, (batch, tokens,
-                hidden), of which they are computed.
-            mask: added to the scores, broadcast to (batch, heads, decoder_tokens, tokens), or
-                ``None``.
-
-        Returns:
-            (batch, decoder_tokens, hidden).
-        """
-        keys, values = (
-            self.keys_and_values(keys_and_values)
-            if isinstance(keys_and_values, Tensor)
-            else keys_and_values
-        )
-        (queries,) = self.split(self.q(x), 1)
-        return self.mix(queries, keys, values, mask)
 
 
 class RelativePositions(nn.Module):
@@ -157,17 +121,18 @@ class Block(nn.Module):
         super().__init__()
         width, eps = config.hidden_size, config.layer_norm_eps
         self.attention_norm = RMSNorm(width, eps)
-        self.attention = SelfAttention(
-            hidden_size=width,
-            num_heads=config.num_heads,
-            head_size=config.head_size,
-            dropout=config.dropout,
-            scale=1.0,  # the initialization of the weights makes up for it
-            bias=False,
-        )
+        attention: dict[str, Any] = {
+            "hidden_size": width,
+            "num_heads": config.num_heads,
+            "head_size": config.head_size,
+            "dropout": config.dropout,
+            "scale": 1.0,  # the initialization of the weights makes up for it
+            "bias": False,
+        }
+        self.attention = SelfAttention(**attention)
         if decoder:
             self.cross_norm = RMSNorm(width, eps)
-            self.cross = CrossAttention(config)
+            self.cross = CrossAttention(**attention)
         self.ffn_norm = RMSNorm(width, eps)
         self.ffn = FeedForward(config)
         self.dropout = Dropout(config.dropout)

@@ -31,7 +31,12 @@ SETTINGS = {
 }
 SET = [f"--set={name}={value}" for name, value in SETTINGS.items()]
 DATA = ("--data", SAMPLE / "alice.txt", "--eval-data", SAMPLE / "looking_glass.txt")
-TASKS = {"encoder": ("fill-mask", "the [MASK] sat"), "decoder": ("generate", "the cat")}
+TASKS = {
+    "encoder": ("fill-mask", "the [MASK] sat"),
+    "decoder": ("generate", "the cat"),
+    "encoder-decoder": ("seq2seq", "the cat"),
+    "recurrent": ("fill-mask", "the [MASK] sat"),
+}
 
 
 def add_metadata(project: Path) -> None:
@@ -155,20 +160,26 @@ def test_projects_import_the_public_packages_alone(kind: str) -> None:
 def test_registry_counts_the_parameters(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The widths are those of the classic base models."""
+    """Counted by hand from the widths of the size ``base``."""
     name = f"counted-{kind}"
     for path, text in render(PluginNames(name), kind).items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     (family,) = __import__(PluginNames(name).package).zoo_families()
-    head, parameters = KINDS[kind]
-    assert family.weights(family.sizes()["base"], head).parameters() == parameters
-    width, inner = 768, 3072
-    block = 4 * width**2 + 2 * width * inner + 9 * width + inner + 0
-    embeddings = {"encoder": (30522 + 512) * width + 2 * width, "decoder": 50257 * width}
-    top = {"encoder": width**2 + 3 * width + 30522, "decoder": 2 * width}
-    assert parameters == 12 * block + embeddings[kind] + top[kind]
+    parameters = KINDS[kind].parameters
+    assert family.weights(family.sizes()["base"], KINDS[kind].head).parameters() == parameters
+    width, inner, words = 768, 3072, 30522
+    block = 4 * width**2 + 2 * width * inner + 9 * width + inner
+    cross = 4 * width**2 + 6 * width
+    both = 4 * 256 * (512 + 256 + 1) * 2 + 2 * 512  # LSTMs of both directions, and a norm
+    expected = {
+        "encoder": (words + 512 + 2) * width + 12 * block + width**2 + 3 * width + words,
+        "decoder": 50257 * width + 12 * block + 2 * width,
+        "encoder-decoder": 32128 * width + 24 * block + 12 * cross + 4 * width,
+        "recurrent": words * 512 + 4 * both + 2 * 512 + 512**2 + 3 * 512 + words,
+    }
+    assert parameters == expected[kind]
 
 
 def test_names(tmp_path: Path) -> None:

@@ -14,12 +14,53 @@ from zoo.errors import UsageError
 from zoo.io.output.atomic import atomic_directory
 from zoo.plugins.discovery import all_entry_points
 
-# kind -> head of the example in its registry, parameters of its size ``base``
-KINDS: Mapping[str, tuple[str, int]] = {
-    "encoder": ("masked-lm", 109_512_762),
-    "decoder": ("causal-lm", 123_653_376),
+
+@dataclass(frozen=True)
+class Kind:
+    """What differs between templates in the files that they share.
+
+    Attributes:
+        description: what the models are.
+        base: base class of the family, ``module:class``.
+        heads: function of that module that returns the heads.
+        head: head of the example in the registry.
+        parameters: number of parameters of the size ``base`` with that head.
+    """
+
+    description: str
+    base: str
+    heads: str
+    head: str
+    parameters: int
+
+    @property
+    def imports(self) -> str:
+        """The import of the base class, among those of other families' parts, in order."""
+        module, _, name = self.base.partition(":")
+        lines = (
+            "from zoo.families.base import Family, Head",
+            "from zoo.families.config import Config, ConfigMap",
+            f"from {module} import {name}, {self.heads}",
+        )
+        return "\n".join(sorted(lines))
+
+
+_ENCODER = ("zoo.families.encoder:WordPieceFamily", "encoder_heads", "masked-lm")
+KINDS: Mapping[str, Kind] = {
+    "encoder": Kind("a text encoder", *_ENCODER, 109_512_762),
+    "decoder": Kind(
+        "a decoder", "zoo.families.causal:CausalFamily", "causal_heads", "causal-lm", 123_653_376
+    ),
+    "encoder-decoder": Kind(
+        "an encoder-decoder",
+        "zoo.families.seq2seq:Seq2SeqFamily",
+        "seq2seq_heads",
+        "seq2seq-lm",
+        223_153_152,
+    ),
+    "recurrent": Kind("a recurrent text encoder", *_ENCODER, 22_226_234),
 }
-MODULES = ("__init__.py", "config.py", "model.py", "recipe.py", "weights.py")
+MODULES = ("__init__.py", "config.py", "model.py", "recipe.py", "registry.yaml", "weights.py")
 _NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
 
 
@@ -81,29 +122,35 @@ def write_project(name: str, kind: str, directory: Path) -> list[str]:
 
 def render(names: PluginNames, kind: str) -> dict[str, str]:
     """Return path -> contents of the files of a project."""
-    head, parameters = KINDS[kind]
+    described = KINDS[kind]
     values = {
         "name": names.name,
         "module": names.module,
         "package": names.package,
         "distribution": names.distribution,
         "Name": names.class_name,
-        "head": head,
-        "parameters": f"{parameters:_}",
+        "description": described.description,
+        "imports": described.imports,
+        "base": described.base.partition(":")[2],
+        "heads": described.heads,
+        "head": described.head,
+        "parameters": f"{described.parameters:_}",
     }
     sources = {
-        "pyproject.toml": "common/pyproject.toml",
-        "README.md": "common/README.md",
-        ".github/workflows/test.yml": "common/ci.yml",
-        f"tests/test_{names.module}.py": "common/test_family.py",
-        f"{names.package}/registry.yaml": "common/registry.yaml",
-        **{f"{names.package}/{module}": f"{kind}/{module}" for module in MODULES},
+        "pyproject.toml": "pyproject.toml",
+        "README.md": "README.md",
+        ".github/workflows/test.yml": "ci.yml",
+        f"tests/test_{names.module}.py": "test_family.py",
+        **{f"{names.package}/{module}": module for module in MODULES},
     }
+    return {path: _fill(_template(kind, name), values) for path, name in sources.items()}
+
+
+def _template(kind: str, name: str) -> str:
+    """Return the template of a file: that of the kind, or else the one that all share."""
     root = resources.files("zoo.plugins") / "templates"
-    return {
-        path: _fill((root / f"{source}.txt").read_text("utf-8"), values)
-        for path, source in sources.items()
-    }
+    paths = [root / folder / f"{name}.txt" for folder in (kind, "common")]
+    return next(path for path in paths if path.is_file()).read_text("utf-8")
 
 
 def _fill(text: str, values: Mapping[str, str]) -> str:

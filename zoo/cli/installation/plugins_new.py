@@ -7,7 +7,7 @@ import click
 from zoo.cli.options import common_options, output_option
 from zoo.cli.output import result
 
-KINDS = ("encoder", "decoder")
+KINDS = ("encoder", "decoder", "encoder-decoder", "recurrent")
 
 
 @click.command(

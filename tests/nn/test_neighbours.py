@@ -9,16 +9,18 @@ from zoo.nn.layers.relative import relative_shift
 TEXTS = torch.tensor([[1, 1, 1, 1, 2, 2, 2, 0], [1, 2, 2, 2, 2, 2, 3, 3]])
 
 
-def test_relative_shift_equals_gathering() -> None:
+@pytest.mark.parametrize("past", [0, 3])
+def test_relative_shift_equals_gathering(past: int) -> None:
+    keys = past + 5
     content = torch.randn(2, 3, 5, 4, dtype=torch.float64)
-    table = torch.randn(2, 4, 10, dtype=torch.float64)  # a column for each distance from -4 to 5
+    # a column for each distance from 1 - keys to 5
+    table = torch.randn(2, 4, 5 + keys, dtype=torch.float64)
     actual = relative_shift(content, table)
-    assert actual.shape == (2, 3, 5, 5)
+    assert actual.shape == (2, 3, 5, keys)
     for place in range(5):
-        for other in range(5):
-            expected = torch.einsum(
-                "hbd,hd->hb", content[:, :, place], table[..., other - place + 4]
-            )
+        for other in range(keys):
+            column = other - (past + place) + keys - 1
+            expected = torch.einsum("hbd,hd->hb", content[:, :, place], table[..., column])
             assert torch.allclose(actual[:, :, place, other], expected)
 
 

@@ -49,6 +49,15 @@ def test_exported_files_give_the_same_ids(exported: tuple[TextTokenizer, Path]) 
     assert "token_type_ids" in other("first", "second")
 
 
+def test_padding_side_is_written(tmp_path: Path) -> None:
+    source = write(tmp_path / "source", everything()[min(everything())])
+    for side in ("left", "right"):
+        files = {"config.json": MODEL, **written(source, padding_side=side)}
+        tokenizer = load(write(tmp_path / side, files))
+        ids = tokenizer(["a", "a longer text"], padding=True)["attention_mask"][0]
+        assert tokenizer.padding_side == side and ids[0 if side == "left" else -1] == 0
+
+
 def test_exported_files_are_read_back(exported: tuple[TextTokenizer, Path]) -> None:
     tokenizer, target = exported
     again = ours(target)

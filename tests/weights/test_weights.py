@@ -20,6 +20,7 @@ from zoo.weights import (
     MappingReport,
     Op,
     Rule,
+    SplitHeads,
     TiedAlias,
     Transpose,
     WeightMap,
@@ -53,11 +54,19 @@ def by_heads(draw: st.DrawFn) -> tuple[Op, tuple[int, ...]]:
     return DeinterleaveQKV(heads), (3 * heads * draw(SIDE), *draw(st.lists(SIDE, max_size=1)))
 
 
+@st.composite
+def heads_apart(draw: st.DrawFn) -> tuple[Op, tuple[int, ...]]:
+    heads, width, merges = draw(st.integers(1, 4)), draw(SIDE), draw(st.booleans())
+    inner = heads * draw(SIDE)
+    return SplitHeads(heads, merges), (width, inner) if merges else (inner, width)
+
+
 CASES: st.SearchStrategy[tuple[Op, tuple[int, ...]]] = st.one_of(
     st.tuples(st.just(Identity()), st.lists(SIDE, max_size=3).map(tuple)),
     st.tuples(st.just(Transpose()), st.lists(SIDE, min_size=1, max_size=2).map(tuple)),
     concats(),
     by_heads(),
+    heads_apart(),
 )
 
 
@@ -108,6 +117,15 @@ def test_deinterleave_qkv() -> None:
     rows = [f"{part}{head}" for head in range(2) for part in "qkv"]  # one row each
     translated = DeinterleaveQKV(2).to_ours([np.array(rows)], (6,))
     assert translated.tolist() == ["q0", "q1", "k0", "k1", "v0", "v1"]
+
+
+def test_heads_with_an_axis_of_their_own() -> None:
+    x, hub = np.arange(2.0), np.arange(12.0).reshape(2, 3, 2)  # (in, heads, head size)
+    to_heads = SplitHeads(3).to_ours([hub], (6, 2))
+    assert np.array_equal(to_heads @ x, np.einsum("h,hnd->nd", x, hub).reshape(-1))
+    from_heads = SplitHeads(3, merges=True).to_ours([hub], (2, 6))
+    mixed = np.arange(6.0)
+    assert np.array_equal(from_heads @ mixed, np.einsum("nd,hnd->h", mixed.reshape(3, 2), hub))
 
 
 def test_transpose_of_vectors() -> None:

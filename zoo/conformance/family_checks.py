@@ -334,8 +334,10 @@ class FamilyChecks:
 
     def check_gradients(self, head: str) -> None:
         """Check that every parameter has a gradient that is not zero."""
-        model = self.model(head, torch.float32)
-        outputs = model(**self.inputs(head)).values()
+        model, inputs = self.model(head, torch.float32), self.inputs(head)
+        if (mask := getattr(self.config, "mask_token_id", None)) is not None:
+            inputs["input_ids"][..., 0] = mask  # it is not embedded like other tokens
+        outputs = model(**inputs).values()
         # squares, because a plain sum over a normalized axis has no gradient
         sum(((tensor - 1) ** 2).sum() for tensor in outputs).backward()
         for name, parameter in model.named_parameters():

@@ -111,7 +111,7 @@ def compare_models(
         longest = min([48, *spec.limits.values()])
         lengths = (longest, longest // 2 + 1, 1)
         batches = [
-            random_inputs(spec, config, rows, seed=seed)
+            random_inputs(spec, config, rows, seed=seed, padding_side=family.padding_side)
             for seed, rows in enumerate(_split(lengths, reference))
         ]
     results = [_compare(model.eval(), reference, batch, list(spec.outputs)) for batch in batches]
@@ -171,6 +171,7 @@ def reference_model(
     library = importlib.import_module(REFERENCE)
     kind = getattr(library, family.architecture(config, head))
     weights = hub_state(family.weights(config, head), state)
+    dtype = next(iter(weights.values())).dtype
     bars = importlib.import_module(f"{REFERENCE}.utils.logging")
     shown = bars.is_progress_bar_enabled()
     bars.disable_progress_bar()
@@ -180,7 +181,7 @@ def reference_model(
                 None,
                 config=kind.config_class(**family.to_hf(config)),
                 state_dict=weights,
-                dtype=next(iter(weights.values())).dtype,
+                dtype=dtype,
                 attn_implementation="eager",  # the plain formula, not the kernel that ours calls
                 output_loading_info=True,
                 **_parts(kind, family.onnx(config, head).outputs),
@@ -191,6 +192,9 @@ def reference_model(
     wrong = {problem: names for problem, names in loading.items() if names}
     if wrong:
         raise VerificationError(f"{kind.__name__} of {REFERENCE} does not fit the rules: {wrong}")
+    for name, parameter in model.named_parameters():
+        if parameter.dtype is not dtype:  # a class that creates it with a dtype of its own
+            parameter.data = weights[name]
     return model.eval()  # type: ignore[no-any-return]
 
 

@@ -57,7 +57,9 @@ def hub_side_files(
     files: dict[str, bytes] = {}
     if tokenizer is not None and family.text_tokenizer(config) is None:
         inputs = tuple(family.onnx(config, head).inputs)
-        files |= hub_tokenizer_files(tokenizer.json, tokenizer.info, inputs=inputs)
+        files |= hub_tokenizer_files(
+            tokenizer.json, tokenizer.info, inputs=inputs, padding_side=family.padding_side
+        )
         content = hub_token_ids(tokenizer.json, tokenizer.info) | content
     files[family.config_files[0]] = encode_json({**content, **(more or {})})
     if GENERATED.intersection(family.heads()[head].tasks):

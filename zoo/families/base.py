@@ -90,6 +90,8 @@ class Family(ABC):
         new_tokenizers: kind (``wordpiece``, ``byte-level-bpe``, ``unigram`` or ``words``) ->
             settings of a tokenizer that is trained; the first kind is the default.
         objectives: objectives of this family alone: name -> ``module:class``.
+        padding_side: side on which the Hub's classes need padding: ``right``, or ``left`` where
+            they read the last token of a row.
     """
 
     name: ClassVar[str]
@@ -104,6 +106,7 @@ class Family(ABC):
     special_tokens: ClassVar[Mapping[str, str]] = {}
     new_tokenizers: ClassVar[Mapping[str, TokenizerTrainSpec]] = {}
     objectives: ClassVar[Mapping[str, str]] = {}
+    padding_side: ClassVar[str] = "right"
 
     def sizes(self) -> Mapping[str, Any]:
         """Return the configurations by size; ``tiny``, for tests and demos, is mandatory."""

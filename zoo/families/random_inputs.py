@@ -36,9 +36,15 @@ def randomize_weights(model: "nn.Module", seed: int = 0) -> None:
 
 
 def random_inputs(
-    spec: "OnnxSpec", config: Any, lengths: Sequence[int], *, tokens: int = 0, seed: int = 0
+    spec: "OnnxSpec",
+    config: Any,
+    lengths: Sequence[int],
+    *,
+    tokens: int = 0,
+    seed: int = 0,
+    padding_side: str = "right",
 ) -> "dict[str, Tensor]":
-    """Return a batch of random rows, padded on the right.
+    """Return a batch of random rows.
 
     Args:
         spec: declares the inputs.
@@ -47,11 +53,12 @@ def random_inputs(
         tokens: number of columns of the batch; by default the length of the longest row.
         seed: seed of the draws. They depend on it and on the index of the row alone, so that a
             row is the same in batches of other shapes.
+        padding_side: ``left`` or ``right``.
 
     Returns:
         int64 tensors by input name, (batch, tokens), or (batch, choices, tokens) for multiple
         choice, with choices of one length. The last token of ``input_ids`` is ``eos_token_id``, if
-        the configuration has one.
+        the configuration has one; no token is ``mask_token_id``.
     """
     import torch
 
@@ -59,6 +66,7 @@ def random_inputs(
     real = axis_lengths(spec, lengths)
     end = getattr(config, "eos_token_id", -1)
     pad = getattr(config, "pad_token_id", None) or 0
+    reserved = {pad, end, getattr(config, "mask_token_id", None)}
     kinds: Mapping[str, int] = {
         "token_type_ids": getattr(config, "type_vocab_size", 1),
         "character_ids": getattr(config, "characters", 1),
@@ -76,12 +84,16 @@ def random_inputs(
             high = kinds.get(name, config.vocab_size)
             low = 1 if fixed else 0  # a character id of 0 is padding
             drawn = torch.randint(low, high, (length, *fixed), generator=generator)
-            if are_ids:  # no padding and no end of text within a row
-                substitute = next(t for t in ((pad + 1) % high, (pad + 2) % high) if t != end)
-                drawn = torch.where((drawn == pad) | (drawn == end), substitute, drawn)
+            if are_ids:  # no padding, mask or end of text within a row
+                others = ((pad + step) % high for step in range(1, 4))
+                substitute = next(token for token in others if token not in reserved)
+                for token in reserved - {None}:
+                    drawn = torch.where(drawn == token, substitute, drawn)
             if name == "input_ids" and end >= 0:
                 drawn[-1] = end
-            rows[row, :length] = 1 if name.endswith("attention_mask") else drawn
+            start = width - length if padding_side == "left" else 0
+            is_mask = name.endswith("attention_mask")
+            rows[row, start : start + length] = 1 if is_mask else drawn
         inputs[name] = rows if choices == 1 else rows.view(len(lengths), choices, width)
     return inputs
 

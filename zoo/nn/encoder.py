@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from zoo.nn.heads import ClassifierMixin, HeadMixin, MLMHead, SpanMixin, VocabularyProjection
+from zoo.nn.heads import ClassifierMixin, HeadMixin, SpanMixin, VocabularyProjection
 from zoo.nn.packed_attention import DocumentOffsets
 from zoo.nn.positions import AttentionInputs, Positions
 from zoo.nn.transformer import documents_mask, packed_mask, padding_mask
@@ -167,7 +167,10 @@ class Classifier(ClassifierMixin, Encoder):
 
 
 class MaskedLM(Encoder):
-    """Masked language modelling: logits, (batch, tokens, vocabulary)."""
+    """Masked language modelling: logits, (batch, tokens, vocabulary).
+
+    Its head is an ``MLMHead``, or another module with ``project`` and ``vocab_size``.
+    """
 
     def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
         """Return the logits of all tokens."""
@@ -180,15 +183,15 @@ class MaskedLM(Encoder):
 
     def project(self, hidden: Tensor) -> VocabularyProjection:
         """Return the projection to the logits of (..., hidden)."""
-        assert isinstance(self.head, MLMHead), "the factory builds one"
-        embeddings: Any = self.embeddings
-        return self.head.project(hidden, embeddings.tokens)
+        head: Any = self.head
+        projection: VocabularyProjection = head.project(hidden, self.embeddings.tokens)
+        return projection
 
     @property
     def vocab_size(self) -> int:
         """Number of tokens in the vocabulary."""
-        assert isinstance(self.head, MLMHead), "the factory builds one"
-        return self.head.vocab_size
+        head: Any = self.head
+        return head.vocab_size  # type: ignore[no-any-return]
 
 
 class MLMWithPairHead(MaskedLM):

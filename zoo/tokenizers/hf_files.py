@@ -10,7 +10,11 @@ from zoo.tokenizers.wordpiece import OPTIONS
 
 
 def hub_tokenizer_files(
-    tokenizer_json: bytes, info: TokenizerInfo, *, inputs: Sequence[str] | None = None
+    tokenizer_json: bytes,
+    info: TokenizerInfo,
+    *,
+    inputs: Sequence[str] | None = None,
+    padding_side: str = "right",
 ) -> dict[str, bytes]:
     """Return the tokenizer files of a directory in the Hub's layout.
 
@@ -22,6 +26,7 @@ def hub_tokenizer_files(
         info: special tokens and maximum length.
         inputs: names of the model's inputs; by default ``token_type_ids`` is among them if the
             tokenizer gives the texts of a pair different types.
+        padding_side: side on which the model's class needs padding, ``left`` or ``right``.
     """
     tokenizer = json.loads(tokenizer_json)
     roles = {f"{role}_token": token for role, token in info.special.items()}
@@ -30,6 +35,7 @@ def hub_tokenizer_files(
         "clean_up_tokenization_spaces": False,
         **({"model_max_length": info.max_tokens} if info.max_tokens else {}),
         "model_input_names": list(inputs or _inputs(tokenizer)),
+        **({"padding_side": padding_side} if padding_side != "right" else {}),
         **_options(tokenizer),
         **roles,
     }

@@ -2,7 +2,7 @@
 
 from zoo.weights.buffers import is_arange, is_causal_mask, is_mask_value
 from zoo.weights.matching import MappingReport, TensorCopy, check_counts, match_tensors
-from zoo.weights.ops import Concat, DeinterleaveQKV, Identity, Op, Transpose
+from zoo.weights.ops import Concat, DeinterleaveQKV, Identity, Op, SplitHeads, Transpose
 from zoo.weights.rules import Ignore, Rule, TensorMapping, TiedAlias, WeightMap
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "MappingReport",
     "Op",
     "Rule",
+    "SplitHeads",
     "TensorCopy",
     "TensorMapping",
     "TiedAlias",

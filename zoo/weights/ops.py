@@ -87,6 +87,38 @@ class Transpose(Op):
 
 
 @dataclass(frozen=True)
+class SplitHeads(Op):
+    """A linear map whose heads have an axis of their own on the Hub.
+
+    A map to the heads is (in, heads, head size) on the Hub and (heads * head size, in) here; one
+    from the heads is (out, heads, head size) there and (out, heads * head size) here.
+
+    Attributes:
+        heads: number of attention heads.
+        merges: whether the map is one from the heads.
+    """
+
+    heads: int
+    merges: bool = False
+
+    def hub_shapes(self, shape: Shape) -> tuple[Shape, ...]:
+        """Return the shapes of the Hub tensors; see ``Op``."""
+        width, inner = shape if self.merges else shape[::-1]
+        return ((width, self.heads, inner // self.heads),)
+
+    def chunks(self, arrays: "Sequence[Array]") -> "Sequence[Array]":
+        """Return the parts of our tensor; see ``Op``."""
+        width, heads, size = arrays[0].shape
+        flat = arrays[0].reshape(width, heads * size)
+        return [flat if self.merges else flat.T]
+
+    def to_hf(self, array: "Array") -> "tuple[Array, ...]":
+        """Return the Hub tensors; see ``Op``."""
+        flat = array if self.merges else array.T
+        return (flat.reshape(flat.shape[0], self.heads, flat.shape[1] // self.heads),)
+
+
+@dataclass(frozen=True)
 class Concat(Op):
     """Concatenation along the first axis, such as of query, key and value.
 

@@ -13,28 +13,28 @@ def relative_shift(content: Tensor, positions: Tensor) -> Tensor:
     """Return the scores of queries against relative positions.
 
     Args:
-        content: (heads, batch, tokens, head_size): the queries.
-        positions: (heads, head_size, 2 * tokens): a vector for each difference of a position to
-            that of the query, from ``1 - tokens`` up to ``tokens``.
+        content: (heads, batch, queries, head_size): the queries, which are the last of the keys.
+        positions: (heads, head_size, queries + keys): a vector for each difference of a position to
+            that of the query, from ``1 - keys`` up to ``queries``.
 
     Returns:
-        (heads, batch, tokens, tokens): scores of each query with all positions of its row.
+        (heads, batch, queries, keys): scores of each query with all positions of its row.
     """
     lines = content.flatten(1, 2) @ positions
     return shift(lines.view(*content.shape[:3], -1))
 
 
 def shift(lines: Tensor) -> Tensor:
-    """Shift line ``i`` left by ``tokens - 1 - i``, and keep ``tokens`` of its elements: a view.
+    """Shift line ``i`` left by ``queries - 1 - i``, and keep ``keys`` of its elements: a view.
 
     Args:
-        lines: (..., tokens, 2 * tokens), contiguous.
+        lines: (..., queries, queries + keys), contiguous.
 
     Returns:
-        (..., tokens, tokens).
+        (..., queries, keys).
     """
-    # After the first tokens - 1 elements are dropped, rows of 2 * tokens - 1 elements start one
-    # element further left in each line.
-    tokens = lines.shape[-2]
-    flat = lines.flatten(-2)[..., tokens - 1 : -1]
-    return flat.reshape(*flat.shape[:-1], tokens, 2 * tokens - 1)[..., :tokens]
+    # After the first queries - 1 elements are dropped, rows of one element less start one element
+    # further left in each line.
+    queries, width = lines.shape[-2:]
+    flat = lines.flatten(-2)[..., queries - 1 : -1]
+    return flat.reshape(*flat.shape[:-1], queries, width - 1)[..., : width - queries]

@@ -27,19 +27,35 @@ def bloom(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     return Installed(tmp_path_factory.mktemp("bloom"), EXAMPLES / "bloom")
 
 
+DATA = ("--data", SAMPLE / "alice.txt", "--eval-data", SAMPLE / "looking_glass.txt")
+
+
+def pretrain(plugin: Installed, family: str, **changes: Any) -> Installed:
+    """Write a run of a few steps to ``run``."""
+    settings = [f"--set={name}={value}" for name, value in {**RUN, **changes}.items()]
+    plugin.zoo("pretrain", family, *DATA, *settings, "--device", "cpu", "-o", "run")
+    return plugin
+
+
+def verify_all(plugin: Installed) -> None:
+    checks = plugin.zoo("verify", "run/model")["checks"]
+    assert {check["outcome"] for check in checks} == {"ok"}
+    assert "transformers" in {check["name"] for check in checks}
+
+
 @pytest.fixture(scope="module")
 def pretrained(bloom: Installed) -> Installed:
-    """A run of a few steps in ``run``."""
-    settings = [f"--set={name}={value}" for name, value in RUN.items()]
-    data = ("--data", SAMPLE / "alice.txt", "--eval-data", SAMPLE / "looking_glass.txt")
-    bloom.zoo("pretrain", "bloom", *data, *settings, "--device", "cpu", "-o", "run")
-    return bloom
+    return pretrain(bloom, "bloom")
+
+
+@pytest.fixture(scope="module")
+def xlnet(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    folder = tmp_path_factory.mktemp("xlnet")
+    return pretrain(Installed(folder, EXAMPLES / "xlnet"), "xlnet")
 
 
 def test_a_decoder_is_pretrained_verified_and_generates(pretrained: Installed) -> None:
-    checks = pretrained.zoo("verify", "run/model")["checks"]
-    assert {check["outcome"] for check in checks} == {"ok"}
-    assert "transformers" in {check["name"] for check in checks}
+    verify_all(pretrained)
     (text,) = pretrained.zoo("run", "generate", "run/model", "Alice", "--max-new-tokens", "5")[
         "results"
     ]
@@ -53,15 +69,26 @@ def test_a_decoder_is_pretrained_verified_and_generates(pretrained: Installed) -
     assert text["generated"] == tokenizer.decode(whole, skip_special_tokens=True)
 
 
-@pytest.mark.long  # the graphs of decoders are the same code as those of the built-in family
-def test_a_decoder_is_converted_back_exported_and_distilled(pretrained: Installed) -> None:
-    pretrained.zoo("convert", "run/model", "--to", "hub", "-o", "published")
-    pretrained.zoo("convert", "published", "-o", "again")
+def convert_back(plugin: Installed) -> None:
+    """Convert to the Hub's layout in ``published``, and back bit for bit."""
+    plugin.zoo("convert", "run/model", "--to", "hub", "-o", "published")
+    plugin.zoo("convert", "published", "-o", "again")
     first, second = (
-        load_file(pretrained.folder / name / "model.safetensors") for name in ("run/model", "again")
+        load_file(plugin.folder / name / "model.safetensors") for name in ("run/model", "again")
     )
     assert first.keys() == second.keys()
     assert [name for name, tensor in first.items() if not torch.equal(tensor, second[name])] == []
+
+
+def distill(plugin: Installed, family: str) -> None:
+    distilled = ("--teacher", "run/model", "--student", family, "--max-steps", "2")
+    settings = ("--set=seq_len=32", "--set=global_batch_tokens=256", "--set=eval_sequences=4")
+    plugin.zoo("distill", *distilled, *DATA, *settings, "--device", "cpu", "-o", "student")
+
+
+@pytest.mark.long  # the graphs of decoders are the same code as those of the built-in family
+def test_a_decoder_is_converted_back_exported_and_distilled(pretrained: Installed) -> None:
+    convert_back(pretrained)
     pretrained.zoo("export", "run/model", "--onnx", "-o", "graph")
     prompts = ("Alice", "--max-new-tokens", "5")
     results = [
@@ -69,10 +96,48 @@ def test_a_decoder_is_converted_back_exported_and_distilled(pretrained: Installe
         for model in ("run/model", "graph")
     ]
     assert results[0] == results[1]
-    distilled = ("--teacher", "run/model", "--student", "bloom", "--max-steps", "2")
-    data = ("--data", SAMPLE / "alice.txt", "--eval-data", SAMPLE / "looking_glass.txt")
-    settings = ("--set=seq_len=32", "--set=global_batch_tokens=256", "--set=eval_sequences=4")
-    pretrained.zoo("distill", *distilled, *data, *settings, "--device", "cpu", "-o", "student")
+    distill(pretrained, "bloom")
+
+
+def test_an_encoder_with_an_objective_of_its_own_fills_masks(xlnet: Installed) -> None:
+    """Predictions are those of the reference's query stream, at the end of a padded row."""
+    verify_all(xlnet)
+    convert_back(xlnet)
+    texts = ("Alice was <mask>", "the <mask> sat on the mat and was very late")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(xlnet.folder / "published")
+    inputs = tokenizer(list(texts), padding=True, return_tensors="pt")
+    ids, mask = inputs["input_ids"], inputs["attention_mask"]
+    assert ids[:, -1].tolist() == [tokenizer.cls_token_id] * 2 and not mask[0, 0]
+    is_mask, tokens = ids == tokenizer.mask_token_id, ids.shape[1]
+    kind: Any = transformers.XLNetLMHeadModel
+    model, loading = kind.from_pretrained(xlnet.folder / "published", output_loading_info=True)
+    assert {key: value for key, value in loading.items() if value} == {}
+    with torch.no_grad():
+        logits = model.eval()(
+            **inputs,
+            perm_mask=is_mask[:, None].expand(-1, tokens, -1).float(),
+            target_mapping=torch.eye(tokens).expand(2, -1, -1),
+        ).logits
+    expected = logits[is_mask].softmax(-1).topk(3)
+    results = xlnet.zoo("run", "fill-mask", "run/model", *texts, "--top-k", "3")["results"]
+    for result, scores in zip(results, expected.values, strict=True):
+        (place,) = result["masks"]
+        actual = [prediction["score"] for prediction in place["predictions"]]
+        assert actual == pytest.approx(scores.tolist(), rel=1e-4)
+
+
+@pytest.mark.long  # the commands are those of the built-in families
+def test_an_encoder_with_memory_is_resumed_exported_and_distilled(xlnet: Installed) -> None:
+    xlnet.zoo("check", "resume", "xlnet", *DATA, *(f"--set={k}={v}" for k, v in RUN.items()))
+    xlnet.zoo("export", "run/model", "--onnx", "-o", "graph")
+    text = ("the <mask> sat", "--top-k", "3")
+    results = [
+        xlnet.zoo("run", "fill-mask", model, *text)["results"][0]["masks"][0]["predictions"]
+        for model in ("run/model", "graph")
+    ]
+    first, second = ([p["score"] for p in predictions] for predictions in results)
+    assert first == pytest.approx(second, rel=1e-4)
+    distill(xlnet, "xlnet")
 
 
 @pytest.mark.long

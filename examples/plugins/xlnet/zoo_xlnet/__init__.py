@@ -1,0 +1,93 @@
+"""XLNet (Yang et al. 2019, arXiv:1906.08237)."""
+
+import string
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from zoo.families.base import Family, Head
+from zoo.families.config import Config, ConfigMap
+from zoo.families.encoder import EncoderFamily, encoder_heads
+from zoo.plugins.hookspecs import hookimpl
+from zoo.tokenizers.train import TokenizerTrainSpec
+from zoo_xlnet.config import CONFIG_MAP, XLNetConfig
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from zoo.tokenizers import SourceFiles
+
+_HEADS = encoder_heads("XLNet")
+# special_pieces of _is_start_piece in data_utils.py
+_PUNCTUATION = frozenset(string.punctuation) - frozenset("'<=>")
+# special_symbols of data_utils.py, in the order of their ids
+_SYMBOLS = ("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>")
+
+
+class XLNet(EncoderFamily):
+    """The family; it imports torch when a model is built."""
+
+    name: ClassVar[str] = "xlnet"
+    package: ClassVar[str] = "zoo_xlnet"
+    model_types: ClassVar[tuple[str, ...]] = ("xlnet",)
+    config_type: ClassVar[type[Config]] = XLNetConfig
+    config_map: ClassVar[ConfigMap] = CONFIG_MAP
+    default_checkpoint: ClassVar[str] = "xlnet-base-cased"
+    padding_side: ClassVar[str] = "left"
+    named_heads: ClassVar[Mapping[str, Head]] = {
+        **_HEADS,
+        "masked-lm": replace(_HEADS["masked-lm"], architectures=("XLNetLMHeadModel",)),
+        "question-answering": replace(
+            _HEADS["question-answering"], architectures=("XLNetForQuestionAnsweringSimple",)
+        ),
+    }
+    objectives: ClassVar[Mapping[str, str]] = {
+        "permutation-lm": "zoo_xlnet.objective:PermutationLanguageModelling"
+    }
+    special_tokens: ClassVar[Mapping[str, str]] = {
+        "unk": "<unk>",
+        "bos": "<s>",
+        "eos": "</s>",
+        "cls": "<cls>",
+        "sep": "<sep>",
+        "pad": "<pad>",
+        "mask": "<mask>",
+    }
+    new_tokenizers: ClassVar[Mapping[str, TokenizerTrainSpec]] = {
+        "unigram": TokenizerTrainSpec(_SYMBOLS, strip_accents=True, plain_quotes=True)
+    }
+
+    def starts_word(self, text: str) -> bool:
+        """Return whether a token starts a word: see ``Family``.
+
+        As ``_is_start_piece`` of data_utils.py: special tokens and punctuation start one, too.
+        """
+        return text.startswith((" ", "<")) or text in _PUNCTUATION
+
+    def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
+        """Build the SentencePiece tokenizer, with special tokens at the end of a text."""
+        from zoo.tokenizers import Template, sentencepiece_tokenizer
+
+        return sentencepiece_tokenizer(
+            files,
+            roles=self.special_tokens,
+            template=Template("$A sep cls:2", "$A sep $B:1 sep:1 cls:2"),
+            mask_takes_space=True,
+            lowercase=False,
+            strip_accents=True,
+            plain_quotes=True,
+            split_digit_comma=True,
+        )
+
+
+@hookimpl
+def zoo_families() -> tuple[Family, ...]:
+    """Return the family."""
+    return (XLNet(),)
+
+
+@hookimpl
+def zoo_checkpoints() -> tuple[Path, ...]:
+    """Return the registry file of published checkpoints."""
+    return (Path(__file__).with_name("registry.yaml"),)

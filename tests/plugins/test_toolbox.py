@@ -56,7 +56,8 @@ def test_format_and_command(toolbox: Installed) -> None:
     toolbox.zoo("convert", "hub", "-o", "from-safetensors")
     weights = load_file(hub / "model.safetensors")
     (hub / "model.safetensors").unlink()
-    np.savez(hub / "model.npz", **{name: tensor.numpy() for name, tensor in weights.items()})
+    arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in weights.items()}
+    np.savez(hub / "model.npz", **arrays)
     toolbox.zoo("convert", "hub", "-o", "from-npz")
     first, second = (
         load_file(toolbox.folder / name / "model.safetensors")

@@ -52,7 +52,7 @@ def test_exported_files_give_the_same_ids(exported: tuple[TextTokenizer, Path]) 
 def test_padding_side_is_written(tmp_path: Path) -> None:
     source = write(tmp_path / "source", everything()[min(everything())])
     for side in ("left", "right"):
-        files = {"config.json": MODEL, **written(source, padding_side=side)}
+        files: dict[str, Any] = {"config.json": MODEL, **written(source, padding_side=side)}
         tokenizer = load(write(tmp_path / side, files))
         ids = tokenizer(["a", "a longer text"], padding=True)["attention_mask"][0]
         assert tokenizer.padding_side == side and ids[0 if side == "left" else -1] == 0

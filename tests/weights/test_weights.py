@@ -121,9 +121,9 @@ def test_deinterleave_qkv() -> None:
 
 def test_heads_with_an_axis_of_their_own() -> None:
     x, hub = np.arange(2.0), np.arange(12.0).reshape(2, 3, 2)  # (in, heads, head size)
-    to_heads = SplitHeads(3).to_ours([hub], (6, 2))
+    to_heads: Any = SplitHeads(3).to_ours([hub], (6, 2))
     assert np.array_equal(to_heads @ x, np.einsum("h,hnd->nd", x, hub).reshape(-1))
-    from_heads = SplitHeads(3, merges=True).to_ours([hub], (2, 6))
+    from_heads: Any = SplitHeads(3, merges=True).to_ours([hub], (2, 6))
     mixed = np.arange(6.0)
     assert np.array_equal(from_heads @ mixed, np.einsum("nd,hnd->h", mixed.reshape(3, 2), hub))
 

@@ -88,7 +88,7 @@ def random_inputs(
                 others = ((pad + step) % high for step in range(1, 4))
                 substitute = next(token for token in others if token not in reserved)
                 for token in reserved - {None}:
-                    drawn = torch.where(drawn == token, substitute, drawn)
+                    drawn[drawn == token] = substitute
             if name == "input_ids" and end >= 0:
                 drawn[-1] = end
             start = width - length if padding_side == "left" else 0

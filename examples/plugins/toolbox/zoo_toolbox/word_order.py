@@ -10,18 +10,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from zoo.objectives.base import (
-    Batch,
-    Example,
-    LossOutput,
-    Options,
-    Outputs,
-    cross_entropy_sum,
-    predict_at,
-)
+from zoo.objectives.base import Batch, Example, LossOutput, Outputs
 from zoo.objectives.examples.packing import PackedRow
 from zoo.objectives.examples.vocabulary import Ids
+from zoo.objectives.losses.predictions import cross_entropy_sum, predict_at
 from zoo.objectives.masked import MASKED_LM, MaskedLanguageModelling, MaskedOptions, model_inputs
+from zoo.objectives.options import Options
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -64,7 +64,8 @@ class TestXLNet(FamilyTests):
         gradients = {name: parameter.grad for name, parameter in reference.named_parameters()}
         for entry in rules.entries():
             (source,) = entry.sources
-            ours = entry.op.to_hf(model.get_parameter(entry.target).grad.numpy())[0]
+            gradient: Any = model.get_parameter(entry.target).grad
+            ours = entry.op.to_hf(gradient.numpy())[0]
             theirs = gradients[rules.written(source)]
             if theirs is None:  # the vector in place of <mask>, of which there is none
                 assert not ours.any() and source == "transformer.mask_emb"
@@ -277,6 +278,7 @@ def test_special_tokens_are_at_the_end_of_a_pair(pieces: Path) -> None:
     encoding = tokenizer.encode("the <mask>", "cat")
     ids, types = encoding.ids, encoding.type_ids
     mask, sep, cls = map(tokenizer.token_to_id, ("<mask>", "<sep>", "<cls>"))
+    assert sep is not None
     first = ids.index(sep)
     assert ids[first - 1] == mask and ids[-2:] == [sep, cls]
     assert types == [0] * (first + 1) + [1] * (len(ids) - first - 2) + [2]

@@ -114,7 +114,7 @@ class RelativeAttention(Attention):
         bias = self.position_scores(q, context)
         if context.other_segment is not None:
             bias = bias + self.segment_scores(q) * context.other_segment
-        bias = bias * self.scale + context.mask
+        bias = bias * self.heads[1] ** -0.5 + context.mask
         return self.mix(q + self.content_bias[:, None], k, v, bias)
 
     def position_scores(self, q: Tensor, context: Context) -> Tensor:

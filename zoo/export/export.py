@@ -45,6 +45,7 @@ def export_onnx(
     dtype: str | None = None,
     cache: bool | None = None,
     external_over: int = EXTERNAL_OVER,
+    optimize: bool = False,
     quantization: QuantizationPlan | None = None,
 ) -> ExportReport:
     """Export a checkpoint to ONNX and publish it if its outputs equal those of torch.
@@ -65,6 +66,7 @@ def export_onnx(
             Logits are the same with and without.
         external_over: number of bytes of weights above which they are written to a file beside
             the graph, such as ``model.onnx_data``.
+        optimize: fuse layers into operators that ONNX Runtime alone has, see ``zoo.export.fuse``.
         quantization: quantized copies to write beside the graphs.
 
     Returns:
@@ -91,6 +93,7 @@ def export_onnx(
             dtype=dtype,
             cache=cache,
             external_over=external_over,
+            optimize=optimize,
         )
         advance(1)
         models = [check_graph(staging / graph.file, graph.spec, opset) for graph in graphs]
@@ -170,7 +173,7 @@ def _gate(
         validated=True,
         opset=opset,
         ir=model.ir_version,
-        min_onnxruntime=min_onnxruntime(opset, dtype),
+        min_onnxruntime=min_onnxruntime(opset, dtype, fused=any(g.fused for g in graphs)),
         producer=f"{model.producer_name} {model.producer_version}",
         versions={name: metadata.version(name) for name in PACKAGES},
         dtype=dtype,

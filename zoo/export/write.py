@@ -10,6 +10,7 @@ from torch import nn
 from zoo.checkpoint import GRAPH, Checkpoint, variant_file
 from zoo.errors import UsageError
 from zoo.export.cache_branch import add_branch, spec_with_branch
+from zoo.export.fuse import fuse, fused_operators
 from zoo.export.graph import write_graph
 from zoo.export.parts import GraphToTrace, with_cache
 from zoo.export.report import Graph
@@ -29,11 +30,13 @@ class WrittenGraph(NamedTuple):
         file: name of the file.
         spec: names and axes of inputs and outputs.
         external: name of the file with the weights, if they are separate.
+        fused: operator of ONNX Runtime -> number of nodes.
     """
 
     file: str
     spec: OnnxSpec
     external: str | None
+    fused: dict[str, int]
 
     def described(self) -> Graph:
         """Return the entry of the manifest."""
@@ -41,7 +44,7 @@ class WrittenGraph(NamedTuple):
             {name: list(axes) for name, axes in values.items()}
             for values in (self.spec.inputs, self.spec.outputs)
         )
-        return Graph(inputs=inputs, outputs=outputs, external_data=self.external)
+        return Graph(inputs=inputs, outputs=outputs, external_data=self.external, fused=self.fused)
 
 
 def write_graphs(
@@ -53,6 +56,7 @@ def write_graphs(
     dtype: str,
     cache: bool | None,
     external_over: int,
+    optimize: bool = False,
 ) -> list[WrittenGraph]:
     """Trace and write the graphs of a checkpoint.
 
@@ -66,6 +70,7 @@ def write_graphs(
         dtype: dtype of the graphs.
         cache: whether the graphs have a key-value cache; by default if the head generates text.
         external_over: number of bytes of weights above which they are written to a separate file.
+        optimize: whether layers are fused, see ``zoo.export.fuse``.
 
     Raises:
         UsageError: a cache is requested for a model that has none.
@@ -74,20 +79,22 @@ def write_graphs(
     model = load_model(checkpoint, getattr(torch, dtype))
     graphs = []
     for part in _parts(model, checkpoint, spec, cache):
-        graph, names = _traced(part, opset)
+        graph, names = _traced(part, opset, optimize)
         file = variant_file(part.file, dtype)
         (folder / file).parent.mkdir(exist_ok=True)
         external = write_graph(graph, folder / file, opset, external_over)
-        graphs.append(WrittenGraph(file, names, external))
+        graphs.append(WrittenGraph(file, names, external, fused_operators(graph)))
     return graphs
 
 
-def _traced(part: GraphToTrace, opset: int) -> tuple[ir.Model, OnnxSpec]:
+def _traced(part: GraphToTrace, opset: int, optimize: bool) -> tuple[ir.Model, OnnxSpec]:
     """Return a graph, and its names and axes."""
     model: ir.Model = trace(part.module, part.example, part.spec, opset).model
+    if optimize:
+        model = fuse(model)
     if part.first_run is None:
         return model, part.spec
-    add_branch(model, _traced(part.first_run, opset)[0])
+    add_branch(model, _traced(part.first_run, opset, optimize)[0])
     return model, spec_with_branch(part.spec, part.first_run.spec)
 
 

@@ -35,6 +35,7 @@ CONTRIB_OPERATORS = {
     "MatMulNBits",
     "MultiHeadAttention",
     "SkipLayerNormalization",
+    "SkipSimplifiedLayerNormalization",
 }
 # Matching a regular expression may take exponential time.
 REFUSED = {"RegexFullMatch", "StringSplit"}

@@ -40,6 +40,9 @@ Examples:
     default=None,
     help="Whether the graph has a key-value cache.  [default: if the head generates text]",
 )
+@click.option(
+    "--optimize", is_flag=True, help="Fuse layers into operators that ONNX Runtime alone has."
+)
 @click.option("--opset", type=int, metavar="N", help="ONNX operator set version.")
 @click.option(
     "--int8",
@@ -102,7 +105,7 @@ def command(ref: str, onnx: bool, output: Path | None, as_json: bool, **options:
 
     if output is None:
         raise UsageError("an output directory is needed", "give -o DIR")
-    target = {name: options.pop(name) for name in ("cache", "dtype", "opset", "force")}
+    target = {name: options.pop(name) for name in ("cache", "dtype", "opset", "optimize", "force")}
     plan = _quantization(**{name: options.pop(name) for name in QUANTIZATION})
     check_target(output, force=target["force"])
     checkpoint = resolve_checkpoint(ref, **options)

@@ -1,0 +1,73 @@
+"""Fused layers are counted, so that a rule that no longer matches is noticed."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.export.test_cache import made
+from tests.inference.making import make_checkpoint
+from zoo.checkpoint import Checkpoint, load_checkpoint
+from zoo.export.export import export_onnx
+from zoo.export.fuse import fuse, fused_operators
+from zoo.export.graph import DEFAULT_OPSET
+from zoo.export.parts import GraphToTrace, with_cache
+from zoo.export.trace import trace
+from zoo.families.random_inputs import random_inputs
+from zoo.inference.exported import check_files
+from zoo.inference.load_model import load_model
+from zoo.nn.generation import GenerationMixin
+from zoo.plugins import get_family
+
+LAYERS = 2
+GELU = {"BiasGelu": LAYERS, "MultiHeadAttention": LAYERS}
+LONG = pytest.mark.long  # repeats the rules of the first case on other blocks
+
+
+def test_an_encoder_is_fused_and_compared(tmp_path: Path) -> None:
+    checkpoint = make_checkpoint(tmp_path / "model", num_layers=LAYERS)
+    report = export_onnx(checkpoint, tmp_path / "export", optimize=True)
+    (graph,) = report.graphs.values()
+    assert graph.fused == {**GELU, "SkipLayerNormalization": 2 * LAYERS + 1}
+    assert report.max_rel <= 1e-5 and len(report.checks) >= 3
+    assert check_files(load_checkpoint(tmp_path / "export")) == 1
+    assert f"{LAYERS} MultiHeadAttention" in "\n".join(report.lines())
+
+
+def parts(checkpoint: Checkpoint) -> list[GraphToTrace]:
+    model = load_model(checkpoint, torch.float32)
+    spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
+    example = random_inputs(spec, checkpoint.config, (8, 5))
+    if isinstance(model, GenerationMixin):
+        return with_cache(model, spec, example)
+    return [GraphToTrace("graph", model, example, spec)]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        pytest.param("electra", GELU | {"SkipLayerNormalization": 5}, marks=LONG),
+        pytest.param("distilbert", GELU | {"SkipLayerNormalization": 4}, marks=LONG),
+        pytest.param("deberta", GELU | {"SkipLayerNormalization": 4}, marks=LONG),
+        pytest.param(
+            "second",
+            {"FastGelu": 2, "MultiHeadAttention": 2, "SkipLayerNormalization": 5},
+            marks=LONG,
+        ),
+        pytest.param(  # an encoder of one layer, a decoder of two
+            "plain", {"MultiHeadAttention": 5, "SkipSimplifiedLayerNormalization": 8}, marks=LONG
+        ),
+    ],
+)
+def test_fused_operators_of_families(name: str, expected: dict[str, int], tmp_path: Path) -> None:
+    if name in ("second", "plain"):
+        checkpoint = made(name, tmp_path / "model", layers=LAYERS)
+    else:
+        family = get_family(name)
+        checkpoint = make_checkpoint(tmp_path / "model", family=family, num_layers=LAYERS)
+    total: Counter[str] = Counter()
+    for part in parts(checkpoint):
+        program = trace(part.module, part.example, part.spec, DEFAULT_OPSET)
+        total.update(fused_operators(fuse(program.model)))
+    assert dict(total) == expected

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.once import share_directory, written_once
 from tests.reporting import record
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ def reload_hub_settings() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def isolated_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Isolate fixtures of modules from the user's store and cache; each test has its own."""
+    share_directory(tmp_path_factory)
     folder = tmp_path_factory.mktemp("session")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ZOO_HOME", str(folder / "zoo-home"))
@@ -88,6 +90,19 @@ def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf-home"))
     monkeypatch.setenv("HF_ENDPOINT", NOWHERE)
     reload_hub_settings()
+
+
+@pytest.fixture(scope="session")
+def small_export(isolated_session: None) -> Path:
+    """A directory with a converted ``model``, and its ``export`` with weights in another file."""
+    from tests.inference.making import make_checkpoint
+    from zoo.export.export import export_onnx
+
+    def write(folder: Path) -> None:
+        model = make_checkpoint(folder / "model", num_layers=1)
+        export_onnx(model, folder / "export", external_over=1000)
+
+    return written_once("small-export", write)
 
 
 @pytest.fixture

@@ -10,19 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.inference.making import make_checkpoint
 from zoo.cli import _run
-from zoo.export.export import export_onnx
 
 VALUES: tuple[Any, ...] = (None, 7, -1, 1.5, True, "text", "../x", "\x1b[31m", [], ["a"], {}, [[]])
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with a converted model and an export."""
-    folder = tmp_path_factory.mktemp("written")
-    export_onnx(make_checkpoint(folder / "model", num_layers=1), folder / "export")
-    return folder
 
 
 @pytest.fixture(autouse=True)
@@ -58,10 +48,10 @@ def attempt(command: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize("name", ["zoo.json", "config.json"])
 @pytest.mark.parametrize("kind", ["model", "export"])
 def test_every_key_of_another_type(
-    written: Path, tmp_path: Path, kind: str, name: str, capsys: pytest.CaptureFixture[str]
+    small_export: Path, tmp_path: Path, kind: str, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / kind
-    shutil.copytree(written / kind, path)
+    shutil.copytree(small_export / kind, path)
     value = json.loads((path / name).read_text())
     faults = []
     for changed in variants(value):
@@ -75,14 +65,14 @@ def test_every_key_of_another_type(
 @pytest.mark.parametrize("kind", ["model", "export"])
 @pytest.mark.long
 def test_every_key_of_another_type_in_commands_that_compute(
-    written: Path,
+    small_export: Path,
     tmp_path: Path,
     kind: str,
     command: list[str],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     path = tmp_path / kind
-    shutil.copytree(written / kind, path)
+    shutil.copytree(small_export / kind, path)
     backend = ["--backend", "onnx" if kind == "export" else "cpu"] if command[0] == "bench" else []
     faults = []
     for name in ("zoo.json", "config.json"):
@@ -98,9 +88,13 @@ def test_every_key_of_another_type_in_commands_that_compute(
 @pytest.mark.parametrize("content", [b"", b"[]", b"7", b"null", b"\xff\xfe", b'{"a":1,"a":2}'])
 @pytest.mark.parametrize("name", ["zoo.json", "config.json"])
 def test_files_that_hold_no_object(
-    written: Path, tmp_path: Path, name: str, content: bytes, capsys: pytest.CaptureFixture[str]
+    small_export: Path,
+    tmp_path: Path,
+    name: str,
+    content: bytes,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    shutil.copytree(written / "model", tmp_path / "model")
+    shutil.copytree(small_export / "model", tmp_path / "model")
     (tmp_path / "model" / name).write_bytes(content)
     for command in ("info", "verify"):
         assert _run([command, str(tmp_path / "model")]) == 3

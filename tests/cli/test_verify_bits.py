@@ -7,27 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.inference.making import make_checkpoint
 from zoo.conformance.verify import verify
 from zoo.errors import SourceError, VerificationError
-from zoo.export.export import export_onnx
 
 KINDS = ("model", "export")
 
 
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with a converted model and an export with external weights."""
-    folder = tmp_path_factory.mktemp("written")
-    model = make_checkpoint(folder / "model", num_layers=1)
-    export_onnx(model, folder / "export", external_over=1000)
-    return folder
-
-
 @pytest.fixture
-def directory(written: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+def directory(small_export: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     """A copy of one of them, to be modified."""
-    shutil.copytree(written / request.param, tmp_path / request.param)
+    shutil.copytree(small_export / request.param, tmp_path / request.param)
     return tmp_path / str(request.param)
 
 

@@ -2,11 +2,11 @@
 
 import functools
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.once import written_once
 from tests.training.runs import SMALL, assert_same, cut, run_training
 from zoo.distillation.runs import DISTILL
 from zoo.distillation.setup import DistillSetup, build_setup
@@ -20,9 +20,10 @@ DISTILL_SMALL = {name: value for name, value in SMALL.items() if name != "vocab_
 @functools.cache
 def pretrained(family: str, **changes: Any) -> Path:
     """Return the model of a pretraining run of a few steps."""
-    folder = Path(tempfile.mkdtemp(prefix=f"teacher-{family}-"))
     config = {"num_layers": 2} if family != "elmo" else {}
-    return run_training(folder / "run", family, config=config, max_steps=4, **changes) / "model"
+    few = {"config": config, "max_steps": 4, **changes}
+    name = "-".join(["teacher", family, *(f"{key}-{value}" for key, value in changes.items())])
+    return written_once(name, lambda path: run_training(path / "run", family, **few)) / "run/model"
 
 
 def settings(teacher: Path | str, student: str, /, **changes: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from tests.distillation.making import distill, make_setup, pretrained, settings
 from tests.finetune.making import SETTINGS, finetune, labelled
 from tests.finetune.making import settings as finetune_settings
+from tests.once import written_once
 from tests.training.runs import records
 from zoo.checkpoint import load_checkpoint
 from zoo.distillation.teachers.onnx_teacher import UnpackedTexts
@@ -26,11 +27,10 @@ NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
 
 
 @pytest.fixture(scope="module")
-def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def graph() -> Path:
     """The export of a teacher."""
-    path = tmp_path_factory.mktemp("graphs") / "bert"
-    export_onnx(load_checkpoint(pretrained("bert")), path)
-    return path
+    teacher = load_checkpoint(pretrained("bert"))
+    return written_once("teacher-graph", lambda path: export_onnx(teacher, path / "bert")) / "bert"
 
 
 def on_onnx(teacher: Path, student: str, **changes: Any) -> dict[str, Any]:

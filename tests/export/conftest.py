@@ -1,11 +1,14 @@
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from tests.fuzz.readers.examples import bert_files
 from tests.inference.making import make_checkpoint
+from tests.once import written_once
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.convert import convert
 from zoo.export.export import export_onnx
@@ -14,21 +17,39 @@ from zoo.hub.source import CheckpointDir
 from zoo.tokenizers import hub_pooling_files
 from zoo.tokenizers.pooling import Pooling
 
+REPORT = "report.json"
 Exported = tuple[Checkpoint, Checkpoint, ExportReport]
 
 
 @pytest.fixture(scope="session")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Exported]:
+def exported() -> Callable[[str], Exported]:
     """Return a cached function from a head to a checkpoint, its export and the report."""
 
     @cache
     def export(head: str) -> Exported:
-        folder: Path = tmp_path_factory.mktemp(head)
-        checkpoint = make_checkpoint(folder / "model", head, num_layers=1)
-        report = export_onnx(checkpoint, folder / "graph")
-        return checkpoint, load_checkpoint(folder / "graph"), report
+        return exported_once(
+            f"export-{head}", lambda path: make_checkpoint(path, head, num_layers=1)
+        )
 
     return export
+
+
+def exported_once(name: str, make: Callable[[Path], Checkpoint], **options: Any) -> Exported:
+    """Return a checkpoint, its export and the report, made by the first worker that needs them.
+
+    Args:
+        name: name in the directory of the session.
+        make: function that writes the checkpoint.
+        **options: arguments of ``export_onnx``.
+    """
+
+    def write(folder: Path) -> None:
+        report = export_onnx(make(folder / "model"), folder / "graph", **options)
+        (folder / REPORT).write_bytes(msgspec.json.encode(report))
+
+    folder = written_once(name, write)
+    report = msgspec.json.decode((folder / REPORT).read_bytes(), type=ExportReport)
+    return load_checkpoint(folder / "model"), load_checkpoint(folder / "graph"), report
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace as changed
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from msgspec.structs import replace
 from torch import Tensor, nn
 
-from tests.export.conftest import Exported
+from tests.export.conftest import Exported, exported_once
 from tests.inference.generation import conftest as gpt
 from tests.inference.generation import test_encoder_decoder as t5
 from tests.inference.making import make_checkpoint, store
@@ -69,16 +69,13 @@ def made(name: str, path: Path, layers: int = 2) -> Checkpoint:
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Exported]:
+def written() -> Callable[[str], Exported]:
     """Return a cached function from a name to a checkpoint, its export and the report."""
 
     @cache
     def export(name: str) -> Exported:
-        folder = tmp_path_factory.mktemp(name)
-        checkpoint = made(name, folder / "model")
         over = 1000 if name in t5.CONFIGS else EXTERNAL_OVER  # external data files
-        report = export_onnx(checkpoint, folder / "graph", external_over=over)
-        return checkpoint, load_checkpoint(folder / "graph"), report
+        return exported_once(f"export-{name}", partial(made, name), external_over=over)
 
     return export
 

@@ -11,23 +11,19 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.inference.making import draw_batch, make_checkpoint, write_manifest
+from tests.inference.making import draw_batch, write_manifest
 from tests.processes import run_limited
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.errors import UsageError, VerificationError
-from zoo.export.export import export_onnx
 from zoo.inference import open_session
 from zoo.inference.exported import check_files
 from zoo.inference.graph_scan import scan_graph
 
 
 @pytest.fixture(scope="module")
-def split(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+def split(small_export: Path) -> Checkpoint:
     """An export with external weights."""
-    folder = tmp_path_factory.mktemp("split")
-    source = make_checkpoint(folder / "model", num_layers=1)
-    export_onnx(source, folder / "graph", external_over=1000)
-    return load_checkpoint(folder / "graph")
+    return load_checkpoint(small_export / "export")
 
 
 @pytest.fixture

@@ -11,27 +11,23 @@ import onnx
 import onnxruntime
 import pytest
 
-from tests.inference.making import draw_batch, make_checkpoint
+from tests.inference.making import draw_batch
 from zoo.checkpoint import Checkpoint, encode_manifest, load_checkpoint
 from zoo.errors import UsageError, VerificationError
-from zoo.export.export import export_onnx
 from zoo.export.session import open_or_export
 from zoo.inference import BackendWarning, open_session
 from zoo.io.paths import home
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
-    return make_checkpoint(tmp_path_factory.mktemp("source") / "model", num_layers=1)
+def source(small_export: Path) -> Checkpoint:
+    return load_checkpoint(small_export / "model")
 
 
 @pytest.fixture(scope="module")
-def split(source: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+def split(small_export: Path) -> Checkpoint:
     """An export with external weights."""
-    target = tmp_path_factory.mktemp("split") / "graph"
-    report = export_onnx(source, target, external_over=1000)
-    assert report.graphs["onnx/model.onnx"].external_data == "model.onnx_data"
-    return load_checkpoint(target)
+    return load_checkpoint(small_export / "export")
 
 
 @pytest.fixture
@@ -43,6 +39,8 @@ def copy(split: Checkpoint, tmp_path: Path) -> Checkpoint:
 def test_weights_in_a_file_of_their_own(source: Checkpoint, split: Checkpoint) -> None:
     names = {"onnx/model.onnx", "onnx/model.onnx_data", "config.json"}
     assert split.manifest.files.keys() == names
+    assert split.manifest.export is not None
+    assert split.manifest.export["graphs"]["onnx/model.onnx"]["external_data"] == "model.onnx_data"
     paths = [path for path in split.path.rglob("*") if path.is_file()]
     assert {str(path.relative_to(split.path)) for path in paths} == {*names, "zoo.json"}
     assert (split.path / "onnx/model.onnx").stat().st_size < 50_000

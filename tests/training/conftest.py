@@ -1,18 +1,15 @@
 """A store shared by the tests of this package, so that each corpus is built once."""
 
-import os
 from pathlib import Path
 
 import pytest
 
+from tests.once import shared
+
 
 @pytest.fixture(scope="session")
-def training_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    # one for all workers of pytest-xdist: corpora are built once, and published at once
-    base = tmp_path_factory.getbasetemp()
-    home = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "training-home"
-    home.mkdir(exist_ok=True)
-    return home
+def training_home(isolated_session: None) -> Path:
+    return shared("training-home")
 
 
 @pytest.fixture

@@ -2,15 +2,14 @@
 
 import importlib.util
 import json
-import os
 import struct
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests import warm
 from tests.training.runs import options, records, run_training
 from zoo.errors import UsageError
 from zoo.training.logging.jsonl import PERFORMANCE_FILE, read_jsonl
@@ -54,15 +53,9 @@ def install(site: Path, entry: str, module: str, source: str) -> None:
 def pretrain(
     run: Path, site: Path, *arguments: str, **environment: str
 ) -> "subprocess.CompletedProcess[str]":
-    """Train BERT for the steps of ``runs.SMALL`` in a subprocess, with plugins of a directory."""
-    command = [sys.executable, "-m", "zoo", "pretrain", "bert", "--device", "cpu", "-o", str(run)]
-    return subprocess.run(
-        [*command, *options(), *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(site), **environment},
-        check=False,
-    )
+    """Train BERT for the steps of ``runs.SMALL`` in a process with plugins of a directory."""
+    words = ("pretrain", "bert", "--device", "cpu", "-o", run, *options(), *arguments)
+    return warm.zoo(*words, PYTHONPATH=str(site), **environment)
 
 
 @pytest.mark.usefixtures("shared_home")

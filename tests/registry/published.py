@@ -42,10 +42,10 @@ class Published(msgspec.Struct, forbid_unknown_fields=True):
     why: str | None = None
 
 
-def published() -> dict[str, Published]:
+def published(folder: Path = FOLDER) -> dict[str, Published]:
     """Return registry name -> facts."""
     facts: dict[str, Published] = {}
-    for path in sorted(FOLDER.glob("*.yaml")):
+    for path in sorted(folder.glob("*.yaml")):
         read = msgspec.convert(yaml.safe_load(path.read_text("utf-8")), dict[str, Published])
         assert not facts.keys() & read.keys(), "duplicate names"
         facts |= read

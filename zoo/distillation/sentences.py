@@ -18,7 +18,6 @@ from zoo.distillation.losses.comparisons import (
     ModelView,
     Side,
     linear_map,
-    pool_texts,
 )
 from zoo.distillation.losses.token_masks import first_tokens, real_tokens
 from zoo.distillation.teachers.teacher import PREFIX
@@ -56,7 +55,7 @@ class SentenceError(Comparison):
         self, student: ModelView, teachers: Sequence[ModelView], projection: nn.Module | None
     ) -> Tensor:
         """See ``Comparison``: of several teachers, to the mean of their embeddings."""
-        vectors = pool_texts(student.captured.hidden[-1], student.batch)
+        vectors = student.text_embeddings()
         targets = [view.text_embeddings() for view in teachers]
         mapped = vectors if projection is None else projection(vectors)
         return terms.squared_error(mapped.float(), sum(targets[1:], targets[0]) / len(targets))

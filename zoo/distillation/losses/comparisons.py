@@ -64,11 +64,18 @@ class ModelView:
         if not everywhere:
             return self.objective.scored_logits(self.outputs, self.batch)[term]
         positions = real_tokens(self.batch).flatten().nonzero().squeeze(-1)
-        return predict_at(self.model, self.captured.hidden[-1], positions)
+        return predict_at(self.model, self.hidden(-1), positions)
+
+    def hidden(self, layer: int) -> Tensor:
+        """Return the hidden states of the tokens, (rows, tokens, hidden).
+
+        A model may have further states after those of a row's tokens, such as a second stream.
+        """
+        return self.captured.hidden[layer][:, : real_tokens(self.batch).shape[1]]
 
     def text_embeddings(self) -> Tensor:
         """Return the mean of the last hidden states of each text, (texts, hidden)."""
-        return pool_texts(self.captured.hidden[-1], self.batch)
+        return pool_texts(self.hidden(-1), self.batch)
 
 
 def pool_texts(hidden: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
@@ -271,8 +278,8 @@ class HiddenComparison(Comparison):
         positions = self.tokens(student.batch).flatten().nonzero().squeeze(-1)
         sums = []
         for first, second in self.pairs:
-            state = gather_positions(student.captured.hidden[first], positions)
-            target = gather_positions(teachers[0].captured.hidden[second], positions)
+            state = gather_positions(student.hidden(first), positions)
+            target = gather_positions(teachers[0].hidden(second), positions)
             mapped = state if projection is None else projection(state)
             sums.append(self.distance(mapped.float(), target.float()))
         return sum(sums[1:], sums[0])

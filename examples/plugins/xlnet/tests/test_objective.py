@@ -29,8 +29,10 @@ from zoo_xlnet.stream import DocumentStream, Ids, ReversedStream, draw_segments
 
 from zoo.conformance.hf_reference import reference_model
 from zoo.data.corpus import Split
+from zoo.distillation.losses.comparisons import ModelView
 from zoo.errors import UsageError
 from zoo.families.random_inputs import randomize_weights
+from zoo.nn.capture import capture
 from zoo.objectives.examples.vocabulary import TokenizerView
 from zoo.tokenizers.info import TokenizerInfo
 
@@ -310,6 +312,19 @@ def test_no_prediction_depends_on_its_token_or_on_later_ones() -> None:
         ids[0, token] = 11 + (ids[0, token] == 11)
         same = (predictions(ids) == before).all(-1)
         assert same.tolist() == hidden[0, targets[0], token].tolist()
+
+
+def test_hidden_states_in_distillation_are_those_of_the_tokens() -> None:
+    """The second stream, which follows the tokens of a row, is not compared."""
+    ours = objective()
+    dataset = ours.dataset(corpus(), SEED)
+    tensors = ours.collate([dataset.example(k, np.random.default_rng(k)) for k in (0, 9)]).tensors
+    model: Any = XLNet().model(CONFIG, "masked-lm").eval()
+    with torch.no_grad(), capture(model, hidden=(-1,)) as captured:
+        outputs = ours.forward(model, tensors)
+    view = ModelView(model, ours, outputs, captured, tensors)
+    assert captured.hidden[-1].shape[1] == LENGTH + LENGTH // 6
+    assert torch.equal(view.hidden(-1), captured.hidden[-1][:, :LENGTH])
 
 
 def test_options_and_rows_are_checked() -> None:

@@ -24,6 +24,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark as long what repeats a test with another head, size or task on the same backbone."""
     of_families = [item for item in items if item.path.parent == Path(__file__).parent]
     for item in of_families:
+        if item.name == "test_export":  # tests/export has the graphs of every head
+            item.add_marker(pytest.mark.long)
         callspec = getattr(item, "callspec", None)
         if callspec is not None and _repeats(item.name.partition("[")[0], callspec.params):
             item.add_marker(pytest.mark.long)

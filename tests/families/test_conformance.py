@@ -110,6 +110,15 @@ class WithOneTensorTwice(Reruled):
         return replace(rule, source="bert.encoder.layer.{i}.output.LayerNorm.{p}")
 
 
+class WithRenamedTensor(Reruled):
+    """The rules agree with themselves, and with no published file."""
+
+    def spoil_rule(self, rule: Rule) -> Rule:
+        if rule.target != "layers.{i}.attention_norm.{p}":
+            return rule
+        return replace(rule, source="bert.encoder.layer.{i}.attention.norm.{p}")
+
+
 class Lossy(Transpose):
     def to_hf(self, array: Any) -> tuple[Any, ...]:
         return (array.T[::-1],)
@@ -139,6 +148,8 @@ FAULTS: list[tuple[type[Bert], Check]] = [
     (WithSwappedQueryAndKey, lambda kit: kit.check_golden_file(GOLDEN)),
     (WithWrongShape, lambda kit: kit.check_rules_cover_parameters("tiny", "none")),
     (WithOneTensorTwice, lambda kit: kit.check_rules_read_tensors_once("none")),
+    (WithWrongShape, lambda kit: kit.check_published_tensors("none")),
+    (WithRenamedTensor, lambda kit: kit.check_published_tensors("none")),
     (WithLossyOperation, lambda kit: kit.check_tensor_round_trip("none")),
     (WithForgottenKey, lambda kit: kit.check_config_round_trip("tiny")),
 ]

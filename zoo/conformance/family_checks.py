@@ -16,8 +16,11 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
 
+from zoo.conformance.declaration import check_declaration
 from zoo.conformance.golden import Golden
+from zoo.conformance.hf_reference import reference_tensors
 from zoo.conformance.smoke_train import smoke_finetune, smoke_train
+from zoo.convert.model_tensors import differing_tensors
 from zoo.errors import UsageError, VerificationError
 from zoo.export.parts import NEW, with_cache
 from zoo.export.trace import Example
@@ -28,7 +31,7 @@ from zoo.families.random_inputs import CHOICES, axis_lengths, random_inputs, ran
 from zoo.finetune import task_type
 from zoo.io.tensors.formats import TensorInfo
 from zoo.nn.generation import GenerationMixin
-from zoo.nn.skip_init import SkipInit, init_empty_weights
+from zoo.nn.skip_init import SkipInit
 from zoo.weights import match_tensors
 
 LENGTHS = (7, 3, 1)  # tokens of the rows of a batch
@@ -94,6 +97,10 @@ class FamilyChecks:
 
     # Declarations
 
+    def check_imports(self) -> None:
+        """Check that the declaration is quick to import, without torch and other plugins."""
+        check_declaration(type(self.family).__module__)
+
     def check_declarations(self) -> None:
         """Check the names, the size ``tiny``, the head ``none`` and the type of configurations."""
         family = self.family
@@ -134,16 +141,25 @@ class FamilyChecks:
     def check_rules_cover_parameters(self, size: str, head: str) -> None:
         """Check that the rules fill exactly the tensors of the model, with their shapes."""
         config = self.family.sizes()[size]
-        with init_empty_weights():
-            state_dict = self.family.model(config, head).state_dict()
-        mappings = self.family.weights(config, head).entries()
-        ruled = {mapping.target: mapping.shape for mapping in mappings}
-        shapes = {name: tuple(tensor.shape) for name, tensor in state_dict.items()}
-        require(len(ruled) == len(mappings), "two rules fill one tensor of the model")
-        differing = sorted(
-            name for name in {*ruled, *shapes} if ruled.get(name) != shapes.get(name)
-        )
+        targets = [mapping.target for mapping in self.family.weights(config, head).entries()]
+        require(len(set(targets)) == len(targets), "two rules fill one tensor of the model")
+        differing = differing_tensors(self.family, config, head)
         require(not differing, f"rules and model differ in {', '.join(differing[:6])}")
+
+    def check_published_tensors(self, head: str) -> None:
+        """Check that the rules account for all tensors of the reference library's own model.
+
+        Raises:
+            UsageError: the library is not installed, or has no such class.
+            VerificationError: a tensor is left over or missing.
+        """
+        if not self.family.has_reference(self.config, head):
+            raise UsageError(f"no reference has {self.family.name} with head {head}")
+        report = match_tensors(
+            self.family.weights(self.config, head),
+            reference_tensors(self.family, self.config, head),
+        )
+        report.raise_if_incomplete(f"{self.family.name} with head {head}, as published")
 
     def check_rules_read_tensors_once(self, head: str) -> None:
         """Check that no Hub tensor is read twice, or both read and ignored."""
@@ -354,6 +370,19 @@ class FamilyChecks:
         losses = smoke_train(self.family, self.config, directory)
         require(np.isfinite(losses).all(), f"the losses are not finite: {losses}")
         require(np.mean(losses[-5:]) < np.mean(losses[:5]), f"the loss does not decrease: {losses}")
+
+    def check_export(self, directory: Path) -> None:
+        """Check that a pretrained model is exported to ONNX graphs with the outputs of torch.
+
+        Raises:
+            UsageError: the family has no recipe.
+            VerificationError: the exporter fails, or the outputs differ.
+        """
+        from zoo.checkpoint import load_checkpoint
+        from zoo.export.export import export_onnx
+
+        smoke_train(self.family, self.config, directory / "run")
+        export_onnx(load_checkpoint(directory / "run" / "model"), directory / "graph")
 
     def check_fine_tuning(self, directory: Path, task: str) -> None:
         """Check that a model of the size ``tiny`` learns to tell two kinds of words apart.

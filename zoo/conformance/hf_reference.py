@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from zoo.errors import VerificationError
+from zoo.errors import UsageError, VerificationError
 from zoo.families.base import Family
 from zoo.families.random_inputs import random_inputs
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.overrides import TorchFunctionMode
 
+    from zoo.io.tensors.formats import TensorInfo
     from zoo.weights import WeightMap
 
 REFERENCE = "transformers"
@@ -202,6 +203,27 @@ def _parts(kind: type, outputs: Collection[str]) -> dict[str, bool]:
     """Return the argument by which the reference's backbone has a pooler, if it takes one."""
     known = inspect.signature(kind).parameters
     return {"add_pooling_layer": "pooler_output" in outputs} if "add_pooling_layer" in known else {}
+
+
+def reference_tensors(family: Family, config: Any, head: str) -> "dict[str, TensorInfo]":
+    """Return the tensors of the reference library's model, whose names are not from our rules.
+
+    Raises:
+        UsageError: the library is not installed.
+    """
+    import torch
+
+    from zoo.io.tensors.formats import TensorInfo
+
+    try:
+        library = importlib.import_module(REFERENCE)
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{REFERENCE} is not installed") from error
+    kind = getattr(library, family.architecture(config, head))
+    parts = _parts(kind, family.onnx(config, head).outputs)
+    with torch.device("meta"):
+        model = kind(kind.config_class(**family.to_hf(config)), **parts)
+    return {name: TensorInfo("F32", tuple(t.shape)) for name, t in model.state_dict().items()}
 
 
 def hub_state(weights: "WeightMap", state: "Mapping[str, Tensor]") -> "dict[str, Tensor]":

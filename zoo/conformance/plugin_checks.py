@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from zoo.conformance.declaration import check_declaration
 from zoo.errors import ZooError
 from zoo.io.limits import PLUGIN_CHECK_SECONDS
 from zoo.plugins.discovery import PluginInfo
@@ -39,9 +40,12 @@ if TYPE_CHECKING:
 TESTS = ("tests", "test", "conftest")
 NOT_QUICK = (
     "check_golden_file",
+    "check_imports",
     "check_loss_decreases",
     "check_fine_tuning",
-)  # these need files, or training
+    "check_export",
+    "check_published_tensors",
+)  # these need files, the reference library, or training
 VOCABULARY = 1000  # tokens of the models that are run
 
 
@@ -98,6 +102,8 @@ def problems(name: str) -> Iterator[str]:
     from zoo.plugins.provided import families_of
 
     plugin = installed()[name]
+    module_name = plugin.module.partition(":")[0].strip()
+    yield from _attempt(f"declaration of {name}", lambda: check_declaration(module_name))
     for module in _modules(plugin):
         yield from _attempt(f"import {module}", lambda module=module: import_module(module))
     try:

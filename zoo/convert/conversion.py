@@ -18,6 +18,7 @@ from zoo.convert.infer_head import (
     with_labels,
 )
 from zoo.convert.init_head import init_tensor
+from zoo.convert.model_tensors import check_rules_of_plugin
 from zoo.convert.open import OpenCheckpoint, lazy_arrays, open_source
 from zoo.convert.report import ConversionReport
 from zoo.convert.tokenizer import read_source_tokenizer
@@ -98,6 +99,7 @@ def convert(
         if to == "hub":
             require_hub_outputs(plan)
         opened = plan.opened
+        check_rules_of_plugin(opened.family, plan.config, plan.head)
         text = read_source_tokenizer(opened, tokenizer, plan.config)
         readable = text is not None or opened.family.text_tokenizer(plan.config) is not None
         report = ConversionReport.of(opened, plan, code, readable)

@@ -45,11 +45,15 @@ def provider_error(provided: object, error: Exception) -> PluginError | None:
     """
     if plugin_fault := plugin_error(error):
         return plugin_fault
+    plugin = third_party(provided)
+    return broken(plugin, f"{type(error).__name__}: {error}") if plugin else None
+
+
+def third_party(provided: object) -> PluginInfo | None:
+    """Return the plugin that provides a family or file format; ``None`` for a built-in one."""
     module = type(provided).__module__
-    for package, plugin in _third_parties().items():
-        if _belongs(module, package):
-            return broken(plugin, f"{type(error).__name__}: {error}")
-    return None
+    plugins = (p for package, p in _third_parties().items() if _belongs(module, package))
+    return next(plugins, None)
 
 
 def _belongs(module: str, package: str) -> bool:

@@ -51,6 +51,10 @@ class FamilyTests(FamilyChecks):
             if name in metafunc.fixturenames:
                 metafunc.parametrize(name, values[name])
 
+    def test_imports(self) -> None:
+        """Check that the declaration is quick to import, without torch and other plugins."""
+        self.check_imports()
+
     def test_declarations(self) -> None:
         """Check the names, the size ``tiny``, the head ``none`` and the type of configurations."""
         self.check_declarations()
@@ -66,6 +70,13 @@ class FamilyTests(FamilyChecks):
     def test_rules_cover_parameters(self, size: str, head: str) -> None:
         """Check that the rules fill exactly the tensors of the model, with their shapes."""
         self.check_rules_cover_parameters(size, head)
+
+    def test_published_tensors(self, head: str) -> None:
+        """Check that the rules account for all tensors of the reference library's own model."""
+        try:
+            self.check_published_tensors(head)
+        except UsageError as error:
+            pytest.skip(f"no reference: {error}")
 
     def test_rules_read_tensors_once(self, head: str) -> None:
         """Check that no Hub tensor is read twice, or both read and ignored."""
@@ -135,6 +146,14 @@ class FamilyTests(FamilyChecks):
         except UsageError as error:
             pytest.skip(f"no recipe: {error}")
         self.check_loss_decreases(tmp_path / "run")
+
+    def test_export(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Check that a pretrained model is exported to ONNX graphs with the outputs of torch."""
+        monkeypatch.setenv("ZOO_HOME", str(tmp_path / "home"))
+        try:
+            self.check_export(tmp_path)
+        except UsageError as error:
+            pytest.skip(f"no recipe: {error}")
 
     def test_fine_tuning(self, task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Check that a model with random weights learns a tiny task."""

@@ -1,0 +1,69 @@
+"""Check of what the declaration of a plugin imports, in a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+
+from zoo.errors import VerificationError
+from zoo.plugins.discovery import entry_points_by_name
+
+LOGGERS = "zoo.training.logging"  # a part of zoo
+HEAVY = ("torch", "transformers", "onnxruntime", "onnx", "tensorflow", "jax")
+SECONDS = 2.0  # of a declaration, which every command that lists plugins waits for
+PROGRAM = """
+import importlib, json, sys, time
+import zoo.families.causal, zoo.families.encoder, zoo.families.seq2seq, zoo.plugins.hookspecs
+start = time.perf_counter()
+module = importlib.import_module(sys.argv[1])
+getattr(module, "zoo_families", tuple)()
+seconds = time.perf_counter() - start
+print(json.dumps({"seconds": seconds, "modules": sorted(sys.modules)}))
+"""
+
+
+def check_declaration(module: str) -> None:
+    """Check that the module of a plugin is quick to import, with neither torch nor other plugins.
+
+    Args:
+        module: module of the entry point.
+
+    Raises:
+        VerificationError: it is not.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, module],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        check=False,
+    )
+    if done.returncode:
+        last = (done.stderr.splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise VerificationError(f"{module} cannot be imported: {last}")
+    result = json.loads(done.stdout.splitlines()[-1])
+    heavy = sorted(set(HEAVY).intersection(result["modules"]))
+    if heavy:
+        raise VerificationError(f"{module} imports {heavy[0]} when it is declared")
+    others = sorted(_other_plugins(module).intersection(result["modules"]))
+    if others:
+        raise VerificationError(f"{module} imports another plugin, {others[0]}")
+    if result["seconds"] > SECONDS:
+        raise VerificationError(f"{module} takes {result['seconds']:.1f} s to import")
+
+
+def _other_plugins(module: str) -> set[str]:
+    """Return the modules of other plugins that a plugin must not import.
+
+    The built-in ones are there wherever zoo is, so third parties may derive from them.
+    """
+    plugins = [plugin for rivals in entry_points_by_name().values() for plugin in rivals]
+    modules = {plugin.module.partition(":")[0].strip(): plugin for plugin in plugins}
+    ours = modules.get(module)
+    third_party = ours is None or not ours.built_in
+    return {
+        name
+        for name, plugin in modules.items()
+        if name not in (module, LOGGERS) and not (third_party and plugin.built_in)
+    }

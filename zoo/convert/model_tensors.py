@@ -1,0 +1,40 @@
+"""Comparison of weight rules with the model whose tensors they fill."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from zoo.families.base import Family
+
+
+def differing_tensors(family: "Family", config: Any, head: str) -> list[str]:
+    """Return the names of tensors that either rules or model lack, or of which the shapes differ.
+
+    The model is built without memory for its weights.
+    """
+    from zoo.nn.skip_init import init_empty_weights
+
+    with init_empty_weights():
+        state_dict = family.model(config, head).state_dict()
+    shapes = {name: tuple(tensor.shape) for name, tensor in state_dict.items()}
+    ruled = {mapping.target: mapping.shape for mapping in family.weights(config, head).entries()}
+    return sorted(name for name in {*ruled, *shapes} if ruled.get(name) != shapes.get(name))
+
+
+def check_rules_of_plugin(family: "Family", config: Any, head: str) -> None:
+    """Check that the rules of a third party's family fill exactly its model.
+
+    Otherwise the files that a conversion writes could not be loaded. The tests check it for
+    built-in families.
+
+    Raises:
+        PluginError: a rule names another tensor than the model has, or another shape.
+    """
+    from zoo.plugins.blame import third_party
+    from zoo.plugins.loading import broken
+
+    plugin = third_party(family)
+    if plugin is not None and (names := differing_tensors(family, config, head)):
+        listed = ", ".join(names[:6])
+        raise broken(
+            plugin, f"the rules and the model of {family.name} with head {head} differ in {listed}"
+        )

@@ -218,6 +218,26 @@ def test_runs_to_which_a_cache_does_not_apply(
     assert not (tmp_path / "cache").exists()
 
 
+def test_two_teachers_have_a_cache_each(text: Path, tmp_path: Path, passes: list[int]) -> None:
+    """Cold and warm runs have the losses of a run without; of few logits, there is no mean."""
+    few, cache = {"max_steps": 3, "eval_steps": 3, "save_steps": 3}, tmp_path / "cache"
+    plain = table(text, None, **few)
+    other = finetune_settings(pretrained("bert"), text.parent / "table.jsonl", max_steps=2, seed=5)
+    teachers = [*plain["distillation"]["teachers"], str(finetune(tmp_path / "b", other) / "model")]
+    both = {"distillation": {"teachers": teachers}}
+    runs = [distill(tmp_path / "plain", deep_merge(plain, both))]
+    for name in ("cold", "warm"):
+        passes.clear()
+        runs.append(distill(tmp_path / name, table(text, cache, **few, **both)))
+    assert not passes
+    assert {path.name for path in cache.iterdir()} == {"teacher-1", "teacher-2"}
+    losses = [[record["loss"] for record in records(run)] for run in runs]
+    assert losses[1] == losses[2] == pytest.approx(losses[0], abs=1e-6)
+    several = {"distillation": {"teachers": [str(pretrained("gpt"))] * 2}}
+    with pytest.raises(UsageError, match="averaged over all 400 classes, and the cache keeps"):
+        distill(tmp_path / "run", causal(text, tmp_path / "other", **several))
+
+
 def test_a_cache_of_another_teacher_is_refused(text: Path, tmp_path: Path) -> None:
     cache, few = tmp_path / "cache", {"max_steps": 1}
     distill(tmp_path / "run", causal(text, cache, **few))

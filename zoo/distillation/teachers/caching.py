@@ -35,6 +35,15 @@ TASKS = (
     "token-classification",
     "sentences",
 )
+# task -> why its outputs are not kept
+REASONS = {
+    "question-answering": "which has a logit for each token of a window",
+    "multiple-choice": "whose questions have different numbers of choices",
+    "seq2seq": "which has logits of all tokens for each token of a target; the recipe sequence has "
+    "the teacher write the targets once",
+    "causal-lm": "which has logits of all tokens for each token of a completion",
+}
+SHAPELESS = {"top_k": 0, "classes": 0, "temperatures": []}  # of outputs that are no logits
 WITHOUT = "leave out --cache-teacher"
 
 
@@ -59,7 +68,7 @@ def with_cache(
     base: RunSetup,
     settings: DistillationConfig,
 ) -> list[Teacher]:
-    """Return the teachers with the cache of the settings.
+    """Return the teachers with the cache of the settings, in which each of several has a directory.
 
     Args:
         teachers: the teachers.
@@ -70,14 +79,30 @@ def with_cache(
     Raises:
         UsageError: a cache does not apply to the run, see ``docs/distillation.md``.
     """
-    if len(teachers) > 1:
-        raise UsageError(f"--cache-teacher keeps one teacher, and there are {len(teachers)}")
     if getattr(base.config, "compile", False):
         raise UsageError("--cache-teacher reads files, and compile=true excludes that", WITHOUT)
     if settings.align == "tokens":
         _require_repeated_inputs(base.objective)
-    teacher, outputs = teachers[0], _embeddings(comparisons, base)
-    shape: dict[str, Any] = {"top_k": 0, "classes": 0, "temperatures": []}
+    folder = Path(str(settings.cache_teacher))
+    if len(teachers) == 1:
+        return [_cached(teachers[0], comparisons, base, settings, folder)]
+    cached = [
+        _cached(teacher, comparisons, base, settings, folder / f"teacher-{number}")
+        for number, teacher in enumerate(teachers, 1)
+    ]
+    _require_all_classes(cached)
+    return [*cached]
+
+
+def _cached(
+    teacher: Teacher,
+    comparisons: Sequence[Comparison],
+    base: RunSetup,
+    settings: DistillationConfig,
+    folder: Path,
+) -> CachedTeacher:
+    """Return a teacher with a cache in a directory."""
+    outputs, shape = _embeddings(comparisons, base), dict[str, Any](SHAPELESS)
     if not outputs:
         logits = _logits(comparisons, teacher, base, settings)
         outputs, shape = [*logits], logits[0].shape
@@ -88,9 +113,24 @@ def with_cache(
         outputs=[output.name for output in outputs],
         **shape,
     )
-    cache = TeacherCache(Path(str(settings.cache_teacher)), header)
+    cache = TeacherCache(folder, header)
     values: dict[str, Any] = {field.name: getattr(teacher, field.name) for field in fields(Teacher)}
-    return [CachedTeacher(**values, source=teacher, cache=cache, outputs=tuple(outputs))]
+    return CachedTeacher(**values, source=teacher, cache=cache, outputs=tuple(outputs))
+
+
+def _require_all_classes(teachers: Sequence[CachedTeacher]) -> None:
+    """Check that the outputs of several teachers can be averaged.
+
+    Raises:
+        UsageError: not all logits are kept, so that their mean is not known.
+    """
+    for output in (output for teacher in teachers for output in teacher.outputs):
+        if isinstance(output, CachedLogits) and output.top_k < output.columns:
+            raise UsageError(
+                f"{len(teachers)} teachers are averaged over all {output.columns:,} classes, and "
+                f"the cache keeps the {output.top_k} largest logits of each",
+                f"{WITHOUT}, or --set distillation.cache_top_k={output.columns}",
+            )
 
 
 def _require_repeated_inputs(objective: TrainingObjective) -> None:
@@ -102,7 +142,8 @@ def _require_repeated_inputs(objective: TrainingObjective) -> None:
     if isinstance(objective, FineTuning):
         if objective.name not in TASKS:
             raise UsageError(
-                f"--cache-teacher keeps outputs of {', '.join(TASKS)}, not of {objective.name}",
+                f"--cache-teacher keeps outputs of {', '.join(TASKS)}, not of {objective.name}, "
+                f"{REASONS.get(objective.name, 'whose outputs have other shapes')}",
                 WITHOUT,
             )
     elif objective.name == MASKED_LM:

@@ -129,6 +129,11 @@ def test_the_teacher_is_in_evaluation_mode_in_every_step(teacher: Path, tmp_path
             {"distillation": {"terms": {"x": {"kind": "hidden-mse", "layers": [[0, 7]]}}}},
             "the teacher has no layer 7",
         ),
+        (
+            {"distillation": {"terms": {"x": {"kind": "hidden-mse", "layers": "unifrom"}}}},
+            "distillation.terms.x.layers is 'unifrom'; did you mean uniform",
+        ),
+        ({"precision": "half"}, "precision is 'half'; it is one of auto, float32, bfloat16"),
         ({"distillation": {"freeze": ["nowhere"]}}, "no module 'nowhere'"),
         ({"student": {"num_layer": 1}}, "no setting student.num_layer"),
     ],

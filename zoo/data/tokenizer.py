@@ -171,8 +171,11 @@ def load_tokenizer(text: str, family: "Family | None" = None, **hub: Any) -> Exi
 
 def _of_checkpoint(path: Path) -> ExistingTokenizer:
     info = load_checkpoint(path).model.tokenizer
-    if info is None:
-        raise UsageError(f"{path} has no {TOKENIZER}", "give another --tokenizer")
+    if info is None or not (path / TOKENIZER).is_file():
+        raise UsageError(
+            f"{path} has no {TOKENIZER}",
+            "give that of another model: --tokenizer REF, or --set data.tokenizer=REF",
+        )
     from zoo.tokenizers.tokenizer_json import read_checked
 
     return ExistingTokenizer(read_checked(path / TOKENIZER), info)

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
@@ -67,7 +68,7 @@ def check_keys(values: ConfigDict, struct_type: Any, path: str, source: str) -> 
         source: file or option that the settings are from, for messages.
 
     Raises:
-        UsageError: a key is unknown; the nearest is named.
+        UsageError: a key is unknown, or a value that is one of some words; the nearest is named.
     """
     fields = {field.name: field.type for field in msgspec.structs.fields(struct_type)}
     for key, value in values.items():
@@ -76,8 +77,23 @@ def check_keys(values: ConfigDict, struct_type: Any, path: str, source: str) -> 
                 f"{source}: there is no setting {path}{key}",
                 did_you_mean(str(key), list(fields)) or f"there are {', '.join(fields)}",
             )
+        choices = _choices(fields[key])
+        if choices and isinstance(value, str) and value not in choices:
+            raise UsageError(
+                f"{source}: {path}{key} is {value!r}",
+                did_you_mean(value, choices) or f"it is one of {', '.join(choices)}",
+            )
         for inner, item, place in _nested(fields[key], value, f"{path}{key}"):
             check_keys(item, inner, f"{place}.", source)
+
+
+def _choices(field_type: Any) -> tuple[str, ...]:
+    """Return the words that a field takes; none where it takes any text, or no text."""
+    if get_origin(field_type) is Literal:
+        return tuple(word for word in get_args(field_type) if isinstance(word, str))
+    if get_origin(field_type) not in (Union, UnionType) or str in get_args(field_type):
+        return ()
+    return tuple(word for inner in get_args(field_type) for word in _choices(inner))
 
 
 def _nested(field_type: Any, value: Any, path: str) -> Iterator[tuple[Any, ConfigDict, str]]:

@@ -6,6 +6,7 @@ import struct
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,7 +52,7 @@ def install(site: Path, entry: str, module: str, source: str) -> None:
 
 
 def pretrain(
-    run: Path, site: Path, *arguments: str, **environment: str
+    run: Path, site: Path, *arguments: str, **environment: Any
 ) -> "subprocess.CompletedProcess[str]":
     """Train BERT for the steps of ``runs.SMALL`` in a process with plugins of a directory."""
     words = ("pretrain", "bert", "--device", "cpu", "-o", run, *options(), *arguments)

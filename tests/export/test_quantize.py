@@ -1,7 +1,7 @@
 """Quantized exports: what is quantized, how far it agrees with float32, and what is refused."""
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,10 @@ from tests.export.test_cache import made
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.cli.models.export import command
 from zoo.errors import UsageError, VerificationError
-from zoo.export.agreement import Agreement, make_samples, open_graphs, summaries
+from zoo.export.agreement import make_samples, open_graphs, summaries
 from zoo.export.export import export_onnx
 from zoo.export.quantize import Quantization, quantizable, quantize
+from zoo.export.report import Agreement
 from zoo.export.search import Layer, search
 from zoo.export.variants import QuantizationPlan
 from zoo.inference import open_session
@@ -130,7 +131,7 @@ def test_blocks_of_four_bits_generate(decoder: Exported) -> None:
         assert len(generated) == 5
 
 
-def additive(drops: dict[Layer, float]) -> Any:
+def additive(drops: Mapping[Layer, float]) -> Any:
     """Return a measure that adds the drops of quantized layers."""
 
     def measure(layers: Collection[Layer]) -> Agreement:

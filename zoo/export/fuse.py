@@ -20,7 +20,7 @@ def fuse(model: ir.Model) -> ir.Model:
 
     with silence():
         fused, _ = fuse_xformers(model)
-    return fused  # type: ignore[no-any-return]
+    return fused
 
 
 def fused_operators(model: ir.Model) -> dict[str, int]:

@@ -216,7 +216,10 @@ def _quantize_table(graph: ir.Graph, node: ir.Node) -> None:
 def _constant(graph: ir.Graph, name: str, values: NDArray[Any]) -> ir.Value:
     tensor = ir.tensor(values, name=name)
     value = ir.Value(
-        name=name, type=ir.TensorType(tensor.dtype), shape=tensor.shape, const_value=tensor
+        name=name,
+        type=ir.TensorType(tensor.dtype),
+        shape=ir.Shape(values.shape),
+        const_value=tensor,
     )
     graph.register_initializer(value)
     return value

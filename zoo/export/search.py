@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from zoo.errors import VerificationError
-from zoo.export.agreement import Agreement
+from zoo.export.report import Agreement
 from zoo.io.progress import progress
 
 Layer = tuple[str, str]  # file of the graph and name of the node

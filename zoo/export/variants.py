@@ -9,7 +9,6 @@ from zoo.checkpoint import DATA, Checkpoint, variant_file
 from zoo.convert.hub_files import GENERATED
 from zoo.errors import UsageError
 from zoo.export.agreement import (
-    Agreement,
     Sample,
     Summary,
     agreement,
@@ -20,7 +19,7 @@ from zoo.export.agreement import (
 )
 from zoo.export.graph import EXTERNAL_OVER
 from zoo.export.quantize import Quantization, quantizable, quantize
-from zoo.export.report import QuantizedGraphs
+from zoo.export.report import Agreement, QuantizedGraphs
 from zoo.export.search import Layer, search
 from zoo.families.onnx import OnnxSpec
 

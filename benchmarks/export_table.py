@@ -27,14 +27,13 @@ def main() -> None:
     """Print a row for each family and head."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.export_table")
     parser.add_argument("models", nargs="+", metavar="FAMILY/HEAD")
-    rows = []
+    print(table(HEADER, []))
     for name in parser.parse_args().models:
         family, head = name.split("/")
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder)
             checkpoint = make_checkpoint(path / "model", head, family=get_family(family))
-            rows.append((name, *_row(checkpoint, path)))
-    print(table(HEADER, rows))
+            print(f"| {' | '.join((name, *_row(checkpoint, path)))} |", flush=True)
 
 
 def _row(checkpoint: Checkpoint, folder: Path) -> tuple[str, ...]:

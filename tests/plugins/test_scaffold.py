@@ -15,7 +15,6 @@ import torch
 from safetensors.torch import load_file
 
 from tests import warm
-from tests.plugins.test_install import LOGGER
 from zoo.cli.installation import plugins_new
 from zoo.data.corpus_cache import SAMPLE
 from zoo.plugins.scaffold import KINDS, PluginNames, render
@@ -200,9 +199,12 @@ def test_choices_of_the_option_are_the_kinds() -> None:
 
 
 def test_code_of_the_page_is_that_of_the_projects() -> None:
-    """The projects and the logger are used by other tests."""
+    """The projects and the plugin without a family are used by other tests."""
     code = [text for kind in KINDS for text in render(PluginNames("mine"), kind).values()]
+    toolbox = ROOT / "examples" / "plugins" / "toolbox"
+    files = [*toolbox.rglob("*.py"), toolbox / "pyproject.toml"]
+    code += [path.read_text("utf-8") for path in files]
     page = (ROOT / "docs" / "plugins.md").read_text("utf-8")
     excerpts = re.findall(r"```(?:python|toml)\n(.*?)```", page, re.DOTALL)
-    assert len(excerpts) == 7
-    assert [part for part in excerpts if part not in "\n".join([*code, LOGGER])] == []
+    assert len(excerpts) == 10
+    assert [part for part in excerpts if part not in "\n".join(code)] == []

@@ -9,13 +9,13 @@ distribution: where these are disabled, they are not there.
 import functools
 import importlib
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from zoo.errors import PluginError, UsageError, did_you_mean
 from zoo.io.named import import_named
-from zoo.plugins.entry_points import SETTINGS, EntryPoints, third_party_entry_points
+from zoo.plugins.entry_points import SETTINGS, third_party_entry_points
 
 if TYPE_CHECKING:
     from zoo.plugins.discovery import PluginInfo
@@ -64,27 +64,30 @@ def named_objects(kind: str) -> tuple[NamedObject, ...]:
     Raises:
         UsageError, VerificationError: the file of enabled plugins cannot be read, or is malformed.
     """
+    declared = [points for points in third_party_entry_points() if points.of(kind)]
+    if not declared:
+        return ()
+    allows = _allowance()
     return tuple(
         NamedObject(kind, name, target, plugins[0], f"{points.distribution} {points.version}")
-        for points in third_party_entry_points()
-        if (targets := points.of(kind)) and (plugins := _enabled(points))
-        for name, target in targets.items()
+        for points in declared
+        if (plugins := sorted(filter(allows, points.of())))
+        for name, target in points.of(kind).items()
     )
 
 
-def _enabled(points: EntryPoints) -> list[str]:
-    """Return the names of the plugins of a distribution that may be loaded."""
-    names = sorted(points.of())
+def _allowance() -> Callable[[str], bool]:
+    """Return the function that tells whether a plugin may be loaded, by its name."""
     requested = os.environ.get("ZOO_PLUGINS")
     if requested is not None:
-        return [name for name in names if name in map(str.strip, requested.split(","))]
+        return {name.strip() for name in requested.split(",")}.__contains__
     from zoo.io.paths import home
 
     if not os.path.lexists(home() / SETTINGS):
-        return names
+        return lambda name: True
     from zoo.plugins.settings import read_settings
 
-    return [name for name in names if read_settings().allows(name)]
+    return read_settings().allows
 
 
 def usable(kind: str, built_in: Collection[str]) -> dict[str, NamedObject]:

@@ -26,7 +26,7 @@ Examples:
   zoo export all-minilm-l6-v2 --onnx -o minilm-onnx
   zoo export ./model --onnx --head none -o ./graph
   zoo export all-minilm-l6-v2 --onnx --int8 -o minilm-int8
-  zoo export gpt2 --onnx --int8 --int4 --max-drop 0.05 -o gpt2-quantized"""
+  zoo export ./model --onnx --int8 --int4 --max-drop 0.05 -o ./quantized"""
 )
 @reference_argument
 @click.option("--onnx", "onnx", is_flag=True, required=True, help="Export to ONNX.")

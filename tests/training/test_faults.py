@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.disks import small_disk
-from tests.training.runs import finish, options, records, run_training, small, tensors, tree
+from tests.training.runs import SMALL, finish, options, records, run_training, small, tensors, tree
 from zoo.errors import UsageError, VerificationError
 from zoo.training.config.overrides import parse_override, read_config_file
 from zoo.training.config.schema import build_config
@@ -132,7 +132,9 @@ def test_a_file_of_settings_that_does_not_do_is_named(
     file = tmp_path / "settings.yaml"
     start = "" if line.startswith("family") else f"family: {FAMILY}\n"
     file.write_text(f"{start}{line}\n")
-    refused = refusal(str(file), "-o", str(tmp_path / "run"), code=2)
+    # the corpus of the package, which is the default, takes long to tokenize
+    data = ("--data", *SMALL["data"]["paths"])
+    refused = refusal(str(file), *data, "-o", str(tmp_path / "run"), code=2)
     assert str(file) in refused and message in refused
 
 

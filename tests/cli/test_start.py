@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.tokenizers.directories import real
 from tests.training.runs import SMALL
 
 HEAVY = ("torch", "numpy", "onnx", "onnxruntime", "rich", "huggingface_hub", "tokenizers", "pluggy")
@@ -94,6 +95,12 @@ def test_one_family_imports_one_plugin() -> None:
     loaded = modules_after("info", "all-minilm-l6-v2")
     assert "zoo_bert" in loaded
     assert not loaded & {"torch", "onnxruntime", "huggingface_hub", "transformers"}
+
+
+def test_a_conversion_imports_the_plugin_of_its_family_alone() -> None:
+    loaded = modules_after("convert", str(real()), "--dry-run")
+    plugins = {name.partition(".")[0] for name in loaded if name.startswith("zoo_")}
+    assert plugins == {"zoo_bert", "zoo_converters"} and "torch" not in loaded
 
 
 @pytest.mark.parametrize("group", [(), ("run",), ("corpus",)])

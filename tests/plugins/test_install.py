@@ -152,13 +152,16 @@ def test_refusals(environment: Environment, tmp_path: Path) -> None:
 
 
 def test_list_of_changes_of_uv() -> None:
-    """The lines that uv 0.5 prints for ``pip install --dry-run``."""
+    """The lines that uv 0.5 prints for ``pip install --dry-run``, and uv 0.13 for URLs."""
     text = (
         "Resolved 2 packages in 5ms\nWould download 1 package\nWould uninstall 1 package\n"
         "Would install 2 packages\n - pip==1.0\n + pip==99.0\n"
         " + zoo-mine==1.2 (from file:///wheels/zoo_mine-1.2-py3-none-any.whl)\n"
     )
-    replaced, new = install._parse_uv(text)
+    text += " + zoo-git @ git+file:///repo@ff0a24c76df07cd219cb092435c4877c26cca3fc\n"
+    replaced, new, by_url = install._parse_uv(text)
+    assert (by_url.name, by_url.version) == ("zoo-git", "")
+    assert by_url.url == "git+file:///repo@ff0a24c76df07cd219cb092435c4877c26cca3fc"
     assert (replaced.name, replaced.version) == ("pip", "99.0") and replaced.replaces is not None
     assert new == Change("zoo-mine", "1.2", "file:///wheels/zoo_mine-1.2-py3-none-any.whl", None)
 

@@ -62,7 +62,8 @@ def install(folder: Path, count: int) -> Path:
     wheels = [write_wheel(folder, f"plugin{number}") for number in range(count)]
     options = ("--quiet", "--disable-pip-version-check", "--no-index", "--no-deps")
     target = folder / "site"
-    command = [sys.executable, "-m", "pip", "install", *options, "--target", target, *wheels]
+    paths = [str(path) for path in (target, *wheels)]
+    command = [sys.executable, "-m", "pip", "install", *options, "--target", *paths]
     subprocess.run(command, check=True)
     return target
 

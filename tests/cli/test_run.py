@@ -162,7 +162,7 @@ def test_input_that_is_missing_or_given_twice(model: Path, tmp_path: Path) -> No
 
 def test_an_unknown_task_lists_the_nearest() -> None:
     refused(zoo("run", "fillmask", "x", "a"), "no task is called 'fillmask'", "fill-mask")
-    refused(zoo("run", "xyz", "x", "a"), "embed, fill-mask, features")
+    refused(zoo("run", "xyz", "x", "a"), "answer, choose, classify")
 
 
 def test_an_option_of_another_task_is_refused(model: Path) -> None:

@@ -63,17 +63,17 @@ def test_the_card_has_the_facts_of_the_manifest(hub_checkpoint: Make, tmp_path: 
         ("BertForSequenceClassification", "text-classification"),
         ("BertForTokenClassification", "token-classification"),
         ("BertForQuestionAnswering", "question-answering"),
-        ("BertForMultipleChoice", None),
+        ("BertForMultipleChoice", "multiple-choice"),
     ],
 )
 def test_the_task_is_that_of_the_head(
-    hub_checkpoint: Make, tmp_path: Path, architecture: str, tag: str | None
+    hub_checkpoint: Make, tmp_path: Path, architecture: str, tag: str
 ) -> None:
     metadata, text = card(converted(hub_checkpoint(architecture), tmp_path, licence=None))
     assert metadata.get("pipeline_tag") == tag
     assert metadata.keys() <= MINIMAL and "license" not in metadata
     assert "| licence | not stated |" in text
-    assert ("| labels | LABEL_0, LABEL_1 |" in text) is (tag or "").endswith("classification")
+    assert ("| labels | LABEL_0, LABEL_1 |" in text) is tag.endswith("classification")
 
 
 def test_a_sentence_encoder_is_of_sentence_transformers(

@@ -1,4 +1,4 @@
-"""What the declaration of a plugin may not do, and rules that do not fit its model."""
+"""Declarations of plugins that are refused, and rules that do not fit its model."""
 
 import json
 from pathlib import Path

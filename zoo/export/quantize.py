@@ -25,7 +25,7 @@ SMALLEST_TABLE = 1 << 10  # elements; smaller ones save nothing
 
 @dataclass(frozen=True)
 class Quantization:
-    """How weights are quantized.
+    """Scheme of quantization.
 
     Attributes:
         dtype: ``int8`` or ``int4``.

@@ -11,7 +11,7 @@ Layer = tuple[str, str]  # file of the graph and name of the node
 Measure = Callable[[Collection[Layer]], Agreement]
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """Result of a search.
 
     Attributes:
@@ -27,7 +27,7 @@ class Found(NamedTuple):
 
 def search(
     layers: Sequence[Layer], measure: Measure, quick: Measure, max_drop: float, dtype: str
-) -> Found:
+) -> SearchResult:
     """Quantize as many layers as agree with float32.
 
     If all of them together lose too much, each is quantized alone and measured, and the fewest of
@@ -47,15 +47,15 @@ def search(
         raise VerificationError(f"no layer can be quantized to {dtype}", "nothing was written")
     agreement = measure(layers)
     if agreement.drop <= max_drop:
-        return Found(list(layers), [], agreement)
+        return SearchResult(list(layers), [], agreement)
     ranked = _by_sensitivity(layers, quick)
-    best: Found | None = None
+    best: SearchResult | None = None
     low, high = 1, len(ranked)  # number of layers in float32
     while low < high:
         middle = (low + high) // 2
         tried = measure(ranked[middle:])
         if tried.drop <= max_drop:
-            best = Found(ranked[middle:], ranked[:middle], tried)
+            best = SearchResult(ranked[middle:], ranked[:middle], tried)
             high = middle
         else:
             low = middle + 1

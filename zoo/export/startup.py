@@ -15,7 +15,7 @@ from zoo.errors import ZooError
 
 
 class StartupSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the process runs.
+    """Settings of the process that is measured.
 
     Attributes:
         path: directory of the checkpoint.

@@ -17,7 +17,7 @@ from zoo.plugins.discovery import all_entry_points
 
 @dataclass(frozen=True)
 class Kind:
-    """What differs between templates in the files that they share.
+    """Parts of the shared files that differ between templates.
 
     Attributes:
         description: what the models are.

@@ -1,4 +1,4 @@
-"""What is said before a run: the expected time, and teachers that know nothing."""
+"""Messages before a run: the expected time, and teachers that know nothing."""
 
 import logging
 import shutil

@@ -1,8 +1,7 @@
 """Dropout with random numbers that are drawn four at a time on CPUs.
 
-There, torch draws one number for each value, in one thread: a fifth of the time of a training step
-of a small model with two threads. Here, each 64-bit number of the same generator decides four
-values, so that a state of the generator still determines what is dropped.
+There, torch draws one number for each value, in one thread. Here, each 64-bit number of the same
+generator decides four values, so that its state still determines what is dropped.
 """
 
 from typing import Any

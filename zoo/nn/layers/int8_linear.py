@@ -1,9 +1,9 @@
 """Linear maps with 8-bit weights, for inference on CPUs.
 
 A row of the weights has a scale of its own, so that its largest magnitude is 127; the inputs are
-quantized as they come, with one scale and zero point for the whole batch. Products of such
-integers are several times as fast as those of float32 where the CPU has instructions for them
-(AVX512-VNNI, AMX), and a step of generation reads a quarter of the bytes.
+quantized as they come, with one scale and zero point for the whole batch. CPUs with AVX512-VNNI or
+AMX have instructions for products of such integers, and a step of generation reads a quarter of the
+bytes. ``zoo bench --dtype float32 --dtype int8`` compares both for a model.
 """
 
 import math
@@ -70,7 +70,7 @@ def int8_linear(x: Tensor, matrix: PackedMatrix) -> Tensor:
     if not math.isfinite(scale):
         return x.new_full((*x.shape[:-1], len(matrix.scales)), math.nan)
     zero = round(-low / scale)
-    # rounded by the cast, which drops fractions: each pass over x costs as much as a product
+    # rounded by the cast, which drops fractions: that saves passes over x
     integers = torch.add(x.new_tensor(zero + 0.5), x, alpha=1 / scale).to(torch.uint8)
     # the operator behind torch.compile's 8-bit products; it has no output scale and no activation
     return torch.ops.onednn.qlinear_pointwise(  # type: ignore[no-any-return]

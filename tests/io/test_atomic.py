@@ -13,7 +13,6 @@ import pytest
 
 from zoo.errors import UsageError, ZooError
 from zoo.io.output.atomic import atomic_directory, atomic_write
-from zoo.io.output.staging import remove_stale_staging
 
 
 def tree(folder: Path) -> dict[str, str]:
@@ -214,7 +213,6 @@ def test_interrupt_at_any_step_leaves_a_complete_directory(
         atomic_directory(old, force=True) as staging,
     ):
         fill(staging)
-    remove_stale_staging(work)
     assert tree(work) in (OLD, NEW)
 
 
@@ -280,7 +278,6 @@ import os, resource, signal, sys
 from pathlib import Path
 from zoo.errors import ZooError
 from zoo.io.output.atomic import atomic_directory, atomic_write
-from zoo.io.output.staging import remove_stale_staging
 {prepare}
 try:
     with atomic_directory(Path(sys.argv[1]), force=len(sys.argv) > 2) as staging:

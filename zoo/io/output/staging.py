@@ -39,7 +39,10 @@ def staged_path(target: Path) -> Iterator[Path]:
     finally:
         try:
             _remove_group(path)
-        finally:  # an interrupt of the removal must not keep the lock
+        except KeyboardInterrupt:  # a signal during the removal must not leave half of it
+            _remove_group(path)
+            raise
+        finally:
             if handle is not None:
                 os.close(handle)
 

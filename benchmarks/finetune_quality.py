@@ -2,6 +2,7 @@
 
     python -m benchmarks.finetune_quality MODEL --data DIR [--tasks sst2 mrpc ...] [--seeds 3]
     python -m benchmarks.finetune_quality MODEL --data DIR --tasks sst2 --rows 500 2000 --scratch
+    python -m benchmarks.finetune_quality ELMO --data DIR --tasks ud-ewt --layers mix 0
 
 MODEL is a directory in the Hub's layout, or any model of the zoo with ``--no-trainer``. DIR has a
 folder for each task; see ``TASKS`` for the files and columns.
@@ -10,6 +11,9 @@ Both sides have the same settings: the preset ``default``, which is run_glue.py'
 decay, linear decay to 0), batches of 32 samples, and a learning rate and number of epochs by task.
 Dropout, order of the samples and the new head are drawn by each side itself. The weights after
 the last step are evaluated, those of the Trainer after ``zoo convert``, by the same ``zoo eval``.
+
+``--layers`` compares what a classifier of a frozen model reads instead, with the preset ``paper``
+of its family: a learned mix of all layers, or a single one. There is no Trainer then.
 
 ``--scratch`` adds a side that begins with random weights of the same shape, and ``--rows`` trains
 on the first rows of the shuffled training data. ``--keep DIR`` keeps the runs and repeats none that
@@ -27,8 +31,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +128,7 @@ SHAPE = (
 )
 HELD_OUT_ARTICLES = 10  # the last ones of a file of questions that is both
 Values = Mapping[str, Any]
+TrainSide = Callable[[Task, Path, Path, int, argparse.Namespace], Path]
 
 
 def main() -> None:
@@ -133,6 +139,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rows", type=int, nargs="+", help="numbers of training rows")
     parser.add_argument("--scratch", action="store_true", help="random weights, too")
+    parser.add_argument("--set", nargs="+", default=[], help="KEY=VALUE settings of zoo's runs")
+    parser.add_argument("--layers", nargs="+", help="layers that classifiers read: mix, 0, ...")
     parser.add_argument("--no-trainer", action="store_true", help="zoo alone")
     parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--max-steps", type=int, default=0, help="end each run early")
@@ -152,11 +160,7 @@ def main() -> None:
 
 def compare_sides(name: str, folder: Path, options: argparse.Namespace) -> Iterator[list[str]]:
     """Yield the rows of a task's table."""
-    task, sides = TASKS[name], {OURS: train_zoo}
-    if not options.no_trainer:
-        sides[TRAINER] = train_trainer
-    if options.scratch:
-        sides[SCRATCH] = train_from_random_weights
+    task, sides = TASKS[name], make_sides(options)
     for count in options.rows or [0]:
         train, evaluation = files(task, count, folder, options.data)
         scores: dict[str, list[Values]] = {}
@@ -177,6 +181,18 @@ def compare_sides(name: str, folder: Path, options: argparse.Namespace) -> Itera
             compared = is_within(values, scores[TRAINER]) if TRAINER in scores else None
             verdict = "" if side != OURS or compared is None else "within" if compared else "below"
             yield [name, side, str(count or "all"), task.metric, *cells(values), verdict]
+
+
+def make_sides(options: argparse.Namespace) -> dict[str, TrainSide]:
+    """Return name -> function that trains a model of each side that the options name."""
+    if options.layers:
+        return {f"layers={layers}": partial(train_layers, layers) for layers in options.layers}
+    sides: dict[str, TrainSide] = {OURS: train_zoo}
+    if not options.no_trainer:
+        sides[TRAINER] = train_trainer
+    if options.scratch:
+        sides[SCRATCH] = train_from_random_weights
+    return sides
 
 
 def files(task: Task, count: int, folder: Path, data: Path) -> tuple[Path, Path]:
@@ -209,7 +225,24 @@ def files(task: Task, count: int, folder: Path, data: Path) -> tuple[Path, Path]
 
 def train_zoo(task: Task, train: Path, run: Path, seed: int, options: argparse.Namespace) -> Path:
     """Fine-tune the pretrained model, and return the directory of the result."""
-    return finetune(task, options.model, [], train, run, seed, options)
+    return finetune(task, options.model, run_settings(task), train, run, seed, options)
+
+
+def train_layers(
+    layers: str, task: Task, train: Path, run: Path, seed: int, options: argparse.Namespace
+) -> Path:
+    """Train a classifier of layers of the frozen model, with the preset of its paper."""
+    changes = [f"task_args.layers={layers}"]
+    return finetune(task, options.model, changes, train, run, seed, options, preset="paper")
+
+
+def run_settings(task: Task) -> list[str]:
+    """Return the settings of a task that replace those of the preset."""
+    return [
+        f"max_seq_len={task.max_seq_len}",
+        f"optimizer.learning_rate={task.learning_rate}",
+        f"num_train_epochs={task.epochs}",
+    ]
 
 
 def train_from_random_weights(
@@ -221,7 +254,7 @@ def train_from_random_weights(
     checkpoint = resolve_checkpoint(str(options.model))
     shape = {name: getattr(checkpoint.config, name, None) for name in SHAPE}
     changes = [f"config.{name}={value}" for name, value in shape.items() if value is not None]
-    changes.append(f"tokenizer={options.model}")
+    changes += [f"tokenizer={options.model}", *run_settings(task)]
     return finetune(task, checkpoint.family.name, changes, train, run, seed, options)
 
 
@@ -233,23 +266,22 @@ def finetune(
     run: Path,
     seed: int,
     options: argparse.Namespace,
+    preset: str = "default",
 ) -> Path:
     """Run the command, with one evaluation at the end, and return the directory of the model."""
     settings = [
-        f"max_seq_len={task.max_seq_len}",
-        f"optimizer.learning_rate={task.learning_rate}",
-        f"num_train_epochs={task.epochs}",
         f"max_steps={options.max_steps}",
         f"precision={options.precision}",
         "eval_steps=1000000",
         "report_to=[]",
         *changes,
+        *options.set,
     ]
     columns = [word for name, column in task.columns.items() for word in (f"--{name}", column)]
     # the held-out tenth is not needed, but a run has an evaluation: on data that it trains on
     data = ["--train", str(train), "--eval", str(train), *columns]
     zoo(
-        *("finetune", str(model), "--task", task.name, *data, "--preset", "default"),
+        *("finetune", str(model), "--task", task.name, *data, "--preset", preset),
         *("--seed", str(seed), "--offline", "-o", str(run / "run")),
         *[word for change in settings for word in ("--set", change)],
     )

@@ -41,14 +41,25 @@ def mixed(states: list[torch.Tensor], weights: dict[str, torch.Tensor], at: str)
     return gamma * total  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("task", ["text-classification", "token-classification"])
-def test_the_first_of_its_kind(tmp_path: Path, task: str) -> None:
-    """Frozen LSTMs, a mix that is learned, and a classifier of it, by the preset of the paper."""
+@pytest.mark.parametrize(
+    "task, layers",
+    [("text-classification", "mix"), ("token-classification", "mix"), ("token-classification", 0)],
+)
+def test_the_first_of_its_kind(tmp_path: Path, task: str, layers: str | int) -> None:
+    """Frozen LSTMs, a mix that is learned, and a classifier of it, by the preset of the paper.
+
+    With a layer in place of the mix, the classifier reads that layer alone.
+    """
     source, golden = published(tmp_path / "elmo", dropout=0.0)
     start = converted(source, tmp_path / "pretrained")
     texts = task == "text-classification"
     table = labelled(tmp_path / "t.tsv") if texts else tagged(tmp_path / "t.conll")
-    tree = settings(start.path, table, task=task, **{**STEPS, "preset": "paper"})
+    tree = settings(
+        start.path,
+        table,
+        task=task,
+        **{**STEPS, "preset": "paper", "task_args": {"layers": layers}},
+    )
     del tree["lr_scheduler"]
     run = finetune(tmp_path / "run", tree)
     before, after = tensors(start.path), tensors(run / "model")
@@ -57,13 +68,16 @@ def test_the_first_of_its_kind(tmp_path: Path, task: str) -> None:
     frozen = before.keys() - new
     assert [name for name in frozen if not torch.equal(before[name], after[name])] == []
     assert float(after["layers.2.weights"].abs().max()) > 0.01
-    assert float(after["layers.2.gamma"]) != 1
+    gamma = float(after["layers.2.gamma"])
+    assert gamma != 1
 
     model = zoo.load(run / "model", backend="cpu")
     ids: Any = model.tokenizer.encode(["c a b d"], max_tokens=None)[0].ids
     weights = {name: array.astype(np.float64) for name, array in golden.weights.items()}
     states = elmo_numpy.layers(golden.hub_config, weights, ids)
-    hidden = mixed([torch.from_numpy(state) for state in states], after, "layers.2")
+    outputs = [torch.from_numpy(state) for state in states]
+    alone = isinstance(layers, int)
+    hidden = gamma * outputs[int(layers)] if alone else mixed(outputs, after, "layers.2")
     pooled = hidden.max(0).values if texts else hidden
     expected = pooled @ after["head.weight"].double().T + after["head.bias"].double()
     (result,) = model.classify(["c a b d"])
@@ -171,6 +185,12 @@ def test_the_mix_is_no_state_of_a_language_model(tmp_path: Path) -> None:
     changes = {"task_args": {"layers": "mix", "lm_coef": 0.5}}
     with pytest.raises(UsageError, match="predicts no next token"):
         finetune(tmp_path / "run", settings("gpt", labelled(tmp_path / "t.tsv"), **changes))
+
+
+def test_a_layer_that_the_model_has_not(tmp_path: Path) -> None:
+    tree = settings("gpt", labelled(tmp_path / "t.tsv"), vocab_size=300, task_args={"layers": 9})
+    with pytest.raises(UsageError, match=r"layers is 9, and the model has \d layers with the emb"):
+        finetune(tmp_path / "run", tree)
 
 
 def test_presets_freeze_what_was_pretrained(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 import torch
 
 from zoo.nn.layers.scalar_mix import ScalarMix
@@ -25,6 +26,18 @@ def test_the_mix_is_equation_1() -> None:
                     for w, layer in zip(weights, layers, strict=True)
                 )
                 assert abs(float(mix(layers).detach()[row, token, unit]) - expected) < 1e-12
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("layer", [0, 1, -1])
+def test_one_layer_alone(layer: int, dtype: torch.dtype) -> None:
+    layers = [torch.randn(1, 2, 4, dtype=dtype) for _ in range(3)]
+    mix = ScalarMix(3).to(dtype)
+    mix.select(layer)
+    assert torch.equal(mix(layers), layers[layer])
+    assert [name for name, p in mix.named_parameters() if p.requires_grad] == ["gamma"]
+    with pytest.raises(IndexError):
+        mix.select(3)
 
 
 def test_without_weights_the_mix_is_the_mean() -> None:

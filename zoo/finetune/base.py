@@ -254,6 +254,16 @@ class FineTuning(TrainingObjective):
         """
         return []
 
+    def prepare_model(self, model: "nn.Module") -> None:
+        """Change the model before the optimizer is made; by default not at all.
+
+        Args:
+            model: module that ``self.model`` returned, with its initial weights.
+
+        Raises:
+            UsageError: an option does not suit the model.
+        """
+
     def padding(self) -> dict[str, int]:
         """Return name of an array -> value of its padding, where it is not 0."""
         return {self.inputs[0]: self.pad_id}

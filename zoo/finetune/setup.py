@@ -165,7 +165,8 @@ class FineTuneSetup(RunSetup):
         return msgspec.structs.replace(record, new_parameters=[*record.new_parameters, *new])
 
     def prepare_model(self, model: nn.Module) -> None:
-        """Freeze layers."""
+        """See ``RunSetup``: what options of the task change, and frozen layers."""
+        self.objective.prepare_model(model)
         freeze_lowest(model, self.config.freeze_layers)
 
     def callbacks(self, run: Path) -> list[Callback]:

@@ -33,12 +33,15 @@ def test_a_signal_during_scoring_leaves_a_run_that_is_scored_later(
     call = [sys.executable, "-m", "zoo", "distill", "--resume", str(path), "--device", "cpu"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(call, stderr=subprocess.PIPE, text=True, env=environment)
-    assert process.stderr is not None
-    lines = iter(process.stderr.readline, "")
-    line = next((line for line in lines if "scoring" in line), "")
-    assert "scoring the student beside its teacher" in line
-    process.send_signal(number)
-    rest = process.communicate(timeout=300)[1]
+    try:
+        assert process.stderr is not None
+        lines = iter(process.stderr.readline, "")  # of which others have the test's name in paths
+        line = next((line for line in lines if "scoring the student" in line), "it ended")
+        assert "beside its teacher" in line
+        process.send_signal(number)
+        rest = process.communicate(timeout=300)[1]
+    finally:
+        process.kill()
     assert process.returncode == 130, rest
     assert f"is trained; `zoo distill --resume {path}` scores it" in rest
     assert "Traceback" not in rest

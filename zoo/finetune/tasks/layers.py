@@ -1,13 +1,48 @@
-"""The layers that a classifier reads."""
+"""The layers that a classifier reads: a learned mix of all, or a single one."""
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from zoo.errors import UsageError
+from zoo.finetune.base import FineTuning
+from zoo.nn.layers.scalar_mix import ScalarMix
 from zoo.training.config.finetune import FineTuneConfig
 
-Layers = Literal["mix"]
-MIX = "mix"  # value of the option, and field of the configurations
+if TYPE_CHECKING:
+    from torch import nn
+
+Layers = Literal["mix"] | int
+MIX = "mix"  # field of the configurations: whether a classifier reads a mix
 
 
-def layer_changes(run: FineTuneConfig) -> dict[str, Any]:
-    """Return the field of the configuration that the option ``layers`` of a task sets."""
-    return {MIX: True} if run.task_args.get("layers") == MIX else {}
+class LayerTask(FineTuning):
+    """Base class of tasks with the option ``layers``.
+
+    It is ``mix`` for a learned mix of all layers (Peters et al. 2018, arXiv:1802.05365, equation
+    1); a number for one layer, 0 for the embeddings and negative from the end; or ``None`` for the
+    layers of the checkpoint's classifier, or else the last. One layer is a mix with fixed shares.
+    """
+
+    @classmethod
+    def config_changes(cls, run: FineTuneConfig) -> dict[str, Any]:
+        """See ``FineTuning``: there is a mix."""
+        return {} if run.task_args.get("layers") is None else {MIX: True}
+
+    def prepare_model(self, model: "nn.Module") -> None:
+        """See ``FineTuning``: one layer gets the whole share of the mix."""
+        layers: Layers | None = self.options.layers
+        if not isinstance(layers, int):
+            return
+        for module in model.modules():
+            if isinstance(module, ScalarMix):
+                _select(module, layers)
+
+
+def _select(mix: ScalarMix, layer: int) -> None:
+    try:
+        mix.select(layer)
+    except IndexError as error:
+        raise UsageError(
+            f"task_args.layers is {layer}, and the model has {mix.layers} layers with the "
+            "embeddings",
+            f"give one from 0, the embeddings, to {mix.layers - 1}, the last",
+        ) from error

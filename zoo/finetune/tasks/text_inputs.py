@@ -16,7 +16,7 @@ from zoo.data.tokenizer import ExistingTokenizer
 from zoo.errors import UsageError
 from zoo.finetune.base import FineTuning
 from zoo.finetune.rows import TokenizedRows, pad_and_stack, tokenize
-from zoo.finetune.tasks.layers import Layers, layer_changes
+from zoo.finetune.tasks.layers import Layers, LayerTask
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainedModel
 from zoo.objectives.losses.cross_entropy import summed_cross_entropy
 from zoo.objectives.options import Options
@@ -64,8 +64,7 @@ class TextOptions(InputOptions, frozen=True, kw_only=True, forbid_unknown_fields
     Attributes:
         both_orders: add the logits of a pair in both orders, where the order means nothing;
             ``None`` to go on as in the checkpoint, or else not.
-        layers: ``mix`` for a learned mix of all layers (Peters et al. 2018, arXiv:1802.05365,
-            equation 1); ``None`` for the layers of the checkpoint's classifier, or else the last.
+        layers: the layers that the classifier reads, see ``LayerTask``.
     """
 
     both_orders: bool | None = None
@@ -143,7 +142,7 @@ class InputTask(FineTuning):
         return logits, {NEXT_TOKEN: next_token_losses(module, hidden, *flat)}
 
 
-class TextTask(InputTask):
+class TextTask(LayerTask, InputTask):
     """Base class of tasks with ``TextOptions``.
 
     Raises:
@@ -158,11 +157,6 @@ class TextTask(InputTask):
             raise UsageError(
                 "both orders are those of a pair", "name the column of the second with --pair"
             )
-
-    @classmethod
-    def config_changes(cls, run: FineTuneConfig) -> dict[str, Any]:
-        """See ``FineTuning``."""
-        return layer_changes(run)
 
     @classmethod
     def resolve(cls, run: FineTuneConfig, init: "PretrainedInit | None") -> FineTuneConfig:

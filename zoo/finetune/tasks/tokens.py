@@ -16,10 +16,10 @@ from zoo.data.readers.words import WordsSample, first_tokens, is_iob, read_words
 from zoo.errors import UsageError
 from zoo.evaluate.entities import entity_counts, entity_scores
 from zoo.evaluate.metrics import classification_metrics, confusion_matrix
-from zoo.finetune.base import LABELS, FineTuning, require_known_label
+from zoo.finetune.base import LABELS, require_known_label
 from zoo.finetune.rows import TokenizedRows, tokenize
 from zoo.finetune.tasks.classification import class_weights
-from zoo.finetune.tasks.layers import Layers, layer_changes
+from zoo.finetune.tasks.layers import Layers, LayerTask
 from zoo.inference.processing.viterbi import viterbi
 from zoo.nn.crf import IGNORED, crf_negative_log_likelihood, gather_labelled
 from zoo.objectives.base import LossOutput, Outputs, TrainedModel
@@ -46,7 +46,7 @@ class TokenOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     Attributes:
         crf: label the words of a sentence together, by a linear-chain CRF over the logits; ``None``
             to go on as in the checkpoint, or else not.
-        layers: see ``zoo.finetune.tasks.text_inputs.TextOptions``.
+        layers: the layers that the classifier reads, see ``LayerTask``.
     """
 
     crf: bool | None = None
@@ -67,7 +67,7 @@ class CrfTagger(nn.Module):
         self.transitions = nn.Parameter(torch.zeros(labels + 1, labels + 1))
 
 
-class TokenClassification(FineTuning):
+class TokenClassification(LayerTask):
     """Cross-entropy of the label of each word, at its first token (Devlin et al. 2019, sec. 5.3).
 
     With a CRF, the loss is the negative log-likelihood of the labels of a sentence instead; both
@@ -88,11 +88,6 @@ class TokenClassification(FineTuning):
         if self.options.crf and (self.run.class_weights is not None or self.run.fsdp):
             setting = "fsdp" if self.run.fsdp else "class_weights"
             raise UsageError(f"a CRF is not trained with {setting}", f"leave {setting} out")
-
-    @classmethod
-    def config_changes(cls, run: FineTuneConfig) -> dict[str, Any]:
-        """See ``FineTuning``."""
-        return layer_changes(run)
 
     @classmethod
     def resolve(cls, run: FineTuneConfig, init: "PretrainedInit | None") -> FineTuneConfig:

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+UNUSED = -1e4  # weight of a layer without a share: its exponential is 0, also in float16
+
 
 class ScalarMix(nn.Module):
     """The mix of layers, equation 1 of the paper; without weights, their mean.
@@ -20,8 +22,26 @@ class ScalarMix(nn.Module):
 
     def __init__(self, layers: int, *, learned: bool = True) -> None:
         super().__init__()
+        self.layers = layers
         self.weights = nn.Parameter(torch.zeros(layers)) if learned else None
         self.gamma = nn.Parameter(torch.ones(1)) if learned else None
+
+    def select(self, layer: int) -> None:
+        """Give one layer the whole share and stop the training of the shares, but not of gamma.
+
+        (``scalar_mix_parameters`` of AllenNLP, with -9e10 for layers without a share.)
+
+        Args:
+            layer: index of the layer, from 0 for the embeddings; negative from the end.
+
+        Raises:
+            IndexError: there is no such layer.
+        """
+        assert self.weights is not None, "a mix that is selected from has weights"
+        shares = torch.full_like(self.weights, UNUSED)
+        shares[layer] = 0
+        self.weights.data.copy_(shares)
+        self.weights.requires_grad_(False)
 
     def forward(self, layers: Sequence[Tensor]) -> Tensor:
         """Return the mix of layers, (batch, tokens, hidden) each."""

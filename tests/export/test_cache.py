@@ -28,7 +28,7 @@ from zoo.errors import UsageError, VerificationError
 from zoo.export.export import export_onnx
 from zoo.export.graph import EXTERNAL_OVER
 from zoo.families.random_inputs import random_inputs
-from zoo.inference import open_session, ort_generation
+from zoo.inference import open_session, ort_decoder
 from zoo.inference.bench import measure
 from zoo.inference.generation.config import GenerationConfig
 from zoo.inference.generation.decoder import Decoder, pad
@@ -36,6 +36,7 @@ from zoo.inference.generation.generate import generate, stream
 from zoo.nn.decoder import CausalLM, causal_mask
 from zoo.nn.encoder_factory import make_embeddings, make_self_attention
 from zoo.nn.generation import DecodeState, GenerationMixin
+from zoo.nn.heads import LMHeadMixin
 from zoo.nn.kv_cache import KeyValueCache
 from zoo_gpt import Gpt
 from zoo_t5 import T5
@@ -115,16 +116,27 @@ def test_every_search_finds_the_texts_of_torch(
         assert list(stream(theirs, single, how)) == free[0]
 
 
-def test_long_prompts_are_read_in_pieces(
+def test_a_prompt_scores_its_last_token_alone(
     written: Callable[[str], Exported], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ours, theirs = decoders(written("second"))
-    inputs, settings = batch(written("second")[0]), GenerationConfig(max_new_tokens=8)
-    assert inputs["input_ids"].shape[1] == 9
-    monkeypatch.setattr(
-        ort_generation, "MAX_LOGITS", 4 * 5 * 61
-    )  # attention scores of four tokens of a row
-    assert generate(theirs, inputs, settings) == generate(ours, inputs, settings)
+    checkpoint, graph, _ = written("second")
+    inputs, scored = batch(checkpoint), {"torch": 0, "onnx": 0}  # positions
+
+    def scores(model: LMHeadMixin, hidden: Tensor) -> Tensor:
+        scored["torch"] += hidden[..., 0].numel()
+        return in_torch(model, hidden)
+
+    def run_values(*arguments: Any) -> dict[str, onnxruntime.OrtValue]:
+        outputs = in_onnx(*arguments)
+        scored["onnx"] += int(np.prod(outputs["logits"].shape()[:2]))
+        return outputs
+
+    in_torch, in_onnx = LMHeadMixin.scores, ort_decoder.run_values
+    monkeypatch.setattr(LMHeadMixin, "scores", scores)
+    monkeypatch.setattr(ort_decoder, "run_values", run_values)
+    ours, theirs = (decoder.prefill(inputs, 1)[0] for decoder in decoders((checkpoint, graph, _)))
+    assert scored == {"torch": 5, "onnx": 5} and inputs["input_ids"].shape == (5, 9)
+    assert (ours - theirs).abs().max() <= 1e-5 * ours.abs().max()
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -160,6 +172,13 @@ def test_a_continuation_by_the_names_that_others_know(written: Callable[[str], E
     ]
     ids = np.array([[5, 9, 11], [8, 3, 2]])
     mask, past = np.ones_like(ids), [np.zeros((2, heads, 0, width), np.float32)] * 4
+    (number,) = session.get_overridable_initializers()
+    assert number.name == "num_logits_to_keep"
+    feeds = dict(zip(input_names, [ids, mask, *past], strict=True))
+    (everything,) = session.run(["logits"], feeds)
+    (last,) = session.run(["logits"], {**feeds, number.name: np.array(1)})
+    assert everything.shape == (2, 3, 61) and last.shape == (2, 1, 61)
+    assert np.abs(last - everything[:, -1:]).max() <= 1e-5 * np.abs(everything).max()
     tokens: list[Any] = []
     for _ in range(20):
         values = [ids, mask, *past]

@@ -60,13 +60,13 @@ def cached_graph(checkpoint: Checkpoint, dtype: str | None = None) -> Checkpoint
 def _key(checkpoint: Checkpoint, dtype: str | None) -> str:
     """Return the key of the cache entry: a digest of everything that the graph depends on."""
     # version of the entries: since 2, graphs of decoders have a key-value cache; since 3, entries
-    # are in the Hub's layout
+    # are in the Hub's layout; since 4, decoders can limit their logits
     packages = ("torch", "onnx", "onnxscript", "onnxruntime")
     versions = [f"{name} {metadata.version(name)}" for name in packages]
     parts = [
         encode_manifest(msgspec.structs.replace(checkpoint.manifest, evaluations=[])),
         (checkpoint.path / CONFIG).read_bytes(),
-        "\n".join(["3", __version__, dtype or "float32", *versions]).encode(),
+        "\n".join(["4", __version__, dtype or "float32", *versions]).encode(),
     ]
     return blake3(b"".join(blake3(part).digest() for part in parts)).hexdigest()[:32]
 

@@ -16,12 +16,16 @@ import torch
 from torch import Tensor, nn
 
 from zoo.checkpoint import DECODER, ENCODER, GRAPH
+from zoo.export.last_tokens import last_tokens
 from zoo.export.trace import Example
 from zoo.families.onnx import (
+    ALL_LOGITS,
     LOGITS,
+    NUM_LOGITS,
     PAST,
     PAST_TOKENS,
     PRESENT,
+    SCORED_TOKENS,
     SOURCE_HIDDEN,
     SOURCE_MASK,
     Axes,
@@ -92,7 +96,11 @@ class DecoderWithPast(nn.Module):
         self.model, self.kinds = model, kinds
 
     def forward(
-        self, input_ids: Tensor, attention_mask: Tensor, past_key_values: list[Tensor]
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        past_key_values: list[Tensor],
+        num_logits_to_keep: Tensor,
     ) -> dict[str, Tensor]:
         """Return the logits of new tokens and the extended cache.
 
@@ -102,6 +110,7 @@ class DecoderWithPast(nn.Module):
                 encoder-decoder, that of the source.
             past_key_values: the tensors of ``kinds`` of each layer in turn, each of shape (batch,
                 heads, tokens, head size).
+            num_logits_to_keep: (), int64, see ``last_tokens``.
         """
         size = len(self.kinds)
         layers = [past_key_values[at : at + size] for at in range(0, len(past_key_values), size)]
@@ -110,7 +119,8 @@ class DecoderWithPast(nn.Module):
         cache.layers = [*caches]
         memory = [(layer[2], layer[3]) for layer in layers if size > 2]
         state = self.model.state_type(cache, attention_mask, memory)
-        scores = self.model.scores(self.model.forward_with_cache(input_ids, state))
+        hidden = self.model.forward_with_cache(input_ids, state)
+        scores = self.model.scores(last_tokens(hidden, num_logits_to_keep))
         return {LOGITS: scores, **_named(PRESENT, self.kinds[:2], [kv.pair for kv in caches])}
 
 
@@ -118,10 +128,16 @@ class Seq2SeqDecoderWithPast(DecoderWithPast):
     """``DecoderWithPast`` of an encoder-decoder; the mask is that of the source."""
 
     def forward(
-        self, input_ids: Tensor, encoder_attention_mask: Tensor, past_key_values: list[Tensor]
+        self,
+        input_ids: Tensor,
+        encoder_attention_mask: Tensor,
+        past_key_values: list[Tensor],
+        num_logits_to_keep: Tensor,
     ) -> dict[str, Tensor]:
         """See ``DecoderWithPast``."""
-        return super().forward(input_ids, encoder_attention_mask, past_key_values)
+        return super().forward(
+            input_ids, encoder_attention_mask, past_key_values, num_logits_to_keep
+        )
 
 
 class EncoderGraph(nn.Module):
@@ -233,11 +249,18 @@ def _part(
     return GraphToTrace(
         file,
         module,
-        {**known, PAST: [tensor for layer in held for tensor in layer]},
+        {
+            **known,
+            PAST: [tensor for layer in held for tensor in layer],
+            NUM_LOGITS: torch.tensor(ALL_LOGITS),
+        },
         replace(
             spec,
-            inputs={**axes, **_named(PAST, module.kinds, past)},
-            outputs={LOGITS: spec.outputs[LOGITS], **_named(PRESENT, module.kinds[:2], returned)},
+            inputs={**axes, **_named(PAST, module.kinds, past), NUM_LOGITS: ()},
+            outputs={
+                LOGITS: ("batch", SCORED_TOKENS, *spec.outputs[LOGITS][2:]),
+                **_named(PRESENT, module.kinds[:2], returned),
+            },
             limits={**spec.limits, **limits},
         ),
     )

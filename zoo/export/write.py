@@ -12,6 +12,7 @@ from zoo.errors import UsageError
 from zoo.export.cache_branch import add_branch, spec_with_branch
 from zoo.export.fuse import fuse, fused_operators
 from zoo.export.graph import write_graph
+from zoo.export.last_tokens import set_default
 from zoo.export.parts import GraphToTrace, with_cache
 from zoo.export.report import Graph
 from zoo.export.trace import trace
@@ -92,6 +93,7 @@ def _traced(part: GraphToTrace, opset: int, optimize: bool) -> tuple[ir.Model, O
     model: ir.Model = trace(part.module, part.example, part.spec, opset).model
     if optimize:
         model = fuse(model)
+    set_default(model)
     if part.first_run is None:
         return model, part.spec
     add_branch(model, _traced(part.first_run, opset, optimize)[0])

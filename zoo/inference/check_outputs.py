@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import VerificationError
-from zoo.families.onnx import LOGITS, PAST, PRESENT, OnnxSpec
+from zoo.families.onnx import LOGITS, NUM_LOGITS, PAST, PRESENT, OnnxSpec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,7 +40,7 @@ def check_signature(path: Path, session: Any, spec: OnnxSpec) -> None:
 
 
 def check_cache(path: Path, session: Any, types: Sequence[str]) -> None:
-    """Check the logits and the key-value cache of a decoder graph.
+    """Check the logits and the key-value cache of a decoder graph, and its limit of logits.
 
     Args:
         path: file of the graph, for messages.
@@ -53,6 +53,8 @@ def check_cache(path: Path, session: Any, types: Sequence[str]) -> None:
     inputs, outputs = ({value.name: value for value in values} for values in _values(session))
     if LOGITS not in outputs or not any(name.startswith(PRESENT) for name in outputs):
         raise VerificationError(f"{path} returns no {LOGITS} or no keys and values", REMEDY)
+    if NUM_LOGITS not in (value.name for value in session.get_overridable_initializers()):
+        raise VerificationError(f"{path} has no input {NUM_LOGITS} with a default", REMEDY)
     for name in outputs:
         if name.startswith(PRESENT):
             past = inputs.get(name.replace(PRESENT, PAST, 1))

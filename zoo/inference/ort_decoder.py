@@ -8,7 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 from onnxruntime import OrtValue
 
-from zoo.families.onnx import LOGITS, PAST, PRESENT, SOURCE_HIDDEN, SOURCE_MASK, USE_CACHE
+from zoo.families.onnx import (
+    LOGITS,
+    NUM_LOGITS,
+    PAST,
+    PRESENT,
+    SOURCE_HIDDEN,
+    SOURCE_MASK,
+    USE_CACHE,
+)
 from zoo.inference.check_outputs import check_cache
 from zoo.inference.ort import create_session, run_values
 
@@ -104,17 +112,21 @@ class OrtDecoder:
             if _present(value.name) in outputs
         }
 
-    def read(self, tokens: Integers, state: OrtDecodeState) -> "Floats":
+    def read(self, tokens: Integers, state: OrtDecodeState, *, last: bool = False) -> "Floats":
         """Run the decoder on new tokens.
 
         Args:
             tokens: (batch, tokens), int64.
             state: state of the earlier tokens, updated in place.
+            last: return the logits of the last token alone.
 
         Returns:
-            logits, (batch, tokens, vocabulary), in the dtype of the graph.
+            logits, (batch, tokens, vocabulary) or (batch, 1, vocabulary), in the dtype of the
+            graph.
         """
         arrays: dict[str, NDArray[Any]] = {"input_ids": tokens}
+        if last:
+            arrays[NUM_LOGITS] = np.array(1)
         first = state.length == 0
         if self._encoder:
             arrays |= {SOURCE_MASK: state.mask, USE_CACHE: np.array([not first])}

@@ -10,8 +10,6 @@ from torch import Tensor
 
 from zoo.inference.ort_decoder import OrtDecoder, OrtDecodeState
 
-MAX_LOGITS = 1 << 26  # logits per run of a prompt: the graph returns them for every token
-
 
 class OrtGenerator:
     """A ``zoo.inference.generation.decoder.Decoder`` in ONNX Runtime.
@@ -33,14 +31,12 @@ class OrtGenerator:
         state = self._graphs.begin({"attention_mask": np.ones_like(ids), **arrays})
         if self._graphs.target != "input_ids":
             ids = np.full_like(ids[:, :1], self._config.decoder_start_token_id)
-        width = max(1, MAX_LOGITS // (len(ids) * self._config.vocab_size))
-        for start in range(0, ids.shape[1], width):
-            logits = self._next(ids[:, start : start + width], state)
-        return logits, state
+        return self._next(ids, state), state
 
     def step(self, tokens: Tensor, state: OrtDecodeState) -> Tensor:
         """See ``Decoder``."""
         return self._next(tokens.numpy()[:, None], state)
 
     def _next(self, tokens: NDArray[np.int64], state: OrtDecodeState) -> Tensor:
-        return torch.from_numpy(self._graphs.read(tokens, state)[:, -1].astype(np.float32))
+        logits = self._graphs.read(tokens, state, last=True)[:, -1]
+        return torch.from_numpy(logits.astype(np.float32))

@@ -1,0 +1,52 @@
+"""The input of a decoder graph that limits the logits to the last tokens.
+
+Generation needs the logits of a prompt's last token alone, and they are the largest product of a
+small model. The input ``num_logits_to_keep`` is that of transformers and of graphs of the Hub. Here
+it has a default, all tokens, so that a program need not know it.
+"""
+
+import onnx_ir as ir
+import torch
+from torch import Tensor
+
+from zoo.families.onnx import ALL_LOGITS, NUM_LOGITS, SCORED_TOKENS
+
+
+def last_tokens(hidden: Tensor, number: Tensor) -> Tensor:
+    """Return the last tokens of (batch, tokens, hidden), or all tokens for the number 0.
+
+    The operator is given as it is in the graph, since torch does not trace a slice whose size is
+    not that of an input. In torch itself the result has no values, and in a trace the shape of all
+    tokens, which ``set_default`` corrects.
+    """
+    start, end, axis = -number.reshape(1), torch.tensor([2**63 - 1]), torch.tensor([1])
+    inputs = (hidden, start, end, axis)
+    return torch.onnx.ops.symbolic("Slice", inputs, dtype=hidden.dtype, shape=hidden.shape)
+
+
+def set_default(model: ir.Model) -> None:
+    """Give the input its default, in place; a graph without the input stays as it is."""
+    graph = model.graph
+    number = next((value for value in graph.inputs if value.name == NUM_LOGITS), None)
+    if number is None:
+        return
+    number.const_value = ir.tensor(ALL_LOGITS, dtype=ir.DataType.INT64, name=NUM_LOGITS)
+    graph.register_initializer(number)
+    for value in _computed_of(number):
+        value.shape = _scored(value.shape) if value.is_graph_output() else None
+
+
+def _computed_of(number: ir.Value) -> set[ir.Value]:
+    """Return the values that depend on the input: the slice and what follows it."""
+    values: set[ir.Value] = set()
+    waiting = [number]
+    while waiting:
+        outputs = {output for node in waiting.pop().consumers() for output in node.outputs}
+        waiting += outputs - values
+        values |= outputs
+    return values
+
+
+def _scored(shape: ir.Shape | None) -> ir.Shape:
+    assert shape is not None, "outputs of a trace have shapes"
+    return ir.Shape([shape[0], SCORED_TOKENS, *shape[2:]])

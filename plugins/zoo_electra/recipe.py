@@ -65,15 +65,19 @@ def recipe(size: str) -> Recipe:
     )
 
 
-# No paper has one. A student with a generator of its own, whose discriminator also learns what that
-# of the teacher predicts of the same tokens, with the weight of the discriminator's own loss.
+# No paper has one. A student with a generator of its own. Its discriminator also learns what the
+# teacher's predicts of the same tokens, and its generator what the teacher's predicts of the masked
+# ones, each with the weight of its own loss.
 DISTILLATION = (
     DistillationRecipe(
         name="electra",
         source="Hinton et al. 2015, arXiv:1503.02531, of Clark et al. 2020, section 2",
         objective=OBJECTIVE,
         data="text",
-        terms={"kl": Term(kind="kl", weight=50.0)},
+        terms={
+            "kl": Term(kind="kl", weight=50.0),
+            "generator": Term(kind="kl", logits_of="masked-lm"),
+        },
     ),
 )
 

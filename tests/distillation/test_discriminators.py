@@ -1,5 +1,6 @@
-"""Students of replaced-token detection."""
+"""Students of replaced-token detection: discriminators, and their generators."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -7,11 +8,21 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.distillation.making import assert_resumes_exactly, distill, pretrained, settings
+from tests.distillation.making import (
+    assert_resumes_exactly,
+    distill,
+    make_setup,
+    pretrained,
+    settings,
+)
 from tests.distillation.test_labelled import views
 from tests.training.runs import records, run_training
+from zoo.checkpoint import load_checkpoint
+from zoo.distillation.runs import DISTILL
 from zoo.distillation.scoring.score import score_run
 from zoo.errors import UsageError
+from zoo.inference.load_model import load_model
+from zoo.objectives.masked import model_inputs
 from zoo.training.config.overrides import deep_merge
 
 
@@ -40,16 +51,50 @@ def test_the_teacher_reads_what_the_students_generator_wrote(teacher: Path, tmp_
     for sign in (1, -1):
         p, q = F.logsigmoid(sign * target), F.logsigmoid(sign * mine)
         expected += p.exp() * (p - q)
-    total = objective.loss(outputs, tensors).sums["kl"]
-    torch.testing.assert_close(total.double(), expected.sum(), rtol=1e-4, atol=1e-6)
+    sums = objective.loss(outputs, tensors).sums
+    torch.testing.assert_close(sums["kl"].double(), expected.sum(), rtol=1e-4, atol=1e-6)
     assert batch.counts["kl"] == int(real.sum())
+
+    # the generator reads the masked tokens, and its term is that of all classes
+    generator: Any = load_model(load_checkpoint(teacher.parent / "generator"), torch.float64)
+    inputs = model_inputs(tensors)
+    states = generator.encode(**inputs).flatten(0, 1)[tensors["label_positions"]]
+    p = generator.scores(states).log_softmax(-1)
+    q = outputs.student.outputs.logits["masked-lm"].double().log_softmax(-1)
+    divergence = (p.exp() * (p - q)).sum().detach()
+    assert float(divergence) > 0
+    torch.testing.assert_close(
+        sums["generator"].detach().double(), divergence, rtol=1e-4, atol=1e-6
+    )
+    assert batch.counts["generator"] == len(tensors["labels"])
+
+
+def test_without_a_generator_there_is_no_term_of_it(
+    teacher: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    alone = tmp_path / "model"
+    shutil.copytree(teacher, alone)
+    caplog.set_level("INFO", logger="zoo")
+    config: Any = DISTILL.build_config(settings(alone, "electra"), {})
+    assert set(config.distillation.terms) == {"kl"} and config.distillation.generator is None
+    assert "without generator: no generator is beside the teacher" in caplog.text
+    named = {"generator": str(teacher.parent / "generator")}
+    config = DISTILL.build_config(settings(alone, "electra", distillation=named), {})
+    assert set(config.distillation.terms) == {"kl", "generator"}
+    wrong = {"generator": str(teacher)}
+    with pytest.raises(UsageError, match="has the head replaced-token-detection, and not mas"):
+        make_setup(settings(alone, "electra", distillation=wrong))
+    odd = {"terms": {"kl": {"logits_of": "masked_lm"}}}
+    with pytest.raises(UsageError, match="has no such loss") as error:
+        make_setup(settings(teacher, "electra", distillation=odd))
+    assert "did you mean masked-lm?" in (error.value.hint or "")
 
 
 def test_runs_resume_exactly(teacher: Path, tmp_path: Path) -> None:
     tree = settings(teacher, "electra", student={"num_layers": 1})
     run = assert_resumes_exactly(tmp_path, tree, 6)
     losses = records(run, "validation")[-1]["losses"]
-    assert set(losses) == {"masked-lm", "replaced-token-detection", "kl"}
+    assert set(losses) == {"masked-lm", "replaced-token-detection", "kl", "generator"}
     assert (run / "generator" / "model.safetensors").is_file()
     scores = score_run(run, device="cpu", backends=["cpu"])
     mine, other = scores.student.metrics, scores.teachers[0].metrics

@@ -35,7 +35,8 @@ def terms_of(terms: dict[str, Term]) -> str:
         weight = "" if term.weight == 1 else f"{term.weight:g} "
         heat = "" if term.temperature == 1 else f", T = {term.temperature:g}"
         layers = f", {term.layers}" if term.kind not in ("kl", "logits-mse", "embeddings") else ""
-        parts.append(f"{weight}`{term.kind}`{layers}{heat}")
+        logits = "" if term.logits_of is None else f" of {term.logits_of}"
+        parts.append(f"{weight}`{term.kind}`{logits}{layers}{heat}")
     return "; ".join(parts) or "none"
 
 

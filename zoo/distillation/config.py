@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from zoo.distillation.discriminator import adapt_to_generator, find_generator
 from zoo.distillation.recipes import (
     SENTENCES,
     TEXT,
@@ -93,13 +94,18 @@ def build_config(
     stage, stages = distillation.get("stage"), distillation.get("stages") or {}
     recipe = select_stage(with_stage_changes(recipe, stages), stage)
     recipe = adapt_to_data(recipe, requested.get("task"))
+    generator = distillation.get("generator") or find_generator(recipe, teacher)
+    recipe = adapt_to_generator(recipe, teacher, generator)
     distillation = {key: value for key, value in distillation.items() if key != "stages"}
     of_stage = (stages.get(stage) or {}).get("settings") or {}
     requested = deep_merge({**requested, "distillation": distillation}, of_stage)
     student = find_student(str(name), family, teacher, recipe, fields)
+    of_recipe = {
+        "generator": generator,
+        **_distillation(recipe_name, recipe, student, teacher),
+    }
     defaults = deep_merge(
-        _student_settings(student, teacher, recipe, requested),
-        {"distillation": _distillation(recipe_name, recipe, student, teacher)},
+        _student_settings(student, teacher, recipe, requested), {"distillation": of_recipe}
     )
     tiny = student.size == "tiny" and not labelled  # has settings of its own
     settings = {} if tiny else recipe.settings

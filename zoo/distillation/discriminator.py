@@ -1,20 +1,41 @@
-"""Teachers of replaced-token detection: discriminators that read the student's corrupted tokens."""
+"""Teachers of replaced-token detection: a discriminator, and the generator trained beside it.
 
-from collections.abc import Mapping
+The discriminator reads the tokens that the student's generator corrupted, the generator the masked
+ones.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import msgspec
+
+from zoo.checkpoint import Checkpoint, is_checkpoint
+from zoo.distillation.losses.comparisons import Comparison, LogitsComparison, ModelView
+from zoo.distillation.losses.terms import Logits
+from zoo.distillation.teachers.checks import require_same_tokens
+from zoo.distillation.teachers.teacher import Teacher
+from zoo.errors import UsageError
+from zoo.families.distillation import DistillationRecipe
 from zoo.objectives.base import LossOutput, Outputs, TrainingObjective
-from zoo.objectives.masked import model_inputs
+from zoo.objectives.masked import MASKED_LM, MaskedLanguageModelling, model_inputs
 from zoo.objectives.replaced_token_detection import (
+    MASKED_IDS,
     REPLACED,
     REPLACED_TOKEN,
     ReplacedTokenDetection,
     detection_logits,
     discriminator_loss,
 )
+from zoo.training.base import RunSetup
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+LOG = logging.getLogger("zoo")
+GENERATOR = "generator"  # directory of a run, beside that of the discriminator
+REMEDY = "--set distillation.generator=REF names one"
 
 
 class Discriminator(TrainingObjective):
@@ -50,3 +71,132 @@ class Discriminator(TrainingObjective):
         """Compute the loss on the student's corrupted tokens, for evaluations."""
         real = batch["document_ids"] != 0
         return discriminator_loss(outputs.logits[self.name], batch[REPLACED], real)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairView(ModelView):
+    """Results of a discriminator, with those of its generator.
+
+    Attributes:
+        discriminator: results of the discriminator.
+        generator: results of the generator.
+    """
+
+    discriminator: ModelView
+    generator: ModelView
+
+    def logits(self, term: str, *, everywhere: bool) -> Logits:
+        """See ``ModelView``: of masked language modelling, those of the generator."""
+        view = self.generator if term == MASKED_LM else self.discriminator
+        return view.logits(term, everywhere=everywhere)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeacherPair(Teacher):
+    """A discriminator, with the generator that was trained beside it.
+
+    Attributes:
+        generator: the generator, which reads the masked tokens.
+    """
+
+    generator: Teacher
+
+    @property
+    def digest(self) -> dict[str, str]:
+        """See ``Teacher``: of the files of both."""
+        files = self.generator.digest.items()
+        return {**super().digest, **{f"{GENERATOR}/{name}": value for name, value in files}}
+
+    def view(self, batch: "Mapping[str, Tensor]", layers: Mapping[str, set[int]]) -> ModelView:
+        """See ``Teacher``."""
+        view = super().view(batch, layers)
+        if MASKED_IDS not in batch:
+            return view
+        masked = self.generator.view({**batch, "input_ids": batch[MASKED_IDS]}, {})
+        parts = {field.name: getattr(view, field.name) for field in fields(ModelView)}
+        return PairView(**parts, discriminator=view, generator=masked)
+
+
+def teacher_pair(
+    teachers: Sequence[Teacher],
+    base: RunSetup,
+    reference: str | None,
+    checkpoint: Checkpoint | None,
+) -> TeacherPair:
+    """Return a teacher with its generator.
+
+    Args:
+        teachers: the teachers, of which there has to be one.
+        base: setup of the student's run.
+        reference: reference to the generator.
+        checkpoint: checkpoint of the generator; ``None`` for none.
+
+    Raises:
+        UsageError: there is no generator, or it has another head or other tokens.
+    """
+    (teacher, *others), objective = teachers, base.objective
+    if others:
+        raise UsageError(
+            f"the generators of {len(teachers)} teachers are not averaged",
+            "leave out the terms with logits_of, or all teachers but one",
+        )
+    if reference is None or checkpoint is None:
+        raise UsageError(f"the teacher {teacher.reference} has no generator", REMEDY)
+    if checkpoint.head_name != MaskedLanguageModelling.head:
+        raise UsageError(
+            f"the generator {reference} has the head {checkpoint.head_name}, and not "
+            f"{MaskedLanguageModelling.head}",
+            REMEDY,
+        )
+    require_same_tokens(reference, checkpoint, base)
+    assert isinstance(objective, ReplacedTokenDetection), "it is what has two models"
+    masked = MaskedLanguageModelling(objective.vocabulary, checkpoint.config, objective.length)
+    generator = Teacher(
+        reference,
+        checkpoint,
+        masked,
+        teacher.dtype,
+        needs_head=True,
+        device=teacher.device,
+    )
+    return TeacherPair(
+        **{field.name: getattr(teacher, field.name) for field in fields(Teacher)},
+        generator=generator,
+    )
+
+
+def compares_generators(comparisons: Sequence[Comparison], objective: TrainingObjective) -> bool:
+    """Return whether terms compare generators of replaced-token detection."""
+    return isinstance(objective, ReplacedTokenDetection) and any(
+        isinstance(comparison, LogitsComparison) and comparison.of == MASKED_LM
+        for comparison in comparisons
+    )
+
+
+def find_generator(recipe: DistillationRecipe, teacher: Checkpoint) -> str | None:
+    """Return the generator beside a discriminator, where a recipe compares generators."""
+    path = teacher.path.parent / GENERATOR
+    wanted = teacher.head_name == REPLACED_TOKEN and _generator_terms(recipe)
+    return str(path) if wanted and is_checkpoint(path) else None
+
+
+def adapt_to_generator(
+    recipe: DistillationRecipe, teacher: Checkpoint, generator: str | None
+) -> DistillationRecipe:
+    """Return a recipe without terms that compare generators, if its discriminator has none.
+
+    Args:
+        recipe: the recipe.
+        teacher: checkpoint of the teacher.
+        generator: reference to its generator; ``None`` for none.
+    """
+    names = _generator_terms(recipe)
+    if generator is not None or teacher.head_name != REPLACED_TOKEN or not names:
+        return recipe
+    LOG.info("without %s: no generator is beside the teacher; %s", ", ".join(names), REMEDY)
+    terms = {name: term for name, term in recipe.terms.items() if name not in names}
+    return msgspec.structs.replace(recipe, terms=terms)
+
+
+def _generator_terms(recipe: DistillationRecipe) -> list[str]:
+    return [name for name, term in recipe.terms.items() if term.logits_of == MASKED_LM]

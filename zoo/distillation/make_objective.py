@@ -7,7 +7,7 @@ import msgspec
 import torch
 
 from zoo.checkpoint import Checkpoint, load_text_tokenizer
-from zoo.distillation.discriminator import Discriminator
+from zoo.distillation.discriminator import Discriminator, compares_generators, teacher_pair
 from zoo.distillation.losses.bind import bind_terms
 from zoo.distillation.losses.comparisons import Comparison, ModelShape
 from zoo.distillation.objective import Distillation
@@ -37,7 +37,10 @@ from zoo.training.setup import TrainSetup
 
 
 def make_objective(
-    base: RunSetup, settings: DistillationConfig, checkpoints: Sequence[Checkpoint]
+    base: RunSetup,
+    settings: DistillationConfig,
+    checkpoints: Sequence[Checkpoint],
+    generator: Checkpoint | None = None,
 ) -> Distillation:
     """Return the objective of a run; the models' sizes decide which terms apply.
 
@@ -45,6 +48,7 @@ def make_objective(
         base: setup of the student's run.
         settings: teachers and terms.
         checkpoints: checkpoints of the teachers, in the order of the settings.
+        generator: checkpoint of the generator of the settings, if there is one.
 
     Raises:
         UsageError: student and teachers cannot be compared.
@@ -57,6 +61,8 @@ def make_objective(
         _teacher(reference, checkpoint, base, comparisons, settings)
         for reference, checkpoint in zip(settings.teachers, checkpoints, strict=True)
     ]
+    if compares_generators(comparisons, base.objective):
+        teachers = [teacher_pair(teachers, base, settings.generator, generator)]
     if settings.cache_teacher is not None:
         teachers = with_cache(teachers, comparisons, base, settings)
     parts = (base.objective, settings.objective_weight, comparisons, teachers)

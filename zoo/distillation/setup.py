@@ -191,7 +191,9 @@ def build_setup(
         base = finetune.build_setup(config, **options)
     else:
         base = pretrain_setup(config, **options)
-    objective = make_objective(base, config.distillation, checkpoints)
+    generator = config.distillation.generator
+    beside = None if generator is None else resolve_checkpoint(generator, offline=offline)
+    objective = make_objective(base, config.distillation, checkpoints, beside)
     base = replace(base, collate_wrapper=objective.collate_examples)
     if isinstance(base, FineTuneSetup):
         base = _with_metric(with_teacher_rows(base, objective), objective)

@@ -50,6 +50,8 @@ class Term(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             ``elements`` of them (``mean`` of torch).
         positions: of terms that compare language models' logits, ``all`` tokens but padding, or
             the ``predicted`` ones alone. Tokens of other terms are all but padding.
+        logits_of: of terms over logits, the loss term of the student's objective whose logits are
+            compared, such as ``masked-lm`` of a generator; ``None`` for those of the main model.
         layers: layers that are compared.
         embeddings: of ``hidden-mse``, compare the output of the embeddings, too.
         relations: of ``relations``, which vectors are related to each other.
@@ -65,6 +67,7 @@ class Term(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     scale_by_temperature: bool = True
     reduction: Literal["rows", "elements"] = "rows"
     positions: Literal["all", "predicted"] = "predicted"
+    logits_of: str | None = None
     layers: LayerMap = "last"
     embeddings: bool = False
     relations: tuple[Literal["queries", "keys", "values"], ...] = ("queries", "keys", "values")

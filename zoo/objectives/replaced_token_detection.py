@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 REPLACED_TOKEN = "replaced-token-detection"  # the loss term, and the head
 REPLACED = "replaced"  # which tokens are not the original ones
+MASKED_IDS = "masked_ids"  # tokens that the generator reads
 EmbeddingSharing = Literal["tied", "gradient-disentangled", "none"]
 
 
@@ -316,7 +317,11 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
         return Outputs(
             {MASKED_LM: masked, REPLACED_TOKEN: detected},
             {REPLACED_TOKEN: replaced},
-            inputs={"input_ids": corrupted, REPLACED: replaced},
+            inputs={
+                "input_ids": corrupted,
+                MASKED_IDS: inputs["input_ids"],
+                REPLACED: replaced,
+            },
         )
 
     @property
@@ -327,8 +332,8 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
     def scored_logits(
         self, outputs: Outputs, batch: "Mapping[str, Tensor]"
     ) -> "Mapping[str, Tensor | VocabularyProjection]":
-        """See ``TrainingObjective`` and ``detection_logits``."""
-        return detection_logits(outputs, batch)
+        """See ``TrainingObjective`` and ``detection_logits``; with those of the generator."""
+        return {MASKED_LM: outputs.logits[MASKED_LM], **detection_logits(outputs, batch)}
 
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """Compute the generator's and the discriminator's cross-entropy."""

@@ -22,7 +22,7 @@ from zoo.distillation.losses.comparisons import (
 )
 from zoo.distillation.recipes import WITHOUT_PROBABILITIES
 from zoo.distillation.sentences import SentenceError
-from zoo.errors import UsageError
+from zoo.errors import UsageError, did_you_mean
 from zoo.families.distillation import Term
 from zoo.objectives.base import Batch, Objective, TrainingObjective
 
@@ -103,11 +103,28 @@ def bind_terms(
             continue
         _require_probabilities(name, term, objective)
         _require_all_words(objective)
-        names = objective.scored_terms
+        names = _compared_terms(name, term, objective)
         for of in names:
             full = f"{name}-{of}" if len(names) > 1 else name
             comparisons.append(kind(full, term, student, teachers, of=of, objective=objective))
     return comparisons
+
+
+def _compared_terms(name: str, term: Term, objective: TrainingObjective) -> Sequence[str]:
+    """Return the loss terms of an objective whose logits a term compares.
+
+    Raises:
+        UsageError: there is none of the name in the settings.
+    """
+    if term.logits_of is None:
+        return objective.scored_terms
+    known = list(objective.loss_weights)
+    if term.logits_of not in known:
+        raise UsageError(
+            f"terms.{name}.logits_of is {term.logits_of!r}, and {objective.name} has no such loss",
+            did_you_mean(term.logits_of, known) or f"it has {', '.join(known)}",
+        )
+    return (term.logits_of,)
 
 
 def _require_plain_options(objective: TrainingObjective) -> None:

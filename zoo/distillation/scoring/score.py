@@ -85,7 +85,7 @@ def _earlier(run: Path, setup: DistillSetup, student: Checkpoint) -> Scores | No
     scores = read_scores(run)
     if scores is None or scores.student.files != weights_digest(student):
         return None
-    teachers = [teacher.digest for teacher in setup.objective.teachers]
+    teachers = [weights_digest(teacher.checkpoint) for teacher in setup.objective.teachers]
     return scores if [score.files for score in scores.teachers] == teachers else None
 
 

@@ -15,6 +15,8 @@ class DistillationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
     Attributes:
         teachers: references to the teachers; of several, the probabilities are averaged.
+        generator: reference to the generator that was trained beside the teacher, a discriminator;
+            ``None`` for none.
         recipe: name of the recipe, or file, that the defaults are from.
         stage: name of the stage of the recipe; ``None`` for a recipe without stages.
         objective_weight, terms, init_layers, freeze, replacement: see ``DistillationRecipe``.
@@ -29,6 +31,7 @@ class DistillationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """
 
     teachers: tuple[str, ...]
+    generator: str | None = None
     recipe: str | None = None
     stage: str | None = None
     objective_weight: float = 1.0

@@ -10,7 +10,7 @@ from torch import nn
 from zoo.checkpoint import GRAPH, Checkpoint, variant_file
 from zoo.errors import UsageError
 from zoo.export.cache_branch import add_branch, spec_with_branch
-from zoo.export.fuse import fuse, fused_operators
+from zoo.export.fuse import fuse, fused_operators, order_gelu
 from zoo.export.graph import write_graph
 from zoo.export.last_tokens import set_default
 from zoo.export.parts import GraphToTrace, with_cache
@@ -93,6 +93,8 @@ def _traced(part: GraphToTrace, opset: int, optimize: bool) -> tuple[ir.Model, O
     model: ir.Model = trace(part.module, part.example, part.spec, opset).model
     if optimize:
         model = fuse(model)
+    else:
+        order_gelu(model)
     set_default(model)
     if part.first_run is None:
         return model, part.spec

@@ -29,12 +29,10 @@ DOMAINS = ("", "ai.onnx")
 # Operators of ONNX Runtime itself that zoo writes, for int4 and for fused layers.
 CONTRIB = "com.microsoft"
 CONTRIB_OPERATORS = {
-    "BiasGelu",
     "FastGelu",
     "Gelu",
     "MatMulNBits",
     "MultiHeadAttention",
-    "SkipLayerNormalization",
     "SkipSimplifiedLayerNormalization",
 }
 # Matching a regular expression may take exponential time.

@@ -196,11 +196,13 @@ def check_agreement(sides: "Mapping[str, Embed]", texts: Sequence[str]) -> dict[
     vectors = {name: np.asarray(embed(texts), np.float64) for name, embed in sides.items()}
     vectors = {name: v / np.linalg.norm(v, axis=1, keepdims=True) for name, v in vectors.items()}
     expected = vectors[FIRST]
-    for name, found in vectors.items():
-        difference = float(np.abs(found - expected).max())
+    for name, embeddings in vectors.items():
+        difference = float(np.abs(embeddings - expected).max())
         if "int8" not in name and difference > AGREE:
             sys.exit(f"{name}: the embeddings differ by {difference:.1e}, more than {AGREE:.0e}")
-    cosines = {name: float((found * expected).sum(1).mean()) for name, found in vectors.items()}
+    cosines = {
+        name: float((embeddings * expected).sum(1).mean()) for name, embeddings in vectors.items()
+    }
     for name, cosine in cosines.items():
         if name.startswith("zoo") and cosine < AGREE_INT8:
             sys.exit(f"{name}: the mean cosine is {cosine:.4f}, less than {AGREE_INT8}")

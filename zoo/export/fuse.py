@@ -48,8 +48,8 @@ def order_gelu(model: ir.Model) -> None:
     from onnxscript.rewriter import pattern
 
     rule = pattern.RewriteRule(
-        lambda op, x, half, y, one: op.Mul(x, op.Mul(half, op.Add(y, one))),
-        lambda op, x, half, y, one: op.Mul(op.Mul(x, half), op.Add(y, one)),
+        lambda op, x, half, y, addend: op.Mul(x, op.Mul(half, op.Add(y, addend))),
+        lambda op, x, half, y, addend: op.Mul(op.Mul(x, half), op.Add(y, addend)),
         lambda context, half, **_: _is_half(half),
     )
     pattern.RewriteRuleSet([rule], commute=True).apply_to_model(model)

@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -55,13 +55,16 @@ def exported_once(name: str, make: Callable[[Path], Checkpoint], **options: Any)
 @pytest.fixture(scope="session")
 def sentence_encoder(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     """A small sentence encoder with a tokenizer."""
-    folder = tmp_path_factory.mktemp("encoder")
-    vocabulary = bert_files()["vocab.txt"].count("\n")
-    made = make_checkpoint(folder / "made", num_layers=1, vocab_size=vocabulary)
-    convert(CheckpointDir(made.path, "made"), folder / "hub", to="hub")
     pooling = hub_pooling_files(Pooling("mean", normalize=True, max_tokens=9), 64)
-    files: dict[str, str | bytes] = {**bert_files(), **pooling}
-    for name, content in files.items():
+    return with_tokenizer(tmp_path_factory.mktemp("encoder"), "none", pooling)
+
+
+def with_tokenizer(folder: Path, head: str, more: Mapping[str, str | bytes] = {}) -> Checkpoint:
+    """Write a small model with a tokenizer, and with further files of the Hub's layout."""
+    vocabulary = bert_files()["vocab.txt"].count("\n")
+    made = make_checkpoint(folder / "made", head, num_layers=1, vocab_size=vocabulary)
+    convert(CheckpointDir(made.path, "made"), folder / "hub", to="hub")
+    for name, content in {**bert_files(), **more}.items():
         path = folder / "hub" / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content if isinstance(content, bytes) else content.encode())

@@ -7,16 +7,19 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import torch
 from click.testing import CliRunner
 
-from tests.export.conftest import Exported
+from tests.export.conftest import Exported, with_tokenizer
 from tests.export.test_cache import made
-from zoo.checkpoint import Checkpoint, load_checkpoint
+from tests.inference.making import LABELS, make_checkpoint
+from zoo.checkpoint import Checkpoint, load_checkpoint, load_text_tokenizer
 from zoo.cli.models.export import command
 from zoo.errors import UsageError, VerificationError
-from zoo.export.agreement import make_samples, open_graphs, summaries
+from zoo.evaluate.task_metric import task_metric
+from zoo.export.agreement import make_samples, summaries
 from zoo.export.export import export_onnx
 from zoo.export.quantize import Quantization, quantizable, quantize
 from zoo.export.report import Agreement
@@ -25,6 +28,7 @@ from zoo.export.variants import QuantizationPlan
 from zoo.inference import open_session
 from zoo.inference.generation.config import GenerationConfig
 from zoo.inference.generation.generate import generate
+from zoo.inference.ort_session import GraphSession
 
 INT8, INT4 = Quantization("int8"), Quantization("int4")
 TEXTS = ["a b c d e", "ab j i", "c a b b a g e"]
@@ -101,8 +105,7 @@ def test_a_session_runs_the_graph_of_a_dtype(encoder: Exported) -> None:
 def test_static_scales_come_from_the_texts(encoder: Exported, tmp_path: Path) -> None:
     checkpoint, export, _ = encoder
     source, target = export.path / "onnx/model.onnx", tmp_path / "static.onnx"
-    spec = checkpoint.family.onnx(checkpoint.config, "none")
-    samples = make_samples(checkpoint, spec, TEXTS)
+    samples = make_samples(checkpoint, TEXTS)
     inputs = [sample.inputs for sample in samples]
     method = Quantization("int8", static=True)
     quantize(source, target, method, quantizable(source), calibration=inputs)
@@ -110,7 +113,10 @@ def test_static_scales_come_from_the_texts(encoder: Exported, tmp_path: Path) ->
     assert counts["QuantizeLinear"] >= 4 and counts["DynamicQuantizeLinear"] == 0
     expected, actual = (
         np.concatenate(
-            [s.vectors for s in summaries(open_graphs([path], spec, cache=False), samples)]
+            [
+                s.vectors
+                for s in summaries(GraphSession([path], checkpoint, cache=False).run, samples)
+            ]
         )
         for path in (source, target)
     )
@@ -129,6 +135,44 @@ def test_blocks_of_four_bits_generate(decoder: Exported) -> None:
         assert session.run({"input_ids": tokens.numpy()})["logits"].shape == (1, 4, 61)
         (generated,) = generate(session.decoder(), {"input_ids": tokens}, settings)
         assert len(generated) == 5
+
+
+def test_labelled_data_measures_the_metric_of_the_task(tmp_path: Path) -> None:
+    checkpoint = with_tokenizer(tmp_path, "sequence-classification")
+    generator = np.random.default_rng(0)
+    texts = [" ".join(generator.choice(list("abcdefghij"), 6)) for _ in range(40)]
+    labels = [LABELS[number] for number in generator.integers(0, len(LABELS), 40)]
+    table = tmp_path / "dev.tsv"
+    rows = [f"{text}\t{label}" for text, label in zip(texts, labels, strict=True)]
+    table.write_text("\n".join(["sentence\tlabel", *rows]))
+    metric = task_metric(checkpoint, table, {"text": "sentence"})
+    plan = QuantizationPlan([INT8], max_drop=1.0, metric=metric)
+    report = export_onnx(checkpoint, tmp_path / "export", quantization=plan)
+    measured = report.quantized["int8"].agreement
+    ids = [text.ids for text in load_text_tokenizer(checkpoint).encode(texts, max_tokens=None)]
+    accuracies = []
+    for file in ("model.onnx", "model_quantized.onnx"):
+        session = onnxruntime.InferenceSession(tmp_path / "export/onnx" / file)
+        ones, zeros = np.ones_like(ids), np.zeros_like(ids)
+        feeds = {"input_ids": ids, "attention_mask": ones, "token_type_ids": zeros}
+        (logits,) = session.run(None, feeds)
+        accuracies.append(np.mean(np.array(LABELS)[logits.argmax(-1)] == labels))
+    assert measured.measure == "accuracy" and 0.1 < accuracies[0] < 0.9
+    assert [measured.reference_metric, measured.metric] == pytest.approx(accuracies)
+    assert measured.drop == pytest.approx(max(0, 1 - accuracies[1] / accuracies[0]))
+    assert "; accuracy 0." in measured.line() and measured.texts == 64
+    assert task_metric(checkpoint, tmp_path / "texts.txt", {}) is None
+    with pytest.raises(UsageError, match="no metric on labelled data is for masked-lm"):
+        task_metric(make_checkpoint(tmp_path / "lm", "masked-lm"), table, {})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "drop"),
+    [(0.8, 0.6, 0.25), (0.8, 0.9, 0), (-0.5, -0.6, 0.2), (0, 0, 0), (0, -0.1, np.inf)],
+)
+def test_the_drop_of_a_metric_is_relative(before: float, after: float, drop: float) -> None:
+    agreement = Agreement(texts=1, measure="cosine", drop=0.5, cosine=0.5)
+    assert agreement.with_metric("pearson", before, after).drop == pytest.approx(drop)
 
 
 def additive(drops: Mapping[Layer, float]) -> Any:
@@ -168,6 +212,8 @@ def test_what_does_not_agree_leaves_no_files(sentence_encoder: Checkpoint, tmp_p
         (["--int8", "static"], "static scales need texts; give --calibration FILE"),
         (["--int8", "static", "--calibration", "empty.txt"], "empty.txt has no texts"),
         (["--int8", "--eval", "missing.txt"], "cannot read missing.txt"),
+        (["--int8", "--eval", "empty.txt", "--label", "gold"], "columns are of a table"),
+        (["--int8", "--eval", "missing.tsv", "--pair", "second"], "cannot read missing.tsv"),
         (["--int8", "--dtype", "float16"], "copies are made of a graph in float32, not float16"),
     ],
 )

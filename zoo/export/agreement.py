@@ -15,10 +15,8 @@ from zoo.data.corpus_cache import SAMPLE
 from zoo.errors import UsageError
 from zoo.export.report import Agreement
 from zoo.export.validate import UNLIMITED, batches
-from zoo.families.onnx import LOGITS, OnnxSpec
+from zoo.families.onnx import OnnxSpec
 from zoo.families.random_inputs import random_inputs
-from zoo.inference.ort import create_session, run_graph
-from zoo.inference.ort_decoder import OrtDecoder
 from zoo.inference.processing.batching import collate, plan_batches
 from zoo.inference.processing.inputs import read_records
 from zoo.inference.validate_inputs import with_defaults
@@ -62,15 +60,6 @@ class Summary:
     log_probs: NDArray[np.float64]
 
 
-def open_graphs(paths: Sequence[Path], spec: OnnxSpec, *, cache: bool) -> Run:
-    """Return a function that runs one graph, or encoder and decoder, on inputs of the model."""
-    if cache:
-        decoder = OrtDecoder(paths)
-        return lambda inputs: {LOGITS: decoder.whole(inputs)}
-    session = create_session(paths[0])
-    return lambda inputs: run_graph(session, inputs, list(spec.outputs))
-
-
 def read_texts(file: Path | None) -> list[str]:
     """Return the lines of a file that are not empty, or a sample of the books of the package.
 
@@ -91,12 +80,13 @@ def _paragraphs(book: Path) -> list[str]:
     return lines[:: max(1, len(lines) // TEXTS_PER_BOOK)][:TEXTS_PER_BOOK]
 
 
-def make_samples(checkpoint: Checkpoint, spec: OnnxSpec, texts: Sequence[str]) -> list[Sample]:
+def make_samples(checkpoint: Checkpoint, texts: Sequence[str]) -> list[Sample]:
     """Return batches of texts, or of random tokens for models without a tokenizer.
 
     Raises:
         SourceError, VerificationError: the tokenizer is damaged.
     """
+    spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
     longest = min(MOST_TOKENS, spec.limits.get("tokens", MOST_TOKENS))
     if not _reads_text(checkpoint, spec):
         return list(_random(checkpoint, spec))

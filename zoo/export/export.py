@@ -102,7 +102,7 @@ def export_onnx(
         if quantization is not None:
             files = [graph.file for graph in graphs]
             report.quantized |= write_quantized(
-                checkpoint, spec, staging, files, quantization, cache=report.cache
+                checkpoint, staging, files, quantization, cache=report.cache
             )
         write_side_files(checkpoint, staging, report)
         advance(1)

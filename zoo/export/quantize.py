@@ -75,6 +75,9 @@ def quantize(
         prepared, quantized = Path(scratch, "prepared.onnx"), Path(scratch, "quantized.onnx")
         model = ir.load(source)
         version = model.ir_version
+        for node in list(model.graph):
+            if node.op_type == "Gemm":
+                _split_gemm(model.graph, node)
         chosen = [node for node in model.graph if node.name in nodes]
         for node in chosen:
             if _is_table(node):
@@ -179,6 +182,33 @@ def _weights(value: ir.Value | None) -> ir.Value | None:
     return value if floats else None
 
 
+def _split_gemm(graph: ir.Graph, node: ir.Node) -> None:
+    """Replace a linear map of (rows, size) by a product and a sum, both in float32.
+
+    Such are poolers and classifiers, of one row a text: small, and not in the vectors by which
+    graphs are compared. ``quantize_dynamic`` replaces them, too, but then rejects weights that it
+    transposed and that are not square.
+    """
+    features, weights, bias = node.inputs
+    assert weights is not None and weights.const_value is not None, "maps have weights"
+    values = weights.const_value.numpy()
+    if "transB" in node.attributes and node.attributes["transB"].as_int():
+        values = np.ascontiguousarray(values.T)
+    constant = _constant(graph, f"{node.name}.transposed", values)
+    product = ir.node("MatMul", [features, constant], name=node.name)
+    total = ir.node("Add", [product.outputs[0], bias], name=f"{node.name}.bias")
+    _replace(graph, node, [product, total])
+
+
+def _replace(graph: ir.Graph, node: ir.Node, nodes: list[ir.Node]) -> None:
+    """Replace a node by others, the last of which has its output."""
+    output, result = node.outputs[0], nodes[-1].outputs[0]
+    result.name, result.type, result.shape = output.name, output.type, output.shape
+    graph.insert_before(node, nodes)
+    output.replace_all_uses_with(result, replace_graph_outputs=True)
+    graph.remove(node, safe=True)
+
+
 def _fold_transpose(graph: ir.Graph, node: ir.Node) -> None:
     """Give a product a transposed copy of its weights, which it shares with an embedding."""
     value = node.inputs[1]
@@ -189,7 +219,7 @@ def _fold_transpose(graph: ir.Graph, node: ir.Node) -> None:
     (shared,) = maker.inputs
     assert shared is not None and shared.const_value is not None, "see quantizable"
     copied = np.ascontiguousarray(shared.const_value.numpy().T)
-    node.replace_input_with(1, _constant(graph, f"{node.name}.weight", copied))
+    node.replace_input_with(1, _constant(graph, f"{node.name}.transposed", copied))
 
 
 def _quantize_table(graph: ir.Graph, node: ir.Node) -> None:
@@ -199,18 +229,14 @@ def _quantize_table(graph: ir.Graph, node: ir.Node) -> None:
     values = table.const_value.numpy()
     scales = np.maximum(np.abs(values).max(1, keepdims=True), np.finfo(np.float32).tiny) / 127
     rows = np.rint(values / scales).astype(np.int8)
-    name, output = str(node.name), node.outputs[0]
+    name = str(node.name)
     row = ir.node("Gather", [_constant(graph, f"{name}.int8", rows), ids], name=f"{name}.row")
     scale = ir.node("Gather", [_constant(graph, f"{name}.scale", scales), ids], name=f"{name}.by")
     cast = ir.node(
         "Cast", row.outputs, attributes={"to": int(ir.DataType.FLOAT)}, name=f"{name}.float"
     )
     product = ir.node("Mul", [cast.outputs[0], scale.outputs[0]], name=name)
-    result = product.outputs[0]
-    result.name, result.type, result.shape = output.name, output.type, output.shape
-    graph.insert_before(node, [row, scale, cast, product])
-    output.replace_all_uses_with(result)
-    graph.remove(node, safe=True)
+    _replace(graph, node, [row, scale, cast, product])
 
 
 def _constant(graph: ir.Graph, name: str, values: NDArray[Any]) -> ir.Value:

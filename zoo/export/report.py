@@ -1,5 +1,6 @@
 """Report of an export, which the manifest contains and the command prints."""
 
+import math
 from typing import Any
 
 import msgspec
@@ -79,14 +80,17 @@ class Agreement(JsonStruct):
 
     Attributes:
         texts: number of texts, or of rows of random tokens where there is no tokenizer.
-        measure: what the gate compares: ``perplexity`` of language models, ``argmax`` of other
-            heads with logits, else ``cosine``.
-        drop: 1 - cosine, 1 - argmax, or the relative increase of the perplexity.
+        measure: what the gate compares: the metric of labelled data, ``perplexity`` of language
+            models, ``argmax`` of other heads with logits, else ``cosine``.
+        drop: the relative loss of the metric, the relative increase of the perplexity, 1 - argmax,
+            or 1 - cosine.
         cosine: mean cosine similarity of a text's vectors: its mean over tokens, of the first
             output.
         argmax: fraction of tokens or texts with the same argmax; ``None`` without logits.
         perplexity: perplexity of the graph; ``None`` where no text is predicted.
         reference: perplexity in float32.
+        metric: metric on labelled data, called ``measure``; ``None`` without.
+        reference_metric: the same in float32.
     """
 
     texts: int
@@ -96,6 +100,20 @@ class Agreement(JsonStruct):
     argmax: float | None = None
     perplexity: float | None = None
     reference: float | None = None
+    metric: float | None = None
+    reference_metric: float | None = None
+
+    def with_metric(self, name: str, reference: float, value: float) -> "Agreement":
+        """Return the agreement with a metric as the measure; a higher metric is better."""
+        loss = reference - value
+        drop = loss / abs(reference) if reference else math.copysign(math.inf, loss)
+        return msgspec.structs.replace(
+            self,
+            measure=name,
+            drop=max(0.0, drop if loss else 0.0),
+            metric=value,
+            reference_metric=reference,
+        )
 
     def line(self) -> str:
         """Return the numbers as a phrase."""
@@ -104,7 +122,10 @@ class Agreement(JsonStruct):
             parts.append(f"argmax agrees in {self.argmax:.1%}")
         if self.perplexity is not None and self.reference is not None:
             parts.append(f"perplexity {self.perplexity:.2f}, in float32 {self.reference:.2f}")
-        return f"{', '.join(parts)}, of {self.texts} texts"
+        line = f"{', '.join(parts)}, of {self.texts} texts"
+        if self.metric is not None:
+            line += f"; {self.measure} {self.metric:.4f}, in float32 {self.reference_metric:.4f}"
+        return line
 
 
 class QuantizedGraphs(JsonStruct):

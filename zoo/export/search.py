@@ -70,9 +70,10 @@ def search(
 
 def _by_sensitivity(layers: Sequence[Layer], quick: Measure) -> list[Layer]:
     """Return the layers, those first that lose most when they alone are quantized."""
-    drops = {}
+    loss = {}  # metrics of few samples are often equal: then the cosine decides
     with progress("measuring layers", len(layers)) as advance:
         for layer in layers:
-            drops[layer] = quick([layer]).drop
+            agreement = quick([layer])
+            loss[layer] = (agreement.drop, 1 - agreement.cosine)
             advance(1)
-    return sorted(layers, key=lambda layer: -drops[layer])
+    return sorted(layers, key=loss.__getitem__, reverse=True)

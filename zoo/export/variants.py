@@ -2,8 +2,9 @@
 
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from zoo.checkpoint import DATA, Checkpoint, variant_file
 from zoo.convert.hub_files import GENERATED
@@ -13,7 +14,6 @@ from zoo.export.agreement import (
     Summary,
     agreement,
     make_samples,
-    open_graphs,
     read_texts,
     summaries,
 )
@@ -21,10 +21,19 @@ from zoo.export.graph import EXTERNAL_OVER
 from zoo.export.quantize import Quantization, quantizable, quantize
 from zoo.export.report import Agreement, QuantizedGraphs
 from zoo.export.search import Layer, search
-from zoo.families.onnx import OnnxSpec
+from zoo.inference.ort_session import GraphSession
+from zoo.inference.session import Session
 
 MAX_DROP = 0.01
-QUICK_SAMPLES = 4  # batches by which layers are ordered
+# texts and labelled samples by which layers are ordered, in batches and in number
+QUICK_BATCHES, QUICK_SAMPLES = 4, 256
+
+
+class Metric(Protocol):
+    """A metric on labelled data, of which a higher value is better."""
+
+    def measure(self, session: Session, limit: int | None = None) -> tuple[str, float]:
+        """Return name and value; see ``zoo.evaluate.task_metric.TaskMetric``."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +45,14 @@ class QuantizationPlan:
         max_drop: largest accepted drop, see ``Agreement.drop``.
         eval_file: texts of the comparison, one a line; by default from the books of the package.
         calibration_file: texts for static scales, one a line.
+        metric: metric on labelled data that is compared in place of the texts' agreement.
     """
 
     methods: Sequence[Quantization]
     max_drop: float = MAX_DROP
     eval_file: Path | None = None
     calibration_file: Path | None = None
+    metric: Metric | None = None
 
     def check(self, checkpoint: Checkpoint, dtype: str, cache: bool | None) -> None:
         """Check that the copies are possible for a model.
@@ -75,14 +86,56 @@ class QuantizationPlan:
 
 
 @dataclass(frozen=True)
+class _Reference:
+    """The graphs in float32, and what quantized copies are compared with.
+
+    Attributes:
+        checkpoint: model of the graphs.
+        cache: whether the graphs have a key-value cache.
+        samples: batches of texts.
+        summaries: outputs for ``samples``.
+        metric: metric on labelled data.
+        limit: number of its samples; ``None`` for all.
+        value: its value; 0 without one.
+    """
+
+    checkpoint: Checkpoint
+    cache: bool
+    samples: Sequence[Sample]
+    summaries: Sequence[Summary]
+    metric: Metric | None = None
+    limit: int | None = None
+    value: float = 0.0
+
+    def compare(self, paths: Sequence[Path]) -> Agreement:
+        """Return the agreement of quantized copies with the graphs."""
+        session = GraphSession(paths, self.checkpoint, cache=self.cache)
+        spec = self.checkpoint.family.onnx(self.checkpoint.config, self.checkpoint.head_name)
+        compared = agreement(self.summaries, summaries(session.run, self.samples), spec)
+        if self.metric is None:
+            return compared
+        name, value = self.metric.measure(session, self.limit)
+        return compared.with_metric(name, self.value, value)
+
+    def on_fewer(self, session: Session) -> "_Reference":
+        """Return the reference on the first texts and samples."""
+        value = self.metric.measure(session, QUICK_SAMPLES)[1] if self.metric else 0.0
+        return replace(
+            self,
+            samples=self.samples[:QUICK_BATCHES],
+            summaries=self.summaries[:QUICK_BATCHES],
+            limit=QUICK_SAMPLES,
+            value=value,
+        )
+
+
+@dataclass(frozen=True)
 class _Variant:
     """One kind of quantized copies, while layers are searched."""
 
     folder: Path
     files: Sequence[str]
     method: Quantization
-    spec: OnnxSpec
-    cache: bool
     calibration: Sequence[Sample]
 
     def write(self, layers: Collection[Layer], target: Path) -> list[Path]:
@@ -102,15 +155,12 @@ class _Variant:
             paths.append(path)
         return paths
 
-    def measure(
-        self, samples: Sequence[Sample], expected: Sequence[Summary]
-    ) -> Callable[[Collection[Layer]], Agreement]:
-        """Return a function from quantized layers to the agreement on texts."""
+    def compared_with(self, reference: _Reference) -> Callable[[Collection[Layer]], Agreement]:
+        """Return a function from quantized layers to the agreement with the reference."""
 
         def measured(layers: Collection[Layer]) -> Agreement:
             with tempfile.TemporaryDirectory() as scratch:
-                run = open_graphs(self.write(layers, Path(scratch)), self.spec, cache=self.cache)
-                return agreement(expected, summaries(run, samples), self.spec)
+                return reference.compare(self.write(layers, Path(scratch)))
 
         return measured
 
@@ -123,7 +173,6 @@ def size_of(graph: Path) -> int:
 
 def write_quantized(
     checkpoint: Checkpoint,
-    spec: OnnxSpec,
     folder: Path,
     files: Sequence[str],
     plan: QuantizationPlan,
@@ -134,7 +183,6 @@ def write_quantized(
 
     Args:
         checkpoint: model of the graphs.
-        spec: inputs and outputs of the model, without a cache.
         folder: directory of the export.
         files: names of the graphs in float32.
         plan: the copies.
@@ -145,20 +193,24 @@ def write_quantized(
 
     Raises:
         VerificationError: the copies do not agree, whichever layers stay in float32.
+        UsageError, SourceError: the labelled data does not suit the model, or cannot be read.
     """
-    samples = make_samples(checkpoint, spec, read_texts(plan.eval_file))
-    expected = summaries(open_graphs([folder / file for file in files], spec, cache=cache), samples)
+    session = GraphSession([folder / file for file in files], checkpoint, cache=cache)
+    samples = make_samples(checkpoint, read_texts(plan.eval_file))
+    value = plan.metric.measure(session)[1] if plan.metric else 0.0
+    expected = summaries(session.run, samples)
+    reference = _Reference(checkpoint, cache, samples, expected, plan.metric, None, value)
+    quick = reference.on_fewer(session)
     layers = [(file, name) for file in files for name in quantizable(folder / file)]
     reports = {}
     for method in plan.methods:
-        calibration: Sequence[Sample] = ()
-        if method.static:
-            calibration = make_samples(checkpoint, spec, read_texts(plan.calibration_file))
-        variant = _Variant(folder, files, method, spec, cache, calibration)
+        texts = read_texts(plan.calibration_file) if method.static else []
+        calibration = make_samples(checkpoint, texts) if method.static else []
+        variant = _Variant(folder, files, method, calibration)
         result = search(
             layers,
-            variant.measure(samples, expected),
-            variant.measure(samples[:QUICK_SAMPLES], expected[:QUICK_SAMPLES]),
+            variant.compared_with(reference),
+            variant.compared_with(quick),
             plan.max_drop,
             method.dtype,
         )

@@ -1,6 +1,7 @@
 """Session over ONNX Runtime."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 from warnings import warn
 
@@ -48,14 +49,16 @@ def open_onnx(
     return OnnxSession(checkpoint, device, threads, dtype)
 
 
-class OnnxSession(Session):
-    """An ONNX graph in ONNX Runtime.
+class GraphSession(Session):
+    """Graphs of a model in ONNX Runtime.
 
     Args:
-        checkpoint: an export whose digests are already checked (``check_files``).
-        device: ``cpu`` (the default), ``cuda`` or ``cuda:1``.
+        paths: file of the graph, or files of encoder and decoder.
+        checkpoint: the model, for its configuration, and for its path in messages.
+        cache: whether the graphs have a key-value cache.
+        dtype: dtype of the computation.
+        device: ``cpu``, ``cuda`` or ``cuda:1``.
         threads: number of CPU threads.
-        dtype: dtype of the graph among those of the directory; by default the first.
 
     Raises:
         UsageError: the device is not available.
@@ -66,29 +69,21 @@ class OnnxSession(Session):
 
     def __init__(
         self,
+        paths: Sequence[Path],
         checkpoint: Checkpoint,
-        device: str | None = None,
+        *,
+        cache: bool,
+        dtype: str = "float32",
+        device: str = "cpu",
         threads: int | None = None,
-        dtype: str | None = None,
     ) -> None:
-        export = read_export_info(checkpoint)
-        if not export.validated:
-            warn(
-                f"{checkpoint.path} holds a graph that did not pass the export gate: its outputs "
-                "may be wrong",
-                BackendWarning,
-                stacklevel=4,
-            )
         self._config, self._path = checkpoint.config, checkpoint.path
         self._spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
-        self.device = device or "cpu"
-        self.dtype = dtype or export.dtype
+        self.device, self.dtype = device, dtype
         self.inputs, self.outputs = tuple(self._spec.inputs), tuple(self._spec.outputs)
-        paths = [checkpoint.path / name for name in export.dtypes[self.dtype]]
-        placement = (self.device, threads)
-        self._graphs = OrtDecoder(paths, *placement) if export.cache else None
+        self._graphs = OrtDecoder(paths, device, threads) if cache else None
         self._session = (
-            self._graphs.decoder if self._graphs else create_session(paths[0], *placement)
+            self._graphs.decoder if self._graphs else create_session(paths[0], device, threads)
         )
         if self._graphs is None:
             check_signature(paths[0], self._session, self._spec)
@@ -120,3 +115,42 @@ class OnnxSession(Session):
         from zoo.inference.ort_generation import OrtGenerator  # imports torch
 
         return OrtGenerator(self._graphs, self._config)
+
+
+class OnnxSession(GraphSession):
+    """An export in ONNX Runtime.
+
+    Args:
+        checkpoint: an export whose digests are already checked (``check_files``).
+        device: ``cpu`` (the default), ``cuda`` or ``cuda:1``.
+        threads: number of CPU threads.
+        dtype: dtype of the graph among those of the directory; by default the first.
+
+    Raises:
+        UsageError, VerificationError: see ``GraphSession``.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        device: str | None = None,
+        threads: int | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        export = read_export_info(checkpoint)
+        if not export.validated:
+            warn(
+                f"{checkpoint.path} holds a graph that did not pass the export gate: its outputs "
+                "may be wrong",
+                BackendWarning,
+                stacklevel=4,
+            )
+        dtype = dtype or export.dtype
+        super().__init__(
+            [checkpoint.path / name for name in export.dtypes[dtype]],
+            checkpoint,
+            cache=export.cache,
+            dtype=dtype,
+            device=device or "cpu",
+            threads=threads,
+        )

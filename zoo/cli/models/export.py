@@ -15,9 +15,11 @@ from zoo.cli.options import (
 from zoo.cli.output import result
 
 if TYPE_CHECKING:
+    from zoo.checkpoint import Checkpoint
     from zoo.export.variants import QuantizationPlan
 
-QUANTIZATION = ("int8", "int4", "block_size", "max_drop", "eval_file", "calibration_file")
+COLUMNS = ("text", "pair", "label")
+QUANTIZATION = ("int8", "int4", "block_size", "max_drop", "eval_file", "calibration_file", *COLUMNS)
 
 
 @click.command(
@@ -26,6 +28,7 @@ Examples:
   zoo export all-minilm-l6-v2 --onnx -o minilm-onnx
   zoo export ./model --onnx --head none -o ./graph
   zoo export all-minilm-l6-v2 --onnx --int8 -o minilm-int8
+  zoo export ./classifier --onnx --int8 --eval dev.tsv --text sentence -o ./quantized
   zoo export ./model --onnx --int8 --int4 --max-drop 0.05 -o ./quantized"""
 )
 @reference_argument
@@ -65,15 +68,19 @@ Examples:
     default=0.01,
     show_default=True,
     metavar="X",
-    help="Largest loss of a quantized graph: 1 - cosine, 1 - agreement, or perplexity.",
+    help="Largest loss of a quantized graph: 1 - cosine, 1 - agreement, perplexity, or metric.",
 )
 @click.option(
     "--eval",
     "eval_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Texts that graphs are compared on, one a line.  [default: books of the package]",
+    help="Texts that graphs are compared on, one a line, or a table with labels (*.tsv, *.csv, "
+    "*.jsonl, *.parquet), for the metric of the task.  [default: books of the package]",
 )
+@click.option("--text", metavar="COL", help="Column of the text in a table.  [default: text]")
+@click.option("--pair", metavar="COL", help="Column of the second text in a table.")
+@click.option("--label", metavar="COL", help="Column of the label in a table.  [default: label]")
 @click.option(
     "--calibration",
     "calibration_file",
@@ -94,7 +101,8 @@ def command(ref: str, onnx: bool, output: Path | None, as_json: bool, **options:
     A model that generates text is exported with a key-value cache: as one graph, or as encoder
     and decoder.
 
-    Quantized graphs are compared with float32 on text. If all layers together lose more than
+    Quantized graphs are compared with float32 on text, or on labelled data by the metric of the
+    task. If all layers together lose more than
     --max-drop, those that lose most stay in float32 and are listed; if none can be quantized, the
     exit code is 3 and nothing is written.
     """
@@ -106,21 +114,39 @@ def command(ref: str, onnx: bool, output: Path | None, as_json: bool, **options:
     if output is None:
         raise UsageError("an output directory is needed", "give -o DIR")
     target = {name: options.pop(name) for name in ("cache", "dtype", "opset", "optimize", "force")}
-    plan = _quantization(**{name: options.pop(name) for name in QUANTIZATION})
+    quantization = {name: options.pop(name) for name in QUANTIZATION}
     check_target(output, force=target["force"])
     checkpoint = resolve_checkpoint(ref, **options)
+    plan = _quantization(checkpoint, **quantization)
     report = export_onnx(checkpoint, output, quantization=plan, **target)
     result(report.to_dict(), [*report.lines(), f"wrote {output}"], as_json=as_json)
 
 
 def _quantization(
-    int8: str | None, int4: bool, block_size: str, **options: Any
+    checkpoint: "Checkpoint",
+    int8: str | None,
+    int4: bool,
+    block_size: str,
+    max_drop: float,
+    eval_file: Path | None,
+    calibration_file: Path | None,
+    **columns: str | None,
 ) -> "QuantizationPlan | None":
     """Return the quantized copies to write, or ``None`` for none."""
+    from zoo.errors import UsageError
+    from zoo.evaluate.task_metric import task_metric
     from zoo.export.quantize import Quantization
     from zoo.export.variants import QuantizationPlan
 
     methods = [Quantization("int8", static=int8 == "static")] if int8 else []
     if int4:
         methods.append(Quantization("int4", block_size=int(block_size)))
-    return QuantizationPlan(methods, **options) if methods else None
+    if not methods:
+        return None
+    named = {name: column for name, column in columns.items() if column is not None}
+    metric = task_metric(checkpoint, eval_file, named) if eval_file else None
+    if metric is not None:
+        eval_file = None
+    elif named:
+        raise UsageError("columns are of a table", "give --eval with a file such as dev.tsv")
+    return QuantizationPlan(methods, max_drop, eval_file, calibration_file, metric)

@@ -1,0 +1,93 @@
+"""The metric of a model's task on labelled data, as one number to compare models by."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from zoo.errors import UsageError
+from zoo.evaluate import evaluation_type, make_evaluation
+
+if TYPE_CHECKING:
+    from zoo.checkpoint import Checkpoint
+    from zoo.inference import Session
+
+TABLES = (".tsv", ".csv", ".jsonl", ".ndjson", ".json", ".parquet")
+# evaluation -> its metrics by which models are compared; the first that a result has is taken
+METRICS = {
+    "text-classification": ("accuracy",),
+    "multi-label": ("f1_micro",),
+    "regression": ("pearson",),
+    "token-classification": ("f1", "accuracy"),  # of entities, else of words
+    "question-answering": ("f1",),
+    "multiple-choice": ("accuracy",),
+    "sentence-embedding": ("spearman",),
+}
+
+
+@dataclass(frozen=True)
+class TaskMetric:
+    """The metric of a task on a table.
+
+    Attributes:
+        checkpoint: the model, for its tokenizer and labels.
+        evaluation: name of the evaluation, of ``METRICS``.
+        file: the table.
+        columns: options of the evaluation that name columns.
+    """
+
+    checkpoint: "Checkpoint"
+    evaluation: str
+    file: Path
+    columns: Mapping[str, str] = field(default_factory=dict)
+
+    def measure(self, session: "Session", limit: int | None = None) -> tuple[str, float]:
+        """Return name and value of the metric.
+
+        Args:
+            session: the model in any backend and dtype.
+            limit: number of samples to use, the first of the file; ``None`` for all.
+
+        Raises:
+            UsageError, SourceError, VerificationError: see ``Evaluation.evaluate``.
+        """
+        evaluation = make_evaluation(
+            self.evaluation, self.checkpoint, session, limit=limit, **self.columns
+        )
+        metrics = evaluation.evaluate([self.file]).metrics
+        name = next(name for name in METRICS[self.evaluation] if name in metrics)
+        return name, metrics[name]
+
+
+def task_metric(
+    checkpoint: "Checkpoint", file: Path, columns: Mapping[str, str]
+) -> TaskMetric | None:
+    """Return the metric of a model's head on a file; ``None`` for a file of plain texts.
+
+    Args:
+        checkpoint: the model.
+        file: a table by its suffix, or lines of text.
+        columns: names of columns: ``text``, ``pair`` and ``label``.
+
+    Raises:
+        UsageError: the head has no task on labelled data, or the file cannot be read.
+    """
+    if file.suffix.lower() not in TABLES:
+        return None
+    if not file.is_file():
+        raise UsageError(f"cannot read {file}: it is not a file")
+    supported = [name for name in METRICS if _supports(checkpoint, name)]
+    if not supported:
+        raise UsageError(
+            f"{file} is a table, and no metric on labelled data is for {checkpoint.head_name}",
+            "give a file called *.txt with one text a line",
+        )
+    return TaskMetric(checkpoint, supported[0], file, columns)
+
+
+def _supports(checkpoint: "Checkpoint", evaluation: str) -> bool:
+    try:
+        evaluation_type(evaluation).require_supported(checkpoint)
+    except UsageError:
+        return False
+    return True

@@ -34,6 +34,7 @@ from zoo.errors import UsageError, ZooError
 from zoo.evaluate import make_evaluation
 from zoo.evaluate.metrics import retrieval_metrics
 from zoo.finetune.order import NoDuplicatesOrder
+from zoo.finetune.pooling import pool
 from zoo.finetune.runs import FINETUNE
 from zoo.finetune.tasks.embedding_losses import (
     cosent,
@@ -42,7 +43,6 @@ from zoo.finetune.tasks.embedding_losses import (
     pair_features,
     triplet,
 )
-from zoo.finetune.tasks.pooling import pool
 from zoo.inference.processing.pooling import pool as numpy_pool
 from zoo.objectives.base import Batch
 from zoo.tokenizers.pooling import MODES, Pooling, hub_pooling_files
@@ -403,11 +403,16 @@ def test_a_warning_about_texts_that_are_in_a_batch_twice(
 
 
 def test_the_encoder_of_an_encoder_decoder(tmp_path: Path) -> None:
-    tree = tree_of("t5", table(tmp_path / "t.tsv"), "softmax", max_steps=2, vocab_size=300)
-    run = finetune(tmp_path / "run", tree)
+    """With classes in the order of the settings."""
+    order = {"labels": ["z", "x", "y"]}
+    train = table(tmp_path / "t.tsv")
+    run = finetune(
+        tmp_path / "run",
+        tree_of("t5", train, "softmax", max_steps=2, vocab_size=300, data=order),
+    )
     assert zoo.load(run / "model", backend="cpu").embed(["a b"]).shape[0] == 1
     record = json.loads((run / "run.json").read_text())
-    assert record["data"]["labels"] == ["x", "y", "z"]
+    assert record["data"]["labels"] == ["z", "x", "y"]
     assert set(records(run, "validation")[-1]["metrics"]) == {"accuracy"}
 
 

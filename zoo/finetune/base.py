@@ -4,6 +4,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import msgspec
 import numpy as np
 
 from zoo.data.readers.labelled import Columns, read_samples
@@ -18,7 +19,7 @@ from zoo.tokenizers import TextTokenizer
 from zoo.training.config.finetune import FineTuneConfig, TableConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable
 
     from numpy.typing import NDArray
     from torch import Tensor, nn
@@ -128,6 +129,31 @@ class FineTuning(TrainingObjective):
         return run
 
     @classmethod
+    def with_option_of_head(
+        cls,
+        run: FineTuneConfig,
+        init: "PretrainedInit | None",
+        option: str,
+        value: "Callable[[Checkpoint], bool]",
+    ) -> FineTuneConfig:
+        """Return the configuration with an option as in the head of the pretrained model.
+
+        An option that is set stays as it is, and a new head has it not.
+
+        Args:
+            run: configuration of the run.
+            init: see ``resolve``.
+            option: name of the option.
+            value: returns its value in a checkpoint.
+        """
+        before = None if init is None else init.checkpoints.get("model")
+        if run.task_args.get(option) is not None or init is None or before is None:
+            return run
+        same_head = before.head_name == cls.head and "head" not in init.init_config.new_modules
+        options = {**run.task_args, option: same_head and value(before)}
+        return msgspec.structs.replace(run, task_args=options)
+
+    @classmethod
     def config_changes(cls, run: FineTuneConfig) -> dict[str, Any]:
         """Return the fields of the model's configuration that options of the task set."""
         return {}
@@ -150,8 +176,8 @@ class FineTuning(TrainingObjective):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Labels of the data, in the order of the model's outputs; none where it has no classes."""
-        return self.config.labels
+        """Classes of the data, in order; by default none."""
+        return ()
 
     @classmethod
     def files(cls, paths: Sequence[str]) -> list[str]:
@@ -178,17 +204,31 @@ class FineTuning(TrainingObjective):
         return [sample.text, *([] if sample.pair is None else [sample.pair])]
 
     @classmethod
-    @abstractmethod
     def label_names(cls, sample: Any, data: TableConfig) -> tuple[str, ...]:
-        """Return the labels of a sample; none where labels are no classes.
+        """Return the classes of a sample; by default none.
 
         Raises:
             VerificationError: the label is of another kind.
         """
+        return ()
+
+    @classmethod
+    def fix_labels(cls, run: FineTuneConfig, samples: Sequence[Any]) -> tuple[str, ...]:
+        """Return the classes that are outputs of the model, in order; by default none.
+
+        Args:
+            run: configuration of the run.
+            samples: samples of the training data.
+
+        Raises:
+            UsageError: a label of the settings has no samples, or there are too few labels.
+            VerificationError: a label is of another kind.
+        """
+        return ()
 
     @classmethod
     def output_names(cls, labels: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the names of the model's outputs, for the labels of the data."""
+        """Return the names of the model's outputs, by default those of the classes."""
         return labels
 
     @abstractmethod
@@ -284,17 +324,3 @@ class FineTuning(TrainingObjective):
     @abstractmethod
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """See ``TrainingObjective``."""
-
-
-def require_known_label(name: str, labels: "Collection[str]", sample: Any) -> None:
-    """Check that a label is one of the model's.
-
-    Raises:
-        UsageError: it is not.
-    """
-    if name not in labels:
-        shown = ", ".join(list(labels)[:8])
-        raise UsageError(
-            f"{sample.location}: the label {name!r} is not in the training data",
-            f"its labels are {shown}{', ...' if len(labels) > 8 else ''}",
-        )

@@ -11,7 +11,7 @@ from torch import nn
 
 from zoo.checkpoint import TOKENIZER
 from zoo.data.readers.documents import expand_paths
-from zoo.data.readers.labelled import hold_out, sort_labels
+from zoo.data.readers.labelled import hold_out
 from zoo.data.tokenizer import ExistingTokenizer
 from zoo.errors import UsageError
 from zoo.finetune import task_type
@@ -199,7 +199,7 @@ def build_setup(
     task, announce = task_type(config.task), check_contents and resumed is None
     head = task.head_in(family)
     train, evaluation = read_splits(task, config, announce=announce)
-    labels = fix_labels(task, config, train)
+    labels = task.fix_labels(config, train)
     init = pretrained_init(config, family, offline=offline, resumed=resumed)
     config = task.resolve(config, init)
     tokenizer = run_tokenizer(config, family, init, task, train, offline=offline, resumed=resumed)
@@ -263,30 +263,6 @@ def read_splits(
             f"{len(train):,}",
         )
     return rest, held
-
-
-def fix_labels(
-    task: type[FineTuning], config: FineTuneConfig, train: Sequence[Any]
-) -> tuple[str, ...]:
-    """Return the labels in the order of the model's outputs.
-
-    Raises:
-        UsageError: a label of the settings has no samples, or the data has a single label.
-        VerificationError: a label is of another kind.
-    """
-    present = {name for sample in train for name in task.label_names(sample, config.data)}
-    labels = config.data.labels or sort_labels(present)
-    empty = [name for name in labels if name not in present]
-    if empty:
-        raise UsageError(
-            f"no sample of the training data has the label {empty[0]!r}", "leave it out"
-        )
-    if task.problem == "single_label_classification" and len(labels) < 2:
-        raise UsageError(
-            f"all samples of the training data have the label {labels[0]!r}",
-            "give data with two labels or more",
-        )
-    return labels
 
 
 def _announce(

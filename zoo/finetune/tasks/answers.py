@@ -26,6 +26,7 @@ from zoo.inference.processing.windows import (
 )
 from zoo.inference.tasks.answer import LOGITS
 from zoo.objectives.base import LossOutput, Outputs
+from zoo.objectives.losses.cross_entropy import IGNORED
 from zoo.objectives.options import Options
 from zoo.tokenizers import TextTokenizer
 from zoo.tokenizers.tokenizer import Encoded
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 LOG = logging.getLogger("zoo")
-IGNORED = -100  # label of a window without one
 START, END = "start_positions", "end_positions"
 SAMPLE, WINDOW, TOKENS = "sample", "window", "tokens"  # values of a row, see ``QuestionAnswering``
 CHUNK = 512  # questions that are tokenized together, with offsets
@@ -107,11 +107,6 @@ class QuestionAnswering(FineTuning):
     samples: Sequence[QuestionSample] = ()
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        """See ``FineTuning``: none."""
-        return ()
-
-    @property
     def metric_names(self) -> tuple[str, ...]:
         """See ``FineTuning``; the later ones are those of data with unanswerable questions."""
         kinds = ("", "has_answer_", "no_answer_")
@@ -126,11 +121,6 @@ class QuestionAnswering(FineTuning):
     def texts(cls, sample: Any) -> list[str]:
         """See ``FineTuning``."""
         return [sample.question, sample.context]
-
-    @classmethod
-    def label_names(cls, sample: Any, data: TableConfig) -> tuple[str, ...]:
-        """Return no class: labels are positions."""
-        return ()
 
     @classmethod
     def output_names(cls, labels: tuple[str, ...]) -> tuple[str, ...]:

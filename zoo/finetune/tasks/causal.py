@@ -42,11 +42,6 @@ class CausalLanguageModelling(FineTuning):
         """See ``FineTuning``."""
         return ("perplexity", "accuracy")
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """See ``FineTuning``: none."""
-        return ()
-
     @classmethod
     def read(cls, paths: Sequence[str], data: TableConfig) -> list[Any]:
         """See ``FineTuning``."""
@@ -58,16 +53,6 @@ class CausalLanguageModelling(FineTuning):
     def texts(cls, sample: Any) -> list[str]:
         """See ``FineTuning``."""
         return [(sample.prompt or "") + sample.text]
-
-    @classmethod
-    def label_names(cls, sample: Any, data: TableConfig) -> tuple[str, ...]:
-        """See ``FineTuning``: none."""
-        return ()
-
-    @classmethod
-    def output_names(cls, labels: tuple[str, ...]) -> tuple[str, ...]:
-        """See ``FineTuning``: none."""
-        return ()
 
     def target(self, sample: Any) -> Any:
         """Return the text that is predicted."""

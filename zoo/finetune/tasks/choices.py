@@ -34,11 +34,6 @@ class MultipleChoice(InputTask):
     defaults: ClassVar[Mapping[str, Any]] = {"data": {"text": ChoiceColumns.text}}
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        """See ``FineTuning``: none."""
-        return ()
-
-    @property
     def metric_names(self) -> tuple[str, ...]:
         """See ``FineTuning``."""
         return ("accuracy",)
@@ -53,11 +48,6 @@ class MultipleChoice(InputTask):
     def texts(cls, sample: Any) -> list[str]:
         """See ``FineTuning``."""
         return [sample.context, *(text for _, text in sample.pairs)]
-
-    @classmethod
-    def label_names(cls, sample: Any, data: TableConfig) -> tuple[str, ...]:
-        """Return no class: labels are indices of choices."""
-        return ()
 
     def target(self, sample: Any) -> Any:
         """Return the index of the correct choice."""

@@ -1,17 +1,15 @@
 """Text classification: one label of a text or a pair of texts."""
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
 from torch.nn import functional as F
 
 from zoo.data.readers.labelled import label_name
-from zoo.errors import UsageError
 from zoo.evaluate.metrics import classification_metrics, confusion_matrix
 from zoo.families.config import Problem
-from zoo.finetune.base import LABELS, require_known_label
+from zoo.finetune.base import LABELS
+from zoo.finetune.labels import ClassTask, label_index
 from zoo.finetune.rows import TokenizedRows
 from zoo.finetune.tasks.text_inputs import TextTask
 from zoo.objectives.base import LossOutput, Outputs
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class TextClassification(TextTask):
+class TextClassification(ClassTask, TextTask):
     """Cross-entropy of the label.
 
     With class weights, each sample's cross-entropy is multiplied by the weight of its label, and
@@ -34,7 +32,7 @@ class TextClassification(TextTask):
     head: ClassVar[str] = "sequence-classification"
     problem: ClassVar[Problem | None] = "single_label_classification"
     default_metric: ClassVar[str] = "accuracy"
-    weights: tuple[float, ...] | None = None
+    fewest_labels: ClassVar[int] = 2
 
     @property
     def metric_names(self) -> tuple[str, ...]:
@@ -50,28 +48,21 @@ class TextClassification(TextTask):
         """See ``FineTuning``."""
         return (label_name(sample.label, sample.location),)
 
-    @cached_property
-    def _numbers(self) -> dict[str, int]:
-        return {name: number for number, name in enumerate(self.config.labels)}
-
     def target(self, sample: Any) -> Any:
         """Return the index of the label."""
         (name,) = self.label_names(sample, self.run.data)
-        require_known_label(name, self._numbers, sample)
-        return self._numbers[name]
+        return label_index(name, self.indices, sample)
 
     def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
         """See ``FineTuning``; the first call fixes ``balanced`` class weights."""
         rows = super().rows(samples, tokenizer)
-        if self.weights is None and self.run.class_weights is not None:
-            counts = np.bincount(rows.values[LABELS], minlength=len(self.config.labels))
-            self.weights = class_weights(self.run.class_weights, self.config.labels, counts)
+        self.fix_weights(rows.values[LABELS])
         return rows
 
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """Compute the cross-entropy."""
         logits, labels = outputs.logits[self.name], batch[LABELS]
-        weight = None if self.weights is None else logits.new_tensor(self.weights)
+        weight = self.weights_like(logits)
         loss = F.cross_entropy(logits, labels, weight=weight, reduction="sum")
         return LossOutput(
             {self.name: loss},
@@ -84,26 +75,3 @@ class TextClassification(TextTask):
             predictions["label"], predictions["prediction"], len(self.config.labels)
         )
         return {name: float(value) for name, value in classification_metrics(confusion).items()}
-
-
-def class_weights(
-    setting: str | Mapping[str, float], labels: Sequence[str], counts: "NDArray[np.integer[Any]]"
-) -> tuple[float, ...]:
-    """Return the weight of each label.
-
-    Args:
-        setting: ``balanced``, or the weights by label.
-        labels: the labels in order.
-        counts: number of training samples of each label, (labels,).
-
-    Raises:
-        UsageError: the weights are not those of the labels.
-    """
-    if isinstance(setting, str):
-        return tuple(float(counts.sum() / (len(labels) * count)) for count in counts)
-    if set(setting) != set(labels) or min(setting.values()) < 0:
-        raise UsageError(
-            f"class_weights has {', '.join(setting)}, and the labels are {', '.join(labels)}",
-            "give each label a weight of 0 or more",
-        )
-    return tuple(setting[label] for label in labels)

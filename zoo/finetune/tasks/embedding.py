@@ -9,12 +9,14 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from zoo.data.readers.labelled import label_name, label_number, sort_labels
+from zoo.data.readers.labelled import label_name, label_number
 from zoo.data.readers.text_groups import TextGroup, read_text_groups
 from zoo.errors import UsageError
 from zoo.evaluate.metrics import pearson, retrieval_metrics, spearman
-from zoo.finetune.base import LABELS, FineTuning, require_known_label
+from zoo.finetune.base import LABELS, FineTuning
+from zoo.finetune.labels import label_index, order_labels
 from zoo.finetune.order import LengthGroupedOrder, NoDuplicatesOrder
+from zoo.finetune.pooling import pool
 from zoo.finetune.rows import TokenizedRows, tokenize
 from zoo.finetune.tasks.embedding_losses import (
     cosent,
@@ -30,7 +32,6 @@ from zoo.finetune.tasks.embedding_options import (
     Loss,
     check_columns,
 )
-from zoo.finetune.tasks.pooling import pool
 from zoo.objectives.base import LossOutput, Outputs, TrainedModel
 from zoo.objectives.options import Options
 from zoo.tokenizers import TextTokenizer
@@ -180,16 +181,6 @@ class SentenceEmbedding(FineTuning):
         """See ``FineTuning``."""
         return list(sample.texts)
 
-    @classmethod
-    def label_names(cls, sample: Any, data: TableConfig) -> tuple[str, ...]:
-        """See ``FineTuning``: none, since the model has no outputs for them."""
-        return ()
-
-    @classmethod
-    def output_names(cls, labels: tuple[str, ...]) -> tuple[str, ...]:
-        """See ``FineTuning``: none."""
-        return ()
-
     def target(self, sample: Any) -> Any:
         """Return the score, float32, or the index of the class.
 
@@ -198,8 +189,7 @@ class SentenceEmbedding(FineTuning):
         """
         if self.kind == "softmax":
             name = label_name(sample.label, sample.location)
-            require_known_label(name, self.classes, sample)
-            return self.classes.index(name)
+            return label_index(name, {n: k for k, n in enumerate(self.classes)}, sample)
         score = label_number(sample.label, sample.location)
         if self.options.score_range is not None:
             low, high = self.options.score_range
@@ -244,16 +234,7 @@ class SentenceEmbedding(FineTuning):
 
     def _classes(self, samples: Sequence[TextGroup]) -> tuple[str, ...]:
         present = {label_name(sample.label, sample.location) for sample in samples}
-        classes = self.run.data.labels or sort_labels(present)
-        empty = [name for name in classes if name not in present]
-        if empty or len(classes) < 2:
-            raise UsageError(
-                f"no sample of the training data has the label {empty[0]!r}"
-                if empty
-                else f"all samples of the training data have the label {classes[0]!r}",
-                "give data with two labels or more",
-            )
-        return classes
+        return order_labels(present, self.run.data.labels, 2)
 
     def data_warnings(self, rows: TokenizedRows) -> list[str]:
         """See ``FineTuning``: equal texts that have to be in one batch."""

@@ -1,7 +1,6 @@
 """Multi-label classification: any number of labels of a text or a pair of texts."""
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -10,7 +9,8 @@ from torch.nn import functional as F
 from zoo.data.readers.labelled import Columns, read_samples, split_labels
 from zoo.evaluate.metrics import multi_label_metrics
 from zoo.families.config import Problem
-from zoo.finetune.base import LABELS, require_known_label
+from zoo.finetune.base import LABELS
+from zoo.finetune.labels import ClassTask, label_index
 from zoo.finetune.tasks.text_inputs import TextTask
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.training.config.finetune import TableConfig
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class MultiLabel(TextTask):
+class MultiLabel(ClassTask, TextTask):
     """Binary cross-entropy of each label, over all labels of all samples.
 
     The labels of a sample are a list (JSON, Parquet), or text with a separator.
@@ -52,16 +52,11 @@ class MultiLabel(TextTask):
         """See ``FineTuning``."""
         return split_labels(sample, data.label_separator)
 
-    @cached_property
-    def _numbers(self) -> dict[str, int]:
-        return {name: number for number, name in enumerate(self.config.labels)}
-
     def target(self, sample: Any) -> Any:
         """Return 1 for each label of the sample and 0 for all others, (labels,), float32."""
-        target = np.zeros(len(self._numbers), np.float32)
+        target = np.zeros(len(self.labels), np.float32)
         for name in self.label_names(sample, self.run.data):
-            require_known_label(name, self._numbers, sample)
-            target[self._numbers[name]] = 1
+            target[label_index(name, self.indices, sample)] = 1
         return target
 
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:

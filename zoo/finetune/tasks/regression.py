@@ -12,7 +12,6 @@ from zoo.families.config import Problem
 from zoo.finetune.base import LABELS
 from zoo.finetune.tasks.text_inputs import TextTask
 from zoo.objectives.base import LossOutput, Outputs
-from zoo.training.config.finetune import TableConfig
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,20 +27,9 @@ class Regression(TextTask):
     default_metric: ClassVar[str] = "pearson"
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        """See ``FineTuning``: none."""
-        return ()
-
-    @property
     def metric_names(self) -> tuple[str, ...]:
         """See ``FineTuning``."""
         return ("pearson", "spearman", "mse")
-
-    @classmethod
-    def label_names(cls, sample: Any, data: TableConfig) -> tuple[str, ...]:
-        """Check that the label is a number, and return no class."""
-        label_number(sample.label, sample.location)
-        return ()
 
     @classmethod
     def output_names(cls, labels: tuple[str, ...]) -> tuple[str, ...]:

@@ -102,11 +102,6 @@ class Seq2Seq(FineTuning):
         parts = self.datasets if len(self.datasets) > 1 else ()
         return ("accuracy", "exact_match", *(f"exact_match_{name}" for name in parts))
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """See ``FineTuning``: none."""
-        return ()
-
     @classmethod
     def files(cls, paths: Sequence[str]) -> list[str]:
         """See ``FineTuning``; paths may be ``NAME=FILE``."""
@@ -124,16 +119,6 @@ class Seq2Seq(FineTuning):
     def texts(cls, sample: Any) -> list[str]:
         """See ``FineTuning``."""
         return [sample.source, sample.target]
-
-    @classmethod
-    def label_names(cls, sample: Any, data: TableConfig) -> tuple[str, ...]:
-        """See ``FineTuning``: none."""
-        return ()
-
-    @classmethod
-    def output_names(cls, labels: tuple[str, ...]) -> tuple[str, ...]:
-        """See ``FineTuning``: none."""
-        return ()
 
     def target(self, sample: Any) -> Any:
         """Return the hash of the target's text, int64."""

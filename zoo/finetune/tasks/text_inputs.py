@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import msgspec
 import numpy as np
 
 from zoo.data.tokenizer import ExistingTokenizer
@@ -161,12 +160,10 @@ class TextTask(LayerTask, InputTask):
     @classmethod
     def resolve(cls, run: FineTuneConfig, init: "PretrainedInit | None") -> FineTuneConfig:
         """See ``FineTuning``: a head that adds both orders goes on being used so."""
-        before = None if init is None else init.checkpoints.get("model")
-        if run.task_args.get("both_orders") is not None or init is None or before is None:
-            return run
-        same_head = before.head_name == cls.head and "head" not in init.init_config.new_modules
-        both = same_head and before.model.both_orders and run.data.pair is not None
-        return msgspec.structs.replace(run, task_args={**run.task_args, "both_orders": both})
+        pairs = run.data.pair is not None
+        return cls.with_option_of_head(
+            run, init, "both_orders", lambda before: before.model.both_orders and pairs
+        )
 
     def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
         """See ``FineTuning``; with both orders, a row is one after the other."""

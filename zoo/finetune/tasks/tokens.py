@@ -2,10 +2,8 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import msgspec
 import numpy as np
 import torch
 from torch import nn
@@ -16,9 +14,9 @@ from zoo.data.readers.words import WordsSample, first_tokens, is_iob, read_words
 from zoo.errors import UsageError
 from zoo.evaluate.entities import entity_counts, entity_scores
 from zoo.evaluate.metrics import classification_metrics, confusion_matrix
-from zoo.finetune.base import LABELS, require_known_label
+from zoo.finetune.base import LABELS
+from zoo.finetune.labels import ClassTask, label_index
 from zoo.finetune.rows import TokenizedRows, tokenize
-from zoo.finetune.tasks.classification import class_weights
 from zoo.finetune.tasks.layers import Layers, LayerTask
 from zoo.inference.processing.viterbi import viterbi
 from zoo.nn.crf import IGNORED, crf_negative_log_likelihood, gather_labelled
@@ -67,7 +65,7 @@ class CrfTagger(nn.Module):
         self.transitions = nn.Parameter(torch.zeros(labels + 1, labels + 1))
 
 
-class TokenClassification(LayerTask):
+class TokenClassification(ClassTask, LayerTask):
     """Cross-entropy of the label of each word, at its first token (Devlin et al. 2019, sec. 5.3).
 
     With a CRF, the loss is the negative log-likelihood of the labels of a sentence instead; both
@@ -81,7 +79,6 @@ class TokenClassification(LayerTask):
     name: ClassVar[str] = "token-classification"
     head: ClassVar[str] = "token-classification"
     options_type: ClassVar[type[Options]] = TokenOptions
-    weights: tuple[float, ...] | None = None
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -92,13 +89,9 @@ class TokenClassification(LayerTask):
     @classmethod
     def resolve(cls, run: FineTuneConfig, init: "PretrainedInit | None") -> FineTuneConfig:
         """See ``FineTuning``: a CRF of the checkpoint goes on being used with its head."""
-        checkpoints = {} if init is None else init.checkpoints
-        before = checkpoints.get("model")
-        if run.task_args.get("crf") is not None or init is None or before is None:
-            return run
-        same_head = before.head_name == cls.head and "head" not in init.init_config.new_modules
-        crf = same_head and before.model.transitions is not None
-        return msgspec.structs.replace(run, task_args={**run.task_args, "crf": crf})
+        return cls.with_option_of_head(
+            run, init, "crf", lambda before: before.model.transitions is not None
+        )
 
     @property
     def default_metric(self) -> str:  # type: ignore[override]
@@ -142,15 +135,9 @@ class TokenClassification(LayerTask):
         labels: tuple[str, ...] = sample.labels
         return labels
 
-    @cached_property
-    def _numbers(self) -> dict[str, int]:
-        return {name: number for number, name in enumerate(self.config.labels)}
-
     def target(self, sample: Any) -> Any:
         """Return the index of each word's label, (words,)."""
-        for name in sample.labels:
-            require_known_label(name, self._numbers, sample)
-        return np.array([self._numbers[name] for name in sample.labels])
+        return np.array([label_index(name, self.indices, sample) for name in sample.labels])
 
     def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
         """See ``FineTuning``."""
@@ -164,9 +151,7 @@ class TokenClassification(LayerTask):
             for word, token in first_tokens(sample.words, *tokens.positions[row]).items():
                 labels[start + token] = target[word]
                 counts[row] += 1
-        if self.weights is None and self.run.class_weights is not None:
-            numbers = np.bincount(labels[labels != IGNORED], minlength=len(self.config.labels))
-            self.weights = class_weights(self.run.class_weights, self.config.labels, numbers)
+        self.fix_weights(labels[labels != IGNORED])
         arrays = {**tokens.arrays, LABELS: labels}
         return TokenizedRows(tokens.starts, arrays, {}, {self.name: counts}, tokens.truncated)
 
@@ -235,7 +220,7 @@ class TokenClassification(LayerTask):
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """Compute the cross-entropy."""
         logits, labels = outputs.logits[self.name], batch[LABELS]
-        weight = None if self.weights is None else logits.new_tensor(self.weights)
+        weight = self.weights_like(logits)
         flat = logits.flatten(0, 1), labels.flatten()
         loss = F.cross_entropy(*flat, weight=weight, reduction="sum", ignore_index=IGNORED)
         scored = labels != IGNORED

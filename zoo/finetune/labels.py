@@ -1,0 +1,136 @@
+"""Labels that are classes: their order, their indices, and their weights in the loss."""
+
+from abc import abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from zoo.data.readers.labelled import sort_labels
+from zoo.errors import UsageError
+from zoo.finetune.base import FineTuning
+from zoo.training.config.finetune import FineTuneConfig, TableConfig
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+
+class ClassTask(FineTuning):
+    """Base class of tasks whose labels are classes, of which each is an output of the model.
+
+    Attributes:
+        fewest_labels: smallest number of labels that the data has to have.
+        weights: weight of each label in the loss; ``None`` for equal ones.
+    """
+
+    fewest_labels: ClassVar[int] = 1
+    weights: tuple[float, ...] | None = None
+
+    @classmethod
+    @abstractmethod
+    def label_names(cls, sample: Any, data: TableConfig) -> tuple[str, ...]:
+        """See ``FineTuning``."""
+
+    @classmethod
+    def fix_labels(cls, run: FineTuneConfig, samples: Sequence[Any]) -> tuple[str, ...]:
+        """See ``FineTuning``."""
+        present = {name for sample in samples for name in cls.label_names(sample, run.data)}
+        return order_labels(present, run.data.labels, cls.fewest_labels)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """See ``FineTuning``."""
+        return self.config.labels
+
+    @cached_property
+    def indices(self) -> Mapping[str, int]:
+        """Label -> index of the model's output."""
+        return {name: number for number, name in enumerate(self.labels)}
+
+    def fix_weights(self, indices: "NDArray[np.integer[Any]]") -> None:
+        """Fix the weights of the labels, if the run has some, by the training data.
+
+        Args:
+            indices: indices of the labels of the data; those of the first call count, (n,).
+        """
+        if self.weights is None and self.run.class_weights is not None:
+            counts = np.bincount(indices, minlength=len(self.labels))
+            self.weights = class_weights(self.run.class_weights, self.labels, counts)
+
+    def weights_like(self, logits: "Tensor") -> "Tensor | None":
+        """Return the weights with dtype and device of logits, (labels,); ``None`` for none."""
+        return None if self.weights is None else logits.new_tensor(self.weights)
+
+
+def order_labels(
+    present: Collection[str], requested: Sequence[str] | None, fewest: int = 1
+) -> tuple[str, ...]:
+    """Return the labels in the order of the model's outputs.
+
+    Args:
+        present: labels of the training data.
+        requested: labels of the settings, in order; ``None`` to sort those of the data.
+        fewest: smallest number of labels.
+
+    Raises:
+        UsageError: a label of the settings has no samples, or there are too few labels.
+    """
+    labels = tuple(requested or ()) or sort_labels(present)
+    empty = [name for name in labels if name not in present]
+    if empty:
+        raise UsageError(
+            f"no sample of the training data has the label {empty[0]!r}", "leave it out"
+        )
+    if not labels:
+        raise UsageError("no sample of the training data has a label", "give data with labels")
+    if len(labels) < fewest:
+        raise UsageError(
+            f"all samples of the training data have the label {labels[0]!r}",
+            "give data with two labels or more",
+        )
+    return labels
+
+
+def label_index(name: str, indices: Mapping[str, int], sample: Any) -> int:
+    """Return the index of a label.
+
+    Args:
+        name: the label.
+        indices: label -> index.
+        sample: the sample, for messages.
+
+    Raises:
+        UsageError: it is not one of the model's.
+    """
+    if name not in indices:
+        shown = ", ".join(list(indices)[:8])
+        raise UsageError(
+            f"{sample.location}: the label {name!r} is not in the training data",
+            f"its labels are {shown}{', ...' if len(indices) > 8 else ''}",
+        )
+    return indices[name]
+
+
+def class_weights(
+    setting: str | Mapping[str, float], labels: Sequence[str], counts: "NDArray[np.integer[Any]]"
+) -> tuple[float, ...]:
+    """Return the weight of each label.
+
+    Args:
+        setting: ``balanced``, or the weights by label.
+        labels: the labels in order.
+        counts: number of training samples of each label, (labels,).
+
+    Raises:
+        UsageError: the weights are not those of the labels.
+    """
+    if isinstance(setting, str):
+        return tuple(float(counts.sum() / (len(labels) * count)) for count in counts)
+    if set(setting) != set(labels) or min(setting.values()) < 0:
+        raise UsageError(
+            f"class_weights has {', '.join(setting)}, and the labels are {', '.join(labels)}",
+            "give each label a weight of 0 or more",
+        )
+    return tuple(setting[label] for label in labels)

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import numpy as np
 import pytest
 
 import zoo
@@ -16,6 +18,9 @@ from zoo.data.readers.words import first_tokens, is_iob, read_words, repair_iob
 from zoo.errors import VerificationError
 from zoo.evaluate import make_evaluation
 from zoo.evaluate.entities import entities, entity_counts, entity_scores
+from zoo.finetune.config import build_config
+from zoo.finetune.tasks.tokens import TokenClassification
+from zoo.plugins import get_family
 
 TASK = "token-classification"
 
@@ -168,6 +173,19 @@ def test_the_metrics_are_those_of_the_predictions(pretrained: Pretrained, tmp_pa
     metrics = records(run, "validation")[-1]["metrics"]
     assert metrics["accuracy"] == pytest.approx(hits / words)
     assert metrics["f1"] == pytest.approx(entity_scores(counts)["f1"])
+
+
+def test_the_mean_f1_of_two_labels_is_that_of_scikit_learn() -> None:
+    from sklearn.metrics import accuracy_score, f1_score
+
+    config: Any = get_family("bert").sizes()["tiny"]
+    labelled = msgspec.structs.replace(config, labels=("NOUN", "VERB"))
+    values = {"family": "bert", "task": TASK, "data": {"train": ["t.conll"]}}
+    task = TokenClassification(labelled, ("input_ids",), 0, build_config(values, {}))
+    actual, predicted = np.random.default_rng(0).integers(2, size=(2, 50))
+    metrics = task.metrics({"label": actual, "prediction": predicted, "begins": actual == 0})
+    assert metrics["f1_macro"] == pytest.approx(f1_score(actual, predicted, average="macro"))
+    assert metrics["accuracy"] == pytest.approx(accuracy_score(actual, predicted))
 
 
 @pytest.mark.parametrize("spans", [True, False], ids=["entities", "labels"])

@@ -205,10 +205,8 @@ def build_setup(
     tokenizer = run_tokenizer(config, family, init, task, train, offline=offline, resumed=resumed)
     tokenizer = task.adapt_tokenizer(config, tokenizer)
     model_config = fit_config(config, family, task, init, tokenizer, labels)
-    begins_anew = init is None or not init.checkpoints or "head" in init.init_config.new_modules
-    if init is not None and not begins_anew and family.heads()[head].has_labels:
-        reference = init.init_config.model
-        check_head(init.checkpoints["model"], reference, head, model_config.labels)
+    if init is not None and family.heads()[head].has_labels:
+        check_head(init, head, model_config.labels)
     check_memory(family, model_config, head)
     limit = family.max_seq_len(model_config) or config.max_seq_len
     config = msgspec.structs.replace(config, max_seq_len=min(config.max_seq_len, limit))

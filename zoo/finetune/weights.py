@@ -7,7 +7,6 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from zoo.checkpoint import Checkpoint
 from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.families.config import Config
@@ -16,21 +15,23 @@ from zoo.training.state.load_weights import MissingWeights, copy_weights
 from zoo.training.state.pretrained import InitRecord, ModelRecord, PretrainedInit
 
 LOG = logging.getLogger("zoo")
-HEAD = "head"
+HEAD = "head"  # module that ``init_from.new_modules`` may name
 
 
-def check_head(checkpoint: Checkpoint, reference: str, head: str, labels: Sequence[str]) -> None:
-    """Check that the head of a checkpoint, if it is for the same task, has the labels of the data.
+def check_head(init: PretrainedInit, head: str, labels: Sequence[str]) -> None:
+    """Check that a head that goes on being used has the labels of the data.
 
     Args:
-        checkpoint: the checkpoint.
-        reference: reference to it, for the message.
+        init: the pretrained model; that of a resumed run has no checkpoint.
         head: head of the model to train.
         labels: names of its outputs.
 
     Raises:
         UsageError: the labels differ.
     """
+    if not init.checkpoints or HEAD in init.init_config.new_modules:
+        return
+    checkpoint, reference = init.checkpoints["model"], init.init_config.model
     before = checkpoint.config.labels
     unnamed = tuple(f"LABEL_{number}" for number in range(len(labels)))
     numbered = tuple(map(str, range(len(labels))))

@@ -13,7 +13,7 @@ from zoo.data.readers.labelled import Columns
 from zoo.data.readers.words import WordsSample, first_tokens, is_iob, read_words, repair_iob
 from zoo.errors import UsageError
 from zoo.evaluate.entities import entity_counts, entity_scores
-from zoo.evaluate.metrics import classification_metrics, confusion_matrix
+from zoo.evaluate.metrics import class_scores, confusion_matrix
 from zoo.finetune.base import LABELS
 from zoo.finetune.labels import ClassTask, label_index
 from zoo.finetune.rows import TokenizedRows, tokenize
@@ -242,12 +242,11 @@ class TokenClassification(ClassTask, LayerTask):
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
         """Return the accuracy of words, and precision, recall and F1 of entities or labels."""
         labels, predicted = predictions["label"], predictions["prediction"]
-        confusion = confusion_matrix(labels, predicted, len(self.config.labels))
-        overall = {name: float(v) for name, v in classification_metrics(confusion).items()}
-        if not is_iob(self.config.labels):
-            macro = overall.get("f1_macro", overall.get("f1", 0.0))
-            return {"accuracy": overall["accuracy"], "f1_macro": macro}
-        names = np.array(self.config.labels, object)
+        accuracy = float((labels == predicted).mean())
+        if not is_iob(self.labels):
+            confusion = confusion_matrix(labels, predicted, len(self.labels))
+            return {"accuracy": accuracy, "f1_macro": float(class_scores(confusion)["f1"].mean())}
+        names = np.array(self.labels, object)
         cuts = np.flatnonzero(predictions["begins"])[1:]
         actual, guessed = (np.split(names[values], cuts) for values in (labels, predicted))
         counts = [
@@ -255,4 +254,4 @@ class TokenClassification(ClassTask, LayerTask):
             for first, second in zip(actual, guessed, strict=True)
             for numbers in entity_counts(first.tolist(), second.tolist()).values()
         ]
-        return {"accuracy": overall["accuracy"], **entity_scores(counts)}
+        return {"accuracy": accuracy, **entity_scores(counts)}

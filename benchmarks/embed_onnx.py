@@ -90,7 +90,7 @@ def base_model(folder: Path) -> Path:
 
 def zoo_sides(source: Path, scratch: Path, threads: int) -> "Iterator[tuple[str, Embed]]":
     """Yield the contenders of zoo by name."""
-    from zoo import load
+    from zoo.api import Backend, load
 
     zoo("export", source, "--onnx", "--int8", "--max-drop", "0.02", "-o", scratch / "plain")
     zoo(
@@ -103,14 +103,15 @@ def zoo_sides(source: Path, scratch: Path, threads: int) -> "Iterator[tuple[str,
         "-o",
         scratch / "fused",
     )
-    for name, path, backend, dtype in (
+    sides: list[tuple[str, Path, Backend, str]] = [
         ("zoo, torch", source, "cpu", "float32"),
         ("zoo, torch int8", source, "cpu", "int8"),
         ("zoo, ONNX Runtime", scratch / "plain", "onnx", "float32"),
         ("zoo, ONNX Runtime, fused", scratch / "fused", "onnx", "float32"),
         ("zoo, ONNX Runtime int8", scratch / "plain", "onnx", "int8"),
         ("zoo, ONNX Runtime int8, fused", scratch / "fused", "onnx", "int8"),
-    ):
+    ]
+    for name, path, backend, dtype in sides:
         yield name, load(path, backend=backend, dtype=dtype, threads=threads).embed
 
 

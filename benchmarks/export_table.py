@@ -15,9 +15,9 @@ from tests.inference.making import make_checkpoint
 from zoo.checkpoint import Checkpoint
 from zoo.convert.hub_files import GENERATED
 from zoo.export.export import export_onnx
-from zoo.export.quantize import Quantization
+from zoo.export.quantization.quantize import Quantization
+from zoo.export.quantization.variants import QuantizationPlan
 from zoo.export.report import QuantizedGraphs
-from zoo.export.variants import QuantizationPlan
 from zoo.plugins import get_family
 
 HEADER = ("model", "float32", "fused", "operators", "int8", "int4")

@@ -3,8 +3,8 @@
     python -m benchmarks.onnx_operators [--width 384] [--rows 512] [--threads 1]
 
 A sum and a norm are two operators, or one that is made from them (``SkipLayerNormalization``);
-a product's bias and an activation likewise. ``zoo.export.fuse`` and ``zoo.inference.ort`` use what
-is faster. The results of both must be equal to 1e-5.
+a product's bias and an activation likewise. ``zoo.export.graph.fuse`` and ``zoo.inference.ort``
+use what is faster. The results of both must be equal to 1e-5.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def main() -> None:
         print(f"{compare(alternate(pair, rounds=options.rounds), plain)}\n")
 
 
-def _fused(operator: str, inputs: str, **attributes: float) -> NodeProto:
+def _fused(operator: str, inputs: str, **attributes: Any) -> NodeProto:
     return helper.make_node(operator, list(inputs), ["out"], domain=CONTRIB, **attributes)
 
 
@@ -84,7 +84,7 @@ def _graph(nodes: Sequence[NodeProto], shape: list[int], threads: int) -> Run:
     settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     providers = ["CPUExecutionProvider"]
     session = onnxruntime.InferenceSession(model.SerializeToString(), settings, providers)
-    return lambda: session.run(None, arrays)[0]  # type: ignore[no-any-return]
+    return lambda: session.run(None, arrays)[0]
 
 
 def _repeated(run: Run) -> Callable[[], Any]:

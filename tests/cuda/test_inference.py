@@ -11,8 +11,8 @@ import torch
 from benchmarks.generate import prompts, spread
 from tests.inference.making import draw_batch, make_checkpoint
 from zoo.export.export import export_onnx
+from zoo.export.graph.write import example_shape
 from zoo.export.validate import compare, require_equal
-from zoo.export.write import example_shape
 from zoo.inference import open_session
 from zoo.inference.generation.config import GenerationConfig
 from zoo.inference.generation.decoder import pad

@@ -22,8 +22,8 @@ from zoo.conformance.hf_reference import reference_tensors
 from zoo.conformance.smoke_train import smoke_finetune, smoke_train
 from zoo.convert.model_tensors import differing_tensors
 from zoo.errors import UsageError, VerificationError
-from zoo.export.parts import NEW, with_cache
-from zoo.export.trace import Example
+from zoo.export.graph.parts import NEW, with_cache
+from zoo.export.graph.trace import Example
 from zoo.families.base import Family
 from zoo.families.config import Config
 from zoo.families.onnx import LOGITS

@@ -10,17 +10,17 @@ import torch
 from zoo.checkpoint import MANIFEST, Checkpoint
 from zoo.convert.dtypes import LONG, parse_dtype
 from zoo.errors import UsageError, VerificationError
-from zoo.export.graph import (
+from zoo.export.graph.onnx_file import (
     EXTERNAL_OVER,
     check_graph,
     check_opset,
     min_onnxruntime,
 )
+from zoo.export.graph.write import WrittenGraph, example_shape, write_graphs
 from zoo.export.layout import unreadable_elsewhere, write_side_files
+from zoo.export.quantization.variants import QuantizationPlan, write_quantized
 from zoo.export.report import ExportReport
 from zoo.export.validate import compare, compare_with_cache, require_equal, worst
-from zoo.export.variants import QuantizationPlan, write_quantized
-from zoo.export.write import WrittenGraph, example_shape, write_graphs
 from zoo.families.onnx import PAST
 from zoo.inference.ort_decoder import OrtDecoder
 from zoo.io.digests.files import FileDigest, hash_file
@@ -66,7 +66,8 @@ def export_onnx(
             Logits are the same with and without.
         external_over: number of bytes of weights above which they are written to a file beside
             the graph, such as ``model.onnx_data``.
-        optimize: fuse layers into operators that ONNX Runtime alone has, see ``zoo.export.fuse``.
+        optimize: fuse layers into operators that ONNX Runtime alone has, see
+            ``zoo.export.graph.fuse``.
         quantization: quantized copies to write beside the graphs.
 
     Returns:

@@ -41,8 +41,8 @@ def cached_graph(checkpoint: Checkpoint, dtype: str | None = None) -> Checkpoint
     with _locked(target):
         if not _intact(target):
             from zoo.export.export import export_onnx  # imports torch
-            from zoo.export.quantize import Quantization
-            from zoo.export.variants import QuantizationPlan
+            from zoo.export.quantization.quantize import Quantization
+            from zoo.export.quantization.variants import QuantizationPlan
 
             quantized = dtype in QUANTIZED
             export_onnx(

@@ -16,7 +16,7 @@ from zoo.cli.output import result
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
-    from zoo.export.variants import QuantizationPlan
+    from zoo.export.quantization.variants import QuantizationPlan
 
 COLUMNS = ("text", "pair", "label")
 QUANTIZATION = ("int8", "int4", "block_size", "max_drop", "eval_file", "calibration_file", *COLUMNS)
@@ -135,8 +135,8 @@ def _quantization(
     """Return the quantized copies to write, or ``None`` for none."""
     from zoo.errors import UsageError
     from zoo.evaluate.task_metric import task_metric
-    from zoo.export.quantize import Quantization
-    from zoo.export.variants import QuantizationPlan
+    from zoo.export.quantization.quantize import Quantization
+    from zoo.export.quantization.variants import QuantizationPlan
 
     methods = [Quantization("int8", static=int8 == "static")] if int8 else []
     if int4:

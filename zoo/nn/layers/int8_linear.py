@@ -73,9 +73,10 @@ def int8_linear(x: Tensor, matrix: PackedMatrix) -> Tensor:
     # rounded by the cast, which drops fractions: that saves passes over x; torch has vector
     # instructions for casts of floats to 16 bits, and none for 8 without a sign
     integers = torch.add(x.new_tensor(zero + 0.5), x, alpha=1 / scale).to(torch.int16)
+    integers = integers.to(torch.uint8)
     # the operator behind torch.compile's 8-bit products; it has no output scale and no activation
     return torch.ops.onednn.qlinear_pointwise(  # type: ignore[no-any-return]
-        *(integers.to(torch.uint8), scale, zero, matrix.integers, matrix.scales, matrix.zeros, matrix.bias),
+        *(integers, scale, zero, matrix.integers, matrix.scales, matrix.zeros, matrix.bias),
         *(1.0, 0, torch.float32, "none", [], ""),
     )
 

@@ -4,7 +4,7 @@ A decoder-only model is one graph, whose inputs are new tokens and the keys and 
 earlier tokens, and whose outputs are logits and the keys and values of all tokens. The numbers of
 new and of earlier tokens are dynamic; there may be no earlier ones. An encoder-decoder is two
 graphs: the encoder returns its last hidden state, of which the decoder computes the keys and values
-of cross-attention in its first run; see ``zoo.export.cache_branch``.
+of cross-attention in its first run; see ``zoo.export.graph.cache_branch``.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from zoo.checkpoint import DECODER, ENCODER, GRAPH
-from zoo.export.last_tokens import last_tokens
-from zoo.export.trace import Example
+from zoo.export.graph.last_tokens import last_tokens
+from zoo.export.graph.trace import Example
 from zoo.families.onnx import (
     ALL_LOGITS,
     LOGITS,

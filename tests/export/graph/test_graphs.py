@@ -121,7 +121,7 @@ def test_the_file_says_nothing_of_the_machine(exported: Callable[[str], Exported
     assert [item for item in noted if item.metadata_props or item.doc_string] == []
     assert not model.functions
     content = path.read_bytes()
-    for trace in (b"site-packages", b"forward(", b".py", str(Path(__file__).parents[2]).encode()):
+    for trace in (b"site-packages", b"forward(", b".py", str(Path(__file__).parents[3]).encode()):
         assert trace not in content
 
 

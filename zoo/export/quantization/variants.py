@@ -9,7 +9,8 @@ from typing import Protocol
 from zoo.checkpoint import DATA, Checkpoint, variant_file
 from zoo.convert.hub_files import GENERATED
 from zoo.errors import UsageError
-from zoo.export.agreement import (
+from zoo.export.graph.onnx_file import EXTERNAL_OVER
+from zoo.export.quantization.agreement import (
     Sample,
     Summary,
     agreement,
@@ -17,10 +18,9 @@ from zoo.export.agreement import (
     read_texts,
     summaries,
 )
-from zoo.export.graph import EXTERNAL_OVER
-from zoo.export.quantize import Quantization, quantizable, quantize
+from zoo.export.quantization.quantize import Quantization, quantizable, quantize
+from zoo.export.quantization.search import Layer, search
 from zoo.export.report import Agreement, QuantizedGraphs
-from zoo.export.search import Layer, search
 from zoo.inference.ort_session import GraphSession
 from zoo.inference.session import Session
 

@@ -9,13 +9,13 @@ from torch import nn
 
 from zoo.checkpoint import GRAPH, Checkpoint, variant_file
 from zoo.errors import UsageError
-from zoo.export.cache_branch import add_branch, spec_with_branch
-from zoo.export.fuse import fuse, fused_operators, order_gelu
-from zoo.export.graph import write_graph
-from zoo.export.last_tokens import set_default
-from zoo.export.parts import GraphToTrace, with_cache
+from zoo.export.graph.cache_branch import add_branch, spec_with_branch
+from zoo.export.graph.fuse import fuse, fused_operators, order_gelu
+from zoo.export.graph.last_tokens import set_default
+from zoo.export.graph.onnx_file import write_graph
+from zoo.export.graph.parts import GraphToTrace, with_cache
+from zoo.export.graph.trace import trace
 from zoo.export.report import Graph
-from zoo.export.trace import trace
 from zoo.families.onnx import LOGITS, OnnxSpec
 from zoo.families.random_inputs import random_inputs
 from zoo.inference.load_model import load_model
@@ -71,7 +71,7 @@ def write_graphs(
         dtype: dtype of the graphs.
         cache: whether the graphs have a key-value cache; by default if the head generates text.
         external_over: number of bytes of weights above which they are written to a separate file.
-        optimize: whether layers are fused, see ``zoo.export.fuse``.
+        optimize: whether layers are fused, see ``zoo.export.graph.fuse``.
 
     Raises:
         UsageError: a cache is requested for a model that has none.

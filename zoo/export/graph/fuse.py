@@ -14,27 +14,39 @@ from collections import Counter
 
 import onnx_ir as ir
 
-from zoo.export.trace import silence
+from zoo.export.graph.trace import silence
 from zoo.inference.graph_scan import CONTRIB
 
 
 def fuse(model: ir.Model) -> ir.Model:
     """Return a graph in which layers are fused; the argument may be changed."""
     from onnxscript.optimizer import optimize
-    from onnxscript.rewriter.ort_fusions import _core as rules
+    from onnxscript.rewriter.ort_fusions import (
+        _core,
+        attention,
+        erfgelu,
+        gelu,
+        mha,
+        mha_bias,
+        mha_scale,
+        rms_normalization,
+        sdpa,
+        sdpa_via_mha,
+        skip_normalization,
+    )
 
     with silence():
-        model = rules._pre_optimize(model)
-        rules.fuse_erfgelu(model)
-        rules.fuse_rms_normalization(model)
-        rules.fuse_skip_rms_normalization(model)
-        rules.fuse_sdpa(model, apply_shape_inference=True)
-        if rules.fuse_mha1(model) + rules.fuse_mha2(model):
-            rules.fuse_mha_scale(model)
-            rules.fuse_mha_bias(model)
-            rules.fuse_attention(model)
-        rules.fuse_gelu(model)
-        rules.replace_sdpa_by_mha(model)
+        model = _core._pre_optimize(model)
+        erfgelu.fuse_erfgelu(model)
+        rms_normalization.fuse_rms_normalization(model)
+        skip_normalization.fuse_skip_rms_normalization(model)
+        sdpa.fuse_sdpa(model, apply_shape_inference=True)
+        if mha.fuse_mha1(model) + mha.fuse_mha2(model):
+            mha_scale.fuse_mha_scale(model)
+            mha_bias.fuse_mha_bias(model)
+            attention.fuse_attention(model)
+        gelu.fuse_gelu(model)
+        sdpa_via_mha.replace_sdpa_by_mha(model)
         optimize(model)  # inlines the functions that rules introduced and did not use
     return model
 

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from zoo.checkpoint import DATA
-from zoo.export.trace import silence
+from zoo.export.graph.trace import silence
 
 Inputs = Mapping[str, NDArray[Any]]
 BLOCK_SIZES = (32, 64, 128)

@@ -26,9 +26,9 @@ from zoo.cli.models.info import command as info
 from zoo.conformance.verify import verify
 from zoo.errors import UsageError, VerificationError
 from zoo.export.export import export_onnx
-from zoo.export.graph import EXTERNAL_OVER
+from zoo.export.graph.onnx_file import EXTERNAL_OVER
 from zoo.families.random_inputs import random_inputs
-from zoo.inference import open_session, ort_decoder
+from zoo.inference import open_session, ort, ort_decoder
 from zoo.inference.bench import measure
 from zoo.inference.generation.config import GenerationConfig
 from zoo.inference.generation.decoder import Decoder, pad
@@ -131,7 +131,7 @@ def test_a_prompt_scores_its_last_token_alone(
         scored["onnx"] += int(np.prod(outputs["logits"].shape()[:2]))
         return outputs
 
-    in_torch, in_onnx = LMHeadMixin.scores, ort_decoder.run_values
+    in_torch, in_onnx = LMHeadMixin.scores, ort.run_values
     monkeypatch.setattr(LMHeadMixin, "scores", scores)
     monkeypatch.setattr(ort_decoder, "run_values", run_values)
     ours, theirs = (decoder.prefill(inputs, 1)[0] for decoder in decoders((checkpoint, graph, _)))

@@ -8,14 +8,14 @@ import onnxruntime
 import pytest
 import torch
 
-from tests.export.test_cache import made
+from tests.export.graph.test_cache import made
 from tests.inference.making import make_checkpoint
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.export.export import export_onnx
-from zoo.export.fuse import fuse, fused_operators, order_gelu
-from zoo.export.graph import DEFAULT_OPSET
-from zoo.export.parts import GraphToTrace, with_cache
-from zoo.export.trace import trace
+from zoo.export.graph.fuse import fuse, fused_operators, order_gelu
+from zoo.export.graph.onnx_file import DEFAULT_OPSET
+from zoo.export.graph.parts import GraphToTrace, with_cache
+from zoo.export.graph.trace import trace
 from zoo.families.random_inputs import random_inputs
 from zoo.inference.exported import check_files
 from zoo.inference.load_model import load_model

@@ -13,18 +13,18 @@ import torch
 from click.testing import CliRunner
 
 from tests.export.conftest import Exported, with_tokenizer
-from tests.export.test_cache import made
+from tests.export.graph.test_cache import made
 from tests.inference.making import LABELS, make_checkpoint
 from zoo.checkpoint import Checkpoint, load_checkpoint, load_text_tokenizer
 from zoo.cli.models.export import command
 from zoo.errors import UsageError, VerificationError
 from zoo.evaluate.task_metric import task_metric
-from zoo.export.agreement import make_samples, summaries
 from zoo.export.export import export_onnx
-from zoo.export.quantize import Quantization, quantizable, quantize
+from zoo.export.quantization.agreement import make_samples, summaries
+from zoo.export.quantization.quantize import Quantization, quantizable, quantize
+from zoo.export.quantization.search import Layer, search
+from zoo.export.quantization.variants import QuantizationPlan
 from zoo.export.report import Agreement
-from zoo.export.search import Layer, search
-from zoo.export.variants import QuantizationPlan
 from zoo.inference import open_session
 from zoo.inference.generation.config import GenerationConfig
 from zoo.inference.generation.generate import generate

@@ -1,0 +1,1 @@
+"""ONNX graphs of models: tracing, rewrites and files."""

@@ -1,0 +1,1 @@
+"""Quantized copies of graphs, and their agreement with float32."""

@@ -22,7 +22,7 @@ from zoo.export.quantization.variants import QuantizationPlan, write_quantized
 from zoo.export.report import ExportReport
 from zoo.export.validate import compare, compare_with_cache, require_equal, worst
 from zoo.families.onnx import PAST
-from zoo.inference.ort_decoder import OrtDecoder
+from zoo.inference.ort.decoder import OrtDecoder
 from zoo.io.digests.files import FileDigest, hash_file
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.progress import progress

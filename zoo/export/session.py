@@ -36,7 +36,7 @@ def open_or_export(
     check_threads(threads)
     require_onnxruntime()
     from zoo.export.on_first_use import cached_graph
-    from zoo.inference.ort_session import OnnxSession
+    from zoo.inference.ort.session import OnnxSession
 
     name = dtype_name(dtype)
     return OnnxSession(cached_graph(checkpoint, name), device, threads, name)

@@ -14,8 +14,8 @@ from zoo.export.report import Difference, ShapeCheck
 from zoo.families.config import Config
 from zoo.families.onnx import LOGITS, OnnxSpec
 from zoo.families.random_inputs import axis_lengths, random_inputs
-from zoo.inference.ort import create_session, run_graph
-from zoo.inference.ort_decoder import OrtDecoder
+from zoo.inference.ort.decoder import OrtDecoder
+from zoo.inference.ort.runtime import create_session, run_graph
 
 UNLIMITED = 256  # longest input to compare for models without a maximum length
 

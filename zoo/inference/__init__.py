@@ -63,7 +63,7 @@ def open_session(
     name = dtype_name(dtype)
     if _runs_in_onnxruntime(checkpoint, backend):
         require_onnxruntime()
-        from zoo.inference.ort_session import open_onnx
+        from zoo.inference.ort.session import open_onnx
 
         return open_onnx(checkpoint, device, name, threads)
     if name == INT4:

@@ -28,11 +28,12 @@ from zoo.errors import UsageError, VerificationError
 from zoo.export.export import export_onnx
 from zoo.export.graph.onnx_file import EXTERNAL_OVER
 from zoo.families.random_inputs import random_inputs
-from zoo.inference import open_session, ort, ort_decoder
+from zoo.inference import open_session
 from zoo.inference.bench import measure
 from zoo.inference.generation.config import GenerationConfig
 from zoo.inference.generation.decoder import Decoder, pad
 from zoo.inference.generation.generate import generate, stream
+from zoo.inference.ort import decoder, runtime
 from zoo.nn.decoder import CausalLM, causal_mask
 from zoo.nn.encoder_factory import make_embeddings, make_self_attention
 from zoo.nn.generation import DecodeState, GenerationMixin
@@ -131,9 +132,9 @@ def test_a_prompt_scores_its_last_token_alone(
         scored["onnx"] += int(np.prod(outputs["logits"].shape()[:2]))
         return outputs
 
-    in_torch, in_onnx = LMHeadMixin.scores, ort.run_values
+    in_torch, in_onnx = LMHeadMixin.scores, runtime.run_values
     monkeypatch.setattr(LMHeadMixin, "scores", scores)
-    monkeypatch.setattr(ort_decoder, "run_values", run_values)
+    monkeypatch.setattr(decoder, "run_values", run_values)
     ours, theirs = (decoder.prefill(inputs, 1)[0] for decoder in decoders((checkpoint, graph, _)))
     assert scored == {"torch": 5, "onnx": 5} and inputs["input_ids"].shape == (5, 9)
     assert (ours - theirs).abs().max() <= 1e-5 * ours.abs().max()

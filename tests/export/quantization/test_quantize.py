@@ -28,7 +28,7 @@ from zoo.export.report import Agreement
 from zoo.inference import open_session
 from zoo.inference.generation.config import GenerationConfig
 from zoo.inference.generation.generate import generate
-from zoo.inference.ort_session import GraphSession
+from zoo.inference.ort.session import GraphSession
 
 INT8, INT4 = Quantization("int8"), Quantization("int4")
 TEXTS = ["a b c d e", "ab j i", "c a b b a g e"]

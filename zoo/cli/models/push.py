@@ -9,7 +9,7 @@ from zoo.cli.options import common_options
 from zoo.cli.output import note, result, table
 
 if TYPE_CHECKING:
-    from zoo.hub.upload_plan import UploadPlan
+    from zoo.hub.upload.plan import UploadPlan
 
 
 @click.command(
@@ -37,12 +37,12 @@ def command(path: Path, repo: str, yes: bool, public: bool, message: str, as_jso
     Without --yes, the files that would be sent are listed. A new repository is private. The access
     token is that of $HF_TOKEN, or of `hf auth login`.
     """
-    from zoo.hub.upload_plan import plan_upload
+    from zoo.hub.upload.plan import plan_upload
 
     plan = plan_upload(path, repo)
     commit = None
     if yes:
-        from zoo.hub.upload import upload
+        from zoo.hub.upload.upload import upload
 
         commit = upload(plan, repo, private=not public, message=message)
     for name in plan.left_out:

@@ -21,7 +21,7 @@ from zoo.export.quantization.agreement import (
 from zoo.export.quantization.quantize import Quantization, quantizable, quantize
 from zoo.export.quantization.search import Layer, search
 from zoo.export.report import Agreement, QuantizedGraphs
-from zoo.inference.ort_session import GraphSession
+from zoo.inference.ort.session import GraphSession
 from zoo.inference.session import Session
 
 MAX_DROP = 0.01

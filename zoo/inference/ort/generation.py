@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from zoo.inference.ort_decoder import OrtDecoder, OrtDecodeState
+from zoo.inference.ort.decoder import OrtDecoder, OrtDecodeState
 
 
 class OrtGenerator:

@@ -22,7 +22,7 @@ from zoo.hub.client import HubCall
 from zoo.hub.errors import HubRequest
 from zoo.hub.listing import check_names, is_offline
 from zoo.hub.retry import TransientError, with_retries
-from zoo.hub.upload_plan import UploadPlan
+from zoo.hub.upload.plan import UploadPlan
 from zoo.io.limits import HUB_LISTING_BYTES
 from zoo.io.progress import progress
 

@@ -12,8 +12,8 @@ from zoo.errors import UsageError
 from zoo.families.onnx import LOGITS
 from zoo.inference.check_outputs import check_result, check_signature
 from zoo.inference.exported import check_files, read_export_info
-from zoo.inference.ort import create_session, run_graph
-from zoo.inference.ort_decoder import OrtDecoder
+from zoo.inference.ort.decoder import OrtDecoder
+from zoo.inference.ort.runtime import create_session, run_graph
 from zoo.inference.session import BackendWarning, Session
 from zoo.inference.validate_inputs import check_inputs, check_outputs, with_defaults
 
@@ -112,7 +112,7 @@ class GraphSession(Session):
                 f"{self._path} holds a graph without a key-value cache, which cannot generate",
                 "export the model again, with --cache",
             )
-        from zoo.inference.ort_generation import OrtGenerator  # imports torch
+        from zoo.inference.ort.generation import OrtGenerator  # imports torch
 
         return OrtGenerator(self._graphs, self._config)
 

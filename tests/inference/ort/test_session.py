@@ -104,7 +104,7 @@ def test_a_graph_that_was_not_validated_warns(copy: Checkpoint) -> None:
 
 
 def test_what_the_runtime_refuses_is_one_line(copy: Checkpoint) -> None:
-    from zoo.inference.ort import create_session
+    from zoo.inference.ort.runtime import create_session
 
     model = onnx.load(copy.path / "onnx/model.onnx")
     model.graph.node[0].op_type = "NoSuchOperator"

@@ -18,7 +18,7 @@ from zoo.families.onnx import (
     USE_CACHE,
 )
 from zoo.inference.check_outputs import check_cache
-from zoo.inference.ort import create_session, run_values
+from zoo.inference.ort.runtime import create_session, run_values
 
 if TYPE_CHECKING:
     from zoo.inference.session import Floats

@@ -1,0 +1,1 @@
+"""Uploads of converted models to Hub repositories."""

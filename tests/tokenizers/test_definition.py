@@ -11,8 +11,8 @@ import pytest
 
 from tests.tokenizers.trained import plain
 from zoo.errors import VerificationError
-from zoo.tokenizers.definition import check_charsmap
 from zoo.tokenizers.tokenizer_json import parse
+from zoo.tokenizers.untrusted.definition import check_charsmap
 
 Change = Callable[[dict[str, Any]], object]
 NAME = Path("models/tokenizer.json")

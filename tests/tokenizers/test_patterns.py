@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from zoo.errors import VerificationError
-from zoo.tokenizers.patterns import check_pattern
+from zoo.tokenizers.untrusted.patterns import check_pattern
 
 CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 PUBLISHED = [

@@ -11,8 +11,8 @@ from zoo.io.json import parse_json
 from zoo.io.limits import MAX_TOKENIZER_BYTES, MAX_TOKENIZER_VALUES
 from zoo.io.untrusted import rust_parsing
 from zoo.tokenizers.config_files import TokenizerFilesConfig
-from zoo.tokenizers.definition import check_definition
 from zoo.tokenizers.source_files import TOKENIZER_JSON, SourceFiles
+from zoo.tokenizers.untrusted.definition import check_definition
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -40,7 +40,7 @@ def parse(content: bytes, path: Path) -> "Tokenizer":
         path: path of the file, for messages.
 
     Raises:
-        VerificationError: see ``zoo.tokenizers.definition``; or the library refuses it.
+        VerificationError: see ``zoo.tokenizers.untrusted.definition``; or the library refuses it.
     """
     from tokenizers import Tokenizer
 

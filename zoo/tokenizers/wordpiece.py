@@ -20,7 +20,6 @@ from zoo.errors import VerificationError
 from zoo.io.untrusted import rust_parsing
 from zoo.tokenizers.config_files import TokenizerFilesConfig
 from zoo.tokenizers.consistency import check_same_tokenization
-from zoo.tokenizers.definition import check_ids
 from zoo.tokenizers.source_files import (
     TOKENIZER_CONFIG,
     TOKENIZER_JSON,
@@ -31,6 +30,7 @@ from zoo.tokenizers.source_files import (
 from zoo.tokenizers.special_tokens import tokens_by_role, usual_tokens
 from zoo.tokenizers.template import CLS_SEP, Template
 from zoo.tokenizers.tokenizer_json import finalize, load
+from zoo.tokenizers.untrusted.definition import check_ids
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.errors import VerificationError
 from zoo.io.untrusted import rust_parsing
-from zoo.tokenizers.definition import check_ids
 from zoo.tokenizers.source_files import MERGES, VOCAB_JSON, SourceFiles, other_kind
+from zoo.tokenizers.untrusted.definition import check_ids
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

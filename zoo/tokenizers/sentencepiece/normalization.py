@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.io.limits import MAX_TOKENIZER_GROWTH, check_limit
 from zoo.io.untrusted import rust_parsing
-from zoo.tokenizers.definition import check_charsmap
 from zoo.tokenizers.sentencepiece.proto import PieceModel
+from zoo.tokenizers.untrusted.definition import check_charsmap
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer, normalizers

@@ -25,7 +25,7 @@ from zoo.io.limits import (
     MAX_WORD_LENGTH,
     check_limit,
 )
-from zoo.tokenizers.patterns import check_pattern
+from zoo.tokenizers.untrusted.patterns import check_pattern
 
 Definition = dict[str, Any]
 

@@ -1,0 +1,1 @@
+"""Checks of ``tokenizer.json`` of unknown origin."""

@@ -30,10 +30,13 @@ def load(directory: Path) -> Any:
     return AutoTokenizer.from_pretrained(directory)
 
 
-@pytest.fixture(params=sorted(everything()))
-def exported(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[TextTokenizer, Path]:
-    source = write(tmp_path / "source", everything()[request.param])
-    target = write(tmp_path / "target", {"config.json": MODEL, **written(source)})
+@pytest.fixture(scope="module", params=sorted(everything()))
+def exported(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[TextTokenizer, Path]:
+    folder = tmp_path_factory.mktemp("exported")
+    source = write(folder / "source", everything()[request.param])
+    target = write(folder / "target", {"config.json": MODEL, **written(source)})
     return ours(source), target
 
 

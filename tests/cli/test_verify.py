@@ -8,9 +8,9 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from tests.checkpoints import Make
+from tests.training.runs import DATA
 from tests.warm import zoo
 from zoo.convert import convert
-from zoo.data.corpus_cache import SAMPLE
 from zoo.hub.source import CheckpointDir
 from zoo.io.digests.files import hash_file
 
@@ -200,8 +200,7 @@ def test_a_corpus_a_run_and_its_checkpoint(tmp_path: Path) -> None:
         "lr_scheduler.warmup_steps": 1,
     }
     options = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
-    data = ("--data", SAMPLE / "alice.txt", "--eval-data", SAMPLE / "looking_glass.txt")
-    done = zoo("pretrain", "bert", "--size", "tiny", "-o", run, *data, *options)
+    done = zoo("pretrain", "bert", "--size", "tiny", "-o", run, *DATA, *options)
     assert done.returncode == 0, done.stderr
     built = next((tmp_path / "zoo-home" / "corpora").glob("*/corpus.json")).parent
     built.rename(corpus)

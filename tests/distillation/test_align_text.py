@@ -72,8 +72,8 @@ def test_pairs_of_families(family: str, name: str, changes: dict[str, Any], tmp_
 
 def test_the_teacher_reads_the_students_text() -> None:
     """Unmasked, with its own tokens, one padded row for each document."""
-    changes = {"data": {"reader": {"document_separator": "line"}}}
-    setup = make_setup(by_text("roberta", "distilbert", **changes))
+    lines = {"reader": {"document_separator": "line"}}
+    setup = make_setup(by_text("roberta", "distilbert", data=lines, micro_batch_tokens=256))
     loader = setup.train_dataloader(DistContext.initialize("cpu"))
     batch = loader.make_batches(0)[0]
     rows = loader._rows(0, loader.micro_batches[0])

@@ -19,8 +19,8 @@ from tests.families.elmo_streams import (
     random_split,
     rows,
 )
+from tests.training.runs import DATA
 from tests.warm import zoo
-from zoo.data.corpus_cache import SAMPLE
 from zoo.errors import UsageError
 from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig
 from zoo.objectives.base import Batch
@@ -236,8 +236,7 @@ def test_final_model_of_a_run_embeds_texts(isolated: None, tmp_path: Path) -> No
         "--device",
         "cpu",
     ]
-    data = ["--data", str(SAMPLE / "alice.txt"), "--eval-data", str(SAMPLE / "looking_glass.txt")]
-    assert zoo("pretrain", "elmo", "-o", run, *data, *few).returncode == 0
+    assert zoo("pretrain", "elmo", "-o", run, *DATA, *few).returncode == 0
     written = json.loads((Path(run) / "model" / "config.json").read_text())
     assert (written["head"], written["config"]["vocab_size"]) == ("bidirectional-lm", 300)
     refused = zoo("run", "embed", f"{run}/model", "a text")

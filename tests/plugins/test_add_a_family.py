@@ -13,7 +13,7 @@ import torch
 import transformers
 
 from tests.plugins.installed import Installed
-from zoo.data.corpus_cache import SAMPLE
+from tests.training.runs import DATA
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "plugins"
 WORDS = ["<s>", "<pad>", "</s>", "<unk>", "[UNK]", *"abcdefgh", "##a", "##b", "<mask>"]
@@ -131,8 +131,7 @@ def test_hub_round_trip(plugin: Installed, reference: Any) -> None:
 
 def test_pretrained_model_equals_the_reference(plugin: Installed) -> None:
     settings = [f"--set={name}={value}" for name, value in RUN.items()]
-    data = ("--data", SAMPLE / "alice.txt", "--eval-data", SAMPLE / "looking_glass.txt")
-    plugin.zoo("pretrain", "mpnet", *data, *settings, "--device", "cpu", "-o", "run")
+    plugin.zoo("pretrain", "mpnet", *DATA, *settings, "--device", "cpu", "-o", "run")
     checks = {
         check["name"]: check["outcome"] for check in plugin.zoo("verify", "run/model")["checks"]
     }

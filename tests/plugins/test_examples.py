@@ -9,7 +9,7 @@ import transformers
 from safetensors.torch import load_file
 
 from tests.plugins.installed import Installed
-from zoo.data.corpus_cache import SAMPLE
+from tests.training.runs import DATA
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "plugins"
 RUN = {
@@ -25,9 +25,6 @@ RUN = {
 @pytest.fixture(scope="module")
 def bloom(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     return Installed(tmp_path_factory.mktemp("bloom"), EXAMPLES / "bloom")
-
-
-DATA = ("--data", SAMPLE / "alice.txt", "--eval-data", SAMPLE / "looking_glass.txt")
 
 
 def pretrain(plugin: Installed, family: str, **changes: Any) -> Installed:

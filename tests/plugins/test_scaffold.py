@@ -15,8 +15,8 @@ import torch
 from safetensors.torch import load_file
 
 from tests import warm
+from tests.training.runs import DATA
 from zoo.cli.installation import plugins_new
-from zoo.data.corpus_cache import SAMPLE
 from zoo.plugins.scaffold import KINDS, PluginNames, render
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +29,6 @@ SETTINGS = {
     "lr_scheduler.warmup_steps": 1,
 }
 SET = [f"--set={name}={value}" for name, value in SETTINGS.items()]
-DATA = ("--data", SAMPLE / "alice.txt", "--eval-data", SAMPLE / "looking_glass.txt")
 TASKS = {
     "encoder": ("fill-mask", "the [MASK] sat"),
     "decoder": ("generate", "the cat"),

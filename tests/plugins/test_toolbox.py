@@ -14,9 +14,8 @@ from safetensors.torch import load_file
 from tests.checkpoints import SMALL, VOCABULARY
 from tests.plugins.installed import Installed
 from tests.plugins.test_examples import EXAMPLES
-from zoo.data.corpus_cache import SAMPLE
+from tests.training.runs import DATA
 
-DATA = ("--data", SAMPLE / "alice.txt", "--eval-data", SAMPLE / "looking_glass.txt")
 SHORT = {"seq_len": 32, "global_batch_tokens": 256, "max_steps": 4, "eval_sequences": 4}
 SET = [f"--set={name}={value}" for name, value in SHORT.items()]
 NEW = [*SET, "--set=vocab_size=400", "--set=lr_scheduler.warmup_steps=1", "--device", "cpu"]

@@ -12,19 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from tests import warm
-from zoo.data.corpus_cache import SAMPLE
 from zoo.training.config.overrides import deep_merge
 from zoo.training.config.schema import TrainConfig, build_config
 from zoo.training.distributed.context import DistContext
 from zoo.training.entrypoints import train
 from zoo.training.state.checkpoints import Tensors, list_checkpoints, load_tensors, read_meta
 
+# the beginnings of all chapters of two books: a whole book takes longer to tokenize than a run
+BOOKS = Path(__file__).parents[1] / "fixtures" / "books"
+TEXT, EVAL_TEXT = BOOKS / "alice.txt", BOOKS / "looking_glass.txt"
+DATA = ("--data", str(TEXT), "--eval-data", str(EVAL_TEXT))
 SMALL: Mapping[str, Any] = {
-    # two books: the whole corpus of the package takes longer to tokenize than a run
-    "data": {
-        "paths": [str(SAMPLE / "alice.txt")],
-        "eval_paths": [str(SAMPLE / "looking_glass.txt")],
-    },
+    "data": {"paths": [str(TEXT)], "eval_paths": [str(EVAL_TEXT)]},
     "vocab_size": 400,
     "seq_len": 64,
     "seq_len_warmup": None,

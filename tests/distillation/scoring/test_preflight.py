@@ -127,7 +127,7 @@ def test_a_teacher_without_knowledge_is_named(
         labels = np.concatenate([batch.tensors["labels"].numpy() for batch in batches])
         bias = np.log(np.bincount(labels, minlength=len(bias)) / len(labels) + 1e-9)
     else:
-        bias[:200] += 0.5
+        bias[:200] -= 0.5
     changed = changed_model(teacher, tmp_path / "changed", partial(with_bias, bias))
     warned = warnings_for(settings(changed, "distilbert", distillation={"init_layers": None}))
     if knows:

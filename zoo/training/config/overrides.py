@@ -14,12 +14,14 @@ ConfigDict = dict[str, Any]
 
 
 def deep_merge(*trees: Mapping[str, Any]) -> ConfigDict:
-    """Merge nested settings; a later value overrides an earlier one."""
+    """Merge nested settings into new dictionaries; a later value overrides an earlier one."""
     merged: ConfigDict = {}
     for tree in trees:
         for key, value in tree.items():
-            both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-            merged[key] = deep_merge(merged[key], value) if both else value
+            if isinstance(value, Mapping):
+                before = merged.get(key)
+                value = deep_merge(before if isinstance(before, Mapping) else {}, value)
+            merged[key] = value
     return merged
 
 

@@ -22,6 +22,7 @@ from tests.training.runs import (
     start,
     wait_until,
 )
+from zoo.data.corpus_cache import SAMPLE
 from zoo.errors import Interrupted, UsageError
 from zoo.training.distributed.context import DistContext
 from zoo.training.entrypoints import resume
@@ -84,8 +85,9 @@ def test_a_signal_saves_and_stops(unbroken: Path, tmp_path: Path, number: int) -
 
 def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    # steps so long that the first signal is still pending
-    process = start(FAMILY, *options(global_batch_tokens=64000, max_steps=100), "-o", str(run))
+    # steps of a whole book are so long that the first signal is still pending
+    changes = {"data": {"paths": [str(SAMPLE / "alice.txt")]}, "global_batch_tokens": 64000}
+    process = start(FAMILY, *options(max_steps=100, **changes), "-o", str(run))
     wait_until(run.exists, process)
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGTERM)

@@ -90,6 +90,26 @@ def test_each_row_of_the_embeddings_has_its_scale(encoder: Exported) -> None:
     assert np.all(np.abs(rows * scales.astype(np.float64) - table) <= scales * 0.5001)
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_map_of_rows_stays_in_float32(bias: bool, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    arrays = {"w": rng.standard_normal((3, 64), np.float32), "b": np.ones(3, np.float32)}
+    node = onnx.helper.make_node("Gemm", ["x", "w", "b"][: 2 + bias], ["y"], "map", transB=1)
+    (x, y) = (
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["rows", size])
+        for name, size in (("x", 64), ("y", 3))
+    )
+    weights = [onnx.numpy_helper.from_array(arrays[name], name) for name in node.input[1:]]
+    graph = onnx.helper.make_graph([node], "graph", [x], [y], weights)
+    opsets = [onnx.helper.make_opsetid("", 18)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "a")
+    quantize(tmp_path / "a", tmp_path / "b", Quantization("int8"), [])
+    rows = rng.standard_normal((2, 64), np.float32)
+    session = onnxruntime.InferenceSession(tmp_path / "b", providers=["CPUExecutionProvider"])
+    expected = rows @ arrays["w"].T + bias * arrays["b"]
+    assert np.allclose(session.run(None, {"x": rows})[0], expected, atol=1e-5)
+
+
 def test_a_session_runs_the_graph_of_a_dtype(encoder: Exported) -> None:
     export = encoder[1]
     batch = {"input_ids": np.array([[2, 6, 7, 3], [2, 9, 8, 3]])}

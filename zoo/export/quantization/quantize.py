@@ -189,15 +189,16 @@ def _split_gemm(graph: ir.Graph, node: ir.Node) -> None:
     graphs are compared. ``quantize_dynamic`` replaces them, too, but then rejects weights that it
     transposed and that are not square.
     """
-    features, weights, bias = node.inputs
+    features, weights, *bias = node.inputs
     assert weights is not None and weights.const_value is not None, "maps have weights"
     values = weights.const_value.numpy()
     if "transB" in node.attributes and node.attributes["transB"].as_int():
         values = np.ascontiguousarray(values.T)
     constant = _constant(graph, f"{node.name}.transposed", values)
-    product = ir.node("MatMul", [features, constant], name=node.name)
-    total = ir.node("Add", [product.outputs[0], bias], name=f"{node.name}.bias")
-    _replace(graph, node, [product, total])
+    nodes = [ir.node("MatMul", [features, constant], name=node.name)]
+    if bias:  # the exporter drops one that is 0
+        nodes.append(ir.node("Add", [nodes[0].outputs[0], *bias], name=f"{node.name}.bias"))
+    _replace(graph, node, nodes)
 
 
 def _replace(graph: ir.Graph, node: ir.Node, nodes: list[ir.Node]) -> None:

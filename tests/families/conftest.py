@@ -8,6 +8,22 @@ import pytest
 import torch
 
 OF_WORDS = ("masked-lm", "causal-lm", "seq2seq-lm")  # heads that every setting concerns
+# Properties of a backbone, which the head for the labels of a text shows as well as those for
+# labels of tokens, of spans and of choices. One family of each kind of backbone runs all heads.
+OF_BACKBONES = (
+    "test_bfloat16",
+    "test_cached_decoding",
+    "test_default_inputs",
+    "test_dropout",
+    "test_initialization",
+    "test_longest_input",
+    "test_packed_rows",
+    "test_padding_changes_nothing",
+    "test_row_of_padding",
+    "test_state_dict_round_trip",
+)
+OTHER_LABELS = ("token-classification", "question-answering", "multiple-choice")
+WITH_ALL_HEADS = ("TestBert", "TestElmo", "TestGpt2", "TestT5")
 
 
 @pytest.fixture(autouse=True, scope="package")
@@ -27,12 +43,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.name == "test_export":  # tests/export has the graphs of every head
             item.add_marker(pytest.mark.long)
         callspec = getattr(item, "callspec", None)
-        if callspec is not None and _repeats(item.name.partition("[")[0], callspec.params):
+        if callspec is None:
+            continue
+        kit = item.cls.__name__ if isinstance(item, pytest.Function) and item.cls else None
+        if _repeats(item.name.partition("[")[0], kit, callspec.params):
             item.add_marker(pytest.mark.long)
 
 
-def _repeats(name: str, params: dict[str, Any]) -> bool:
+def _repeats(name: str, kit: str | None, params: dict[str, Any]) -> bool:
+    """Return whether a test, of a class of the conformance kit or of none, repeats another."""
     head = params.get("head")
+    if name in OF_BACKBONES and kit is not None and head in OTHER_LABELS:
+        return kit not in WITH_ALL_HEADS
     if name == "test_settings_equal_the_reference" and head is not None:
         # labels are of classifiers, and all else of the backbone or the output embeddings
         return (

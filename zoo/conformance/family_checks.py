@@ -8,92 +8,39 @@ import inspect
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 import numpy as np
 import torch
 from msgspec.structs import replace
-from torch import Tensor, nn
+from torch import Tensor
 
 from zoo.conformance.declaration import check_declaration
 from zoo.conformance.golden import Golden
-from zoo.conformance.hf_reference import reference_tensors
 from zoo.conformance.smoke_train import smoke_finetune, smoke_train
-from zoo.convert.model_tensors import differing_tensors
-from zoo.errors import UsageError, VerificationError
+from zoo.conformance.tiny_model import (
+    LENGTHS,
+    TOLERANCE,
+    largest_difference,
+    require,
+    require_finite,
+)
+from zoo.conformance.weight_checks import WeightChecks
+from zoo.errors import UsageError
 from zoo.export.graph.parts import NEW, with_cache
-from zoo.export.graph.trace import Example
-from zoo.families.base import Family
 from zoo.families.config import Config
 from zoo.families.onnx import LOGITS
-from zoo.families.random_inputs import CHOICES, axis_lengths, random_inputs, randomize_weights
+from zoo.families.random_inputs import CHOICES, axis_lengths, random_inputs
 from zoo.finetune import task_type
-from zoo.io.tensors.formats import TensorInfo
 from zoo.nn.generation import GenerationMixin
-from zoo.nn.skip_init import SkipInit
-from zoo.weights import match_tensors
 
-LENGTHS = (7, 3, 1)  # tokens of the rows of a batch
 PACKED = (9, 5)  # tokens of the documents of a packed row
 LONGEST_TRIED = 256  # tokens of the longest input of a model without a limit
-TOLERANCE = 1e-12  # of differences in float64 between two ways to the same result
 
 
-def require(condition: object, message: str) -> None:
-    """Raise an error if a condition is false.
-
-    Raises:
-        VerificationError: with the message.
-    """
-    if not condition:
-        raise VerificationError(message)
-
-
-def largest_difference(first: Tensor, second: Tensor) -> float:
-    """Return the largest absolute difference of the elements of two tensors."""
-    return float((first - second).abs().max())
-
-
-def require_finite(outputs: Mapping[str, Tensor], label: str) -> None:
-    """Check that all outputs are finite.
-
-    Raises:
-        VerificationError: names the first output that is not.
-    """
-    for name, tensor in outputs.items():
-        require(tensor.isfinite().all(), f"{name} is not finite {label}")
-
-
-class FamilyChecks:
-    """Checks of one family.
-
-    Attributes:
-        family: the family.
-    """
-
-    family: ClassVar[Family]
-
-    @property
-    def config(self) -> Any:
-        """The configuration of the models that are built; a subclass may have another."""
-        return self.family.sizes()["tiny"]
-
-    def model(self, head: str, dtype: torch.dtype = torch.float64) -> nn.Module:
-        """Return a model in evaluation mode with random weights."""
-        with SkipInit():
-            model = self.family.model(self.config, head).to(dtype).eval()
-        randomize_weights(model)
-        return model
-
-    def inputs(self, head: str, **options: Any) -> dict[str, Tensor]:
-        """Return a batch of three rows of different lengths; see ``random_inputs``."""
-        return random_inputs(self.family.onnx(self.config, head), self.config, LENGTHS, **options)
-
-    def run(self, model: nn.Module, inputs: Example) -> dict[str, Tensor]:
-        """Run a model without gradients."""
-        with torch.no_grad():
-            return model(**inputs)  # type: ignore[no-any-return]
+class FamilyChecks(WeightChecks):
+    """Checks of one family: of its declarations, weights, outputs and training."""
 
     # Declarations
 
@@ -135,79 +82,6 @@ class FamilyChecks:
                 inputs = random_inputs(self.family.onnx(config, "none"), config, LENGTHS)
                 outputs = self.run(self.family.model(config, "none").eval(), inputs)
                 require_finite(outputs, f"with {field.name} {value}")
-
-    # Weights
-
-    def check_rules_cover_parameters(self, size: str, head: str) -> None:
-        """Check that the rules fill exactly the tensors of the model, with their shapes."""
-        config = self.family.sizes()[size]
-        targets = [mapping.target for mapping in self.family.weights(config, head).entries()]
-        require(len(set(targets)) == len(targets), "two rules fill one tensor of the model")
-        differing = differing_tensors(self.family, config, head)
-        require(not differing, f"rules and model differ in {', '.join(differing[:6])}")
-
-    def check_published_tensors(self, head: str) -> None:
-        """Check that the rules account for all tensors of the reference library's own model.
-
-        Raises:
-            UsageError: the library is not installed, or has no such class.
-            VerificationError: a tensor is left over or missing.
-        """
-        if not self.family.has_reference(self.config, head):
-            raise UsageError(f"no reference has {self.family.name} with head {head}")
-        report = match_tensors(
-            self.family.weights(self.config, head),
-            reference_tensors(self.family, self.config, head),
-        )
-        report.raise_if_incomplete(f"{self.family.name} with head {head}, as published")
-
-    def check_rules_read_tensors_once(self, head: str) -> None:
-        """Check that no Hub tensor is read twice, or both read and ignored."""
-        weights = self.family.weights(self.config, head)
-        sources = [source for mapping in weights.entries() for source in mapping.sources]
-        require(len(set(sources)) == len(sources), "two rules read one tensor")
-        unread = weights.aliases().keys() | weights.dropped().keys()
-        require(not set(sources) & unread, f"read and left out: {sorted(set(sources) & unread)}")
-        owners = set(weights.aliases().values()) - set(sources)
-        require(not owners, f"no rule reads what a tie refers to: {sorted(owners)}")
-
-    def check_exported_names_are_read(self, head: str) -> None:
-        """Check that the tensors of the Hub's layout are matched, under any wrapper's prefix."""
-        weights = self.family.weights(self.config, head)
-        hub = {
-            weights.written(source): TensorInfo("F32", shape)
-            for mapping in weights.entries()
-            for source, shape in zip(mapping.sources, mapping.source_shapes, strict=True)
-        }
-        for wrapper in ("", "module.", "_orig_mod."):
-            report = match_tensors(weights, {wrapper + name: info for name, info in hub.items()})
-            report.raise_if_incomplete(f"{self.family.name} with head {head}, names {wrapper}...")
-
-    def check_tensor_round_trip(self, head: str) -> None:
-        """Check that every tensor comes back from the Hub's layout bit for bit."""
-        random = np.random.default_rng(0)
-        for mapping in self.family.weights(self.config, head).entries():
-            hub = [random.integers(0, 1 << 16, s, np.uint16) for s in mapping.source_shapes]
-            array = mapping.op.to_ours(hub, mapping.shape)
-            require(array.shape == mapping.shape, f"{mapping.target} has shape {array.shape}")
-            back = mapping.op.to_hf(array)
-            equal = len(back) == len(hub) and all(map(np.array_equal, hub, back))
-            require(equal, f"{mapping.target} does not come back bit for bit")
-
-    def check_state_dict_round_trip(self, head: str, directory: Path) -> None:
-        """Check that a model computes the same after its state dict was stored and loaded."""
-        from safetensors.torch import load_file, save_file
-
-        model, inputs = self.model(head), self.inputs(head)
-        save_file(model.state_dict(), directory / "model.safetensors")
-        loaded = self.model(head)
-        with torch.no_grad():
-            for parameter in loaded.parameters():
-                parameter.zero_()
-        loaded.load_state_dict(load_file(directory / "model.safetensors"))
-        before, after = self.run(model, inputs), self.run(loaded, inputs)
-        for name, tensor in before.items():
-            require(torch.equal(tensor, after[name]), f"{name} differs after loading")
 
     # Outputs
 

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,75 @@ from zoo.errors import UsageError, did_you_mean
 from zoo.families.base import Family
 from zoo.families.config import Config
 from zoo.finetune.base import FineTuning
+from zoo.finetune.weights import check_head
 from zoo.tokenizers import TextTokenizer
 from zoo.tokenizers.tokenizer_json import parse, read_checked
 from zoo.training.config.finetune import FineTuneConfig
 from zoo.training.config.schema import DROPOUT
-from zoo.training.setup import special_ids
+from zoo.training.setup import check_memory, special_ids
 from zoo.training.state.pretrained import PretrainedInit
 from zoo.training.state.run_manifest import RunManifest
 
 LOG = logging.getLogger("zoo")
 Resumed = tuple[Path, RunManifest]  # directory and manifest of a run that is resumed
+
+
+@dataclass(frozen=True)
+class ModelSetup:
+    """What the model of a run is made of.
+
+    Attributes:
+        config: configuration of the model.
+        inputs: names of its inputs.
+        tokenizer: its tokenizer; ``None`` where the family needs no file.
+        init: the pretrained model; ``None`` for new weights.
+        run: configuration of the run, with what follows from the model.
+    """
+
+    config: Config
+    inputs: tuple[str, ...]
+    tokenizer: ExistingTokenizer | None
+    init: PretrainedInit | None
+    run: FineTuneConfig
+
+    @classmethod
+    def make(
+        cls,
+        run: FineTuneConfig,
+        family: Family,
+        task: type[FineTuning],
+        train: Sequence[Any],
+        *,
+        offline: bool,
+        resumed: Resumed | None,
+    ) -> "ModelSetup":
+        """Return the setup for the training data.
+
+        Args:
+            run: configuration of the run.
+            family: family of the model.
+            task: the task.
+            train: samples of the training data.
+            offline: make no network connection.
+            resumed: directory and manifest of a run that is resumed.
+
+        Raises:
+            UsageError: settings, labels, model and tokenizer do not fit each other.
+            SourceError, VerificationError: the pretrained model is missing or damaged.
+        """
+        head, labels = task.head_in(family), task.fix_labels(run, train)
+        init = pretrained_init(run, family, offline=offline, resumed=resumed)
+        run = task.resolve(run, init)
+        tokenizer = run_tokenizer(run, family, init, task, train, offline=offline, resumed=resumed)
+        tokenizer = task.adapt_tokenizer(run, tokenizer)
+        config = fit_config(run, family, task, init, tokenizer, labels)
+        if init is not None and family.heads()[head].has_labels:
+            check_head(init, head, config.labels)
+        check_memory(family, config, head)
+        limit = family.max_seq_len(config) or run.max_seq_len
+        run = msgspec.structs.replace(run, max_seq_len=min(run.max_seq_len, limit))
+        inputs = tuple(family.onnx(config, head).inputs)
+        return cls(config, inputs, tokenizer, init, run)
 
 
 def pretrained_init(

@@ -17,9 +17,9 @@ from zoo.errors import UsageError
 from zoo.finetune import task_type
 from zoo.finetune.base import FineTuning
 from zoo.finetune.callbacks import EarlyStopping, LoadBestModel
-from zoo.finetune.model import Resumed, fit_config, pretrained_init, run_tokenizer, text_tokenizer
+from zoo.finetune.model import ModelSetup, Resumed, text_tokenizer
 from zoo.finetune.rows import TokenizedRows
-from zoo.finetune.weights import check_head, freeze_lowest, load_backbone
+from zoo.finetune.weights import freeze_lowest, load_backbone
 from zoo.io.digests.files import FileDigest, hash_file
 from zoo.objectives.base import Batch
 from zoo.plugins import get_family
@@ -30,7 +30,6 @@ from zoo.training.dataloader import BatchLoader
 from zoo.training.distributed.context import DistContext
 from zoo.training.logging.jsonl import read_jsonl
 from zoo.training.logging.selection import select_loggers
-from zoo.training.setup import check_memory
 from zoo.training.state.pretrained import InitRecord
 from zoo.training.state.run_manifest import RunManifest
 
@@ -197,41 +196,30 @@ def build_setup(
     """
     family, loggers = get_family(config.family), select_loggers(config.report_to)
     task, announce = task_type(config.task), check_contents and resumed is None
-    head = task.head_in(family)
+    task.head_in(family)  # which it has, or no file is read
     train, evaluation = read_splits(task, config, announce=announce)
-    labels = task.fix_labels(config, train)
-    init = pretrained_init(config, family, offline=offline, resumed=resumed)
-    config = task.resolve(config, init)
-    tokenizer = run_tokenizer(config, family, init, task, train, offline=offline, resumed=resumed)
-    tokenizer = task.adapt_tokenizer(config, tokenizer)
-    model_config = fit_config(config, family, task, init, tokenizer, labels)
-    if init is not None and family.heads()[head].has_labels:
-        check_head(init, head, model_config.labels)
-    check_memory(family, model_config, head)
-    limit = family.max_seq_len(model_config) or config.max_seq_len
-    config = msgspec.structs.replace(config, max_seq_len=min(config.max_seq_len, limit))
-    encoder = text_tokenizer(family, model_config, tokenizer)
-    inputs = tuple(family.onnx(model_config, head).inputs)
-    objective = task(model_config, inputs, encoder.pad_id, config)
+    model = ModelSetup.make(config, family, task, train, offline=offline, resumed=resumed)
+    encoder = text_tokenizer(family, model.config, model.tokenizer)
+    objective = task(model.config, model.inputs, encoder.pad_id, model.run)
     rows = objective.rows(train, encoder), objective.rows(evaluation, encoder)
-    config = config.resolved(
+    config = model.run.resolved(
         objective.train_order(rows[0]).rows_per_epoch,
         metric_for_best_model=objective.metric_for_best_model,
         greater_is_better=objective.greater_is_better,
     )
     if announce:
-        _announce(config, objective, rows, family.max_seq_len(model_config))
+        _announce(config, objective, rows, family.max_seq_len(model.config))
     return FineTuneSetup(
         config=config,
         family=family,
-        model_config=model_config,
+        model_config=model.config,
         objective=objective,
         loggers=loggers,
-        init=init,
+        init=model.init,
         train_rows=rows[0],
         eval_rows=rows[1],
         data=_data_record(config, objective, rows),
-        run_tokenizer=tokenizer,
+        run_tokenizer=model.tokenizer,
         announce=announce,
     )
 

@@ -1,0 +1,72 @@
+"""The tiny model that the checks of a family share, and the errors that they raise."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from zoo.errors import VerificationError
+from zoo.export.graph.trace import Example
+from zoo.families.base import Family
+from zoo.families.random_inputs import random_inputs, randomize_weights
+from zoo.nn.skip_init import SkipInit
+
+LENGTHS = (7, 3, 1)  # tokens of the rows of a batch
+TOLERANCE = 1e-12  # of differences in float64 between two ways to the same result
+
+
+def require(condition: object, message: str) -> None:
+    """Raise an error if a condition is false.
+
+    Raises:
+        VerificationError: with the message.
+    """
+    if not condition:
+        raise VerificationError(message)
+
+
+def largest_difference(first: Tensor, second: Tensor) -> float:
+    """Return the largest absolute difference of the elements of two tensors."""
+    return float((first - second).abs().max())
+
+
+def require_finite(outputs: Mapping[str, Tensor], label: str) -> None:
+    """Check that all outputs are finite.
+
+    Raises:
+        VerificationError: names the first output that is not.
+    """
+    for name, tensor in outputs.items():
+        require(tensor.isfinite().all(), f"{name} is not finite {label}")
+
+
+class TinyModel:
+    """Models and inputs of a family's size ``tiny``.
+
+    Attributes:
+        family: the family.
+    """
+
+    family: ClassVar[Family]
+
+    @property
+    def config(self) -> Any:
+        """The configuration of the models that are built; a subclass may have another."""
+        return self.family.sizes()["tiny"]
+
+    def model(self, head: str, dtype: torch.dtype = torch.float64) -> nn.Module:
+        """Return a model in evaluation mode with random weights."""
+        with SkipInit():
+            model = self.family.model(self.config, head).to(dtype).eval()
+        randomize_weights(model)
+        return model
+
+    def inputs(self, head: str, **options: Any) -> dict[str, Tensor]:
+        """Return a batch of three rows of different lengths; see ``random_inputs``."""
+        return random_inputs(self.family.onnx(self.config, head), self.config, LENGTHS, **options)
+
+    def run(self, model: nn.Module, inputs: Example) -> dict[str, Tensor]:
+        """Run a model without gradients."""
+        with torch.no_grad():
+            return model(**inputs)  # type: ignore[no-any-return]

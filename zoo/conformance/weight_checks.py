@@ -1,0 +1,88 @@
+"""Checks that the rules of a family's weights fit its models, and the Hub's tensors."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from zoo.conformance.hf_reference import reference_tensors
+from zoo.conformance.tiny_model import TinyModel, require
+from zoo.convert.model_tensors import differing_tensors
+from zoo.errors import UsageError
+from zoo.io.tensors.formats import TensorInfo
+from zoo.weights import match_tensors
+
+
+class WeightChecks(TinyModel):
+    """Checks of the weights of one family."""
+
+    def check_rules_cover_parameters(self, size: str, head: str) -> None:
+        """Check that the rules fill exactly the tensors of the model, with their shapes."""
+        config = self.family.sizes()[size]
+        targets = [mapping.target for mapping in self.family.weights(config, head).entries()]
+        require(len(set(targets)) == len(targets), "two rules fill one tensor of the model")
+        differing = differing_tensors(self.family, config, head)
+        require(not differing, f"rules and model differ in {', '.join(differing[:6])}")
+
+    def check_published_tensors(self, head: str) -> None:
+        """Check that the rules account for all tensors of the reference library's own model.
+
+        Raises:
+            UsageError: the library is not installed, or has no such class.
+            VerificationError: a tensor is left over or missing.
+        """
+        if not self.family.has_reference(self.config, head):
+            raise UsageError(f"no reference has {self.family.name} with head {head}")
+        report = match_tensors(
+            self.family.weights(self.config, head),
+            reference_tensors(self.family, self.config, head),
+        )
+        report.raise_if_incomplete(f"{self.family.name} with head {head}, as published")
+
+    def check_rules_read_tensors_once(self, head: str) -> None:
+        """Check that no Hub tensor is read twice, or both read and ignored."""
+        weights = self.family.weights(self.config, head)
+        sources = [source for mapping in weights.entries() for source in mapping.sources]
+        require(len(set(sources)) == len(sources), "two rules read one tensor")
+        unread = weights.aliases().keys() | weights.dropped().keys()
+        require(not set(sources) & unread, f"read and left out: {sorted(set(sources) & unread)}")
+        owners = set(weights.aliases().values()) - set(sources)
+        require(not owners, f"no rule reads what a tie refers to: {sorted(owners)}")
+
+    def check_exported_names_are_read(self, head: str) -> None:
+        """Check that the tensors of the Hub's layout are matched, under any wrapper's prefix."""
+        weights = self.family.weights(self.config, head)
+        hub = {
+            weights.written(source): TensorInfo("F32", shape)
+            for mapping in weights.entries()
+            for source, shape in zip(mapping.sources, mapping.source_shapes, strict=True)
+        }
+        for wrapper in ("", "module.", "_orig_mod."):
+            report = match_tensors(weights, {wrapper + name: info for name, info in hub.items()})
+            report.raise_if_incomplete(f"{self.family.name} with head {head}, names {wrapper}...")
+
+    def check_tensor_round_trip(self, head: str) -> None:
+        """Check that every tensor comes back from the Hub's layout bit for bit."""
+        random = np.random.default_rng(0)
+        for mapping in self.family.weights(self.config, head).entries():
+            hub = [random.integers(0, 1 << 16, s, np.uint16) for s in mapping.source_shapes]
+            array = mapping.op.to_ours(hub, mapping.shape)
+            require(array.shape == mapping.shape, f"{mapping.target} has shape {array.shape}")
+            back = mapping.op.to_hf(array)
+            equal = len(back) == len(hub) and all(map(np.array_equal, hub, back))
+            require(equal, f"{mapping.target} does not come back bit for bit")
+
+    def check_state_dict_round_trip(self, head: str, directory: Path) -> None:
+        """Check that a model computes the same after its state dict was stored and loaded."""
+        from safetensors.torch import load_file, save_file
+
+        model, inputs = self.model(head), self.inputs(head)
+        save_file(model.state_dict(), directory / "model.safetensors")
+        loaded = self.model(head)
+        with torch.no_grad():
+            for parameter in loaded.parameters():
+                parameter.zero_()
+        loaded.load_state_dict(load_file(directory / "model.safetensors"))
+        before, after = self.run(model, inputs), self.run(loaded, inputs)
+        for name, tensor in before.items():
+            require(torch.equal(tensor, after[name]), f"{name} differs after loading")

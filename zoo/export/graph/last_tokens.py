@@ -15,10 +15,12 @@ from zoo.families.onnx import ALL_LOGITS, NUM_LOGITS, SCORED_TOKENS
 def last_tokens(hidden: Tensor, number: Tensor) -> Tensor:
     """Return the last tokens of (batch, tokens, hidden), or all tokens for the number 0.
 
-    The operator is given as it is in the graph, since torch does not trace a slice whose size is
-    not that of an input. In torch itself the result has no values, and in a trace the shape of all
-    tokens, which ``set_default`` corrects.
+    In a trace, the operator is given as it is in the graph, since torch does not trace a slice
+    whose size is not that of an input. It has the shape of all tokens, which ``set_default``
+    corrects.
     """
+    if not torch.compiler.is_exporting():
+        return hidden[:, -int(number) :]
     start, end, axis = -number.reshape(1), torch.tensor([2**63 - 1]), torch.tensor([1])
     inputs = (hidden, start, end, axis)
     return torch.onnx.ops.symbolic("Slice", inputs, dtype=hidden.dtype, shape=hidden.shape)

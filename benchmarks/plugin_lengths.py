@@ -13,19 +13,19 @@ from benchmarks.house import code_lines
 EXAMPLES = Path(__file__).parents[1] / "examples" / "plugins"
 
 
-def lengths() -> str:
-    """Return a table: lines of the package and of the tests of each example."""
-    rows = []
-    for project in sorted(
-        path for path in EXAMPLES.iterdir() if (path / "pyproject.toml").exists()
-    ):
-        package, tests = (
-            sum(code_lines(path)[0] for path in project.glob(pattern))
-            for pattern in ("zoo_*/**/*.py", "tests/**/*.py")
-        )
-        rows.append((project.name, str(package), str(tests)))
-    return table(("plugin", "lines", "lines of tests"), rows)
+def lengths() -> dict[str, tuple[int, int]]:
+    """Return example -> lines of its package, and of its tests."""
+    projects = [path for path in sorted(EXAMPLES.iterdir()) if (path / "pyproject.toml").exists()]
+    return {
+        project.name: (_lines(project, "zoo_*/**/*.py"), _lines(project, "tests/**/*.py"))
+        for project in projects
+    }
+
+
+def _lines(project: Path, pattern: str) -> int:
+    return sum(code_lines(path)[0] for path in project.glob(pattern))
 
 
 if __name__ == "__main__":
-    print(lengths())
+    rows = [(name, *map(str, counts)) for name, counts in lengths().items()]
+    print(table(("plugin", "lines", "lines of tests"), rows))

@@ -10,13 +10,15 @@ import inspect
 import json
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
+from zoo.conformance.golden import Golden
 from zoo.conformance.hf_reference import named_outputs
 from zoo.families.random_inputs import random_inputs, randomize_weights
 from zoo.plugins import get_family
@@ -189,17 +191,14 @@ def make(family_name: str, case: Case, path: Path) -> None:
         computed = model.double().eval()(**inputs, **ends(model, inputs))
     # without a pooler, the pooled output is missing
     wanted_outputs = [name for name in spec.outputs if not options or name in computed]
-    tensors = {f"weights/{name}": value for name, value in weights.items()}
-    tensors |= {f"inputs/{name}": value for name, value in inputs.items()}
     outputs = named_outputs(computed, wanted_outputs)
-    tensors |= {f"outputs/{name}": value.contiguous() for name, value in outputs.items()}
-    metadata = {
-        "head": head,
-        "config": json.dumps(hub_config, sort_keys=True),
-        "made_with": f"transformers {transformers.__version__}, torch {torch.__version__}",
-    }
-    save_file(tensors, path, metadata=metadata)
+    golden = Golden(head, hub_config, *map(arrays, (weights, inputs, outputs)))
+    golden.write(path, f"transformers {transformers.__version__}, torch {torch.__version__}")
     path.chmod(0o644)
+
+
+def arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    return {name: tensor.numpy() for name, tensor in tensors.items()}
 
 
 def ends(model: Any, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

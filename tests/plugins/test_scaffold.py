@@ -14,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from benchmarks import plugin_lengths
 from tests import warm
 from tests.training.runs import DATA
 from zoo.cli.installation import plugins_new
@@ -207,3 +208,9 @@ def test_code_of_the_page_is_that_of_the_projects() -> None:
     excerpts = re.findall(r"```(?:python|toml)\n(.*?)```", page, re.DOTALL)
     assert len(excerpts) == 10
     assert [part for part in excerpts if part not in "\n".join(code)] == []
+
+
+def test_lengths_of_the_page_are_those_of_the_examples() -> None:
+    page = (ROOT / "docs" / "plugins.md").read_text("utf-8")
+    rows = re.findall(r"^\| \[(\w+)\]\(.*\| (\d+) \| (\d+) \|$", page, re.MULTILINE)
+    assert {name: (int(a), int(b)) for name, a, b in rows} == plugin_lengths.lengths()

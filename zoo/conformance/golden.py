@@ -52,6 +52,25 @@ class Golden:
             metadata = reader.metadata
         return cls(metadata["head"], json.loads(metadata["config"]), **parts)
 
+    def write(self, path: Path, made_with: str) -> None:
+        """Write a golden file.
+
+        Args:
+            path: the file.
+            made_with: names and versions of the libraries that computed the outputs.
+        """
+        import numpy as np
+        from safetensors.numpy import save_file
+
+        parts = {"weights": self.weights, "inputs": self.inputs, "outputs": self.outputs}
+        tensors = {
+            f"{part}/{name}": np.ascontiguousarray(array)
+            for part, arrays in parts.items()
+            for name, array in arrays.items()
+        }
+        config = json.dumps(self.hub_config, sort_keys=True)
+        save_file(tensors, path, {"head": self.head, "config": config, "made_with": made_with})
+
     def convert(self, family: "Family") -> "tuple[Config, Arrays]":
         """Return the family's configuration and the state dict of its model.
 

@@ -264,7 +264,7 @@ def _run_reference(
     """Return the reference's outputs and hidden states, the decoder's after the encoder's."""
     import torch
 
-    with torch.no_grad(), _keep_float64():
+    with torch.no_grad(), keep_float64():
         outputs = model(**inputs, output_hidden_states=True)
     states = outputs.get("hidden_states")
     if states is None:  # without the embeddings of the decoder, which ours does not record
@@ -272,8 +272,8 @@ def _run_reference(
     return named_outputs(outputs, names), states
 
 
-def _keep_float64() -> "TorchFunctionMode":
-    """Return a mode in which float64 stays float64.
+def keep_float64() -> "TorchFunctionMode":
+    """Return a context in which operations on float64 have float64 results.
 
     Some of the reference's models compute a softmax or a rotation in float32, whatever the dtype of
     their weights is.

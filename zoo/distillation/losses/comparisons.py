@@ -73,6 +73,20 @@ class ModelView:
         """
         return self.captured.hidden[layer][:, : real_tokens(self.batch).shape[1]]
 
+    def attention_scores(self, layer: int) -> Tensor:
+        """Return the attention scores of the tokens, (rows, heads, tokens, tokens).
+
+        A model may have further queries after them, and keys of a memory before them.
+        """
+        tokens = real_tokens(self.batch).shape[1]
+        return self.captured.attention_scores[layer][..., :tokens, -tokens:]
+
+    def queries_keys_values(self, layer: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values of the tokens, (rows, heads, tokens, head size) each."""
+        tokens = real_tokens(self.batch).shape[1]
+        queries, keys, values = self.captured.queries_keys_values[layer]
+        return queries[..., :tokens, :], keys[..., -tokens:, :], values[..., -tokens:, :]
+
     def text_embeddings(self) -> Tensor:
         """Return the mean of the last hidden states of each text, (texts, hidden)."""
         return pool_texts(self.hidden(-1), self.batch)
@@ -365,9 +379,11 @@ class ScoresComparison(AttentionComparison):
         self, student: ModelView, teachers: Sequence[ModelView], projection: nn.Module | None
     ) -> Tensor:
         """See ``Comparison``: the sum over layers."""
-        pairs, other = self.allowed(student.batch), teachers[0].captured.attention_scores
-        mine = student.captured.attention_scores
-        sums = [self.distance(mine[a], other[b], pairs) for a, b in self.pairs]
+        pairs = self.allowed(student.batch)
+        sums = [
+            self.distance(student.attention_scores(a), teachers[0].attention_scores(b), pairs)
+            for a, b in self.pairs
+        ]
         return sum(sums[1:], sums[0])
 
     @staticmethod
@@ -424,8 +440,8 @@ class Relations(AttentionComparison):
         """See ``Comparison``: the mean over the relations, summed over layers."""
         pairs, sums = self.allowed(student.batch), []
         for first, second in self.pairs:
-            mine = student.captured.queries_keys_values[first]
-            other = teachers[0].captured.queries_keys_values[second]
+            mine = student.queries_keys_values(first)
+            other = teachers[0].queries_keys_values(second)
             for name in self.term.relations:
                 index = ("queries", "keys", "values").index(name)
                 scores = [terms.relation_scores(qkv[index], self.heads) for qkv in (mine, other)]

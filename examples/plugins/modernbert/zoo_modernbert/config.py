@@ -1,6 +1,6 @@
 """ModernBERT's configuration and the keys of its Hub configuration."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from zoo.families.config import Activation, Config, ConfigMap, same_names
 
@@ -8,7 +8,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 class ModernBertConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Configuration of a ModernBERT; the defaults are those of ``base`` and of the Hub.
+    """Configuration of a ModernBERT; the defaults are the Hub's.
 
     Attributes:
         vocab_size: number of tokens in the vocabulary.
@@ -106,6 +106,8 @@ CONFIG_MAP = ConfigMap(
     },
 )
 
+# published configurations classify by the mean of a text
+_PUBLISHED: dict[str, Any] = {"classifier_pooling": "mean"}
 SIZES = {
     "tiny": ModernBertConfig(
         vocab_size=1000,
@@ -117,8 +119,8 @@ SIZES = {
         window=16,
         pad_token_id=3,
     ),
-    "base": ModernBertConfig(),
+    "base": ModernBertConfig(**_PUBLISHED),
     "large": ModernBertConfig(
-        hidden_size=1024, num_layers=28, num_heads=16, intermediate_size=2624
+        hidden_size=1024, num_layers=28, num_heads=16, intermediate_size=2624, **_PUBLISHED
     ),
 }

@@ -29,8 +29,16 @@ from zoo_xlnet.stream import DocumentStream, Ids, ReversedStream, draw_segments
 
 from zoo.conformance.hf_reference import reference_model
 from zoo.data.corpus import Split
-from zoo.distillation.losses.comparisons import ModelView
+from zoo.distillation.losses.comparisons import (
+    AttentionDivergence,
+    AttentionScoresError,
+    Comparison,
+    ModelShape,
+    ModelView,
+    Relations,
+)
 from zoo.errors import UsageError
+from zoo.families.distillation import Term
 from zoo.families.random_inputs import randomize_weights
 from zoo.nn.capture import capture
 from zoo.objectives.examples.vocabulary import TokenizerView
@@ -314,17 +322,54 @@ def test_no_prediction_depends_on_its_token_or_on_later_ones() -> None:
         assert same.tolist() == hidden[0, targets[0], token].tolist()
 
 
-def test_hidden_states_in_distillation_are_those_of_the_tokens() -> None:
-    """The second stream, which follows the tokens of a row, is not compared."""
+def captured_view(seed: int = 0, **layers: Any) -> ModelView:
+    """Return the results of the second of two consecutive steps, with a memory."""
     ours = objective()
     dataset = ours.dataset(corpus(), SEED)
-    tensors = ours.collate([dataset.example(k, np.random.default_rng(k)) for k in (0, 9)]).tensors
     model: Any = XLNet().model(CONFIG, "masked-lm").eval()
-    with torch.no_grad(), capture(model, hidden=(-1,)) as captured:
-        outputs = ours.forward(model, tensors)
-    view = ModelView(model, ours, outputs, captured, tensors)
-    assert captured.hidden[-1].shape[1] == LENGTH + LENGTH // 6
+    randomize_weights(model, seed=seed)
+    state: dict[str, torch.Tensor] = {}
+    for step in range(2):
+        rows = (step, len(dataset) // 2 + step)
+        examples = [dataset.example(row, np.random.default_rng(row)) for row in rows]
+        tensors = {**ours.collate(examples).tensors, **state}
+        with torch.no_grad(), capture(model, **layers) as captured:
+            outputs = ours.forward(model, tensors)
+        state = dict(outputs.recurrent_state)
+    return ModelView(model, ours, outputs, captured, tensors)
+
+
+def test_distillation_compares_the_tokens() -> None:
+    """Neither the second stream, which follows the tokens of a row, nor a memory before them."""
+    layers = {"hidden": (-1,), "attention_scores": (0,), "queries_keys_values": (0,)}
+    view = captured_view(**layers)
+    captured, past = view.captured, view.batch["memory.0"].shape[1]
+    assert past and captured.hidden[-1].shape[1] == LENGTH + LENGTH // 6
     assert torch.equal(view.hidden(-1), captured.hidden[-1][:, :LENGTH])
+    scores = captured.attention_scores[0]
+    assert scores.shape[2:] == (LENGTH + LENGTH // 6, past + LENGTH)
+    assert torch.equal(view.attention_scores(0), scores[:, :, :LENGTH, past:])
+    for states, whole, start in zip(
+        view.queries_keys_values(0), captured.queries_keys_values[0], (0, past, past), strict=True
+    ):
+        assert torch.equal(states, whole[:, :, start : start + LENGTH])
+
+
+@pytest.mark.parametrize(
+    ("kind", "term"),
+    [
+        (AttentionScoresError, Term(kind="attention-mse")),
+        (AttentionDivergence, Term(kind="attention-kl", layers="last")),
+        (Relations, Term(kind="relations", layers="last", relations=("queries", "values"))),
+    ],
+)
+def test_attention_is_distilled(kind: type[Comparison], term: Term) -> None:
+    """The terms of TinyBERT and MiniLM are 0 for equal models, and else finite."""
+    shape = ModelShape(CONFIG.num_layers, CONFIG.hidden_size, CONFIG.num_heads, 0, causal=False)
+    comparison = kind("term", term, shape, [shape])
+    student, same, other = (captured_view(k, **comparison.layers("student")) for k in (0, 0, 1))
+    assert float(comparison.total(student, [same], None)) == 0
+    assert 0 < float(comparison.total(student, [other], None)) < 1e6
 
 
 def test_options_and_rows_are_checked() -> None:

@@ -1,0 +1,224 @@
+"""Families with faults, for tests of the conformance checks."""
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from dataclasses import replace as changed
+from typing import Any
+
+import msgspec
+import torch
+from msgspec.structs import replace
+from torch import nn
+
+from zoo.conformance.family_checks import FamilyChecks
+from zoo.families.base import Family
+from zoo.weights import Identity, WeightMap
+from zoo_bert import Bert
+from zoo_bert.config import BertConfig
+from zoo_gpt import Gpt
+
+
+@dataclass
+class Faults:
+    """Changes of a sound family.
+
+    Attributes:
+        model: changes a model in place.
+        weights: changes the weight rules.
+        sizes: changes the sizes.
+        written: changes a configuration in the Hub's keys.
+        seed: seed of every model; ``None`` for that of torch.
+        attributes: attributes of the family that are replaced.
+    """
+
+    model: Callable[[Any], None] = lambda model: None
+    weights: Callable[[WeightMap], WeightMap] = lambda weights: weights
+    sizes: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda sizes: sizes
+    written: Callable[[dict[str, Any]], dict[str, Any]] = lambda hub: hub
+    seed: int | None = None
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Faulty:
+    """Methods of ``Family`` with faults; see ``Faults``."""
+
+    faults: Faults
+
+    def sizes(self) -> Mapping[str, Any]:
+        return self.faults.sizes(super().sizes())  # type: ignore[misc]
+
+    def model(self, config: Any, head: str) -> nn.Module:
+        if self.faults.seed is not None:
+            torch.manual_seed(self.faults.seed)
+        model: nn.Module = super().model(config, head)  # type: ignore[misc]
+        self.faults.model(model)
+        return model
+
+    def weights(self, config: Any, head: str) -> WeightMap:
+        return self.faults.weights(super().weights(config, head))  # type: ignore[misc]
+
+    def to_hf(self, config: Any, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        return self.faults.written(super().to_hf(config, extra))  # type: ignore[misc]
+
+
+class FaultyBert(Faulty, Bert):
+    """An encoder with faults."""
+
+
+class FaultyGpt(Faulty, Gpt):
+    """A decoder with faults."""
+
+
+class Checks(FamilyChecks):
+    """The checks of a family with faults."""
+
+    def __init__(self, family: Family, faults: Faults) -> None:
+        self.family = family  # type: ignore[misc]
+        family.faults = faults  # type: ignore[attr-defined]
+        for name, value in faults.attributes.items():
+            setattr(family, name, value)
+
+    @property
+    def config(self) -> Any:
+        return replace(super().config, hidden_size=32, num_heads=2, vocab_size=200)
+
+
+def without(name: str) -> Callable[[Any], None]:
+    """Return a fault: an argument of ``encode`` is ignored."""
+
+    def change(model: Any) -> None:
+        encode = model.encode
+
+        @functools.wraps(encode)
+        def ignoring(*args: Any, **options: Any) -> Any:
+            return encode(*args, **{**options, name: None})
+
+        model.encode = ignoring
+
+    return change
+
+
+def ignore_mask(model: Any) -> None:
+    encode = model.encode
+    model.encode = lambda ids, mask=None, types=None, **options: encode(ids, None, types, **options)
+
+
+def forget_positions(model: Any) -> None:
+    def at_the_first_position(tokens: Any, state: Any) -> Any:
+        positions = torch.zeros_like(tokens)
+        return model.encode(tokens, state.mask, position_ids=positions, cache=state.cache)
+
+    model.forward_with_cache = at_the_first_position
+
+
+def mask_last_by_default(model: Any) -> None:
+    encode = model.encode
+
+    def wrong(ids: Any, mask: Any = None, types: Any = None, **options: Any) -> Any:
+        if mask is None:
+            mask = torch.ones_like(ids)
+            mask[:, -1] = 0
+        return encode(ids, mask, types, **options)
+
+    model.encode = wrong
+
+
+def after(function: Callable[[Any], Any]) -> Callable[[Any], None]:
+    """Return a fault: all outputs are changed by a function."""
+
+    def change(model: Any) -> None:
+        forward = model.forward
+
+        @functools.wraps(forward)
+        def changing(**inputs: Any) -> dict[str, Any]:
+            return {name: function(tensor) for name, tensor in forward(**inputs).items()}
+
+        model.forward = changing
+
+    return change
+
+
+def divide_by_real_tokens(model: Any) -> None:
+    forward = model.forward
+
+    def wrong(input_ids: Any, attention_mask: Any = None, token_type_ids: Any = None) -> Any:
+        outputs = forward(input_ids, attention_mask, token_type_ids)
+        real = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        return {name: tensor / real.sum(1)[:, None, None] * 0 for name, tensor in outputs.items()}
+
+    model.forward = wrong
+
+
+def unused_parameter(model: Any) -> None:
+    model.unused = nn.Parameter(torch.ones(3))
+
+
+def random_buffer(model: Any) -> None:
+    noise = nn.Parameter(torch.randn(()), requires_grad=False)
+    forward = model.forward
+    model.forward = lambda **inputs: {n: t + noise for n, t in forward(**inputs).items()}
+
+
+@dataclass(frozen=True)
+class Reversed(Identity):
+    """An operation that is not its own inverse on the way back."""
+
+    def to_hf(self, array: Any) -> Any:
+        return (array[::-1],)
+
+
+def reversed_rows(weights: WeightMap) -> WeightMap:
+    first, *rest = weights.rules
+    return changed(weights, rules=[changed(first, op=Reversed()), *rest])
+
+
+def unseeded_bias(model: Any) -> None:
+    generator = torch.Generator().manual_seed(torch.seed() % 2**31)
+    nn.init.normal_(model.get_parameter("layers.0.ffn.up.bias"), generator=generator)
+
+
+def no_dropout(model: Any) -> None:
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        if hasattr(module, "dropout") and isinstance(module.dropout, float):
+            setattr(module, "dropout", 0.0)  # noqa: B010 (mypy takes it for a module)
+
+
+def without_types(model: Any) -> None:
+    embeddings = model.embeddings
+    forward = embeddings.forward
+    embeddings.forward = lambda ids, types, positions=None: forward(ids, None, positions)
+
+
+def fewer_positions(model: Any) -> None:
+    """The table ends before the longest row that the configuration declares."""
+    table = model.embeddings.positions
+    table.weight = nn.Parameter(table.weight[:-1])
+
+
+def rule(target: str, **changes: Any) -> Callable[[WeightMap], WeightMap]:
+    """Return a fault: the rule with a target is changed."""
+
+    def change(weights: WeightMap) -> WeightMap:
+        (old,) = [rule for rule in weights.rules if rule.target == target]
+        rules = [changed(old, **changes) if rule is old else rule for rule in weights.rules]
+        return changed(weights, rules=rules)
+
+    return change
+
+
+class SilentConfig(BertConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A configuration whose errors do not name the field."""
+
+    def __post_init__(self) -> None:
+        try:
+            super().__post_init__()
+        except ValueError:
+            raise ValueError("a number is out of its range") from None
+
+
+def silent_config(sizes: Mapping[str, Any]) -> Mapping[str, Any]:
+    values = msgspec.to_builtins(sizes["tiny"])
+    return {"tiny": msgspec.convert(values, SilentConfig)}

@@ -1,4 +1,4 @@
-"""Results of exports in Transformers.js, sentence-transformers and optimum, and in zoo.
+"""Results of exports in Transformers.js, Chromium, sentence-transformers and optimum, and in zoo.
 
 Small models with random weights and trained tokenizers are written by transformers, converted and
 exported; ``foreign_readers.mjs`` and ``foreign_readers_python.py`` run the exports by the
@@ -6,11 +6,13 @@ pipelines of other programs, and the results are compared with those of ``zoo.lo
 programs are not dependencies of zoo, and one needs an older transformers, so each has an
 environment of its own:
 
-    npm install --prefix JS @huggingface/transformers
+    npm install --prefix JS @huggingface/transformers @sparticuz/chromium puppeteer-core
     python -m venv PY && PY/bin/pip install optimum-onnx[onnxruntime] sentence-transformers==5.7.0
     python -m benchmarks.foreign_readers --node-modules JS/node_modules --python PY/bin/python
 
-Texts, labels and answers have to be equal, and numbers within 1e-4.
+``foreign_readers_browser.mjs`` loads a sentence encoder in int8 on a page in headless Chromium: the
+small one, or the export of ``--encoder``. It is skipped, with the reason, where Chromium does not
+start. Texts, labels and answers have to be equal, and numbers within 1e-4.
 """
 
 import argparse
@@ -40,6 +42,8 @@ from zoo.checkpoint import load_checkpoint
 from zoo.convert import convert
 from zoo.data.corpus_cache import SAMPLE
 from zoo.export.export import export_onnx
+from zoo.export.quantize import Quantization
+from zoo.export.variants import QuantizationPlan
 from zoo.hub.source import CheckpointDir
 from zoo.tokenizers import hub_pooling_files
 from zoo.tokenizers.pooling import Pooling
@@ -48,6 +52,7 @@ FOLDER = Path(__file__).parent
 TEXTS = ["The river was cold.", "Alice ran across the field after the white rabbit."]
 QUESTION = {"question": "Who ran?", "context": TEXTS[1]}
 NEW_TOKENS = 12
+ENCODER, INT8 = "feature-extraction", ", int8"
 TOLERANCE = 1e-4
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 BERT = {**SIZE, "intermediate_size": 64, "max_position_embeddings": 64, "num_labels": 3}
@@ -137,12 +142,14 @@ def make(task: str, folder: Path) -> Path:
         tokenizer_object=tokenizer, **{f"{role}_token": token for role, token in special.items()}
     )
     fast.save_pretrained(folder / "hub")
-    if task == "feature-extraction":
+    if task == ENCODER:
         for name, content in hub_pooling_files(Pooling("mean", normalize=True), 32).items():
             (folder / "hub" / name).parent.mkdir(exist_ok=True)
             (folder / "hub" / name).write_bytes(content)
     convert(CheckpointDir(folder / "hub", task), folder / "model")
-    export_onnx(load_checkpoint(folder / "model"), folder / "export" / task)
+    plan = QuantizationPlan([Quantization("int8")], max_drop=1.0) if task == ENCODER else None
+    checkpoint = load_checkpoint(folder / "model")
+    export_onnx(checkpoint, folder / "export" / task, quantization=plan)
     return folder / "export" / task
 
 
@@ -237,6 +244,7 @@ def main() -> int:
     parser.add_argument("--python", type=Path, help="Python with optimum and sentence-transformers")
     parser.add_argument("--folder", type=Path, help="where exports are kept and used again")
     parser.add_argument("--task", action="append", choices=list(MODELS), help="only these tasks")
+    parser.add_argument("--encoder", type=Path, help="export with a graph in int8, for Chromium")
     options = parser.parse_args()
     tasks = options.task or list(MODELS)
     with tempfile.TemporaryDirectory() as scratch:
@@ -248,10 +256,21 @@ def main() -> int:
             script = str(FOLDER / "foreign_readers.mjs")
             modules = str(options.node_modules.resolve())
             results |= run(["node", script], exports, MODULES=modules)
+            if encoder := options.encoder or exports.get(ENCODER):
+                quantized = zoo.load(encoder, backend="onnx", dtype="int8", threads=1)
+                wanted[ENCODER + INT8] = quantized.embed(TEXTS).tolist()
+                results |= _in_browser(modules, encoder)
         if options.python:
             script = str(FOLDER / "foreign_readers_python.py")
             results |= run([str(options.python), script], exports)
     return _table(results, wanted)
+
+
+def _in_browser(modules: str, encoder: Path) -> dict[str, Any]:
+    """Run the encoder in Chromium, which is unpacked to a temporary folder."""
+    script = str(FOLDER / "foreign_readers_browser.mjs")
+    with tempfile.TemporaryDirectory() as scratch:
+        return run(["node", script], {ENCODER: encoder}, MODULES=modules, TMPDIR=scratch)
 
 
 def _table(results: Mapping[str, Any], wanted: Mapping[str, Any]) -> int:
@@ -260,6 +279,9 @@ def _table(results: Mapping[str, Any], wanted: Mapping[str, Any]) -> int:
     print("| program | task | difference |\n| --- | --- | ---: |")
     for name, actual in results.items():
         program, _, task = name.partition(": ")
+        if isinstance(actual, dict) and "skipped" in actual:
+            print(f"| {program} | {task} | skipped: {actual['skipped']} |")
+            continue
         error = actual.get("error") if isinstance(actual, dict) else None
         largest = float("inf") if error else difference(actual, wanted[task])
         failures += not largest <= TOLERANCE

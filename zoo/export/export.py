@@ -113,6 +113,12 @@ def export_onnx(
 def _check_dtype(dtype: str | None) -> str:
     code = parse_dtype(dtype)
     name = LONG[code] if code else DTYPES[0]
+    if name == "bfloat16":
+        raise UsageError(
+            f"no graph is exported in {name}: ONNX Runtime has it on CUDA alone, and NumPy cannot "
+            "read it, so that the graph could not be compared with torch",
+            "give float16, which has the same size",
+        )
     if name not in DTYPES:
         raise UsageError(f"no graph is exported in {name}", f"give {' or '.join(DTYPES)}")
     return name

@@ -72,6 +72,7 @@ class OrtDecoder:
     def __init__(
         self, paths: Sequence[Path], device: str = "cpu", threads: int | None = None
     ) -> None:
+        self._device = device
         *encoder, self.decoder = [create_session(path, device, threads) for path in paths]
         self._encoder = encoder[0] if encoder else None
         check_cache(paths[-1], self.decoder, tuple(TYPES))
@@ -98,7 +99,7 @@ class OrtDecoder:
         if self._encoder is None:
             return OrtDecodeState(past, {}, mask)
         values = {name: _value(inputs[name]) for name in ("input_ids", "attention_mask")}
-        (hidden,) = run_values(self._encoder, values, [ENCODED]).values()
+        (hidden,) = run_values(self._encoder, values, [ENCODED], self._device).values()
         source = self._empty_cache(len(mask), self._cross_outputs)
         return OrtDecodeState(past, {SOURCE_HIDDEN: hidden, **source}, mask)
 
@@ -136,7 +137,8 @@ class OrtDecoder:
             arrays["attention_mask"] = state.mask[:, :size]
         values = {name: _value(array) for name, array in arrays.items()}
         names = [LOGITS, *self._cache_outputs, *(self._cross_outputs if first else ())]
-        outputs = run_values(self.decoder, {**values, **state.past, **state.source}, names)
+        values |= {**state.past, **state.source}
+        outputs = run_values(self.decoder, values, names, self._device)
         logits: Floats = outputs.pop(LOGITS).numpy()
         cross = {name: outputs.pop(name) for name in names if name in self._cross_outputs}
         state.past, state.source = _as_inputs(outputs), {**state.source, **_as_inputs(cross)}

@@ -168,5 +168,5 @@ def test_float16(tmp_path: Path) -> None:
     session = open_session(graph)
     assert session.dtype == "float16"
     assert session.run(draw_batch([5, 2]))["pooler_output"].dtype == np.float32
-    with pytest.raises(UsageError, match="in bfloat16: .* on CUDA alone"):
+    with pytest.raises(UsageError, match=r"in bfloat16: .* on CUDA alone"):
         export_onnx(checkpoint, tmp_path / "other", dtype="bfloat16")

@@ -76,7 +76,7 @@ def quantize(
         model = ir.load(source)
         version = model.ir_version
         for node in list(model.graph):
-            if node.op_type == "Gemm":
+            if _is_linear_map(node):
                 _split_gemm(model.graph, node)
         chosen = [node for node in model.graph if node.name in nodes]
         for node in chosen:
@@ -182,6 +182,11 @@ def _weights(value: ir.Value | None) -> ir.Value | None:
     return value if floats else None
 
 
+def _is_linear_map(node: ir.Node) -> bool:
+    weights = node.inputs[1] if node.op_type == "Gemm" else None
+    return weights is not None and weights.is_initializer()
+
+
 def _split_gemm(graph: ir.Graph, node: ir.Node) -> None:
     """Replace a linear map of (rows, size) by a product and a sum, both in float32.
 
@@ -190,7 +195,7 @@ def _split_gemm(graph: ir.Graph, node: ir.Node) -> None:
     transposed and that are not square.
     """
     features, weights, *bias = node.inputs
-    assert weights is not None and weights.const_value is not None, "maps have weights"
+    assert weights is not None and weights.const_value is not None, "maps of constants are split"
     values = weights.const_value.numpy()
     if "transB" in node.attributes and node.attributes["transB"].as_int():
         values = np.ascontiguousarray(values.T)

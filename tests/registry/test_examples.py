@@ -1,6 +1,7 @@
 """The registries of ``examples/plugins`` compared with the publishers' pages."""
 
 import importlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ def family(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> F
     path, row = ROWS[request.param]
     monkeypatch.syspath_prepend(path.parents[1])
     module: Any = importlib.import_module(path.parent.name)
-    families = getattr(module, "zoo_families", tuple)()
+    families: Sequence[Family] = getattr(module, "zoo_families", tuple)()
     return next((f for f in families if f.name == row.family), None) or get_family(row.family)
 
 

@@ -341,8 +341,7 @@ def captured_view(seed: int = 0, **layers: Any) -> ModelView:
 
 def test_distillation_compares_the_tokens() -> None:
     """Neither the second stream, which follows the tokens of a row, nor a memory before them."""
-    layers = {"hidden": (-1,), "attention_scores": (0,), "queries_keys_values": (0,)}
-    view = captured_view(**layers)
+    view = captured_view(hidden=(-1,), attention_scores=(0,), queries_keys_values=(0,))
     captured, past = view.captured, view.batch["memory.0"].shape[1]
     assert past and captured.hidden[-1].shape[1] == LENGTH + LENGTH // 6
     assert torch.equal(view.hidden(-1), captured.hidden[-1][:, :LENGTH])

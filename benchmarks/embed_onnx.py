@@ -18,6 +18,7 @@ import argparse
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -56,6 +57,7 @@ def main() -> None:
     from zoo.data.corpus_cache import SAMPLE
 
     torch.set_num_threads(options.threads)
+    warnings.simplefilter("ignore")  # of exporters, and that the model of base size does not pool
     texts = sentences(options.corpus or SAMPLE, options.count)
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["ZOO_HOME"] = str(Path(scratch, "home"))

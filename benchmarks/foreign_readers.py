@@ -36,13 +36,13 @@ from tokenizers import (
     processors,
     trainers,
 )
-from zoo.export.quantize import Quantization
 
 import zoo
 from zoo.checkpoint import load_checkpoint
 from zoo.convert import convert
 from zoo.data.corpus_cache import SAMPLE
 from zoo.export.export import export_onnx
+from zoo.export.quantization.quantize import Quantization
 from zoo.export.quantization.variants import QuantizationPlan
 from zoo.hub.source import CheckpointDir
 from zoo.tokenizers import hub_pooling_files

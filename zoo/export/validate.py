@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,25 +20,53 @@ from zoo.inference.ort.runtime import create_session, run_graph
 UNLIMITED = 256  # longest input to compare for models without a maximum length
 
 
-def compare(
-    model: nn.Module,
-    graph: Path,
-    spec: OnnxSpec,
-    config: Config,
-    traced: tuple[int, int],
-    *,
-    device: str = "cpu",
-) -> list[ShapeCheck]:
-    """Compare a graph in ONNX Runtime with its model in torch on random batches.
+class ReferenceBatch(NamedTuple):
+    """A random batch, and what the model computes of it in torch.
 
-    The batches are a single token, batches with padding, and one of the maximum length.
+    Attributes:
+        lengths: number of tokens of each row.
+        inputs: inputs by name.
+        outputs: outputs by name, in float32.
+    """
+
+    lengths: list[int]
+    inputs: Mapping[str, NDArray[Any]]
+    outputs: Mapping[str, NDArray[Any]]
+
+
+def run_reference(
+    model: nn.Module, spec: OnnxSpec, config: Config, traced: tuple[int, int]
+) -> list[ReferenceBatch]:
+    """Run a model in torch on random batches that its graph is compared on.
+
+    The batches are a single token, batches with padding, and one of the maximum length. All run
+    before the graph is loaded, so that only one copy of the weights is in memory.
 
     Args:
         model: model in evaluation mode, on the CPU.
-        graph: file of the graph.
         spec: names and axes of inputs and outputs.
         config: configuration of the model, for the range of token ids.
         traced: number of rows and of tokens of the traced batch, which is skipped.
+    """
+    references = []
+    for number, lengths in enumerate(batches(spec.limits.get("tokens", UNLIMITED), traced)):
+        inputs = random_inputs(spec, config, lengths, seed=number)
+        with torch.inference_mode():
+            outputs = {name: value.numpy() for name, value in model(**inputs).items()}
+        arrays = {name: value.numpy() for name, value in inputs.items()}
+        references.append(ReferenceBatch(lengths, arrays, outputs))
+    return references
+
+
+def compare(
+    references: Sequence[ReferenceBatch], graph: Path, spec: OnnxSpec, *, device: str = "cpu"
+) -> list[ShapeCheck]:
+    """Compare a graph in ONNX Runtime with its model in torch.
+
+    Args:
+        references: batches, and the outputs of the model.
+        graph: file of the graph.
+        spec: names and axes of inputs and outputs.
         device: device of the graph, such as ``cuda``.
 
     Returns:
@@ -46,12 +74,8 @@ def compare(
     """
     session = create_session(graph, device)
     checks: list[ShapeCheck] = []
-    for lengths in batches(spec.limits.get("tokens", UNLIMITED), traced):
-        inputs = random_inputs(spec, config, lengths, seed=len(checks))
-        with torch.inference_mode():
-            expected = {name: value.numpy() for name, value in model(**inputs).items()}
-        arrays = {name: value.numpy() for name, value in inputs.items()}
-        results = run_graph(session, arrays, list(spec.outputs))
+    for lengths, inputs, expected in references:
+        results = run_graph(session, inputs, list(spec.outputs))
         outputs = {
             name: difference(name, expected[name], results[name], axis_lengths(spec, lengths), axes)
             for name, axes in spec.outputs.items()
@@ -61,7 +85,7 @@ def compare(
 
 
 def compare_with_cache(
-    model: nn.Module, graphs: OrtDecoder, spec: OnnxSpec, config: Config, traced: tuple[int, int]
+    references: Sequence[ReferenceBatch], graphs: OrtDecoder, spec: OnnxSpec
 ) -> list[ShapeCheck]:
     """Compare graphs with a key-value cache with their model in torch.
 
@@ -69,30 +93,24 @@ def compare_with_cache(
     the first. In two steps, decoders without an encoder get left padding, as in generation.
 
     Args:
-        model: model in evaluation mode, on the CPU; it runs without a cache.
+        references: batches, and the outputs of the model, which ran without a cache.
         graphs: the graphs.
         spec: names and axes of the model without a cache.
-        config: see ``compare``.
-        traced: see ``compare``.
 
     Returns:
         one check per batch and number of cached tokens.
     """
     checks: list[ShapeCheck] = []
     axes = spec.outputs[LOGITS]
-    for number, lengths in enumerate(batches(spec.limits.get("tokens", UNLIMITED), traced)):
-        inputs = random_inputs(spec, config, lengths, seed=number)
-        with torch.inference_mode():
-            expected = model(**inputs)[LOGITS].numpy()
-        arrays = {name: value.numpy() for name, value in inputs.items()}
-        width, real = arrays[graphs.target].shape[1], axis_lengths(spec, lengths)
+    for number, (lengths, inputs, expected) in enumerate(references):
+        width, real = inputs[graphs.target].shape[1], axis_lengths(spec, lengths)
         for past in dict.fromkeys((0, (width // 2, width - 1)[number % 2])):
             if past and graphs.target == "input_ids":
-                moved = {name: _rolled(array, lengths, 1) for name, array in arrays.items()}
+                moved = {name: _rolled(array, lengths, 1) for name, array in inputs.items()}
                 logits = _rolled(graphs.whole(moved, past), lengths, -1)
             else:
-                logits = graphs.whole(arrays, past)
-            outputs = {LOGITS: difference(LOGITS, expected, logits, real, axes)}
+                logits = graphs.whole(inputs, past)
+            outputs = {LOGITS: difference(LOGITS, expected[LOGITS], logits, real, axes)}
             checks.append(_check(lengths, outputs, past))
     return checks
 

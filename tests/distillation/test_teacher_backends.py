@@ -41,7 +41,8 @@ def on_onnx(teacher: Path, student: str, **changes: Any) -> dict[str, Any]:
 def assert_same_losses(first: Path, second: Path) -> None:
     for split in ("train", "validation"):
         for record, other in zip(records(first, split), records(second, split), strict=True):
-            assert record["losses"] == pytest.approx(other["losses"], rel=1e-4)
+            # the divergence of similar models is a small difference of large numbers
+            assert record["losses"] == pytest.approx(other["losses"], rel=1e-4, abs=1e-6)
 
 
 def test_losses_are_those_of_torch(graph: Path, tmp_path: Path) -> None:

@@ -298,6 +298,8 @@ def product_session(operator: str, weight: Any, threads: int) -> Any:
     model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8)
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = threads
+    # the idle threads of one product's session would take cores from the next
+    settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return onnxruntime.InferenceSession(model.SerializeToString(), settings)
 
 

@@ -29,7 +29,7 @@ Resumed = tuple[Path, RunManifest]  # directory and manifest of a run that is re
 
 @dataclass(frozen=True)
 class ModelSetup:
-    """What the model of a run is made of.
+    """Configuration, tokenizer and initial weights of the model of a run.
 
     Attributes:
         config: configuration of the model.

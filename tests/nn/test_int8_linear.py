@@ -11,16 +11,16 @@ from tests.inference.making import make_checkpoint
 from zoo.errors import UsageError
 from zoo.export.session import open_or_export
 from zoo.inference import open_session
-from zoo.nn.layers.int8_linear import Int8Linear, quantize_linear_maps
+from zoo.nn.layers.int8_linear import Int8Linear, largest_weight, quantize_linear_maps
 from zoo.plugins import get_family
 
 
 def by_hand(x: torch.Tensor, linear: nn.Linear) -> torch.Tensor:
-    """Inputs in 0 to 254 with a zero point, weights in -127 to 127 with a scale per row."""
+    """Inputs in 0 to 254 with a zero point, weights of 8 or 7 bits with a scale per row."""
     low, high = min(x.min().item(), 0.0), max(x.max().item(), 0.0)
     scale = (high - low) / 254
     inputs = (x.double() / scale).round()
-    scales = linear.weight.double().abs().amax(dim=1, keepdim=True) / 127
+    scales = linear.weight.double().abs().amax(dim=1, keepdim=True) / largest_weight()
     weights = (linear.weight.double() / scales).round()
     return scale * (inputs @ weights.T) * scales.T + linear.bias.double()
 
@@ -38,6 +38,15 @@ def test_the_formula_in_float64() -> None:
     assert not torch.allclose(model(x), exact, atol=1e-4)  # it does quantize
     scales = exact.abs().amax(dim=(0, 1))
     assert ((model(x) - exact).abs().amax(dim=(0, 1)) / scales).max() < 0.03
+
+
+def test_large_products_do_not_saturate() -> None:
+    # on CPUs that add two products in 16 bits, 255 * 127 twice would be 32,767
+    linear, x = nn.Linear(512, 3, bias=False), torch.ones(2, 512)
+    nn.init.ones_(linear.weight)
+    quantized = nn.Sequential(linear).requires_grad_(False)
+    quantize_linear_maps(quantized)
+    torch.testing.assert_close(quantized(x), torch.full((2, 3), 512.0))
 
 
 def test_numbers_that_are_not_finite_stay_visible() -> None:

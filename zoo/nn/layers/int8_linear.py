@@ -4,15 +4,19 @@ A row of the weights has a scale of its own, so that its largest magnitude is 12
 quantized as they come, with one scale and zero point for the whole batch. CPUs with AVX512-VNNI or
 AMX have instructions for products of such integers, and a step of generation reads a quarter of the
 bytes. ``zoo bench --dtype float32 --dtype int8`` compares both for a model.
+
+x86 CPUs without these instructions add two products in 16 bits (``vpmaddubsw``), where
+254 * 127 * 2 saturates: there, the largest magnitude of a weight is 63.
 """
 
+import functools
 import math
 from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
-LARGEST_WEIGHT = 127
+LARGEST_WEIGHT, LARGEST_WEIGHT_IN_16_BITS = 127, 63
 STEPS = 254  # of inputs: one fewer than 8 bits have, so that no rounded one leaves them
 
 
@@ -40,6 +44,17 @@ def int8_problem() -> str | None:
     return f"torch {torch.__version__} is built without oneDNN's 8-bit products"
 
 
+@functools.cache
+def largest_weight() -> int:
+    """Return the largest magnitude of an 8-bit weight whose products are exact on this CPU."""
+    inputs = torch.full((1, 2), STEPS, dtype=torch.uint8)
+    weights = torch.full((1, 2), LARGEST_WEIGHT, dtype=torch.int8)
+    ones, zeros = torch.ones(1), torch.zeros(1, dtype=torch.int64)
+    matrix = PackedMatrix(torch.ops.onednn.qlinear_prepack(weights, None), ones, zeros, None)
+    exact = _multiply(inputs, 1.0, 0, matrix).item() == 2 * STEPS * LARGEST_WEIGHT
+    return LARGEST_WEIGHT if exact else LARGEST_WEIGHT_IN_16_BITS
+
+
 def pack_int8(weight: Tensor, bias: Tensor | None = None) -> PackedMatrix:
     """Quantize a matrix and lay it out for the CPU.
 
@@ -47,7 +62,7 @@ def pack_int8(weight: Tensor, bias: Tensor | None = None) -> PackedMatrix:
         weight: (out, in), float32.
         bias: (out,), float32, which stays so.
     """
-    scales = weight.abs().amax(dim=1).clamp_min(1e-12) / LARGEST_WEIGHT
+    scales = weight.abs().amax(dim=1).clamp_min(1e-12) / largest_weight()
     integers = (weight / scales[:, None]).round().to(torch.int8)
     zeros = torch.zeros(len(weight), dtype=torch.int64)
     packed = torch.ops.onednn.qlinear_prepack(integers, None)
@@ -74,6 +89,10 @@ def int8_linear(x: Tensor, matrix: PackedMatrix) -> Tensor:
     # instructions for casts of floats to 16 bits, and none for 8 without a sign
     integers = torch.add(x.new_tensor(zero + 0.5), x, alpha=1 / scale).to(torch.int16)
     integers = integers.to(torch.uint8)
+    return _multiply(integers, scale, zero, matrix)
+
+
+def _multiply(integers: Tensor, scale: float, zero: int, matrix: PackedMatrix) -> Tensor:
     # the operator behind torch.compile's 8-bit products; it has no output scale and no activation
     return torch.ops.onednn.qlinear_pointwise(  # type: ignore[no-any-return]
         *(integers, scale, zero, matrix.integers, matrix.scales, matrix.zeros, matrix.bias),

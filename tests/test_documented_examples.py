@@ -159,11 +159,9 @@ def assert_same_output(expected: str, printed: str) -> None:
     ``...`` stands for any text. Numbers with exponents, which are rounding errors, may differ, and
     so may the name of the output that has the largest.
     """
-    expected, printed = (
-        LARGEST.sub("OUTPUT", FLOAT.sub("#", text.strip())) for text in (expected, printed)
-    )
-    pattern = re.escape(expected).replace(re.escape("..."), ".*")
-    assert re.fullmatch(pattern, printed), f"{expected}\n{printed}"
+    texts = [LARGEST.sub("OUTPUT", FLOAT.sub("#", text.strip())) for text in (expected, printed)]
+    pattern = re.escape(texts[0]).replace(re.escape("..."), ".*")
+    assert re.fullmatch(pattern, texts[1]), f"{expected}\n{printed}"
     pairs = zip(FLOAT.findall(expected), FLOAT.findall(printed), strict=False)
     for shown, number in pairs:
         if "e" not in shown:

@@ -5,9 +5,12 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor, nn
 
 from zoo.distillation.losses import terms
-from zoo.distillation.losses.comparisons import (
+from zoo.distillation.losses.attention_comparisons import (
     AttentionDivergence,
     AttentionScoresError,
+    Relations,
+)
+from zoo.distillation.losses.comparisons import (
     Comparison,
     FirstTokenError,
     HiddenCosine,
@@ -17,7 +20,6 @@ from zoo.distillation.losses.comparisons import (
     LogitsError,
     ModelShape,
     ModelView,
-    Relations,
     linear_map,
 )
 from zoo.distillation.recipes import WITHOUT_PROBABILITIES

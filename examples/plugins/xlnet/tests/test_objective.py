@@ -29,14 +29,12 @@ from zoo_xlnet.stream import DocumentStream, Ids, ReversedStream, draw_segments
 
 from zoo.conformance.hf_reference import reference_model
 from zoo.data.corpus import Split
-from zoo.distillation.losses.comparisons import (
+from zoo.distillation.losses.attention_comparisons import (
     AttentionDivergence,
     AttentionScoresError,
-    Comparison,
-    ModelShape,
-    ModelView,
     Relations,
 )
+from zoo.distillation.losses.comparisons import Comparison, ModelShape, ModelView
 from zoo.errors import UsageError
 from zoo.families.distillation import Term
 from zoo.families.random_inputs import randomize_weights

@@ -288,7 +288,7 @@ def loss_difference(workload: Workload) -> float:
 
 def peer_losses(parts: Sequence[Any], batch: Mapping[str, Tensor]) -> list[float]:
     """Return the mean loss of each term, of transformers' models, on a batch of the zoo."""
-    from zoo.objectives.replaced_token_detection import sample_from_logits
+    from zoo.objectives.losses.sampling import sample_from_logits
 
     ids = batch["input_ids"]
     mask = batch["document_ids"] != 0 if "document_ids" in batch else torch.ones_like(ids) != 0

@@ -1,0 +1,58 @@
+"""Samples of tokens from logits, one uniform number each."""
+
+import torch
+from torch import Tensor
+
+from zoo.nn.heads import VocabularyProjection
+from zoo.objectives.losses.cross_entropy import chunked_logits
+
+
+def sample_from_logits(logits: Tensor, uniforms: Tensor, temperature: float = 1.0) -> Tensor:
+    """Sample a token from each row's softmax by inversion.
+
+    The sample is the first token whose cumulative probability exceeds the uniform number, never one
+    of probability zero. If rounding leaves no such token, it is the last one of nonzero
+    probability.
+
+    Args:
+        logits: (n, vocabulary), float32.
+        uniforms: (n,), float32, in [0, 1).
+        temperature: what logits are divided by before the softmax.
+
+    Returns:
+        Token ids, (n,), int64.
+    """
+    cumulated = _cumsum((logits / temperature).softmax(-1))
+    whole = cumulated[:, -1:].contiguous()
+    sampled = torch.searchsorted(cumulated, uniforms[:, None] * whole, right=True)
+    return sampled.minimum(torch.searchsorted(cumulated, whole))[:, 0]
+
+
+def _cumsum(rows: Tensor) -> Tensor:
+    """Return the sums along rows, also where torch is set to deterministic kernels.
+
+    There, torch refuses sums of floating-point numbers on CUDA, of which only those of a single
+    row vary (its issue 75240).
+    """
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    if not deterministic or not rows.is_cuda:
+        return rows.cumsum(-1)
+    torch.use_deterministic_algorithms(False)
+    try:
+        return rows.cumsum(-1)
+    finally:
+        torch.use_deterministic_algorithms(True)
+
+
+def sample_tokens(
+    logits: Tensor | VocabularyProjection, uniforms: Tensor, temperature: float
+) -> Tensor:
+    """Return ``sample_from_logits``, for some positions at a time where there are too many."""
+    if isinstance(logits, torch.Tensor):
+        return sample_from_logits(logits, uniforms, temperature)
+    return torch.cat(
+        [
+            sample_from_logits(part, uniforms[rows], temperature)
+            for rows, part in chunked_logits(logits)
+        ]
+    )

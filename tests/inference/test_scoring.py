@@ -1,5 +1,6 @@
 """Log-likelihoods of texts, against the reference's logits, one row at a time."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,8 +9,9 @@ import torch
 from tests.evaluate.conftest import Small, causal, hub_checkpoint, small, source
 from zoo.api import Model
 from zoo.errors import UsageError
+from zoo.families.base import Head
 from zoo.inference import scoring
-from zoo.inference.scoring import make_scorer
+from zoo.inference.scoring import CausalScorer, MaskedScorer, make_scorer, scorer_type
 
 __all__ = ["causal", "hub_checkpoint", "small", "source"]
 TEXTS = ["a b c", "ab", "c c a b ab a b", "b"]
@@ -31,6 +33,15 @@ def test_causal_scores_are_sums_of_the_references_log_probabilities(
         assert score.log_prob == pytest.approx(float(expected), rel=1e-5)
         assert score.tokens == ids.shape[1] - 1
         assert score.correct == int((log_probs.argmax(-1) == ids[0, 1:]).sum())
+
+
+def test_a_head_that_fills_masks_and_generates_reads_both_sides() -> None:
+    """So that masks score it, and exports have no cache."""
+    both = Head((), {"logits": "batch tokens vocab_size"}, ("fill-mask", "generate"), "")
+    assert scorer_type("masked-lm", both) is MaskedScorer and not both.has_cache
+    generating = replace(both, tasks=("generate",))
+    assert scorer_type("causal-lm", generating) is CausalScorer and generating.has_cache
+    assert not replace(both, tasks=("fill-mask",)).has_cache
 
 
 def test_masked_scores_are_pseudo_log_likelihoods(small: Small) -> None:

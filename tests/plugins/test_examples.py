@@ -8,6 +8,7 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
+from tests import warm
 from tests.plugins.installed import Installed
 from tests.training.runs import DATA
 
@@ -123,6 +124,22 @@ def test_an_encoder_with_an_objective_of_its_own_fills_masks(xlnet: Installed) -
         assert actual == pytest.approx(scores.tolist(), rel=1e-4)
 
 
+def test_an_encoder_with_memory_generates(xlnet: Installed) -> None:
+    """The tokens of the reference, with its default, a memory."""
+    xlnet.zoo("convert", "run/model", "--to", "hub", "-o", "generating")
+    texts = ("Alice was beginning to", "said the")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(xlnet.folder / "generating")
+    kind: Any = transformers.XLNetLMHeadModel
+    model = kind.from_pretrained(xlnet.folder / "generating").eval()
+    expected = []
+    for text in texts:
+        ids = tokenizer(text, add_special_tokens=False, return_tensors="pt")["input_ids"]
+        whole = model.generate(ids, max_new_tokens=6, do_sample=False)[0]
+        expected.append(tokenizer.decode(whole, skip_special_tokens=True))
+    results = xlnet.zoo("run", "generate", "run/model", *texts, "--max-new-tokens", "6")["results"]
+    assert [result["text"] + result["generated"] for result in results] == expected
+
+
 @pytest.mark.long  # the commands are those of the built-in families
 def test_an_encoder_with_memory_is_resumed_exported_and_distilled(xlnet: Installed) -> None:
     xlnet.zoo("check", "resume", "xlnet", *DATA, *(f"--set={k}={v}" for k, v in RUN.items()))
@@ -134,6 +151,8 @@ def test_an_encoder_with_memory_is_resumed_exported_and_distilled(xlnet: Install
     ]
     first, second = ([p["score"] for p in predictions] for predictions in results)
     assert first == pytest.approx(second, rel=1e-4)
+    refused = warm.zoo("run", "generate", "graph", "the", cwd=xlnet.folder, **xlnet.environment)
+    assert refused.returncode == 2 and "generate with the model that it was" in refused.stderr
     distill(xlnet, "xlnet")
 
 

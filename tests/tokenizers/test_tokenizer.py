@@ -20,6 +20,19 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> TextTokenizer:
     return ours(write(tmp_path_factory.mktemp("text"), from_stored()["as published"]))
 
 
+def test_a_prompt_is_not_ended(tokenizer: TextTokenizer) -> None:
+    texts: list[Text] = ["Hello, world!", ("one", "two"), ""]
+    whole = tokenizer.encode(texts, max_tokens=None)
+    prompts = tokenizer.encode_prompts(texts, max_tokens=None)
+    assert [[*prompt.ids, 102] for prompt in prompts[:2]] == [text.ids for text in whole[:2]]
+    assert prompts[0].sequence_ids == [None, 0, 0, 0, 0] and prompts[0].truncated == 0
+    assert prompts[2].ids == []
+    (cut,) = tokenizer.encode_prompts(texts[:1], max_tokens=4)
+    assert cut.ids == whole[0].ids[:4] and cut.truncated == 1
+    with pytest.raises(UsageError, match="1 tokens leave no room for text: 1 are special tokens"):
+        tokenizer.encode_prompts(texts[:1], max_tokens=1)
+
+
 def checkpoint(directory: Path, info: TokenizerInfo | None) -> Checkpoint:
     family = get_family("bert")
     model = ModelFile(zoo=1, family="bert", head="none", config={}, tokenizer=info)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from zoo.checkpoint import CONFIG
 from zoo.convert.tokenizer import SourceTokenizer
 from zoo.errors import UsageError
-from zoo.families.base import Family
+from zoo.families.base import GENERATING, Family
 from zoo.families.config import Config
 from zoo.io.json import encode_json
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from zoo.tokenizers.pooling import Pooling
 
 GENERATION_CONFIG = "generation_config.json"
-GENERATED = {"generate", "seq2seq"}  # tasks of heads that generate text
 GENERATION_KEYS = (
     "bos_token_id",
     "eos_token_id",
@@ -62,7 +61,7 @@ def hub_side_files(
         )
         content = hub_token_ids(tokenizer.json, tokenizer.info) | content
     files[family.config_files[0]] = encode_json({**content, **(more or {})})
-    if GENERATED.intersection(family.heads()[head].tasks):
+    if GENERATING.intersection(family.heads()[head].tasks):
         files[GENERATION_CONFIG] = encode_json(_generation_config(content))
     if pooling is not None:
         files |= hub_pooling_files(pooling, getattr(config, "hidden_size", 0))

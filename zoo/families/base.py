@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from zoo.weights.releases import ReleaseTensor
 
 
+GENERATING = frozenset(("generate", "seq2seq"))  # tasks of heads that generate text
+
+
 @dataclass(frozen=True)
 class Head:
     """A head: the inputs and outputs of a model, its tasks, and its class on the Hub.
@@ -53,6 +56,15 @@ class Head:
     def has_labels(self) -> bool:
         """True if the configuration names the outputs, as those of a classifier."""
         return any("labels" in axes.split() for axes in self.outputs.values())
+
+    @property
+    def has_cache(self) -> bool:
+        """True if exports have a key-value cache: a token depends on earlier ones alone.
+
+        A head that also fills masks reads both sides of a token, so that keys and values change
+        with each new token.
+        """
+        return bool(GENERATING.intersection(self.tasks)) and "fill-mask" not in self.tasks
 
 
 MIXING_HEADS = ("sequence-classification", "token-classification")

@@ -295,8 +295,8 @@ class DiscriminatorScorer(Scorer):
 
 # task of the head, or name of the head -> its scorer
 SCORERS: dict[str, type[Scorer]] = {
+    "fill-mask": MaskedScorer,  # before the next: a head with both reads both sides of a token
     "generate": CausalScorer,
-    "fill-mask": MaskedScorer,
     "replaced-token-detection": DiscriminatorScorer,
 }
 

@@ -1,5 +1,6 @@
 """Encoding of texts to token ids, with truncation, and decoding."""
 
+import itertools
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -21,18 +22,26 @@ class Encoded:
         encoding: encoding without truncation.
         cuts: ranges of the tokens to remove.
         located: the encoding has offsets.
+        ending: number of tokens at the end to leave out, too.
 
     Attributes:
         ids: token ids, special tokens included.
-        truncated: number of tokens that were removed.
+        truncated: number of tokens that were removed, without those of ``ending``.
     """
 
     def __init__(
-        self, encoding: "Encoding", cuts: tuple[slice, ...], *, located: bool = True
+        self,
+        encoding: "Encoding",
+        cuts: tuple[slice, ...],
+        *,
+        located: bool = True,
+        ending: int = 0,
     ) -> None:
-        self._encoding, self._cuts, self._located = encoding, cuts, located
-        self.ids: list[int] = _without(encoding.ids, cuts)
-        self.truncated = len(encoding) - len(self.ids)
+        length = len(encoding)
+        self._encoding, self._located = encoding, located
+        self._cuts = (*cuts, slice(length - ending, length))
+        self.ids: list[int] = _without(encoding.ids, self._cuts)
+        self.truncated = length - ending - len(self.ids)
 
     @property
     def n(self) -> int:
@@ -105,6 +114,25 @@ class TextTokenizer:
         with rust_parsing(self.name, "a tokenizer"):
             encodings = self._encode(list(texts), offsets)
         return [Encoded(e, _cuts(e, max_tokens), located=offsets) for e in encodings]
+
+    def encode_prompts(self, texts: Sequence[Text], *, max_tokens: int | None) -> list[Encoded]:
+        """Tokenize texts that go on, without the special tokens that the template has at the end.
+
+        Args:
+            texts: the beginnings of texts.
+            max_tokens: see ``encode``.
+
+        Raises:
+            UsageError: see ``encode``.
+        """
+        with rust_parsing(self.name, "a tokenizer"):
+            encodings = self._encode(list(texts), True)
+        prompts = []
+        for encoding in encodings:
+            ending = _ending(encoding)
+            cuts = _cuts(encoding, max_tokens, ending)
+            prompts.append(Encoded(encoding, cuts, ending=ending))
+        return prompts
 
     def _encode(self, texts: list[Text], offsets: bool) -> "list[Encoding]":
         run = self._tokenizer.encode_batch if offsets else self._tokenizer.encode_batch_fast
@@ -203,12 +231,23 @@ def longest_first(first: int, second: int, max_tokens: int) -> tuple[int, int]:
     return (long, short) if first > second else (short, long)
 
 
-def _cuts(encoding: "Encoding", max_tokens: int | None) -> tuple[slice, ...]:
-    """Return the ranges of the tokens to remove: the end of one text or of both."""
-    if max_tokens is None or len(encoding) <= max_tokens:
+def _ending(encoding: "Encoding") -> int:
+    """Return the number of special tokens that the template has at the end."""
+    return sum(1 for _ in itertools.takewhile(bool, reversed(encoding.special_tokens_mask)))
+
+
+def _cuts(encoding: "Encoding", max_tokens: int | None, ending: int = 0) -> tuple[slice, ...]:
+    """Return the ranges of the tokens to remove: the end of one text or of both.
+
+    Args:
+        encoding: encoding without truncation.
+        max_tokens: see ``TextTokenizer.encode``.
+        ending: number of special tokens at the end that do not count, since they are left out.
+    """
+    if max_tokens is None or len(encoding) - ending <= max_tokens:
         return ()
     texts = encoding.sequence_ids
-    room = max_tokens - texts.count(None)
+    room = max_tokens - (texts.count(None) - ending)
     if room < 1:
         raise UsageError(
             f"{max_tokens} tokens leave no room for text: {max_tokens - room} are special tokens"

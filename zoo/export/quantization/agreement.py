@@ -127,7 +127,7 @@ def _with_targets(
         shifted = np.concatenate([np.full_like(ids[:, :1], start), ids[:, :-1]], 1)
         arrays[TARGET] = shifted
         targets = np.where(mask, ids, NO_TARGET)
-    elif "generate" in tasks:
+    elif checkpoint.head.has_cache:
         follows = mask[:, 1:] & mask[:, :-1]
         targets[:, :-1] = np.where(follows, ids[:, 1:], NO_TARGET)
     elif "fill-mask" in tasks and (token := load_text_tokenizer(checkpoint).mask_id) is not None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Protocol
 
 from zoo.checkpoint import DATA, Checkpoint, variant_file
-from zoo.convert.hub_files import GENERATED
 from zoo.errors import UsageError
 from zoo.export.graph.onnx_file import EXTERNAL_OVER
 from zoo.export.quantization.agreement import (
@@ -60,7 +59,7 @@ class QuantizationPlan:
         Raises:
             UsageError: they are not, or a file cannot be read or has no texts.
         """
-        generates = bool(GENERATED.intersection(checkpoint.head.tasks)) and cache is not False
+        generates = checkpoint.head.has_cache and cache is not False
         for method in self.methods:
             if dtype != "float32":
                 raise UsageError(

@@ -78,6 +78,7 @@ class GraphSession(Session):
         threads: int | None = None,
     ) -> None:
         self._config, self._path = checkpoint.config, checkpoint.path
+        self._head = checkpoint.head
         self._spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
         self.device, self.dtype = device, dtype
         self.inputs, self.outputs = tuple(self._spec.inputs), tuple(self._spec.outputs)
@@ -110,7 +111,9 @@ class GraphSession(Session):
         if self._graphs is None:
             raise UsageError(
                 f"{self._path} holds a graph without a key-value cache, which cannot generate",
-                "export the model again, with --cache",
+                "export the model again, with --cache"
+                if self._head.has_cache
+                else "generate with the model that it was exported from, in torch",
             )
         from zoo.inference.ort.generation import OrtGenerator  # imports torch
 

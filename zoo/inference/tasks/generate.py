@@ -12,6 +12,9 @@ from zoo.inference.tasks.base import BatchTask, EncodedExample
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from zoo.tokenizers import Encoded
+    from zoo.tokenizers.tokenizer import Text
+
 OPTIONS = tuple(GenerationConfig.__dataclass_fields__)
 
 
@@ -55,6 +58,12 @@ class Generate(BatchTask):
                 f"the model takes {min(super().limits())} in all",
             )
         return limits
+
+    def encode(self, texts: "Sequence[Text]") -> "list[Encoded]":
+        """Tokenize prompts, of decoders without the special tokens at the end of a text."""
+        if self.side != "left":
+            return super().encode(texts)
+        return self.tokenizer.encode_prompts(texts, max_tokens=self.max_tokens)
 
     def check(self, item: EncodedExample) -> None:
         """Raise an error for a prompt that is too long, since truncation would cut its end."""
@@ -101,8 +110,8 @@ class Generate(BatchTask):
         from zoo.inference.generation.streaming import stream_text
 
         self.admit(record)
-        encoded = self.tokenizer.encode([self.prepare(record.text)], max_tokens=self.max_tokens)
-        item = EncodedExample(record, encoded[0], row_id)
+        (encoded,) = self.encode([self.prepare(record.text)])
+        item = EncodedExample(record, encoded, row_id)
         self.check(item)
         prompt = self._prompt(item)
         tokens = stream(

@@ -37,7 +37,12 @@ class XLNet(EncoderFamily):
     padding_side: ClassVar[str] = "left"
     named_heads: ClassVar[Mapping[str, Head]] = {
         **_HEADS,
-        "masked-lm": replace(_HEADS["masked-lm"], architectures=("XLNetLMHeadModel",)),
+        "masked-lm": replace(
+            _HEADS["masked-lm"],
+            architectures=("XLNetLMHeadModel",),
+            tasks=("fill-mask", "generate", "features"),
+            summary="masked tokens, and the next one",
+        ),
         "question-answering": replace(
             _HEADS["question-answering"], architectures=("XLNetForQuestionAnsweringSimple",)
         ),

@@ -192,6 +192,7 @@ class XLNet(Encoder):
         token_type_ids: Tensor | None,
         *,
         memory: Memory | None = None,
+        memory_padding: Tensor | None = None,
         inputs: list[Tensor] | None = None,
         targets: Tensor | None = None,
         direction: Tensor | None = None,
@@ -203,6 +204,8 @@ class XLNet(Encoder):
             hidden: keys that predictions may not depend on, (batch, 1 or tokens, tokens), bool.
             token_type_ids: (batch, tokens), int64, or ``None``.
             memory: memory of each block, or ``None``.
+            memory_padding: true for hidden states of padding in it, (batch, memory), bool;
+                ``None`` for none.
             inputs: list to which the inputs of all blocks are added, of the content stream.
             targets: places to predict, (batch, targets), int64, or ``None``.
             direction: see ``encode_targets``.
@@ -220,7 +223,7 @@ class XLNet(Encoder):
         context = Context(
             tokens,
             self.dropout(encodings),
-            self._mask(input_ids, hidden, targets, past, x.dtype),
+            self._mask(input_ids, hidden, targets, past, memory_padding, x.dtype),
             _other_segment(token_type_ids, targets, past, x.dtype),
             direction,
             None if targets is None else _columns(targets, tokens, past),
@@ -238,6 +241,7 @@ class XLNet(Encoder):
         hidden: Tensor,
         targets: Tensor | None,
         past: int,
+        memory_padding: Tensor | None,
         dtype: torch.dtype,
     ) -> Tensor:
         """Return the mask of the scores; see ``Context``.
@@ -251,6 +255,8 @@ class XLNet(Encoder):
             masked = torch.cat((masked, hidden.expand_as(masked).gather(1, rows)), dim=1)
         masked = masked | (input_ids == self.config.mask_token_id)[:, None]
         masked = nn.functional.pad(masked, (past, 0))  # all may see the memory
+        if memory_padding is not None:
+            masked[:, :, :past] = memory_padding[:, None]
         return (masked.to(dtype) * (torch.finfo(dtype).min / 2))[:, None]
 
 

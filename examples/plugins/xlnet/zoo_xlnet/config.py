@@ -23,6 +23,8 @@ class XLNetConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True)
         mem_len: largest number of tokens that the memory holds.
         reuse_len: number of first tokens of a segment that are added to the memory; ``None`` for
             all.
+        use_mems: generate with a memory, in place of running all of the text in each step; see
+            ``zoo_xlnet.generation``.
         pad_token_id: the padding token, or ``None``.
         mask_token_id: a token in its place is to be predicted.
         type_vocab_size: number of segment types: two texts and the last token. Attention compares
@@ -44,6 +46,7 @@ class XLNetConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True)
     clamp_len: int = -1
     mem_len: int | None = 512
     reuse_len: int | None = None
+    use_mems: bool = True
     pad_token_id: int | None = 5
     mask_token_id: int = 6
 
@@ -53,13 +56,13 @@ class XLNetConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return self.hidden_size // self.num_heads
 
 
-_MEMORY = "whether a caller keeps memories between calls; a call without one is not changed"
 _BEAM = "how many answers the Hub's beam search returns"
 _INITIAL = "of new weights"
 CONFIG_MAP = ConfigMap(
     keys={
         **same_names("vocab_size", "dropout", "layer_norm_eps", "initializer_range"),
         **same_names("clamp_len", "mem_len", "reuse_len", "pad_token_id", "mask_token_id"),
+        "use_mems_eval": "use_mems",
         "d_model": "hidden_size",
         "n_layer": "num_layers",
         "n_head": "num_heads",
@@ -80,8 +83,7 @@ CONFIG_MAP = ConfigMap(
     follows={"d_head": "head_size"},
     ignored={
         "same_length": "of attention in one direction, which is refused by attn_type",
-        "use_mems_eval": _MEMORY,
-        "use_mems_train": _MEMORY,
+        "use_mems_train": "whether a caller keeps memories between calls",
         "start_n_top": _BEAM,
         "end_n_top": _BEAM,
         "init": _INITIAL,

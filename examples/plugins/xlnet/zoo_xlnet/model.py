@@ -12,6 +12,7 @@ from zoo.nn.encoder_factory import ModelFactory, PoolerAndHead
 from zoo.nn.heads import DenseHead, LinearHead, VocabularyProjection, gather_rows
 from zoo_xlnet.backbone import XLNet
 from zoo_xlnet.config import XLNetConfig
+from zoo_xlnet.generation import GenerationMixin
 
 
 class LMHead(nn.Module):
@@ -35,7 +36,7 @@ class LMHead(nn.Module):
         return VocabularyProjection(hidden, embeddings.weight, self.bias)
 
 
-class XLNetLM(MaskedLM, XLNet):
+class XLNetLM(MaskedLM, GenerationMixin):
     """The language model. Of a token other than ``<mask>``, the logits depend on that token."""
 
 

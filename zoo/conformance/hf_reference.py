@@ -110,12 +110,21 @@ def compare_models(
         batches = [inputs]
     else:
         longest = min([48, *spec.limits.values()])
-        lengths = (longest, longest // 2 + 1, 1)
+        lengths = (longest, longest // 2 + 1, spec.minimums.get("tokens", 1))
         batches = [
             random_inputs(spec, config, rows, seed=seed, padding_side=family.padding_side)
             for seed, rows in enumerate(_split(lengths, reference))
         ]
-    results = [_compare(model.eval(), reference, batch, list(spec.outputs)) for batch in batches]
+    results = [
+        _compare(
+            model.eval(),
+            reference,
+            batch,
+            family.reference_inputs(head, batch),
+            list(spec.outputs),
+        )
+        for batch in batches
+    ]
     outputs, layers = (_largest([result[part] for result in results]) for part in (0, 1))
     first = (name for name, d in (layers | outputs).items() if d.relative > tolerance)
     return Comparison(outputs, layers, next(first, None))
@@ -135,11 +144,12 @@ def _compare(
     model: "nn.Module",
     reference: "nn.Module",
     inputs: "Mapping[str, Tensor]",
+    reference_inputs: "Mapping[str, Tensor]",
     names: Sequence[str],
 ) -> tuple[dict[str, Difference], dict[str, Difference]]:
     """Return the differences of the outputs and of the layers on one batch."""
     outputs, layers = _run(model, inputs)
-    expected, states = _run_reference(reference, inputs, names)
+    expected, states = _run_reference(reference, reference_inputs, names)
     by_layer = _differences(layers, dict(zip(layers, states, strict=True)))
     return _differences(outputs, expected), by_layer
 

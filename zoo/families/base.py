@@ -15,7 +15,7 @@ from zoo.tokenizers.train import TokenizerTrainSpec
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-    from torch import nn
+    from torch import Tensor, nn
 
     from zoo.families.distillation import DistillationRecipe
     from zoo.families.onnx import OnnxSpec
@@ -167,6 +167,15 @@ class Family(ABC):
         """Return whether the Hub's library has a class that computes the same outputs."""
         known = self._architecture(config, head) is not None
         return known and not mixes_layers(config, head)
+
+    def reference_inputs(self, head: str, inputs: "Mapping[str, Tensor]") -> "Mapping[str, Tensor]":
+        """Return the arguments with which the Hub's class computes the same; by default the same.
+
+        Args:
+            head: name of the head.
+            inputs: inputs of the model.
+        """
+        return inputs
 
     def from_hf(self, hub: Mapping[str, Any], location: str = "config.json") -> TranslatedConfig:
         """Translate a Hub configuration by the table of its ``model_type``.

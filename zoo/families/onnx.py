@@ -27,6 +27,7 @@ class OnnxSpec:
             int64, except hidden states, a cache and ``USE_CACHE``.
         outputs: output name -> its axes, in the order in which the model returns them.
         limits: axis -> its largest size.
+        minimums: axis -> the smallest size with which the Hub's class computes the same, if not 1.
         tolerance: dtype -> largest accepted difference from torch, relative to the output's
             largest magnitude.
     """
@@ -34,6 +35,7 @@ class OnnxSpec:
     inputs: Mapping[str, Axes]
     outputs: Mapping[str, Axes]
     limits: Mapping[str, int] = field(default_factory=dict)
+    minimums: Mapping[str, int] = field(default_factory=dict)
     tolerance: Mapping[str, float] = field(
         default_factory=lambda: {"float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
     )

@@ -42,7 +42,7 @@ class TestXLNet(FamilyTests):
         model = self.family.model(config, head).to(dtype)
         randomize_weights(model)
         spec = self.family.onnx(config, head)
-        inputs = random_inputs(spec, config, (70, 40, 2), padding_side="left")
+        inputs = random_inputs(spec, config, (70, 40, 6), padding_side="left")
         comparison = compare_with_reference(self.family, config, head, model, inputs=inputs)
         differences = {name: d.relative for name, d in comparison.outputs.items()}
         assert {name: d for name, d in differences.items() if d > bound} == {}

@@ -4,7 +4,7 @@ import string
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap
@@ -15,7 +15,9 @@ from zoo_xlnet.config import CONFIG_MAP, XLNetConfig
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+    from torch import Tensor
 
+    from zoo.families.onnx import OnnxSpec
     from zoo.tokenizers import SourceFiles
 
 _HEADS = encoder_heads("XLNet")
@@ -46,6 +48,18 @@ class XLNet(EncoderFamily):
         "question-answering": replace(
             _HEADS["question-answering"], architectures=("XLNetForQuestionAnsweringSimple",)
         ),
+        "beam-question-answering": Head(
+            ("XLNetForQuestionAnswering",),
+            {
+                "start_top_log_probs": "batch start_n_top",
+                "start_top_index": "batch start_n_top",
+                "end_top_log_probs": "batch beams",
+                "end_top_index": "batch beams",
+                "cls_logits": "batch",
+            },
+            ("features",),
+            "start and end of answers by beam search",
+        ),
     }
     objectives: ClassVar[Mapping[str, str]] = {
         "permutation-lm": "zoo_xlnet.objective:PermutationLanguageModelling"
@@ -62,6 +76,19 @@ class XLNet(EncoderFamily):
     new_tokenizers: ClassVar[Mapping[str, TokenizerTrainSpec]] = {
         "unigram": TokenizerTrainSpec(_SYMBOLS, strip_accents=True, plain_quotes=True)
     }
+
+    def onnx(self, config: Any, head: str) -> "OnnxSpec":
+        """Return the inputs, outputs and axes of the ONNX graph; see ``Family``."""
+        spec = super().onnx(config, head)
+        if head != "beam-question-answering":
+            return spec
+        return replace(spec, minimums={"tokens": max(config.start_n_top, config.end_n_top)})
+
+    def reference_inputs(self, head: str, inputs: "Mapping[str, Tensor]") -> "Mapping[str, Tensor]":
+        """Return the inputs; padding is in no answer, which the Hub's class has to be told."""
+        if head != "beam-question-answering" or "attention_mask" not in inputs:
+            return inputs
+        return {"p_mask": 1 - inputs["attention_mask"], **inputs}
 
     def starts_word(self, text: str) -> bool:
         """Return whether a token starts a word: see ``Family``.

@@ -25,6 +25,8 @@ class XLNetConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True)
             all.
         use_mems: generate with a memory, in place of running all of the text in each step; see
             ``zoo_xlnet.generation``.
+        start_n_top: number of first tokens of answers that a beam search returns.
+        end_n_top: number of last tokens for each of them.
         pad_token_id: the padding token, or ``None``.
         mask_token_id: a token in its place is to be predicted.
         type_vocab_size: number of segment types: two texts and the last token. Attention compares
@@ -47,6 +49,8 @@ class XLNetConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True)
     mem_len: int | None = 512
     reuse_len: int | None = None
     use_mems: bool = True
+    start_n_top: int = 5
+    end_n_top: int = 5
     pad_token_id: int | None = 5
     mask_token_id: int = 6
 
@@ -55,12 +59,17 @@ class XLNetConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True)
         """Width of an attention head."""
         return self.hidden_size // self.num_heads
 
+    @property
+    def beams(self) -> int:
+        """Number of answers of a beam search."""
+        return self.start_n_top * self.end_n_top
 
-_BEAM = "how many answers the Hub's beam search returns"
+
 _INITIAL = "of new weights"
 CONFIG_MAP = ConfigMap(
     keys={
         **same_names("vocab_size", "dropout", "layer_norm_eps", "initializer_range"),
+        **same_names("start_n_top", "end_n_top"),
         **same_names("clamp_len", "mem_len", "reuse_len", "pad_token_id", "mask_token_id"),
         "use_mems_eval": "use_mems",
         "d_model": "hidden_size",
@@ -84,8 +93,6 @@ CONFIG_MAP = ConfigMap(
     ignored={
         "same_length": "of attention in one direction, which is refused by attn_type",
         "use_mems_train": "whether a caller keeps memories between calls",
-        "start_n_top": _BEAM,
-        "end_n_top": _BEAM,
         "init": _INITIAL,
         "init_range": _INITIAL,
         "init_std": _INITIAL,

@@ -11,6 +11,7 @@ from zoo.nn.encoder import Classifier, Encoder, MaskedLM, MultipleChoice, Questi
 from zoo.nn.encoder_factory import ModelFactory, PoolerAndHead
 from zoo.nn.heads import DenseHead, LinearHead, VocabularyProjection, gather_rows
 from zoo_xlnet.backbone import XLNet
+from zoo_xlnet.beams import BeamHead, XLNetBeamQuestionAnswering
 from zoo_xlnet.config import XLNetConfig
 from zoo_xlnet.generation import GenerationMixin
 
@@ -77,6 +78,7 @@ class XLNetFactory(ModelFactory):
         "multiple-choice": XLNetMultipleChoice,
         "token-classification": XLNetTokenClassifier,
         "question-answering": XLNetQuestionAnswering,
+        "beam-question-answering": XLNetBeamQuestionAnswering,
     }
 
     def backbone_args(self) -> dict[str, Any]:
@@ -87,6 +89,8 @@ class XLNetFactory(ModelFactory):
         """Return pooler and head of a model; see ``ModelFactory``."""
         if head == "masked-lm":
             return None, LMHead(self.config.vocab_size)
+        if head == "beam-question-answering":
+            return None, BeamHead(self.config)
         return super().pooler_and_head(head)
 
     def sequence_head(self, outputs: int) -> PoolerAndHead:

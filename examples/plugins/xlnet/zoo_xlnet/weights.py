@@ -40,6 +40,15 @@ def weights(config: XLNetConfig, head: str) -> WeightMap:
             return backbone.plus(module_rule("classifier", "head", labels, width))
         case "question-answering":
             return backbone.plus(module_rule("qa_outputs", "head", 2, width))
+        case "beam-question-answering":
+            return backbone.plus(
+                module_rule("start_logits.dense", "head.start", 1, width),
+                module_rule("end_logits.dense_0", "head.end_dense", width, 2 * width),
+                module_rule("end_logits.LayerNorm", "head.end_norm", width),
+                module_rule("end_logits.dense_1", "head.end_out", 1, width),
+                module_rule("answer_class.dense_0", "head.answer_dense", width, 2 * width),
+                Rule("answer_class.dense_1.weight", "head.answer_out.weight", (1, width)),
+            )
     return backbone
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zoo.errors import PluginError, VerificationError
+from zoo.errors import PluginError, UsageError, VerificationError
 from zoo.families.onnx import PAST_TOKENS, OnnxSpec
 
 Example = Mapping[str, Tensor | list[Tensor]]
@@ -30,6 +30,7 @@ def trace(model: nn.Module, example: Example, spec: OnnxSpec, opset: int) -> tor
 
     Raises:
         PluginError: the outputs of the module differ from the specification.
+        UsageError: an output is no floating-point number.
         VerificationError: the exporter fails.
     """
     _check_outputs(model, example, spec)
@@ -62,11 +63,19 @@ def trace(model: nn.Module, example: Example, spec: OnnxSpec, opset: int) -> tor
 
 def _check_outputs(model: nn.Module, example: Example, spec: OnnxSpec) -> None:
     with torch.inference_mode():
-        returned = tuple(model(**example))
+        outputs = model(**example)
+    returned = tuple(outputs)
     if returned != tuple(spec.outputs):
         raise PluginError(
             f"the family's onnx() names the outputs {', '.join(spec.outputs)}, and its model "
             f"returns {', '.join(returned)}"
+        )
+    indices = [name for name, tensor in outputs.items() if not tensor.is_floating_point()]
+    if indices:
+        raise UsageError(
+            f"the outputs {', '.join(indices)} are indices, which rounding may swap, so that no "
+            "tolerance compares a graph with torch",
+            "run the model in torch, or convert it with another head",
         )
 
 

@@ -9,6 +9,8 @@ from zoo_xlnet import XLNet
 from zoo_xlnet.config import SIZES
 
 from zoo.conformance.hf_reference import reference_model
+from zoo.errors import UsageError
+from zoo.export.graph.trace import trace
 from zoo.families.random_inputs import randomize_weights
 
 HEAD = "beam-question-answering"
@@ -31,6 +33,14 @@ def models(dtype: torch.dtype) -> tuple[Any, Any]:
         *args, **options
     ).to(dtype)
     return model, reference
+
+
+def test_an_export_is_refused() -> None:
+    """No tolerance compares the positions of a graph with those of torch."""
+    model, _ = models(torch.float32)
+    inputs = {"input_ids": IDS, "attention_mask": IDS.new_ones(IDS.shape), "token_type_ids": TYPES}
+    with pytest.raises(UsageError, match="start_top_index, end_top_index are indices"):
+        trace(model, inputs, XLNet().onnx(CONFIG, HEAD), 18)
 
 
 @DTYPES

@@ -7,18 +7,23 @@ other files may remain.
 import contextlib
 import os
 import random
+import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests import warm
 from tests.checkpoints import Make
 from tests.data.making import paragraphs, trained
+from tests.distillation.test_labelled import make_teacher
+from tests.finetune.making import labelled
+from tests.finetune.making import settings as finetune_settings
 from tests.inference.making import make_checkpoint
 from tests.reporting import record
 from tests.training.runs import assert_same, options
@@ -147,11 +152,55 @@ def test_exports(export: Command) -> None:
     export.interrupt_often(LONG)
 
 
-def pretrain(folder: Path, when: warm.Signal | None = None) -> tuple[int, str]:
+Begin = Callable[[Path], list[object]]
+"""Returns the words of a command, but for its output, for a directory of inputs."""
+
+
+def pretrain(inputs: Path) -> list[object]:
+    return ["pretrain", "bert", *options()]
+
+
+def finetune(inputs: Path) -> list[object]:
+    tree = finetune_settings("bert", labelled(inputs / "table.jsonl"), config={"dropout": 0.1})
+    return ["finetune", written(inputs / "finetune.yaml", tree)]
+
+
+def distill(inputs: Path) -> list[object]:
+    """Two stages, the second with a cache of the teacher's logits, which is removed at first."""
+    file, cache = inputs / "table.jsonl", inputs / "cache"
+    if not file.exists():
+        make_teacher(inputs / "teacher", "text-classification", labelled(file))
+    shutil.rmtree(cache, ignore_errors=True)
+    few = {"max_steps": 6, "eval_steps": 2, "save_steps": 2}
+    cached = {**few, "distillation": {"cache_teacher": str(cache)}}
+    stages = {"intermediate": {"settings": few}, "prediction": {"settings": cached}}
+    tree = {
+        "task": "text-classification",
+        "preset": "default",
+        "micro_batch_size": 8,
+        "logging_steps": 1,
+        "data": {"train": [str(file)]},
+        "student": {"name": "bert"},
+        "distillation": {
+            "teachers": [str(inputs / "teacher" / "model")],
+            "recipe": "tinybert-task",
+            "stages": stages,
+        },
+    }
+    return ["distill", written(inputs / "distill.yaml", tree)]
+
+
+def written(path: Path, tree: Mapping[str, object]) -> Path:
+    """Write settings as a file."""
+    path.write_text(yaml.safe_dump({**tree}))
+    return path
+
+
+def train(words: Sequence[object], folder: Path, when: warm.Signal | None) -> tuple[int, str]:
     """Start a run, or resume an existing one."""
     run = folder / "run"
-    which = ("--resume", run) if run.exists() else ("bert", *options(), "-o", run)
-    words = ("pretrain", "--device", "cpu", *which)
+    words = [words[0], "--resume", run] if run.exists() else [*words, "-o", run]
+    words = [*words, "--device", "cpu"]
     done = warm.zoo_with_signal(when, *words) if when else warm.zoo(*words)
     return done.returncode, done.stderr
 
@@ -170,33 +219,41 @@ def names(folder: Path) -> set[str]:
     }
 
 
-@pytest.fixture
-def kill_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Return a function that trains, killed at random moments, and compares the runs."""
-
-    def compare(count: int) -> None:
-        chance = random.Random(count)
-        whole = tmp_path / "whole"
-        whole.mkdir()
-        monkeypatch.setenv("ZOO_HOME", str(whole / "home"))
-        begin = time.monotonic()
-        assert pretrain(whole)[0] == 0
-        seconds = time.monotonic() - begin
-        with counted() as cases:
-            for k in range(count):
-                cases.append(signal.SIGKILL)
-                folder = tmp_path / f"killed-{k}"
-                folder.mkdir()
-                monkeypatch.setenv("ZOO_HOME", str(folder / "home"))
-                pretrain(folder, warm.Signal(signal.SIGKILL, chance.random() * seconds, folder))
-                code, errors = pretrain(folder)
-                assert code == 0, errors
-                assert_same(whole / "run", folder / "run")
-                assert names(folder) == names(whole)
-
-    return compare
+def runs(folder: Path) -> list[Path]:
+    """Return the directories of a run, or of its stages."""
+    return sorted(path.parent for path in folder.rglob("metrics.jsonl"))
 
 
-@pytest.mark.parametrize("count", [1, pytest.param(50, marks=pytest.mark.long)])
-def test_training(kill_training: Callable[[int], None], count: int) -> None:
-    kill_training(count)
+@pytest.mark.parametrize(
+    ("begin", "count"),
+    [
+        (pretrain, 1),
+        *(pytest.param(*case, marks=pytest.mark.long) for case in ((pretrain, 50), (finetune, 10))),
+        pytest.param(distill, 20, marks=pytest.mark.long),
+    ],
+)
+def test_training(
+    begin: Begin, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kill runs at random moments, resume them, and compare them with an uninterrupted one."""
+    chance, whole, folder = random.Random(count), tmp_path / "whole", tmp_path / "folder"
+    monkeypatch.setenv("ZOO_HOME", str(folder / "home"))
+    folder.mkdir()
+    words = begin(tmp_path)
+    started = time.monotonic()
+    code, errors = train(words, folder, None)
+    assert code == 0, errors
+    seconds = time.monotonic() - started
+    folder.rename(whole)  # all runs have the same path, which is part of the settings of a stage
+    with counted() as cases:
+        for _ in range(count):
+            cases.append(signal.SIGKILL)
+            folder.mkdir()
+            words = begin(tmp_path)
+            train(words, folder, warm.Signal(signal.SIGKILL, chance.random() * seconds, folder))
+            code, errors = train(words, folder, None)
+            assert code == 0, errors
+            assert names(folder) == names(whole)
+            for path in runs(whole):
+                assert_same(path, folder / path.relative_to(whole))
+            shutil.rmtree(folder)

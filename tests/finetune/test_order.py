@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
+from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from zoo.finetune.order import WINDOW, LengthGroupedOrder
 
@@ -30,6 +32,26 @@ def test_batches_have_rows_of_similar_length() -> None:
     # a window of 50 batches has rows of all 99 lengths, so that a batch covers some two of them
     assert sorted(spreads)[len(spreads) * 9 // 10] <= 2 * 99 / WINDOW + 4
     assert sum(spread > 20 for spread in spreads) <= 4, "those that two epochs share, and rests"
+
+
+@pytest.mark.parametrize("rows", [24, 200, 1000, 4000])
+def test_windows_are_those_of_the_reference(rows: int) -> None:
+    """Small data sets, too, whose batches would have a length each if they were sorted whole."""
+    size, sizes = 8, lengths(rows)
+    order = LengthGroupedOrder(sizes, size, seed=0)
+    theirs = LengthGroupedSampler(size, lengths=sizes.tolist(), generator=torch.Generator())
+    spreads = [
+        np.concatenate([spread(sizes[take()][: rows // size * size], size) for _ in range(20)])
+        for take in (iter(map(order.epoch, range(20))).__next__, lambda: list(theirs))
+    ]
+    assert np.mean(spreads[0]) == pytest.approx(np.mean(spreads[1]), rel=0.15)
+
+
+def spread(sizes: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """Return the difference of the largest and smallest length of each batch."""
+    batches = sizes.reshape(-1, size)
+    differences: NDArray[np.int64] = batches.max(axis=1) - batches.min(axis=1)
+    return differences
 
 
 def test_the_order_is_a_function_of_seed_and_epoch() -> None:

@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 
 from zoo.data.rng import generator
 
-WINDOW = 50  # batches that are sorted together, as in transformers' LengthGroupedSampler
+# batches that are sorted together, at most; also at most a quarter of an epoch, since in batches by
+# length alone, the loss of a step is that of short or of long texts (LengthGroupedSampler)
+WINDOW = 50
 EXCHANGED = 100  # batches in which a place for the last rows of an epoch is sought
 Rows = NDArray[np.int64]
 
@@ -86,8 +88,9 @@ class ProportionalMixture:
 class LengthGroupedOrder:
     """Endless sequence of row indices: every epoch has its rows once, in a new order.
 
-    An epoch is shuffled and cut into windows of ``WINDOW`` batches. The rows of a window are sorted
-    by length and cut into batches, and the batches of the epoch are shuffled. If a batch does not
+    An epoch is shuffled and cut into windows of 50 batches, or of a quarter of the epoch if that is
+    less, as by ``LengthGroupedSampler`` of transformers. The rows of a window are sorted by length
+    and cut into batches, and the batches of the epoch are shuffled. If a batch does not
     divide an epoch, the first batch of the next one is filled with random rows.
 
     Args:
@@ -120,6 +123,10 @@ class LengthGroupedOrder:
             self._order, self._epoch = self.epoch(epoch), epoch
         return int(self._order[place])
 
+    def _window(self) -> int:
+        """Return the number of batches that are sorted together."""
+        return max(1, min(self.rows_per_epoch // (4 * self.batch_size), WINDOW))
+
     def epoch(self, epoch: int) -> Rows:
         """Return the rows of an epoch in order, (rows of an epoch,)."""
         rows, size = self.rows_per_epoch, self.batch_size
@@ -129,7 +136,7 @@ class LengthGroupedOrder:
         whole = (rows - first) // size * size
         middle = [
             window[np.argsort(self.lengths[window], kind="stable")]
-            for window in _split(shuffled[first : first + whole], size * WINDOW)
+            for window in _split(shuffled[first : first + whole], size * self._window())
         ]
         batches = self.arrange(np.concatenate([*middle, np.zeros(0, np.int64)])).reshape(-1, size)
         mixed = batches[rng.permutation(len(batches))].ravel()

@@ -128,12 +128,13 @@ def peer_sides(source: Path, scratch: Path, threads: int) -> "Iterator[tuple[str
     export_peer(source, graph)
     quantize_dynamic(graph, int8, per_channel=True, weight_type=QuantType.QInt8)
     levels = GraphOptimizationLevel
-    for name, path, level in (
-        (f"{OPTIMIZED}, no optimizer", graph, levels.ORT_DISABLE_ALL),
-        (OPTIMIZED, graph, levels.ORT_ENABLE_ALL),
-        (f"{OPTIMIZED}, its int8", int8, levels.ORT_ENABLE_ALL),
+    for name, path, level, exact in (
+        (f"{OPTIMIZED}, no optimizer", graph, levels.ORT_DISABLE_ALL, False),
+        (OPTIMIZED, graph, levels.ORT_ENABLE_ALL, False),
+        (f"{OPTIMIZED}, its int8", int8, levels.ORT_ENABLE_ALL, False),
+        (f"{OPTIMIZED}, its int8, exact products", int8, levels.ORT_ENABLE_ALL, True),
     ):
-        yield name, graph_peer(source, path, level, threads)
+        yield name, graph_peer(source, path, level, threads, exact=exact)
 
 
 def export_peer(source: Path, graph: Path) -> None:
@@ -163,14 +164,28 @@ def export_peer(source: Path, graph: Path) -> None:
     program.save(graph)
 
 
-def graph_peer(source: Path, graph: Path, level: Any, threads: int) -> "Embed":
-    """Return a function that embeds texts with a graph in ONNX Runtime."""
+def graph_peer(
+    source: Path, graph: Path, level: Any, threads: int, *, exact: bool = False
+) -> "Embed":
+    """Return a function that embeds texts with a graph in ONNX Runtime.
+
+    Args:
+        source: model in the Hub's layout, for the tokenizer.
+        graph: the graph.
+        level: graph optimization level of ONNX Runtime.
+        threads: number of threads.
+        exact: set the option by which integer products do not saturate, as sessions of zoo do.
+    """
     import numpy as np
     import onnxruntime
     from transformers import AutoTokenizer
 
+    from zoo.inference.ort.saturation import exact_products
+
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads, settings.graph_optimization_level = threads, level
+    if exact:
+        exact_products(settings)
     session = onnxruntime.InferenceSession(graph, settings, ["CPUExecutionProvider"])
     names = [value.name for value in session.get_inputs()]
     tokenizer = AutoTokenizer.from_pretrained(source)
@@ -285,6 +300,8 @@ def product_session(operator: str, weight: Any, threads: int) -> Any:
     import onnx
     import onnxruntime
 
+    from zoo.inference.ort.saturation import exact_products
+
     integers = weight.dtype == np.int8
     kinds = (onnx.TensorProto.UINT8, onnx.TensorProto.INT32) if integers else (1, 1)
     graph = onnx.helper.make_graph(
@@ -300,6 +317,7 @@ def product_session(operator: str, weight: Any, threads: int) -> Any:
     settings.intra_op_num_threads = threads
     # the idle threads of one product's session would take cores from the next
     settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    exact_products(settings)  # as in sessions of zoo
     return onnxruntime.InferenceSession(model.SerializeToString(), settings)
 
 

@@ -10,6 +10,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from zoo.errors import UsageError, VerificationError
+from zoo.inference.ort.saturation import exact_products
 from zoo.io.limits import ONNX_FOLDED_BYTES, ONNX_LOAD_SECONDS
 
 SILENT = 4  # log only fatal errors; errors are raised anyway
@@ -22,7 +23,7 @@ FOLDED = "optimization.constant_folding_max_output_size_in_bytes"  # older relea
 def create_session(
     graph: Path, device: str = "cpu", threads: int | None = None
 ) -> onnxruntime.InferenceSession:
-    """Load a graph with all graph optimizations that make it faster.
+    """Load a graph with all graph optimizations that make it faster and exact integer products.
 
     Args:
         graph: the file.
@@ -37,6 +38,7 @@ def create_session(
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.log_severity_level = SILENT
     options.add_session_config_entry(FOLDED, str(ONNX_FOLDED_BYTES))
+    exact_products(options)
     if threads is not None:
         options.intra_op_num_threads = threads
     providers = _providers(device)

@@ -10,6 +10,8 @@ import torch
 
 from tests.training.runs import assert_same, cut, records, run_training, small, tree
 from zoo.errors import UsageError
+from zoo.training.config.overrides import deep_merge
+from zoo.training.config.schema import build_config
 from zoo.training.dataloader import eval_batches, train_dataloader
 from zoo.training.distributed.context import DistContext
 from zoo.training.entrypoints import resume, train
@@ -92,6 +94,34 @@ def test_short_rows_of_as_many_tokens_are_more_rows(tmp_path: Path) -> None:
         assert_same(unbroken, run)
 
 
+WHOLE_TEXT = {"objective": "mask-tokens", "objective_args": {"noise_density": 0.3}}
+
+
+def test_short_rows_of_another_objective(tmp_path: Path) -> None:
+    """Targets are the whole text, without sentinels, until the switch; the run resumes exactly."""
+    changes = deep_merge(SHORT, {"seq_len_warmup": WHOLE_TEXT, "save_total_limit": 9})
+    setup = build_setup(small("t5", **changes))
+    feed = train_dataloader(setup, HERE)
+    first = setup.model_config.vocab_size - 100  # the sentinels are the last ids
+    with_sentinels = [
+        [bool((batch.tensors["labels"] >= first).any()) for batch in feed.make_batches(step)]
+        for step in (0, SWITCH - 1, SWITCH)
+    ]
+    feed.close()
+    assert [set(values) for values in with_sentinels] == [{False}, {False}, {True}]
+    unbroken = run_training(tmp_path / "unbroken", "t5", **changes)
+    for step in (SWITCH - 1, SWITCH):
+        shutil.copytree(unbroken, run := tmp_path / f"from-{step}")
+        cut(run, step)
+        resume(run, {}, {}, HERE)
+        assert_same(unbroken, run)
+
+
+def test_another_objective_has_no_objective_of_the_recipe_before_it() -> None:
+    config = build_config({"family": "t5"}, {"objective": "prefix-lm"})
+    assert config.seq_len_warmup is not None and config.seq_len_warmup.objective is None
+
+
 def test_tokens_are_those_that_are_not_padding(unbroken: Path) -> None:
     """Counts exclude padding at both lengths; the learning rate is independent of the switch."""
     feed = train_dataloader(build_setup(small("bert", **SHORT)), HERE)
@@ -123,6 +153,16 @@ def test_tokens_are_those_that_are_not_padding(unbroken: Path) -> None:
             r"no setting seq_len_warmup\.lenght; there are seq_len, fraction",
         ),
         ("elmo", {"seq_len_warmup": {"seq_len": 10}}, "have one length"),
+        (
+            "electra",
+            {"seq_len_warmup": {"seq_len": 32, "objective": "masked-lm"}},
+            "masked-lm has another model than replaced-token-detection",
+        ),
+        (
+            "t5",
+            {"seq_len_warmup": {"seq_len": 32, "objective": "mask-token"}},
+            "mask-tokens",
+        ),
     ],
 )
 def test_invalid_values_are_errors(

@@ -147,18 +147,23 @@ class OptimizerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class SeqLenWarmup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Shorter rows in the first part of a run.
+    """Shorter rows in the first part of a run, with another objective if one is named.
 
     Attributes:
         seq_len: number of tokens per row.
         fraction: fraction of the steps that have such rows.
         keep: what a step has as many of as later: ``rows`` (Devlin et al. 2019, arXiv:1810.04805,
             appendix A.2), or ``tokens``, so that there are more rows.
+        objective: name of the objective of these rows, of the same model and loss; ``None`` for
+            that of the run.
+        objective_args: options of the objective that is named.
     """
 
     seq_len: int
     fraction: float = 0.9
     keep: Literal["rows", "tokens"] = "rows"
+    objective: str | None = None
+    objective_args: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

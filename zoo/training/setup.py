@@ -12,6 +12,7 @@ import msgspec
 from zoo.errors import UsageError, did_you_mean
 from zoo.families.base import Family
 from zoo.families.config import Config
+from zoo.families.recipe import SeqLenWarmup
 from zoo.objectives import objective_type
 from zoo.objectives.base import Objective
 from zoo.objectives.examples.vocabulary import TokenizerView
@@ -133,13 +134,6 @@ def build_setup(
     if init is not None:
         _refuse_from_scratch(kind, options)
     objective = kind(vocabulary, model_config, config.seq_len, options)
-    short = None
-    if config.seq_len_warmup is not None:
-        if kind.stateful:
-            raise UsageError(
-                f"rows of {kind.name} go on, and have one length", "--set seq_len_warmup=null"
-            )
-        short = kind(vocabulary, model_config, config.seq_len_warmup.seq_len, options)
     return TrainSetup(
         config=config,
         family=family,
@@ -147,9 +141,32 @@ def build_setup(
         corpus=corpus,
         objective=objective,
         loggers=loggers,
-        warmup_objective=short,
+        warmup_objective=_warmup_objective(objective, config.seq_len_warmup, family, vocabulary),
         init=init,
     )
+
+
+def _warmup_objective(
+    objective: Objective, warmup: SeqLenWarmup | None, family: Family, vocabulary: TokenizerView
+) -> Objective | None:
+    """Return the objective of a sequence-length warm-up, whose model and loss are the run's."""
+    if warmup is None:
+        return None
+    kind, options = type(objective), objective.options
+    if warmup.objective is not None:
+        kind = objective_type(family, objective.config, warmup.objective)
+        options = parse_options(kind.options_type, warmup.objective_args, warmup.objective)
+    if kind.stateful:
+        raise UsageError(
+            f"rows of {kind.name} go on, and have one length", "--set seq_len_warmup=null"
+        )
+    for method in ("model", "forward", "loss"):
+        if getattr(kind, method) is not getattr(type(objective), method):
+            raise UsageError(
+                f"seq_len_warmup.objective {kind.name} has another {method} than {objective.name}",
+                "begin another run with --init-from the model of a first one",
+            )
+    return kind(vocabulary, objective.config, warmup.seq_len, options)
 
 
 def _refuse_from_scratch(kind: type[Objective], options: Any) -> None:

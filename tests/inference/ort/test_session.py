@@ -1,4 +1,5 @@
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,11 +12,13 @@ import onnx
 import onnxruntime
 import pytest
 
+from tests import warm
 from tests.inference.making import draw_batch
 from zoo.checkpoint import Checkpoint, encode_manifest, load_checkpoint
 from zoo.errors import UsageError, VerificationError
 from zoo.export.session import open_or_export
 from zoo.inference import BackendWarning, open_session
+from zoo.io.digests.files import hash_file
 from zoo.io.paths import home
 
 
@@ -103,15 +106,29 @@ def test_a_graph_that_was_not_validated_warns(copy: Checkpoint) -> None:
         open_session(load_checkpoint(copy.path))
 
 
-def test_what_the_runtime_refuses_is_one_line(copy: Checkpoint) -> None:
-    from zoo.inference.ort.runtime import create_session
-
-    model = onnx.load(copy.path / "onnx/model.onnx")
+def unknown_operator(model: onnx.ModelProto) -> None:
     model.graph.node[0].op_type = "NoSuchOperator"
-    onnx.save(model, copy.path / "onnx/model.onnx")
-    with pytest.raises(VerificationError, match="ONNX Runtime refuses it") as caught:
-        create_session(copy.path / "onnx/model.onnx")
-    assert "\n" not in str(caught.value)
+
+
+def later_opset(model: onnx.ModelProto) -> None:
+    model.opset_import[0].version = 999
+
+
+@pytest.mark.parametrize("change", [unknown_operator, later_opset])
+def test_what_the_runtime_lacks_is_one_line(
+    copy: Checkpoint, change: Callable[[onnx.ModelProto], None]
+) -> None:
+    """The digests are those of the graph, as if another release had exported it."""
+    name = "onnx/model.onnx"
+    model = onnx.load(copy.path / name, load_external_data=False)
+    change(model)
+    onnx.save(model, copy.path / name)
+    files = {**copy.manifest.files, name: hash_file(copy.path / name)}
+    manifest = msgspec.structs.replace(copy.manifest, files=files)
+    (copy.path / "zoo.json").write_bytes(encode_manifest(manifest))
+    done = warm.zoo("bench", copy.path, "--backend", "onnx")
+    assert done.returncode == 3, done.stderr
+    assert re.fullmatch(rf"error: .*{name}: ONNX Runtime refuses it: .+\n", done.stderr)
 
 
 def test_a_directory_with_a_graph_alone(split: Checkpoint) -> None:

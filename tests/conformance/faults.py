@@ -186,6 +186,12 @@ def no_dropout(model: Any) -> None:
             setattr(module, "dropout", 0.0)  # noqa: B010 (mypy takes it for a module)
 
 
+def more_dropout(model: Any) -> None:
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.5
+
+
 def without_types(model: Any) -> None:
     embeddings = model.embeddings
     forward = embeddings.forward

@@ -25,6 +25,7 @@ from tests.conformance.faults import (
     forget_positions,
     ignore_mask,
     mask_last_by_default,
+    more_dropout,
     no_dropout,
     random_buffer,
     reversed_rows,
@@ -168,7 +169,7 @@ CASES = [
         Faults(model=after(lambda tensor: tensor + torch.rand(()))),
         "changes from run to run",
     ),
-    Case("dropout", Faults(model=no_dropout), "in training: dropout is True"),
+    Case("dropout", Faults(model=no_dropout), "in training equals that .* dropout 0.1"),
     Case("bfloat16", Faults(model=after(lambda tensor: tensor.float())), "is torch.float32"),
     Case("gradients", Faults(model=unused_parameter), "unused has no gradient"),
     Case("initialization", Faults(seed=0), "do not depend on the seed"),
@@ -187,6 +188,21 @@ def test_a_fault_fails_its_check(case: Case, tmp_path: Path) -> None:
     run(Faults())  # a sound family passes
     with pytest.raises(case.error, match=case.message):
         run(case.faults)
+
+
+def test_dropout_of_classifiers_alone_may_change_the_outputs() -> None:
+    """Without any dropout, a model that drops out is refused."""
+
+    def sizes(**probabilities: float) -> Callable[[Any], Any]:
+        return lambda sound: {name: replace(c, **probabilities) for name, c in sound.items()}
+
+    none = {"dropout": 0.0, "attention_dropout": 0.0, "classifier_dropout": 0.0}
+    classifiers = Checks(FaultyBert(), Faults(sizes=sizes(**{**none, "classifier_dropout": 0.1})))
+    for head in ("none", "token-classification"):
+        classifiers.check_dropout(head)
+    noisy = Checks(FaultyBert(), Faults(sizes=sizes(**none), model=more_dropout))
+    with pytest.raises(VerificationError, match=r"in training differs from .* dropout 0,"):
+        noisy.check_dropout("none")
 
 
 def test_a_recipe_that_learns_nothing_fails(

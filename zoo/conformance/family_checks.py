@@ -203,17 +203,30 @@ class FamilyChecks(WeightChecks):
         require_finite(self.run(self.model(head), inputs), "for a row of padding")
 
     def check_dropout(self, head: str) -> None:
-        """Check that evaluation is deterministic, and that training drops out if it is set."""
+        """Check that evaluation is deterministic, and that training drops out if it is set.
+
+        The field ``dropout`` changes the outputs of every head; others whose names end in
+        ``dropout``, such as ``classifier_dropout``, may change them.
+        """
         model, inputs = self.model(head), self.inputs(head)
         first, second = self.run(model, inputs), self.run(model, inputs)
         in_training = self.run(model.train(), inputs)
-        dropout = getattr(self.config, "dropout", 0.0) > 0
+        probabilities = {
+            name: value or 0.0
+            for name, value in msgspec.structs.asdict(self.config).items()
+            if name.endswith("dropout")
+        }
+        every_head = probabilities.get("dropout", 0.0) > 0
+        possible = max(probabilities.values(), default=0.0) > 0
         for name, tensor in first.items():
             require(torch.equal(tensor, second[name]), f"{name} changes from run to run")
             if not tensor.is_floating_point():
                 continue  # indices need not change
             changed = not torch.equal(tensor, in_training[name])
-            require(changed == dropout, f"{name} in training: dropout is {dropout}")
+            fields = ", ".join(f"{field} {value:g}" for field, value in probabilities.items())
+            difference = "differs from" if changed else "equals"
+            message = f"{name} in training {difference} that in evaluation, with {fields or 'none'}"
+            require(possible if changed else not every_head, message)
 
     def check_bfloat16(self, head: str) -> None:
         """Check that the model runs in bfloat16, with outputs in bfloat16."""

@@ -216,7 +216,9 @@ def _parts(kind: type, outputs: Collection[str]) -> dict[str, bool]:
 
 
 def reference_tensors(family: Family, config: Any, head: str) -> "dict[str, TensorInfo]":
-    """Return the tensors of the reference library's model, whose names are not from our rules.
+    """Return the tensors of the reference library's model as it saves them, without our rules.
+
+    Names in the library's files may differ from those of its modules, and so may the layout.
 
     Raises:
         UsageError: the library is not installed.
@@ -233,7 +235,21 @@ def reference_tensors(family: Family, config: Any, head: str) -> "dict[str, Tens
     parts = _parts(kind, family.onnx(config, head).outputs)
     with torch.device("meta"):
         model = kind(kind.config_class(**family.to_hf(config)), **parts)
-    return {name: TensorInfo("F32", tuple(t.shape)) for name, t in model.state_dict().items()}
+    state = saved_state(model)
+    return {name: TensorInfo("F32", tuple(t.shape)) for name, t in state.items()}
+
+
+def saved_state(model: "nn.Module") -> "Mapping[str, Tensor]":
+    """Return the state dict of a model of the reference library as ``save_pretrained`` converts it.
+
+    Copies of tied tensors, which ``save_pretrained`` leaves out, are included. Versions before 5
+    save the state dict as it is.
+    """
+    try:
+        loading = importlib.import_module(f"{REFERENCE}.core_model_loading")
+    except ModuleNotFoundError:
+        return model.state_dict()
+    return loading.revert_weight_conversion(model, model.state_dict())  # type: ignore[no-any-return]
 
 
 def hub_state(weights: "WeightMap", state: "Mapping[str, Tensor]") -> "dict[str, Tensor]":

@@ -18,7 +18,7 @@ def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_command_keeps_the_fastest(tmp_path: Path) -> None:
-    checkpoint = make_checkpoint(tmp_path / "model", family=get_family("bert"))
+    checkpoint = make_checkpoint(tmp_path / "model", family=get_family("bert"), num_layers=1)
     assert fastest_backend(checkpoint) is None
     words = ("--iterations", "2", "--batch-size", "2", "--no-startup", "--json")
     done = zoo("bench", str(tmp_path / "model"), *words)
@@ -31,7 +31,7 @@ def test_the_command_keeps_the_fastest(tmp_path: Path) -> None:
 
 
 def test_what_leaves_no_choice(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    checkpoint = make_checkpoint(tmp_path / "model", family=get_family("bert"))
+    checkpoint = make_checkpoint(tmp_path / "model", family=get_family("bert"), num_layers=1)
     assert save_speeds(checkpoint, None, {"cpu": 1.0, "onnx": 2.0}) == "onnx"
     assert open_fastest(checkpoint, dtype="float64").backend == "cpu"
     assert open_fastest(checkpoint, device="cpu").backend == "cpu"

@@ -13,7 +13,6 @@ from pathlib import Path
 from benchmarks._common import table
 from tests.inference.making import make_checkpoint
 from zoo.checkpoint import Checkpoint
-from zoo.convert.hub_files import GENERATED
 from zoo.export.export import export_onnx
 from zoo.export.quantization.quantize import Quantization
 from zoo.export.quantization.variants import QuantizationPlan
@@ -38,7 +37,7 @@ def main() -> None:
 
 def _row(checkpoint: Checkpoint, folder: Path) -> tuple[str, ...]:
     methods = [Quantization("int8")]
-    if GENERATED.intersection(checkpoint.head.tasks):
+    if checkpoint.head.has_cache:
         methods.append(Quantization("int4"))
     plan = QuantizationPlan(methods, max_drop=1.0)
     plain = export_onnx(checkpoint, folder / "plain", quantization=plan)

@@ -253,11 +253,12 @@ def test_correlations_are_those_of_scipy(hub_checkpoint: Make, tmp_path: Path) -
         "spearman": stats.spearmanr(cosines, scores).statistic,
         "pearson": stats.pearsonr(cosines, scores).statistic,
     }
-    assert records(run, "validation")[-1]["metrics"] == pytest.approx(expected, abs=1e-5)
+    # the cosines are 0.998 with a deviation of 0.002, of which rounding in float32 is 4e-5
+    assert records(run, "validation")[-1]["metrics"] == pytest.approx(expected, abs=1e-4)
     columns = {"pair": "pair", "label": "score"}
     task = make_evaluation(TASK, trained.checkpoint, trained.session, **columns)
     result = task.evaluate([held])
-    assert result.metrics == pytest.approx({**expected, "samples": 20}, abs=1e-5)
+    assert result.metrics == pytest.approx({**expected, "samples": 20}, abs=1e-4)
     low, high = result.details["intervals"]["spearman"]
     assert low <= result.metrics["spearman"] <= high
 

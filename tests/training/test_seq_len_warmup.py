@@ -11,7 +11,6 @@ import torch
 from tests.training.runs import assert_same, cut, records, run_training, small, tree
 from zoo.errors import UsageError
 from zoo.training.config.overrides import deep_merge
-from zoo.training.config.schema import build_config
 from zoo.training.dataloader import eval_batches, train_dataloader
 from zoo.training.distributed.context import DistContext
 from zoo.training.entrypoints import resume, train
@@ -77,6 +76,16 @@ def test_rows_stay_as_many_and_are_as_long_as_the_step_says() -> None:
     late.close()
 
 
+def assert_resumes_around_the_switch(folder: Path, family: str, changes: dict[str, Any]) -> None:
+    """Train a run, and again from its checkpoints before and at the switch."""
+    unbroken = run_training(folder / "unbroken", family, **changes)
+    for step in (SWITCH - 1, SWITCH):
+        shutil.copytree(unbroken, run := folder / f"from-{step}")
+        cut(run, step)
+        resume(run, {}, {}, HERE)
+        assert_same(unbroken, run)
+
+
 def test_short_rows_of_as_many_tokens_are_more_rows(tmp_path: Path) -> None:
     warmup = {"seq_len": 32, "fraction": 0.5, "keep": "tokens"}
     changes = {**SHORT, "seq_len_warmup": warmup, "save_total_limit": 9}
@@ -86,12 +95,7 @@ def test_short_rows_of_as_many_tokens_are_more_rows(tmp_path: Path) -> None:
     shapes = [[b.tensors["input_ids"].shape for b in feed.make_batches(step)] for step in (3, 4)]
     feed.close()
     assert shapes == [[(4, 32)] * 2, [(2, 64)] * 2]  # micro-batches of 128 tokens
-    unbroken = run_training(tmp_path / "unbroken", "bert", **changes)
-    for step in (SWITCH - 1, SWITCH):
-        shutil.copytree(unbroken, run := tmp_path / f"from-{step}")
-        cut(run, step)
-        resume(run, {}, {}, HERE)
-        assert_same(unbroken, run)
+    assert_resumes_around_the_switch(tmp_path, "bert", changes)
 
 
 WHOLE_TEXT = {"objective": "mask-tokens", "objective_args": {"noise_density": 0.3}}
@@ -109,17 +113,7 @@ def test_short_rows_of_another_objective(tmp_path: Path) -> None:
     ]
     feed.close()
     assert [set(values) for values in with_sentinels] == [{False}, {False}, {True}]
-    unbroken = run_training(tmp_path / "unbroken", "t5", **changes)
-    for step in (SWITCH - 1, SWITCH):
-        shutil.copytree(unbroken, run := tmp_path / f"from-{step}")
-        cut(run, step)
-        resume(run, {}, {}, HERE)
-        assert_same(unbroken, run)
-
-
-def test_another_objective_has_no_objective_of_the_recipe_before_it() -> None:
-    config = build_config({"family": "t5"}, {"objective": "prefix-lm"})
-    assert config.seq_len_warmup is not None and config.seq_len_warmup.objective is None
+    assert_resumes_around_the_switch(tmp_path, "t5", changes)
 
 
 def test_tokens_are_those_that_are_not_padding(unbroken: Path) -> None:

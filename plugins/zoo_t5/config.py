@@ -28,6 +28,9 @@ class T5Config(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
         classifier_dropout: dropout probability in the classifiers' heads.
         layer_norm_eps: epsilon of the norms.
         initializer_factor: factor of the initial weights.
+        mimetic_init_scale: the initial query weights of cross-attention are those of its keys times
+            this, so that hidden states of source and target attend to each other where they are
+            equal; ``None`` for independent weights. See ``zoo_t5.model.build``.
         pad_token_id: the padding token.
         eos_token_id: the token that ends a text, at which a text is classified.
         decoder_start_token_id: the first input token of the decoder.
@@ -53,6 +56,7 @@ class T5Config(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
     classifier_dropout: float = 0.0
     layer_norm_eps: float = 1e-6
     initializer_factor: float = 1.0
+    mimetic_init_scale: float | None = None
     pad_token_id: int = 0
     eos_token_id: int = 1
     decoder_start_token_id: int = 0

@@ -26,6 +26,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from zoo.nn.encoder_decoder import CrossAttention
 from zoo.nn.generation import DecodeState, KeysAndValues, Seq2SeqGenerationMixin
 from zoo.nn.heads import (
     ClassifierMixin,
@@ -174,6 +175,11 @@ def build(config: T5Config, head: str) -> T5Backbone:
     Matrices preserve the scale of their input; those of queries are scaled by
     ``head_size ** -0.5``, in place of the scores; embeddings have unit standard deviation.
 
+    With ``mimetic_init_scale``, the product of query and key weights of cross-attention is close to
+    a multiple of the identity: mimetic initialization (Trockman and Kolter 2023, arXiv:2305.09828),
+    which the paper has for self-attention, and there for the product of value and output weights,
+    too. Those are independent here.
+
     Args:
         config: the configuration.
         head: name of the head.
@@ -194,4 +200,15 @@ def build(config: T5Config, head: str) -> T5Backbone:
                 weight[: config.inner_size] *= config.head_size**-0.5
     if isinstance(model, Seq2SeqLM) and model.head is not None:
         nn.init.normal_(model.head.weight, std=factor)
+    if config.mimetic_init_scale is not None:
+        _derive_queries_from_keys(model, config.mimetic_init_scale)
     return model
+
+
+@torch.no_grad()
+def _derive_queries_from_keys(model: T5Backbone, scale: float) -> None:
+    """Set the query weights of all cross-attention to its key weights times a scale."""
+    for module in model.modules():
+        if isinstance(module, CrossAttention):
+            keys, _ = module.kv.weight.chunk(2)
+            module.q.weight.copy_(keys * scale)

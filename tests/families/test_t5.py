@@ -403,6 +403,24 @@ def test_scale_of_initialization_equals_the_reference() -> None:
             assert abs(part.std() - wanted) <= 0.1 * wanted, name
 
 
+def test_mimetic_queries_of_cross_attention_prefer_keys_of_equal_states() -> None:
+    config = replace(SMALL, hidden_size=256, head_size=64)
+    models = {}
+    for scale in (None, 0.25):
+        torch.manual_seed(0)
+        models[scale] = FAMILY.model(replace(config, mimetic_init_scale=scale), "seq2seq-lm")
+    released, mimetic = (models[scale].state_dict() for scale in (None, 0.25))
+    changed = [name for name in released if not torch.equal(released[name], mimetic[name])]
+    assert changed == [f"decoder.layers.{layer}.cross.q.weight" for layer in (0, 1)]
+    states = nn.functional.rms_norm(torch.randn(50, 256), (256,))
+    for query, key in [(mimetic[name], mimetic[name.replace(".q.", ".kv.")]) for name in changed]:
+        query, key = query[:64].double(), key[:64].double()  # of the first head
+        scores = states.double() @ query.T @ key @ states.double().T
+        # key weights have the variance 1 / 256: the expected score of equal states is 0.25 * 64
+        assert abs(scores.diagonal().mean() - 16) < 1
+        assert scores.argmax(1).tolist() == list(range(50))
+
+
 def test_float16_saturates_like_the_reference() -> None:
     config = replace(SMALL, dropout=0.0)
     model = random_model(config, "encoder")
@@ -449,6 +467,14 @@ def test_file_written_by_the_reference_is_read(changes: dict[str, Any], tmp_path
     with torch.no_grad():
         outputs, expected = load_model(checkpoint)(**inputs), model(**inputs)
     assert torch.equal(outputs["logits"], expected["logits"])
+
+
+def test_initialization_that_the_hub_has_no_key_for_is_no_part_of_a_conversion(
+    tmp_path: Path,
+) -> None:
+    config = replace(SMALL, mimetic_init_scale=0.3)
+    assert FAMILY.to_hf(config) == FAMILY.to_hf(SMALL)
+    assert FAMILY.from_hf(FAMILY.to_hf(config)).config == FAMILY.from_hf(FAMILY.to_hf(SMALL)).config
 
 
 def test_untied_file_without_output_embeddings_is_refused(tmp_path: Path) -> None:

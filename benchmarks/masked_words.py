@@ -51,22 +51,50 @@ def score_masked_words(model: Path, texts: Path) -> dict[str, float]:
         texts: file of unseen text.
 
     Returns:
-        ``bits per byte``, the loss of the tokens of masked words in bits per byte of these words,
-        and ``accuracy``, the fraction of these tokens that is predicted; each from the source and
-        the tokens before it.
+        ``bits per byte``, the loss of the tokens of masked words in bits per byte of these words;
+        ``accuracy``, the fraction of these tokens that is predicted, each from the source and the
+        tokens before it; ``gap``, what their mean loss grows by, in nats, with the source of
+        another text; and ``gap of first tokens``, that of the first token of each span.
     """
     checkpoint = load_checkpoint(model)
     module = load_model(checkpoint)
     samples = mask_words(Tokenizer.from_file(str(model / "tokenizer.json")), texts)
-    loss, correct, tokens = 0.0, 0, 0
+    results = []
     for start in range(0, len(samples), BATCH):
         batch = samples[start : start + BATCH]
         logits, labels, text = predict(module, batch, checkpoint.config)
-        loss += float(F.cross_entropy(logits[text], labels[text], reduction="sum"))
-        correct += int(((logits.argmax(-1) == labels) & text).sum())
-        tokens += int(text.sum())
+        others, _, _ = predict(module, swap_sources(batch), checkpoint.config)
+        loss, other = (
+            F.cross_entropy(outputs[text], labels[text], reduction="none")
+            for outputs in (logits, others)
+        )
+        correct, first = (logits.argmax(-1) == labels)[text], first_tokens(text)[text]
+        results.append(torch.stack([loss, other - loss, correct, first]))
+    loss, gap, correct, first = torch.cat(results, dim=1)
     masked_bytes = sum(sample.masked_bytes for sample in samples)
-    return {"bits per byte": loss / math.log(2) / masked_bytes, "accuracy": correct / tokens}
+    return {
+        "bits per byte": float(loss.sum()) / math.log(2) / masked_bytes,
+        "accuracy": float(correct.mean()),
+        "gap": float(gap.mean()),
+        "gap of first tokens": float(gap[first > 0].mean()),
+    }
+
+
+def swap_sources(batch: Sequence[Sample]) -> list[Sample]:
+    """Return samples with the source of the next one; the last has that of the first."""
+    following = [*batch[1:], batch[0]]
+    return [
+        sample._replace(source=other.source) for sample, other in zip(batch, following, strict=True)
+    ]
+
+
+def first_tokens(text: torch.Tensor) -> torch.Tensor:
+    """Return which tokens of targets follow a sentinel, (batch, tokens), bool.
+
+    Args:
+        text: see ``Sample``, (batch, tokens), bool.
+    """
+    return text & ~F.pad(text[:, :-1], (1, 0))
 
 
 def mask_words(tokenizer: Tokenizer, texts: Path) -> list[Sample]:

@@ -12,7 +12,8 @@ and scored on the documents of it that runs hold out:
   tokens of which a tenth was replaced by others, drawn by their frequency; the target is 0.75;
 * causal models: bits per byte of ``zoo eval --task perplexity``;
 * models of span corruption: bits per byte of masked words, which are the same for every
-  vocabulary, and the fraction of their tokens that is predicted; see ``masked_words``;
+  vocabulary, the fraction of their tokens that is predicted, and what their loss grows by with the
+  source of another text; see ``masked_words``;
 * with ``--pairs``, a table of minimal pairs such as Zorro's: the accuracy of ``zoo eval --task
   minimal-pairs``, where chance is 0.5.
 
@@ -24,6 +25,7 @@ it has. Prints a row per family, the median over the seeds and the range, and th
 import argparse
 import json
 import os
+import resource
 import statistics
 import sys
 import tempfile
@@ -60,12 +62,15 @@ EVALUATIONS = {  # objective -> evaluation of the held-out texts, and its metric
 NO_PAIRS = ("span-corruption", "bidirectional-lm")  # objectives whose models do not score pairs
 COLUMNS = {  # name -> number of digits
     "seconds": 0,
+    "CPU seconds": 0,
     "million tokens": 2,
     "loss": 3,
     "accuracy": 3,
     "majority": 3,
     "AUC": 3,
     "bits per byte": 3,
+    "gap": 3,
+    "gap of first tokens": 3,
     "pairs": 3,
 }
 HEADINGS = {"area_under_curve": "AUC", "bits_per_byte": "bits per byte"}
@@ -105,16 +110,19 @@ def main() -> None:
 
 def measure(family: str, run: Path, texts: Path, options: argparse.Namespace) -> Values:
     """Train one run, unless it is there, and return the values of its columns."""
-    seconds = run.with_name(f"{run.name}.seconds")
-    if not seconds.exists():
+    times = run.with_name(f"{run.name}.times.json")
+    if not times.exists():
         changes = [word for pair in options.set for word in ("--set", pair)]
-        seed, started = run.name.rpartition("-")[2], time.perf_counter()
+        seed, started, cpu_started = run.name.rpartition("-")[2], time.perf_counter(), cpu_seconds()
         zoo("pretrain", family, "--offline", "--seed", seed, "-o", run, *changes)
-        seconds.write_text(str(time.perf_counter() - started))
+        seconds = time.perf_counter() - started
+        times.write_text(
+            json.dumps({"seconds": seconds, "CPU seconds": cpu_seconds() - cpu_started})
+        )
     history = RunHistory.read(run)
     last, objective = history.validation[-1], history.config["objective"]
     values = {
-        "seconds": float(seconds.read_text()),
+        **json.loads(times.read_text()),
         "million tokens": history.train[-1]["tokens"] / 1e6,
         "loss": last["loss"],
     }
@@ -128,6 +136,12 @@ def measure(family: str, run: Path, texts: Path, options: argparse.Namespace) ->
     if options.pairs is not None and objective not in NO_PAIRS:
         values["pairs"] = evaluate(run / "model", "minimal-pairs", options.pairs)["accuracy"]
     return values
+
+
+def cpu_seconds() -> float:
+    """Return the CPU time of all processes that were started here and have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def evaluate(model: Path, task: str, data: Path) -> dict[str, float]:

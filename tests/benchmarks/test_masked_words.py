@@ -9,7 +9,15 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor, nn
 
-from benchmarks.masked_words import BATCH, WORDS, mask, mask_words, predict
+from benchmarks.masked_words import (
+    BATCH,
+    WORDS,
+    first_tokens,
+    mask,
+    mask_words,
+    predict,
+    swap_sources,
+)
 
 SPECIAL = ["<pad>", "</s>", *(f"<extra_id_{number}>" for number in range(9))]
 NUMBERS = [f"w{number}" for number in range(99)]
@@ -84,3 +92,21 @@ def test_targets_are_shifted_and_padding_does_not_count(by_words: Tokenizer) -> 
     shifted = logits.argmax(-1)
     assert shifted[:, 0].tolist() == [0, 0]
     assert torch.equal(shifted[1, 1:], batch[1].target[:-1])
+
+
+def test_another_source_comes_from_the_next_text_and_spans_begin_after_sentinels(
+    by_words: Tokenizer,
+) -> None:
+    noise = np.array([False, True, True, False, True])
+    first, second, third = (
+        mask(by_words, [f"w{start + word}" for word in range(5)], noise) for start in (10, 20, 30)
+    )
+    swapped = swap_sources([first, second, third])
+    assert [by_words.id_to_token(int(sample.source[0])) for sample in swapped] == [
+        "w20",
+        "w30",
+        "w10",
+    ]
+    assert swapped[0].target is first.target
+    begins = [False, True, False, False, True, False]  # <0> w11 w12 <1> w14 </s>
+    assert first_tokens(first.text[None]).tolist() == [begins]

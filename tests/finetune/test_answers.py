@@ -34,6 +34,7 @@ from zoo.data.readers.questions import AnswerSpan, read_questions
 from zoo.errors import UsageError, VerificationError
 from zoo.evaluate import make_evaluation
 from zoo.finetune.tasks.answers import answer_tokens
+from zoo.inference.processing.windows import ContextWindows
 from zoo.objectives.base import Batch
 
 TASK = "question-answering"
@@ -134,9 +135,10 @@ def test_tokens_that_share_characters_with_the_answer() -> None:
     offsets = [(0, 1), (0, 0), (0, 2), (2, 3), (2, 3), (3, 7), (7, 7), (7, 12), (0, 0)]
     sequence_ids = [0, None, 1, 1, 1, 1, 1, 1, None]
     pair: Any = SimpleNamespace(offsets=offsets, sequence_ids=sequence_ids)
-    assert answer_tokens(pair, AnswerSpan("é", 2)) == range(3, 5)
-    assert answer_tokens(pair, AnswerSpan("the w", 4)) == range(5, 8)
-    assert answer_tokens(pair, AnswerSpan("?", 12)) == range(0)
+    context = ContextWindows(16, 4).context(pair)
+    assert answer_tokens(pair, context, AnswerSpan("é", 2)) == range(3, 5)
+    assert answer_tokens(pair, context, AnswerSpan("the w", 4)) == range(5, 8)
+    assert answer_tokens(pair, context, AnswerSpan("?", 12)) == range(0)
 
 
 def test_losses_are_those_of_the_reference(pretrained: Pretrained, tmp_path: Path) -> None:

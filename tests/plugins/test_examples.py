@@ -1,5 +1,6 @@
 """The plugins of ``examples/plugins``, installed by pip and used like built-in families."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,9 @@ import transformers
 from safetensors.torch import load_file
 
 from tests import warm
+from tests.finetune.making import write_table
+from tests.inference.tasks.test_answer import Answers, assert_same
+from tests.plugins.beam_answers import beam_answers
 from tests.plugins.installed import Installed
 from tests.training.runs import DATA
 
@@ -138,6 +142,103 @@ def test_an_encoder_with_memory_generates(xlnet: Installed) -> None:
         expected.append(tokenizer.decode(whole, skip_special_tokens=True))
     results = xlnet.zoo("run", "generate", "run/model", *texts, "--max-new-tokens", "6")["results"]
     assert [result["text"] + result["generated"] for result in results] == expected
+
+
+QUESTIONS = [
+    ("Who was late?", "The rabbit was very late, and Alice was tired of sitting by her sister."),
+    ("What?", " ".join(["Alice ran after it across the field, and down the hole."] * 3)),
+    ("the", "the cat sat on the mat and the dog"),
+]
+WINDOW = {"max_tokens": 40, "doc_stride": 9, "max_answer_len": 20}
+OPTIONS = [f"--{name.replace('_', '-')}={value}" for name, value in WINDOW.items()]
+
+
+@pytest.fixture(scope="module")
+def beams(xlnet: Installed) -> tuple[Installed, list[tuple[Answers, float]]]:
+    """The reference's head for beams in ``questions``, converted to ``asked``, and its answers.
+
+    Its biases let some answers be likely, and let one question have none.
+    """
+    source = xlnet.folder / "questions"
+    xlnet.zoo("convert", "run/model", "--to", "hub", "-o", "questions")
+    kind: Any = transformers.XLNetForQuestionAnswering
+    torch.manual_seed(1)
+    model = kind.from_pretrained(source, start_n_top=4, end_n_top=6)
+    for name, parameter in model.named_parameters():
+        if not name.startswith("transformer."):
+            torch.nn.init.normal_(parameter, std=0.3)
+    model.save_pretrained(source)
+    xlnet.zoo("convert", "questions", "-o", "asked")
+    window, stride, longest = WINDOW.values()
+    return xlnet, [
+        beam_answers(source, *pair, window=window, stride=stride, longest=longest)
+        for pair in QUESTIONS
+    ]
+
+
+def test_a_head_of_beams_is_verified_and_converted_back(beams: Any) -> None:
+    """Its tensors come back to the reference's class bit for bit."""
+    plugin, _ = beams
+    checks = plugin.zoo("verify", "asked")["checks"]
+    assert {check["outcome"] for check in checks} == {"ok"}
+    assert "transformers" in {check["name"] for check in checks}
+    plugin.zoo("convert", "asked", "--to", "hub", "-o", "asked-again")
+    kind: Any = transformers.XLNetForQuestionAnswering
+    before, after = (
+        kind.from_pretrained(plugin.folder / name, output_loading_info=True)
+        for name in ("questions", "asked-again")
+    )
+    assert {key: value for key, value in after[1].items() if value} == {}
+    assert (after[0].start_n_top, after[0].end_n_top) == (4, 6)
+    first, second = before[0].state_dict(), after[0].state_dict()
+    assert first.keys() == second.keys()
+    assert [name for name, tensor in first.items() if not torch.equal(tensor, second[name])] == []
+
+
+def test_answers_of_beams_are_those_of_the_reference(beams: Any) -> None:
+    """Also over several windows of a context, in padded batches."""
+    plugin, references = beams
+    texts = [text for pair in QUESTIONS for text in pair]
+    results = plugin.zoo("run", "answer", "asked", *texts, *OPTIONS, "--top-k", "4")["results"]
+    for result, (expected, _) in zip(results, references, strict=True):
+        assert len(expected) > 1
+        assert_same(result["predictions"], expected[:4])
+    threshold = threshold_of_some(references)
+    impossible = ("--handle-impossible-answer", f"--null-threshold={threshold}")
+    results = plugin.zoo("run", "answer", "asked", *texts, *OPTIONS, *impossible)["results"]
+    for result, (expected, null_logit) in zip(results, references, strict=True):
+        best, none = expected[0], {"answer": "", "score": 1 / (1 + math.exp(-null_logit))}
+        chosen = none if null_logit > threshold else best
+        assert result["answer"] == chosen["answer"]
+        assert result["score"] == pytest.approx(chosen["score"], abs=1e-4)
+
+
+def threshold_of_some(references: list[tuple[Answers, float]]) -> float:
+    """Return a threshold between the two lowest logits of no answer."""
+    lowest, second, *_ = sorted(null_logit for _, null_logit in references)
+    assert second - lowest > 0.01
+    return (lowest + second) / 2
+
+
+def test_answers_of_beams_are_evaluated_and_not_fine_tuned(beams: Any) -> None:
+    """Exact match, with a threshold above which a question counts as one without an answer."""
+    plugin, references = beams
+    rows = []
+    for (question, context), (expected, _) in zip(QUESTIONS, references, strict=True):
+        answers = {"text": [expected[0]["answer"]], "answer_start": [expected[0]["start"]]}
+        rows.append({"question": question, "context": context, "answers": answers})
+    none: dict[str, Any] = {"text": [], "answer_start": []}
+    data = plugin.folder / "questions.jsonl"
+    write_table(data, [*rows, *({**row, "answers": none} for row in rows)])
+    task, threshold = ("--task", "question-answering"), threshold_of_some(references)
+    options = ("--data", data, "--seq-len=40", *OPTIONS[1:], f"--null-threshold={threshold}")
+    metrics = plugin.zoo("eval", "asked", *task, *options)["metrics"]
+    assert metrics["has_answer_exact_match"] == pytest.approx(1 / 3)
+    assert metrics["no_answer_exact_match"] == pytest.approx(2 / 3)
+    training = ("finetune", "asked", *task, "--train", data)
+    refused = warm.zoo(*training, cwd=plugin.folder, **plugin.environment)
+    assert refused.returncode == 2
+    assert "asked has the head beam-question-answering, which question-answering" in refused.stderr
 
 
 @pytest.mark.long  # the commands are those of the built-in families

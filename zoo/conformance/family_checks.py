@@ -33,6 +33,7 @@ from zoo.families.config import Config
 from zoo.families.onnx import LOGITS
 from zoo.families.random_inputs import CHOICES, axis_lengths, random_inputs
 from zoo.finetune import task_type
+from zoo.inference.validate_inputs import NEUTRAL
 from zoo.nn.generation import GenerationMixin
 
 PACKED = (9, 5)  # tokens of the documents of a packed row
@@ -184,12 +185,11 @@ class FamilyChecks(WeightChecks):
     def check_default_inputs(self, head: str) -> None:
         """Check that no mask equals a mask of 1, and no token types those of 0."""
         inputs = self.inputs(head)
-        defaults = {"attention_mask": 1, "token_type_ids": 0}
         explicit = {
-            name: torch.full_like(tensor, defaults[name]) if name in defaults else tensor
+            name: torch.full_like(tensor, NEUTRAL[name]) if name in NEUTRAL else tensor
             for name, tensor in inputs.items()
         }
-        implicit = {name: tensor for name, tensor in inputs.items() if name not in defaults}
+        implicit = {name: tensor for name, tensor in inputs.items() if name not in NEUTRAL}
         model = self.model(head)
         first, second = self.run(model, explicit), self.run(model, implicit)
         for name, tensor in first.items():
@@ -239,7 +239,11 @@ class FamilyChecks(WeightChecks):
     # Training
 
     def check_gradients(self, head: str) -> None:
-        """Check that every parameter has a gradient that is not zero."""
+        """Check that every parameter has a gradient, and that of several numbers is not zero.
+
+        A single number may be added to all logits of a softmax, whose gradient is 0 but for
+        rounding.
+        """
         model, inputs = self.model(head, torch.float32), self.inputs(head)
         if (mask := getattr(self.config, "mask_token_id", None)) is not None:
             inputs["input_ids"][..., 0] = mask  # it is not embedded like other tokens
@@ -247,7 +251,8 @@ class FamilyChecks(WeightChecks):
         # squares, because a plain sum over a normalized axis has no gradient
         sum(((tensor - 1) ** 2).sum() for tensor in outputs).backward()
         for name, parameter in model.named_parameters():
-            used = parameter.grad is not None and parameter.grad.abs().sum() > 0
+            gradient = parameter.grad
+            used = gradient is not None and (gradient.numel() == 1 or gradient.any())
             require(used, f"{name} has no gradient")
 
     def check_loss_decreases(self, directory: Path) -> None:

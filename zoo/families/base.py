@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from zoo.families.distillation import DistillationRecipe
+    from zoo.families.heads import Floats, SpanBeams
     from zoo.families.onnx import OnnxSpec
     from zoo.families.recipe import Recipe
     from zoo.tokenizers import SourceFiles, TextTokenizer
@@ -103,7 +104,8 @@ class Family(ABC):
             settings of a tokenizer that is trained; the first kind is the default.
         objectives: objectives of this family alone: name -> ``module:class``.
         padding_side: side on which the Hub's classes need padding: ``right``, or ``left`` where
-            they read the last token of a row.
+            they read the last token of a row. With ``left``, the context of a question is before
+            it, as in transformers.
     """
 
     name: ClassVar[str]
@@ -176,6 +178,24 @@ class Family(ABC):
             inputs: inputs of the model.
         """
         return inputs
+
+    def span_beams(self, config: Any, outputs: "Mapping[str, Floats]") -> "SpanBeams":
+        """Return the answers that a head of the task ``answer`` without token logits searched for.
+
+        Other heads of the task have the outputs ``start_logits`` and ``end_logits``. If such a head
+        has the input ``p_mask``, that is 1 for tokens that are not in an answer.
+
+        Args:
+            config: the family's configuration.
+            outputs: outputs of the model by name.
+
+        Raises:
+            UsageError: the family has no such head.
+        """
+        raise UsageError(
+            f"a head of {self.name} has neither start_logits nor answers",
+            "override `span_beams` in its family",
+        )
 
     def from_hf(self, hub: Mapping[str, Any], location: str = "config.json") -> TranslatedConfig:
         """Translate a Hub configuration by the table of its ``model_type``.

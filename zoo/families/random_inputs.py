@@ -71,6 +71,7 @@ def random_inputs(
         "token_type_ids": getattr(config, "type_vocab_size", 1),
         "character_ids": getattr(config, "characters", 1),
         "attention_mask": 2,
+        "p_mask": 1,  # 0 for all tokens: a short row has an answer in any case
     }
     inputs = {}
     for order, (name, axes) in enumerate(spec.inputs.items()):

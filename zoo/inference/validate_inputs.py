@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from zoo.inference.session import Arrays
 
-# default of an optional input: no padding, one segment
-NEUTRAL = {"attention_mask": 1, "token_type_ids": 0}
+# default of an optional input: no padding, one segment, answers in all tokens
+NEUTRAL = {"attention_mask": 1, "token_type_ids": 0, "p_mask": 0}
 # input -> field of the configuration that bounds its values
 TABLES = {
     "input_ids": "vocab_size",

@@ -5,6 +5,7 @@ Windows, words and logits of the reference are those of transformers' own tokeni
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,9 @@ from zoo.checkpoint import load_checkpoint
 from zoo.cli.inference.run import command
 from zoo.errors import UsageError
 from zoo.export.session import open_or_export
+from zoo.families.heads import SpanBeams
+from zoo.inference.processing.spans import Span, SpanSearch, best_spans
+from zoo.inference.processing.windows import ContextWindows, Window
 
 __all__ = ["source"]
 LIMIT = 40  # position embeddings of the tiny models
@@ -100,10 +104,10 @@ def masked_softmax(logits: NDArray[np.float64], allowed: NDArray[np.bool_]) -> N
     return powers
 
 
-def characters(encoded: Any, window: int, first: int, last: int) -> tuple[int, int]:
+def characters(encoded: Any, window: int, first: int, last: int, text: int = 1) -> tuple[int, int]:
     start, end = encoded.token_to_word(window, first), encoded.token_to_word(window, last)
-    begin = encoded.word_to_chars(window, start, sequence_index=1).start
-    return begin, encoded.word_to_chars(window, end, sequence_index=1).end
+    begin = encoded.word_to_chars(window, start, sequence_index=text).start
+    return begin, encoded.word_to_chars(window, end, sequence_index=text).end
 
 
 def add(answers: Answers, text: str, score: float, start: int, end: int) -> None:
@@ -249,3 +253,38 @@ def test_other_heads_are_refused(hub_checkpoint: Make, small: Small) -> None:
     model, _ = small("BertModel")
     with pytest.raises(UsageError, match="and not answer; convert the source with --head quest"):
         model.answer([("a", "b")])
+
+
+def window_of_context_first() -> Window:
+    """Return a window of three tokens of a context, a question, and a token for no answer."""
+    ids, texts = [11, 12, 13, 4, 21, 22, 4, 3], [0, 0, 0, None, 1, 1, None, None]
+    pair: Any = SimpleNamespace(ids=ids, type_ids=[0] * 8, sequence_ids=texts)
+    windows = ContextWindows(max_tokens=8, stride=1, context_first=True)
+    assert windows.texts("question", "context") == ("context", "question")
+    (window,) = windows.split(pair)
+    return window
+
+
+def test_a_context_before_its_question() -> None:
+    """Windows cut the context; probabilities are over its tokens and the last token."""
+    window = window_of_context_first()
+    assert window.part == range(3) and window.ids == [11, 12, 13, 4, 21, 22, 4, 3]
+    logits = np.log([[5, 1, 1, 90, 90, 90, 90, 3], [1, 2, 5, 90, 90, 90, 90, 2]])
+    best, no_answer = best_spans(logits, window, 3, count=2, max_tokens=9)
+    assert no_answer == pytest.approx(0.3 * 0.2)
+    assert [(span.start, span.end) for span in best] == [(0, 2), (0, 1)]
+    assert [span.score for span in best] == pytest.approx([0.5 * 0.5, 0.5 * 0.2])
+    *_, last = ContextWindows(max_tokens=7, stride=1, context_first=True).split(window.pair)
+    assert last.ids == [12, 13, 4, 21, 22, 4, 3]
+
+
+def test_spans_of_a_head_that_searches_for_them() -> None:
+    """Those that leave the context, are too long, go backwards or are missing are left out."""
+    starts, ends = [2, 0, 1, 7, 2, 0, 0], [2, 1, 4, 7, 1, 2, 0]
+    scores = [0.1, 0.3, 0.9, 0.9, 0.9, 0.9, 0.0]
+    beams = SpanBeams(*map(np.array, ([starts], [ends], [scores], [-np.log(3.0)])))
+    search = SpanSearch(3, max_answer_len=2)
+    window_spans = search.beam_spans(beams, 0, window_of_context_first())
+    assert window_spans.spans == [Span(0, 1, 0.3), Span(2, 2, 0.1)]
+    assert window_spans.no_answer == pytest.approx(0.25)
+    assert window_spans.null_logit == -np.log(3.0)

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -15,26 +16,23 @@ from zoo.evaluate.labelled.answers import MAX_ANSWER_LEN, predicted_text
 from zoo.evaluate.squad import ScoredAnswers
 from zoo.finetune.base import FineTuning
 from zoo.finetune.rows import TokenizedRows
+from zoo.finetune.weights import HEAD
 from zoo.inference.processing.spans import SpanSearch, WindowSpans
-from zoo.inference.processing.windows import (
-    WINDOW_TOKENS,
-    Window,
-    context_range,
-    require_room,
-    split_context,
-    window_stride,
-)
-from zoo.inference.tasks.answer import LOGITS
+from zoo.inference.processing.windows import WINDOW_TOKENS, ContextWindows, Window
+from zoo.inference.tasks.answer import LOGITS, Answer
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.objectives.losses.cross_entropy import IGNORED
 from zoo.objectives.options import Options
+from zoo.plugins import get_family
 from zoo.tokenizers import TextTokenizer
 from zoo.tokenizers.tokenizer import Encoded
-from zoo.training.config.finetune import TableConfig
+from zoo.training.config.finetune import FineTuneConfig, TableConfig
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
+
+    from zoo.training.state.pretrained import PretrainedInit
 
 LOG = logging.getLogger("zoo")
 START, END = "start_positions", "end_positions"
@@ -113,6 +111,24 @@ class QuestionAnswering(FineTuning):
         return tuple(f"{kind}{name}" for kind in kinds for name in ("exact_match", "f1"))
 
     @classmethod
+    def resolve(cls, run: FineTuneConfig, init: "PretrainedInit | None") -> FineTuneConfig:
+        """See ``FineTuning``.
+
+        Raises:
+            UsageError: the pretrained model answers questions by another head.
+        """
+        before = None if init is None else init.checkpoints.get("model")
+        if init is None or before is None or HEAD in init.init_config.new_modules:
+            return run
+        if before.head_name != cls.head and Answer.name in before.head.tasks:
+            raise UsageError(
+                f"{init.init_config.model} has the head {before.head_name}, which {cls.name} does "
+                "not train",
+                f"--set init_from.new_modules=[{HEAD}] begins with a new head {cls.head}",
+            )
+        return run
+
+    @classmethod
     def read(cls, paths: Sequence[str], data: TableConfig) -> list[Any]:
         """See ``FineTuning``."""
         return list(read_questions(paths, Columns(data.text, data.label_column, data.pair)))
@@ -167,8 +183,9 @@ class QuestionAnswering(FineTuning):
     ) -> Iterator[QuestionWindow]:
         for index, (sample, pair) in enumerate(zip(samples, self._pairs(samples), strict=True)):
             answer = self.target(sample)
-            span = None if answer is None else answer_tokens(pair, answer)
-            for number, window in enumerate(self._split(pair)):
+            context = self._context_windows.context(pair)
+            span = None if answer is None else answer_tokens(pair, context, answer)
+            for number, window in enumerate(self._context_windows.split(pair)):
                 yield QuestionWindow(
                     index,
                     number,
@@ -181,18 +198,16 @@ class QuestionAnswering(FineTuning):
         """Tokenize questions with their contexts."""
         for start in range(0, len(samples), CHUNK):
             chunk = samples[start : start + CHUNK]
-            texts = [(sample.question, sample.context) for sample in chunk]
+            texts = [self._context_windows.texts(s.question, s.context) for s in chunk]
             pairs = self.tokenizer.encode(texts, max_tokens=None)
             for sample, pair in zip(chunk, pairs, strict=True):
-                require_room(pair, self.run.max_seq_len, self._stride, sample.location)
+                self._context_windows.require_room(pair, sample.location)
                 yield pair
 
-    def _split(self, pair: Encoded) -> Iterator[Window]:
-        return split_context(pair, self.run.max_seq_len, self._stride)
-
-    @property
-    def _stride(self) -> int:
-        return window_stride(self.options.doc_stride, self.run.max_seq_len)
+    @cached_property
+    def _context_windows(self) -> ContextWindows:
+        family = get_family(self.run.family)
+        return ContextWindows.of(family, self.run.max_seq_len, self.options.doc_stride)
 
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
         """Return the logits of first and last token, (rows, 2, tokens), -inf at padding."""
@@ -237,25 +252,26 @@ class QuestionAnswering(FineTuning):
         for index, pair in enumerate(self._pairs(self.samples)):
             spans: list[WindowSpans] = [
                 search.window_spans(logits_by_window[index, number], window)
-                for number, window in enumerate(self._split(pair))
+                for number, window in enumerate(self._context_windows.split(pair))
             ]
             candidates = search.candidates(pair, self.samples[index].context, spans)
             texts.append(predicted_text(candidates, unanswerable, self.options.null_threshold))
         return ScoredAnswers.score(texts, answers).metrics()
 
 
-def answer_tokens(pair: Encoded, answer: AnswerSpan) -> range:
+def answer_tokens(pair: Encoded, context: range, answer: AnswerSpan) -> range:
     """Return the positions of the tokens of an answer in a pair: those that share its characters.
 
     Args:
         pair: question and context, without truncation.
+        context: positions of the tokens of the context.
         answer: the answer; its end may be inside a token.
 
     Returns:
         Positions, none if the answer has only characters that the tokenizer removes.
     """
     offsets, start, end = pair.offsets, answer.answer_start, answer.end
-    inside = [k for k in context_range(pair) if offsets[k][0] < end and offsets[k][1] > start]
+    inside = [k for k in context if offsets[k][0] < end and offsets[k][1] > start]
     return range(inside[0], inside[-1] + 1) if inside else range(0)
 
 
@@ -275,10 +291,8 @@ def window_target(window: Window, span: range | None, no_answer: int | None) -> 
     if span and part.start <= span.start and span.stop <= part.stop:
         shift = window.first - part.start
         return span.start + shift, span.stop - 1 + shift
-    if no_answer is None or no_answer not in window.ids:
-        return IGNORED, IGNORED
-    position = window.ids.index(no_answer)
-    return position, position
+    position = window.no_answer_position(no_answer)
+    return (IGNORED, IGNORED) if position is None else (position, position)
 
 
 def _is_token(batch: "Mapping[str, Tensor]", width: int) -> "Tensor":

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zoo.errors import UsageError
-from zoo.inference.processing.numbers import softmax
+from zoo.families.heads import SpanBeams
+from zoo.inference.processing.numbers import sigmoid, softmax
 from zoo.inference.processing.windows import Window
 from zoo.tokenizers import Encoded
 
@@ -44,11 +45,13 @@ class WindowSpans(NamedTuple):
         part: positions of the window's part of the context, in the pair.
         spans: spans by their positions in the pair, the best first.
         no_answer: probability that both the first and the last token are that of no answer.
+        null_logit: logit of no answer, of a head that has one.
     """
 
     part: range
     spans: list[Span]
     no_answer: float
+    null_logit: float | None = None
 
 
 @dataclass(frozen=True)
@@ -59,18 +62,22 @@ class Candidates:
         answers: distinct spans of the context, the best first, with the keys ``answer``, ``score``,
             ``start`` and ``end`` (characters); empty if the context has no tokens.
         no_answer: score of no answer, the lowest of all windows.
+        null_logit: logit of no answer, the lowest of all windows, of a head that has one.
     """
 
     answers: list[dict[str, Any]]
     no_answer: float
+    null_logit: float | None = None
 
     @property
     def null_score(self) -> float:
-        """Logarithm of the score of no answer, less that of the best span."""
+        """The logit of no answer; without one, what ``_lead`` returns for the best span."""
         return self._lead(self.answers[0]["score"] if self.answers else 0.0)
 
     def _lead(self, score: float) -> float:
-        """Return the logarithm of the score of no answer, less that of a span."""
+        """Return the logit, or the logarithm of the score of no answer, less that of a span."""
+        if self.null_logit is not None:
+            return self.null_logit
         return math.log(max(self.no_answer, LOWEST)) - math.log(max(score, LOWEST))
 
     def ranked(
@@ -80,7 +87,8 @@ class Candidates:
 
         Args:
             handle_impossible_answer: let no answer compete with the spans.
-            null_threshold: it is before a span if the logarithm of its score is higher by more.
+            null_threshold: it is before a span if the logarithm of its score is higher by more, or
+                if its logit exceeds this.
         """
         if not handle_impossible_answer and self.answers:
             return self.answers
@@ -94,7 +102,7 @@ class SpanSearch:
     """Search for the answers to a question.
 
     Attributes:
-        no_answer_id: the token that stands for no answer if it is the first; ``None`` for none.
+        no_answer_id: the token that stands for no answer; ``None`` for none.
         max_answer_len: largest number of tokens of an answer.
         top_k: number of answers that are wanted.
     """
@@ -123,10 +131,37 @@ class SpanSearch:
             logits,
             window,
             self.no_answer_id,
-            count=2 * self.top_k + 10,  # several spans may be the same words
+            count=self._count,
             max_tokens=self.max_answer_len,
         )
         return WindowSpans(window.part, spans, no_answer)
+
+    def beam_spans(self, beams: SpanBeams, row: int, window: Window) -> WindowSpans:
+        """Return the best of the spans that a head returned for a window.
+
+        As in ``utils_qa.py`` of transformers' examples: spans outside of the context, from their
+        end to their start, and longer ones are left out.
+
+        Args:
+            beams: spans of a batch.
+            row: index of the window in it.
+            window: the window.
+        """
+        import numpy as np
+
+        starts, ends, scores = beams.starts[row], beams.ends[row], beams.scores[row]
+        stop = window.first + len(window.part)
+        valid = (window.first <= starts) & (starts <= ends) & (ends < stop) & (scores > 0)
+        usable = np.flatnonzero(valid & (ends - starts < self.max_answer_len))
+        best = usable[np.argsort(-scores[usable], kind="stable")][: self._count]
+        shift, logit = window.part.start - window.first, beams.no_answer_logits[row]
+        spans = [Span(int(starts[k]) + shift, int(ends[k]) + shift, float(scores[k])) for k in best]
+        return WindowSpans(window.part, spans, float(sigmoid(logit)), float(logit))
+
+    @property
+    def _count(self) -> int:
+        """Number of spans of a window, of which several may be the same words."""
+        return 2 * self.top_k + 10
 
     def candidates(self, pair: Encoded, context: str, windows: Sequence[WindowSpans]) -> Candidates:
         """Return the answers over all windows of a context.
@@ -140,13 +175,15 @@ class SpanSearch:
             windows: the best spans of its windows, in order.
         """
         answers: dict[str, dict[str, Any]] = {}
-        for part, spans, _ in windows:
+        for part, spans, *_ in windows:
             for span in spans:
                 answer = _words(pair, context, part, span)
                 first = answers.setdefault(answer["answer"].lower(), {**answer, "score": 0.0})
                 first["score"] += span.score
         ranked = sorted(answers.values(), key=lambda answer: -answer["score"])
-        return Candidates(ranked, min(window.no_answer for window in windows))
+        logits = [window.null_logit for window in windows if window.null_logit is not None]
+        no_answer = min(window.no_answer for window in windows)
+        return Candidates(ranked, no_answer, min(logits, default=None))
 
 
 def _words(pair: Encoded, context: str, part: range, span: Span) -> dict[str, Any]:
@@ -172,7 +209,7 @@ def best_spans(
     Args:
         logits: of the first and of the last token of the answer, (2, tokens).
         window: the window.
-        no_answer_id: the token that stands for no answer if it is the first; ``None`` for none.
+        no_answer_id: the token that stands for no answer; ``None`` for none.
         count: number of spans to return, if there are as many.
         max_tokens: largest number of tokens of a span.
 
@@ -182,15 +219,13 @@ def best_spans(
     """
     import numpy as np
 
-    allowed = np.array(window.ids) == (-1 if no_answer_id is None else no_answer_id)
+    allowed, null = window.answer_mask(no_answer_id), window.no_answer_position(no_answer_id)
     length = len(window.part)
     context = slice(window.first, window.first + length)
-    allowed[context] = True
     if not allowed.any():
         return [], 0.0
     probs = softmax(np.where(allowed, logits, -np.inf))
-    no_answer = float(probs[0, 0] * probs[1, 0])
-    probs[:, 0] = 0.0
+    no_answer = 0.0 if null is None else float(probs[0, null] * probs[1, null])
     if not length:
         return [], no_answer
     starts, ends = probs[:, context]

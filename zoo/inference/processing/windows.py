@@ -4,10 +4,17 @@ As in the question-answering pipeline of transformers 4 (``pipelines/question_an
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING, Self
 
 from zoo.errors import UsageError
+from zoo.families.base import Family
 from zoo.tokenizers import Encoded
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 WINDOW_TOKENS = 384  # default length of windows, as in Devlin et al. 2018 (arXiv:1810.04805)
 DOC_STRIDE = 128  # default overlap of windows
@@ -38,72 +45,109 @@ class Window(Encoded):
         """Token type id of each token."""
         return self._select(self.pair.type_ids)
 
+    def no_answer_position(self, no_answer_id: int | None) -> int | None:
+        """Return the position of a token that stands for no answer, if it is the first or last."""
+        for position, token in ((0, self.ids[:1]), (len(self.ids) - 1, self.ids[-1:])):
+            if token == [no_answer_id]:
+                return position
+        return None
+
+    def answer_mask(self, no_answer_id: int | None) -> "NDArray[np.bool_]":
+        """Return which tokens may be in an answer or stand for none, (tokens,), bool.
+
+        Args:
+            no_answer_id: the token that stands for no answer; ``None`` for none.
+        """
+        import numpy as np
+
+        allowed: NDArray[np.bool_] = np.zeros(len(self.ids), dtype=bool)
+        allowed[self.first : self.first + len(self.part)] = True
+        position = self.no_answer_position(no_answer_id)
+        if position is not None:
+            allowed[position] = True
+        return allowed
+
     def _select(self, values: list[int]) -> list[int]:
         part = values[self.part.start : self.part.stop]
         return [*values[: self.first], *part, *values[self._last :]]
 
 
-def context_range(pair: Encoded) -> range:
-    """Return the positions of the tokens of the second text of a pair."""
-    texts = pair.sequence_ids
-    start = texts.index(1) if 1 in texts else len(texts)
-    return range(start, start + texts.count(1))
+@dataclass(frozen=True)
+class ContextWindows:
+    """Windows over the contexts of questions, each with the whole question.
 
-
-def split_context(pair: Encoded, max_tokens: int, stride: int) -> Iterator[Window]:
-    """Yield windows over the context of a question; one, if all fits into one.
-
-    Args:
-        pair: question and context, without truncation.
-        max_tokens: largest number of tokens of a window; more than those of the question, the
-            special tokens and ``stride``.
-        stride: number of tokens that consecutive windows share.
-    """
-    context = context_range(pair)
-    width = max_tokens - (len(pair.ids) - len(context))
-    stop, step = max(context.stop, context.start + 1), max(width - stride, 1)
-    for start in range(context.start, stop, step):
-        stop = min(start + width, context.stop)
-        yield Window(pair, context, range(start, stop))
-        if stop == context.stop:
-            return
-
-
-def window_stride(doc_stride: int | None, max_tokens: int) -> int:
-    """Return the number of tokens that consecutive windows share.
-
-    Args:
-        doc_stride: that number; ``None`` for ``DOC_STRIDE``, or half of a shorter window.
-        max_tokens: largest number of tokens of a window.
-
-    Raises:
-        UsageError: windows are too short for it.
-    """
-    stride = min(max_tokens // 2, DOC_STRIDE) if doc_stride is None else doc_stride
-    if not 0 <= stride < max_tokens:
-        raise UsageError(
-            f"windows of {max_tokens} tokens cannot share {stride}", "lower --doc-stride"
-        )
-    return stride
-
-
-def require_room(pair: Encoded, max_tokens: int, stride: int, location: str) -> None:
-    """Check that a question leaves room for its context.
-
-    Args:
-        pair: question and context, without truncation.
+    Attributes:
         max_tokens: largest number of tokens of a window.
         stride: number of tokens that consecutive windows share.
-        location: name of the question, for the message.
-
-    Raises:
-        UsageError: it does not.
+        context_first: whether the context is before the question, as transformers has it for
+            tokenizers that pad on the left.
     """
-    tokens = len(pair.ids)
-    fixed = tokens - len(context_range(pair))
-    if tokens > max_tokens and fixed + stride >= max_tokens:
-        raise UsageError(
-            f"{location}: the question has {fixed} tokens with special ones, and a window of "
-            f"{max_tokens}, of which the next one shares {stride}, has no room for the context",
-            "shorten it, or lower --doc-stride",
-        )
+
+    max_tokens: int
+    stride: int
+    context_first: bool = False
+
+    @classmethod
+    def of(cls, family: Family, max_tokens: int, doc_stride: int | None) -> Self:
+        """Return the windows for models of a family.
+
+        Args:
+            family: the family.
+            max_tokens: largest number of tokens of a window.
+            doc_stride: number of tokens that consecutive windows share; ``None`` for
+                ``DOC_STRIDE``, or half of a shorter window.
+
+        Raises:
+            UsageError: windows are too short for it.
+        """
+        stride = min(max_tokens // 2, DOC_STRIDE) if doc_stride is None else doc_stride
+        if not 0 <= stride < max_tokens:
+            raise UsageError(
+                f"windows of {max_tokens} tokens cannot share {stride}", "lower --doc-stride"
+            )
+        return cls(max_tokens, stride, family.padding_side == "left")
+
+    def texts(self, question: str, context: str) -> tuple[str, str]:
+        """Return question and context in the order in which they are tokenized."""
+        return (context, question) if self.context_first else (question, context)
+
+    def context(self, pair: Encoded) -> range:
+        """Return the positions of the tokens of the context in a pair."""
+        numbers, number = pair.sequence_ids, 0 if self.context_first else 1
+        start = numbers.index(number) if number in numbers else len(numbers)
+        return range(start, start + numbers.count(number))
+
+    def split(self, pair: Encoded) -> Iterator[Window]:
+        """Yield the windows over a context; one, if all fits into one.
+
+        Args:
+            pair: question and context, without truncation, for which there is room.
+        """
+        context = self.context(pair)
+        width = self.max_tokens - (len(pair.ids) - len(context))
+        stop, step = max(context.stop, context.start + 1), max(width - self.stride, 1)
+        for start in range(context.start, stop, step):
+            stop = min(start + width, context.stop)
+            yield Window(pair, context, range(start, stop))
+            if stop == context.stop:
+                return
+
+    def require_room(self, pair: Encoded, location: str) -> None:
+        """Check that a question leaves room for its context.
+
+        Args:
+            pair: question and context, without truncation.
+            location: name of the question, for the message.
+
+        Raises:
+            UsageError: it does not.
+        """
+        tokens = len(pair.ids)
+        fixed = tokens - len(self.context(pair))
+        if tokens > self.max_tokens and fixed + self.stride >= self.max_tokens:
+            raise UsageError(
+                f"{location}: the question has {fixed} tokens with special ones, and a window of "
+                f"{self.max_tokens}, of which the next one shares {self.stride}, has no room for "
+                "the context",
+                "shorten it, or lower --doc-stride",
+            )

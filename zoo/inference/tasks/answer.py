@@ -5,14 +5,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.inference.processing.batching import Batch
 from zoo.inference.processing.records import RecordKeys
-from zoo.inference.processing.spans import Candidates, SpanSearch
-from zoo.inference.processing.windows import (
-    WINDOW_TOKENS,
-    Window,
-    require_room,
-    split_context,
-    window_stride,
-)
+from zoo.inference.processing.spans import Candidates, SpanSearch, WindowSpans
+from zoo.inference.processing.windows import WINDOW_TOKENS, ContextWindows, Window
 from zoo.inference.tasks.base import BatchTask, EncodedExample
 from zoo.inference.tasks.checks import require_finite
 
@@ -21,6 +15,7 @@ if TYPE_CHECKING:
     from zoo.tokenizers.tokenizer import Text
 
 LOGITS = ("start_logits", "end_logits")
+P_MASK = "p_mask"
 
 
 class Answer(BatchTask):
@@ -30,6 +25,9 @@ class Answer(BatchTask):
     into overlapping windows; a span scores the probability of its first token times that of its
     last, over the tokens of its window; it is extended to whole words; scores of equal answers,
     without regard to case, are added, so that sums over windows may exceed 1.
+
+    A head that searches for spans itself (``span_beams`` of its family) scores the probability of
+    a span's last token given its first, and has a logit of no answer.
 
     Results have the keys ``answer``, ``score``, ``start`` and ``end`` (characters of the context);
     with ``top_k`` over 1 also ``predictions``: the best answers, with these keys each. An empty
@@ -44,7 +42,7 @@ class Answer(BatchTask):
         handle_impossible_answer: let no answer compete with the spans, as SQuAD 2.0 does
             (Rajpurkar et al. 2018, arXiv:1806.03822); its score is the lowest of all windows.
         null_threshold: no answer is then returned if the logarithm of its score exceeds that of the
-            best span by more than this.
+            best span by more than this; for a head with a logit of no answer, if that exceeds this.
         max_tokens: length of windows; by default 384, or the model's limit if it is lower.
         **options: see ``Task``.
 
@@ -72,38 +70,64 @@ class Answer(BatchTask):
         super().__init__(*args, max_tokens=max_tokens, **options)
         if max_tokens is None:
             self.max_tokens = min(self.max_tokens or WINDOW_TOKENS, WINDOW_TOKENS)
-        self.window_tokens = self.max_tokens or WINDOW_TOKENS
-        self.doc_stride = window_stride(doc_stride, self.window_tokens)
+        self.windows = ContextWindows.of(
+            self.checkpoint.family, self.max_tokens or WINDOW_TOKENS, doc_stride
+        )
+        self.has_logits = set(LOGITS) <= set(self.session.outputs)
         self.search = SpanSearch(self.tokenizer.role_id("cls"), max_answer_len, top_k)
         self.handle_impossible_answer = handle_impossible_answer
         self.null_threshold = null_threshold
 
     def encode(self, texts: "Sequence[Text]") -> "list[Encoded]":
         """See ``Task``; windows are cut later."""
-        return self.tokenizer.encode(texts, max_tokens=None)
+        pairs = [self.windows.texts(*pair) for pair in texts if isinstance(pair, tuple)]
+        return self.tokenizer.encode(pairs, max_tokens=None)
 
     def check(self, item: EncodedExample) -> None:
         """Check that the question leaves room for the context."""
-        require_room(item.encoded, self.window_tokens, self.doc_stride, item.record.location)
+        self.windows.require_room(item.encoded, item.record.location)
 
     def split(self, item: EncodedExample) -> list[EncodedExample]:
         """Return the windows of a context."""
-        windows = split_context(item.encoded, self.window_tokens, self.doc_stride)
+        windows = self.windows.split(item.encoded)
         return [EncodedExample(item.record, window, item.row_id) for window in windows]
 
     def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
         """Return the best spans of each window; see ``Task``."""
+        windows = [item.encoded for item in items if isinstance(item.encoded, Window)]
+        spans = self._logit_spans if self.has_logits else self._beam_spans
+        return [{"spans": best} for best in spans(items, windows, batch)]
+
+    def _logit_spans(
+        self, items: list[EncodedExample], windows: list[Window], batch: Batch
+    ) -> list[WindowSpans]:
+        """Return the best spans of windows, from the logits of their tokens."""
         import numpy as np
 
         outputs = self.session.run(batch.inputs, LOGITS)
         logits = np.stack([outputs[name] for name in LOGITS], axis=-1)  # (windows, tokens, 2)
         require_finite(logits, batch.mask, [item.record for item in items])
-        results = []
-        for item, values in zip(items, logits, strict=True):
-            assert isinstance(item.encoded, Window), "split makes windows"
-            spans = self.search.window_spans(values[: len(item.encoded.ids)].T, item.encoded)
-            results.append({"spans": spans})
-        return results
+        return [
+            self.search.window_spans(values[: len(window.ids)].T, window)
+            for window, values in zip(windows, logits, strict=True)
+        ]
+
+    def _beam_spans(
+        self, items: list[EncodedExample], windows: list[Window], batch: Batch
+    ) -> list[WindowSpans]:
+        """Return the best spans of windows, from those that the head searched for."""
+        import numpy as np
+
+        inputs = dict(batch.inputs)
+        if P_MASK in self.session.inputs:
+            inputs[P_MASK] = np.ones_like(batch.mask, dtype=np.int64)
+            for row, window in zip(inputs[P_MASK], windows, strict=True):
+                row[: len(window.ids)] = ~window.answer_mask(self.search.no_answer_id)
+        family, config = self.checkpoint.family, self.checkpoint.config
+        beams = family.span_beams(config, self.session.run(inputs))
+        values = np.column_stack([beams.scores, beams.no_answer_logits])
+        require_finite(values, batch.mask, [item.record for item in items])
+        return [self.search.beam_spans(beams, row, w) for row, w in enumerate(windows)]
 
     def candidates(self, item: EncodedExample, rows: list[dict[str, Any]]) -> Candidates:
         """Return the answers over all windows of a context."""

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from torch import Tensor
 
+    from zoo.families.heads import Floats, SpanBeams
     from zoo.families.onnx import OnnxSpec
     from zoo.tokenizers import SourceFiles
 
 _HEADS = encoder_heads("XLNet")
+BEAMS = "beam-question-answering"
 # special_pieces of _is_start_piece in data_utils.py
 _PUNCTUATION = frozenset(string.punctuation) - frozenset("'<=>")
 # special_symbols of data_utils.py, in the order of their ids
@@ -48,7 +50,7 @@ class XLNet(EncoderFamily):
         "question-answering": replace(
             _HEADS["question-answering"], architectures=("XLNetForQuestionAnsweringSimple",)
         ),
-        "beam-question-answering": Head(
+        BEAMS: Head(
             ("XLNetForQuestionAnswering",),
             {
                 "start_top_log_probs": "batch start_n_top",
@@ -57,7 +59,7 @@ class XLNet(EncoderFamily):
                 "end_top_index": "batch beams",
                 "cls_logits": "batch",
             },
-            ("features",),
+            ("answer", "features"),
             "start and end of answers by beam search",
         ),
     }
@@ -80,15 +82,37 @@ class XLNet(EncoderFamily):
     def onnx(self, config: Any, head: str) -> "OnnxSpec":
         """Return the inputs, outputs and axes of the ONNX graph; see ``Family``."""
         spec = super().onnx(config, head)
-        if head != "beam-question-answering":
+        if head != BEAMS:
             return spec
-        return replace(spec, minimums={"tokens": max(config.start_n_top, config.end_n_top)})
+        inputs = {**spec.inputs, "p_mask": spec.inputs["input_ids"]}
+        minimums = {"tokens": max(config.start_n_top, config.end_n_top)}
+        return replace(spec, inputs=inputs, minimums=minimums)
 
     def reference_inputs(self, head: str, inputs: "Mapping[str, Tensor]") -> "Mapping[str, Tensor]":
         """Return the inputs; padding is in no answer, which the Hub's class has to be told."""
-        if head != "beam-question-answering" or "attention_mask" not in inputs:
+        if head != BEAMS or "attention_mask" not in inputs:
             return inputs
-        return {"p_mask": 1 - inputs["attention_mask"], **inputs}
+        padding = 1 - inputs["attention_mask"]
+        return {**inputs, "p_mask": padding | inputs.get("p_mask", padding)}
+
+    def span_beams(self, config: Any, outputs: "Mapping[str, Floats]") -> "SpanBeams":
+        """Return the answers of the beam search; see ``Family``.
+
+        The score of a span is that of its beam, the probability of its first token times that of
+        its last. Ends are ordered by rank, then by their start: ``rank * start_n_top + start``.
+        """
+        import numpy as np
+
+        from zoo.families.heads import SpanBeams
+
+        starts, ends = outputs["start_top_index"], outputs["end_top_index"]
+        repeats = (1, config.end_n_top)
+        return SpanBeams(
+            np.tile(starts, repeats).astype(int),
+            ends.astype(int),
+            np.tile(outputs["start_top_log_probs"], repeats) * outputs["end_top_log_probs"],
+            outputs["cls_logits"],
+        )
 
     def starts_word(self, text: str) -> bool:
         """Return whether a token starts a word: see ``Family``.

@@ -136,7 +136,7 @@ SIZES = {
 }
 _KEYS = {
     **same_names("vocab_size", "num_layers", "num_decoder_layers", "num_heads"),
-    **same_names("classifier_dropout", "initializer_factor"),
+    **same_names("classifier_dropout", "initializer_factor", "mimetic_init_scale"),
     **same_names("pad_token_id", "eos_token_id", "decoder_start_token_id"),
     "d_model": "hidden_size",
     "d_kv": "head_size",
@@ -159,6 +159,7 @@ _MT5 = ConfigMap(
     aliases={"head_dim": "d_kv"},
     values={"tie_word_embeddings": {True: False, False: True}},
     implied=_LATER["small"] | _GATED | _OWN,
+    unsaid=("mimetic_init_scale",),  # no key of transformers, which keeps it
 )
 CONFIG_MAPS = {
     "t5": replace(_MT5, keys=_KEYS | {"scale_decoder_outputs": "scale_outputs"}, implied={}),

@@ -469,12 +469,12 @@ def test_file_written_by_the_reference_is_read(changes: dict[str, Any], tmp_path
     assert torch.equal(outputs["logits"], expected["logits"])
 
 
-def test_initialization_that_the_hub_has_no_key_for_is_no_part_of_a_conversion(
-    tmp_path: Path,
-) -> None:
+def test_mimetic_initialization_is_kept_in_the_hubs_layout(tmp_path: Path) -> None:
     config = replace(SMALL, mimetic_init_scale=0.3)
-    assert FAMILY.to_hf(config) == FAMILY.to_hf(SMALL)
-    assert FAMILY.from_hf(FAMILY.to_hf(config)).config == FAMILY.from_hf(FAMILY.to_hf(SMALL)).config
+    assert FAMILY.to_hf(config) == {**FAMILY.to_hf(SMALL), "mimetic_init_scale": 0.3}
+    parity.assert_there_and_back(FAMILY, config, "seq2seq-lm", tmp_path)
+    checkpoint = load_checkpoint(tmp_path / "ours")
+    assert replace(checkpoint.config, num_decoder_layers=2) == config
 
 
 def test_untied_file_without_output_embeddings_is_refused(tmp_path: Path) -> None:

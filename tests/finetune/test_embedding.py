@@ -200,21 +200,21 @@ def test_no_batch_has_a_text_twice() -> None:
     """Every row is in an epoch once; the rows that fill no batch begin the next epoch."""
     rng = np.random.default_rng(0)
     numbers = rng.integers(0, 150, size=(203, 2))
-    order = NoDuplicatesOrder(rng.integers(1, 30, size=203), 8, 0, numbers)
-    assert order.rows_per_epoch == 200
+    order = NoDuplicatesOrder(numbers, 8, 0)
+    assert order.num_rows == 200
     rows = [order[k] for k in range(600)]
     for start in range(0, 600, 8):
         batch = [set(numbers[row].tolist()) for row in rows[start : start + 8]]
         assert sum(map(len, batch)) == len(set.union(*batch))
     assert len(set(rows[:200])) == 200
     assert {rows.count(row) for row in range(203)} == {2, 3}, "what is left over comes next"
-    again = NoDuplicatesOrder(order.lengths, 8, 0, numbers)
+    again = NoDuplicatesOrder(numbers, 8, 0)
     assert [again[k] for k in range(400, 600)] == rows[400:], "a function of the position"
 
 
 def test_duplicates_that_cannot_be_avoided_are_spread() -> None:
     numbers = np.array([[0, 1 + k] for k in range(6)] + [[100 + k, 200 + k] for k in range(10)])
-    order = NoDuplicatesOrder(np.ones(16, np.int64), 4, 0, numbers)
+    order = NoDuplicatesOrder(numbers, 4, 0)
     rows = [order[k] for k in range(16)]
     assert sorted(rows) == list(range(16))
     assert max(sum(row < 6 for row in rows[k : k + 4]) for k in range(0, 16, 4)) <= 3

@@ -1,63 +1,67 @@
-"""The order of rows: each once in an epoch, similar lengths in a batch, a function of the seed."""
+"""Rows of a step: drawn at random, sorted by length into micro-batches."""
 
-import numpy as np
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
-from numpy.typing import NDArray
-from transformers.trainer_pt_utils import LengthGroupedSampler
 
-from zoo.finetune.order import WINDOW, LengthGroupedOrder
-
-
-def lengths(rows: int) -> NDArray[np.int64]:
-    return np.random.default_rng(0).integers(1, 100, rows)
-
-
-@pytest.mark.parametrize(("rows", "size"), [(1, 1), (1, 8), (7, 8), (64, 8), (1003, 8), (5, 3)])
-def test_every_epoch_has_each_row_once(rows: int, size: int) -> None:
-    order = LengthGroupedOrder(lengths(rows), size, seed=3)
-    for epoch in range(5):
-        taken = [order[number] for number in range(epoch * rows, (epoch + 1) * rows)]
-        assert sorted(taken) == list(range(rows))
+from tests.finetune.conftest import Pretrained
+from tests.finetune.making import HERE, labelled, settings
+from zoo.data.packing import EpochShuffle
+from zoo.finetune.runs import FINETUNE
+from zoo.finetune.setup import FineTuneSetup, build_setup
+from zoo.training.distributed.context import DistContext
 
 
-def test_batches_have_rows_of_similar_length() -> None:
-    rows, size = 2003, 8
-    sizes = lengths(rows)
-    order = LengthGroupedOrder(sizes, size, seed=0)
-    spreads = []
-    for step in range(2 * rows // size):
-        batch = sizes[[order[step * size + place] for place in range(size)]]
-        spreads.append(int(batch.max() - batch.min()))
-    # a window of 50 batches has rows of all 99 lengths, so that a batch covers some two of them
-    assert sorted(spreads)[len(spreads) * 9 // 10] <= 2 * 99 / WINDOW + 4
-    assert sum(spread > 20 for spread in spreads) <= 4, "those that two epochs share, and rests"
+@pytest.fixture
+def model(pretrained: Pretrained) -> Path:
+    return pretrained()[0]
 
 
-@pytest.mark.parametrize("rows", [24, 200, 1000, 4000])
-def test_windows_are_those_of_the_reference(rows: int) -> None:
-    """Small data sets, too, whose batches would have a length each if they were sorted whole."""
-    size, sizes = 8, lengths(rows)
-    order = LengthGroupedOrder(sizes, size, seed=0)
-    theirs = LengthGroupedSampler(size, lengths=sizes.tolist(), generator=torch.Generator())
-    spreads = [
-        np.concatenate([spread(sizes[take()][: rows // size * size], size) for _ in range(20)])
-        for take in (iter(map(order.epoch, range(20))).__next__, lambda: list(theirs))
+def setup_from(tree: dict[str, Any]) -> FineTuneSetup:
+    config: Any = FINETUNE.build_config(tree, {})
+    return build_setup(config)
+
+
+def lengths_of(batches: list[Any]) -> list[list[int]]:
+    """Return the number of tokens of each row; rows of one length have no mask."""
+    ids = [batch.tensors["input_ids"] for batch in batches]
+    masks = [batch.tensors.get("attention_mask") for batch in batches]
+    return [
+        (torch.ones_like(rows) if mask is None else mask).sum(1).tolist()
+        for rows, mask in zip(ids, masks, strict=True)
     ]
-    assert np.mean(spreads[0]) == pytest.approx(np.mean(spreads[1]), rel=0.15)
 
 
-def spread(sizes: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """Return the difference of the largest and smallest length of each batch."""
-    batches = sizes.reshape(-1, size)
-    differences: NDArray[np.int64] = batches.max(axis=1) - batches.min(axis=1)
-    return differences
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_rows_of_a_step_are_drawn_regardless_of_their_lengths(
+    model: Path, tmp_path: Path, world_size: int
+) -> None:
+    setup = setup_from(settings(model, labelled(tmp_path / "t.tsv", 60), batch_size=16))
+    every, shuffle = setup.train_rows.lengths, EpochShuffle(len(setup.train_rows), 0)
+    loaders = [
+        setup.train_dataloader(DistContext(rank, world_size, torch.device("cpu")))
+        for rank in range(world_size)
+    ]
+    for step in range(8):
+        parts = [lengths_of(loader.make_batches(step)) for loader in loaders]
+        for rank, part in enumerate(parts):
+            share = 16 // world_size
+            drawn = [shuffle[16 * step + share * rank + place] for place in range(share)]
+            longest_first = sorted(every[drawn].tolist(), reverse=True)
+            assert part == [longest_first[k : k + 4] for k in range(0, share, 4)]
 
 
-def test_the_order_is_a_function_of_seed_and_epoch() -> None:
-    sizes = lengths(100)
-    first, second = (LengthGroupedOrder(sizes, 8, seed=1) for _ in range(2))
-    assert [second[k] for k in reversed(range(300))] == [first[k] for k in range(300)][::-1]
-    other = LengthGroupedOrder(sizes, 8, seed=2)
-    assert [first[k] for k in range(100)] != [other[k] for k in range(100)]
-    assert [first[k] for k in range(100)] != [first[k] for k in range(100, 200)]
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [({}, [8, 8, 4]), ({"micro_batch_size": 16}, [16, 4]), ({"batch_size": 3}, [3])],
+)
+def test_micro_batches_on_a_cpu(
+    model: Path, tmp_path: Path, changes: dict[str, int], expected: list[int]
+) -> None:
+    tree = settings(model, labelled(tmp_path / "t.tsv", 60), batch_size=20, micro_batch_size=None)
+    setup = setup_from({**tree, **changes})
+    loader = setup.train_dataloader(HERE)
+    assert [len(rows) for rows in lengths_of(loader.make_batches(0))] == expected
+    assert lengths_of([loader.first_micro_batch(0)]) == lengths_of(loader.make_batches(0)[:1])

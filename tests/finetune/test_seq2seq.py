@@ -29,7 +29,7 @@ from tests.tokenizers.texts import prose
 from tests.training.runs import records
 from zoo.errors import UsageError
 from zoo.evaluate import make_evaluation
-from zoo.finetune.order import LengthGroupedOrder, ProportionalMixture
+from zoo.finetune.order import ProportionalMixture
 from zoo.objectives.base import Batch
 
 TASK = "seq2seq"
@@ -148,7 +148,7 @@ def test_exact_match_is_that_of_generated_texts(model: Path, tmp_path: Path) -> 
 def test_a_mixture_is_in_proportion_to_sizes_up_to_a_limit() -> None:
     datasets = np.array([0] * 50 + [1] * 7 + [2] * 20)
     mixture = ProportionalMixture(datasets, 20, seed=0)
-    assert len(mixture) == 20 + 7 + 20
+    assert mixture.num_rows == 20 + 7 + 20
     epochs = [mixture.rows(epoch) for epoch in range(5)]
     for rows in epochs:
         assert np.bincount(datasets[rows]).tolist() == [20, 7, 20]
@@ -156,8 +156,7 @@ def test_a_mixture_is_in_proportion_to_sizes_up_to_a_limit() -> None:
     large = np.concatenate([rows[datasets[rows] == 0] for rows in epochs])
     assert sorted(large[:50]) == sorted(large[50:]) == list(range(50)), "each once a turn"
     assert large[:50].tolist() != large[50:].tolist()
-    order = LengthGroupedOrder(np.ones(77, np.int64), 8, 0, mixture)
-    assert sorted(order[k] for k in range(47)) == sorted(epochs[0])
+    assert sorted(mixture[k] for k in range(47)) == sorted(epochs[0])
 
 
 def test_data_sets_have_their_prefixes(model: Path, tmp_path: Path) -> None:

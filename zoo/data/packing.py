@@ -169,7 +169,7 @@ class EpochShuffle:
     """Endless sequence of row indices: every epoch has each row once, in a new random order.
 
     Args:
-        num_rows: number of rows.
+        num_rows: number of rows of an epoch.
         seed: seed of the run.
     """
 
@@ -181,6 +181,13 @@ class EpochShuffle:
         """Return the row at an index of the sequence."""
         epoch, place = divmod(number, self.num_rows)
         if epoch != self._epoch:
-            self._order = generator(self.seed, "order", epoch).permutation(self.num_rows)
-            self._epoch = epoch
+            self._order, self._epoch = self.epoch(epoch), epoch
         return int(self._order[place])
+
+    def rows(self, epoch: int) -> NDArray[np.int64]:
+        """Return the rows of an epoch in any order, (num_rows,); by default 0 to ``num_rows``."""
+        return np.arange(self.num_rows)
+
+    def epoch(self, epoch: int) -> NDArray[np.int64]:
+        """Return the rows of an epoch in its order, (num_rows,)."""
+        return generator(self.seed, "order", epoch).permutation(self.rows(epoch))

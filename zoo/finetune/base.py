@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 import numpy as np
 
+from zoo.data.packing import EpochShuffle
 from zoo.data.readers.labelled import Columns, read_samples
 from zoo.errors import UsageError, did_you_mean
 from zoo.families.base import Family
 from zoo.families.config import Config, Problem
-from zoo.finetune.order import LengthGroupedOrder
 from zoo.finetune.rows import TokenizedRows, pad_and_stack, tokenize
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainingObjective
 from zoo.objectives.options import Options, parse_options
@@ -274,9 +274,9 @@ class FineTuning(TrainingObjective):
         """
         return {self.inputs[0]: "attention_mask" if "attention_mask" in self.inputs else None}
 
-    def train_order(self, rows: TokenizedRows) -> LengthGroupedOrder:
+    def train_order(self, rows: TokenizedRows) -> EpochShuffle:
         """Return the order of the training rows."""
-        return LengthGroupedOrder(rows.lengths, self.run.batch_size, self.run.seed)
+        return EpochShuffle(len(rows), self.run.seed)
 
     def data_warnings(self, rows: TokenizedRows) -> list[str]:
         """Return what the user should know about the training rows; by default nothing."""

@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from zoo.checkpoint import TOKENIZER
@@ -34,6 +37,8 @@ from zoo.training.state.pretrained import InitRecord
 from zoo.training.state.run_manifest import RunManifest
 
 LOG = logging.getLogger("zoo")
+# a CPU computes few rows at its full rate, and fewer rows sorted by length are padded less
+CPU_MICRO_BATCH_SIZE = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,9 +71,10 @@ class FineTuneSetup(RunSetup):
     def train_dataloader(self, dist: DistContext, *, completed_steps: int = 0) -> BatchLoader:
         """See ``RunSetup``."""
         split = self.objective.splits_micro_batches(dist.world_size)
-        if split and self.micro_batch_size % dist.world_size:
+        if split and self.objective.micro_batch_size % dist.world_size:
             raise UsageError(
-                f"samples are compared within their micro-batch of {self.micro_batch_size}, which "
+                "samples are compared within their micro-batch of "
+                f"{self.objective.micro_batch_size}, which "
                 f"{dist.world_size} processes do not divide",
                 f"--set micro_batch_size={self.config.batch_size // dist.world_size}, also for one "
                 "process, gives the same run",
@@ -78,13 +84,10 @@ class FineTuneSetup(RunSetup):
             self.config.batch_size,
             dist,
             order=self.objective.train_order(self.train_rows),
+            # the other samples of a micro-batch are part of the loss
+            lengths=None if self.objective.loss_in_batch else self.train_rows.lengths,
             split_micro_batches=split,
         )
-
-    @property
-    def micro_batch_size(self) -> int:
-        """Number of samples per forward pass."""
-        return self.objective.micro_batch_size
 
     def eval_batches(self, dist: DistContext) -> list[Batch]:
         """See ``RunSetup``; rows are sorted by length."""
@@ -92,7 +95,7 @@ class FineTuneSetup(RunSetup):
         order = rows.lengths.argsort(kind="stable").tolist()
         shared = len(rows) % dist.world_size == 0  # otherwise each process evaluates all rows
         if self.objective.loss_in_batch:
-            shared = shared and len(rows) // dist.world_size % self.micro_batch_size == 0
+            shared = shared and len(rows) // dist.world_size % self.objective.micro_batch_size == 0
         alone = DistContext(0, 1, dist.device)
         return self._loader(rows, len(rows), dist if shared else alone, order=order).make_batches(0)
 
@@ -103,6 +106,7 @@ class FineTuneSetup(RunSetup):
         dist: DistContext,
         *,
         order: Any,
+        lengths: NDArray[np.int64] | None = None,
         split_micro_batches: bool = False,
     ) -> BatchLoader:
         return BatchLoader(
@@ -110,14 +114,22 @@ class FineTuneSetup(RunSetup):
             rows,
             seed=self.config.seed,
             global_batch_size=batch_size,
-            micro_batch_size=self.micro_batch_size,
+            micro_batch_size=self._micro_batch_size(dist.device),
             rank=dist.rank,
             world_size=dist.world_size,
             order=order,
+            lengths=lengths,
             collate_wrapper=self.collate_wrapper,
             device=dist.device,
             split_micro_batches=split_micro_batches,
         )
+
+    def _micro_batch_size(self, device: torch.device) -> int:
+        """Return the number of samples per forward pass on a device."""
+        chosen = self.config.micro_batch_size is not None or self.objective.loss_in_batch
+        if device.type == "cpu" and not chosen:
+            return min(CPU_MICRO_BATCH_SIZE, self.config.batch_size)
+        return self.objective.micro_batch_size
 
     def manifest_fields(self) -> dict[str, Any]:
         """See ``RunSetup``."""
@@ -203,7 +215,7 @@ def build_setup(
     objective = task(model.config, model.inputs, encoder.pad_id, model.run)
     rows = objective.rows(train, encoder), objective.rows(evaluation, encoder)
     config = model.run.resolved(
-        objective.train_order(rows[0]).rows_per_epoch,
+        objective.train_order(rows[0]).num_rows,
         metric_for_best_model=objective.metric_for_best_model,
         greater_is_better=objective.greater_is_better,
     )

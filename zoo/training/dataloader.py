@@ -1,11 +1,14 @@
 """Batches of a run: a pure function of the step, prepared one step ahead in a thread."""
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from zoo.data.packing import EpochShuffle
 from zoo.data.rng import generator
@@ -42,11 +45,14 @@ class BatchLoader:
         collate_wrapper: see ``RunSetup``.
         device: device of the batches that ``batches`` returns; by default the CPU.
         order: order of the rows; by default each epoch is shuffled.
+        lengths: number of tokens of each row of the dataset, (rows,): the rows of a step are sorted
+            by it before they are cut into micro-batches, which are padded less for it.
         split_micro_batches: let each micro-batch be shared by all ranks, which divide it, rather
             than divide the step.
 
     Attributes:
-        micro_batches: rows of a step that each micro-batch of this process has.
+        micro_batches: rows of a step that each micro-batch of this process has, before they are
+            sorted.
     """
 
     def __init__(
@@ -66,6 +72,7 @@ class BatchLoader:
         collate_wrapper: CollateWrapper | None = None,
         device: torch.device | None = None,
         order: RowOrder | None = None,
+        lengths: NDArray[np.int64] | None = None,
         split_micro_batches: bool = False,
     ) -> None:
         self.collate, self._collate_sample = collate or objective.collate, objective.collate
@@ -83,6 +90,7 @@ class BatchLoader:
         else:
             self.micro_batches = split_range(share_of(rows, rank, world_size), micro_batch_size)
         self._order: RowOrder = EpochShuffle(len(dataset), seed) if order is None else order
+        self._lengths = lengths
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="feed")
         self._next: tuple[int, Future[PendingBatches]] | None = None
 
@@ -105,13 +113,13 @@ class BatchLoader:
         """Make this process's micro-batches of a step."""
         if self.warmup_loader is not None and step < self.first_step:
             return self.warmup_loader.make_batches(step)
-        return [self.collate(list(self._rows(step, micro))) for micro in self.micro_batches]
+        return [self.collate(list(self._rows(step, micro))) for micro in self._sorted(step)]
 
     def sample_batch(self, step: int) -> Batch:
         """Make a batch of the first row of a step."""
         if self.warmup_loader is not None and step < self.first_step:
             return self.warmup_loader.sample_batch(step)
-        return self._collate_sample(list(self._rows(step, self.micro_batches[0][:1])))
+        return self._collate_sample(list(self._rows(step, self._sorted(step)[0][:1])))
 
     def micro_batch_count(self, step: int) -> int:
         """Return the number of micro-batches of a step, of this process."""
@@ -123,9 +131,20 @@ class BatchLoader:
         """Make the first micro-batch of a step alone."""
         if self.warmup_loader is not None and step < self.first_step:
             return self.warmup_loader.first_micro_batch(step)
-        return self.collate(list(self._rows(step, self.micro_batches[0])))
+        return self.collate(list(self._rows(step, self._sorted(step)[0])))
 
-    def _rows(self, step: int, micro: range) -> Iterator:  # type: ignore[type-arg]
+    def _sorted(self, step: int) -> Sequence[Sequence[int]]:
+        """Return the rows of each micro-batch of a step, the longest first."""
+        lengths = self._lengths
+        if lengths is None:
+            return self.micro_batches
+        # rows are drawn regardless of their lengths: the gradient of a step of short texts alone
+        # differs from that of all texts
+        rows = [place for micro in self.micro_batches for place in micro]
+        longest_first = iter(sorted(rows, key=lambda place: -lengths[self._index(step, place)]))
+        return [list(itertools.islice(longest_first, len(micro))) for micro in self.micro_batches]
+
+    def _rows(self, step: int, micro: Sequence[int]) -> Iterator:  # type: ignore[type-arg]
         # keyed by the row of the global batch, so that ranks and micro-batches do not matter
         for place in micro:
             rng = generator(self.seed, self.purpose, step, place)

@@ -9,13 +9,14 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from zoo.data.packing import EpochShuffle
 from zoo.data.readers.labelled import label_name, label_number
 from zoo.data.readers.text_groups import TextGroup, read_text_groups
 from zoo.errors import UsageError
 from zoo.evaluate.metrics import pearson, retrieval_metrics, spearman
 from zoo.finetune.base import LABELS, FineTuning
 from zoo.finetune.labels import label_index, order_labels
-from zoo.finetune.order import LengthGroupedOrder, NoDuplicatesOrder
+from zoo.finetune.order import NoDuplicatesOrder
 from zoo.finetune.pooling import pool
 from zoo.finetune.rows import TokenizedRows, tokenize
 from zoo.finetune.tasks.embedding_losses import (
@@ -243,12 +244,12 @@ class SentenceEmbedding(FineTuning):
         if not count:
             return []
         return [
-            f"{count:,} of {order.rows_per_epoch:,} samples share a text with another one of their "
+            f"{count:,} of {order.num_rows:,} samples share a text with another one of their "
             "batch, which then counts as a negative; a lower batch_size, or fewer such samples, "
             "avoids that"
         ]
 
-    def train_order(self, rows: TokenizedRows) -> LengthGroupedOrder:
+    def train_order(self, rows: TokenizedRows) -> EpochShuffle:
         """See ``FineTuning``; with ``multiple-negatives``, no batch has a text twice."""
         if self.kind != "multiple-negatives":
             return super().train_order(rows)
@@ -258,7 +259,7 @@ class SentenceEmbedding(FineTuning):
                 f"{len(rows)} samples to train on are less than a batch of {size}",
                 "--set batch_size=N, or more data",
             )
-        return NoDuplicatesOrder(rows.lengths, size, self.run.seed, rows.values[TEXTS])
+        return NoDuplicatesOrder(rows.values[TEXTS], size, self.run.seed)
 
     def masks(self) -> dict[str, str | None]:
         """See ``FineTuning``."""

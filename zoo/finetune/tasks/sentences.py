@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from zoo.data.packing import EpochShuffle
 from zoo.data.readers.sentences import read_sentences
 from zoo.errors import UsageError
 from zoo.finetune.base import FineTuning
-from zoo.finetune.order import LengthGroupedOrder
 from zoo.finetune.rows import TokenizedRows
 from zoo.finetune.tasks.embedding import SentenceEmbedding
 from zoo.objectives.base import LossOutput, Outputs
@@ -55,7 +55,7 @@ class Sentences(SentenceEmbedding):
             raise UsageError(f"{cls.name} are single texts", "leave out --pair and --label")
         return list(read_sentences(paths, data.text))
 
-    def train_order(self, rows: TokenizedRows) -> LengthGroupedOrder:
+    def train_order(self, rows: TokenizedRows) -> EpochShuffle:
         """See ``FineTuning``."""
         return FineTuning.train_order(self, rows)
 

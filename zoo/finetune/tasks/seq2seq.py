@@ -11,7 +11,7 @@ from zoo.data.readers.labelled import Columns
 from zoo.data.readers.text_to_text import dataset_names, read_text_to_text, split_name
 from zoo.errors import UsageError
 from zoo.finetune.base import LABELS, FineTuning
-from zoo.finetune.order import LengthGroupedOrder, ProportionalMixture
+from zoo.finetune.order import ProportionalMixture
 from zoo.finetune.rows import TokenizedRows, TokenizedTexts, tokenize
 from zoo.inference.generation.config import GenerationConfig
 from zoo.inference.generation.generate import generate
@@ -182,11 +182,10 @@ class Seq2Seq(FineTuning):
         longest = self.options.max_new_tokens or min(self._longest_target, MAX_NEW_TOKENS)
         return GenerationConfig(max_new_tokens=longest, num_beams=self.options.num_beams)
 
-    def train_order(self, rows: TokenizedRows) -> LengthGroupedOrder:
+    def train_order(self, rows: TokenizedRows) -> ProportionalMixture:
         """See ``FineTuning``; data sets are mixed, see ``ProportionalMixture``."""
         limit, seed = self.run.data.mixing_limit, self.run.seed
-        mixture = ProportionalMixture(rows.values[DATASET], limit, seed)
-        return LengthGroupedOrder(rows.lengths, self.run.batch_size, seed, mixture)
+        return ProportionalMixture(rows.values[DATASET], limit, seed)
 
     def masks(self) -> dict[str, str | None]:
         """See ``FineTuning``; the decoder is causal, so that its padding needs no mask."""

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from zoo.checkpoint import DATA
 from zoo.errors import UsageError, VerificationError
-from zoo.families.onnx import OnnxSpec, axis_sum
+from zoo.families.onnx import LOGITS, OnnxSpec, axis_sum
 from zoo.inference.graph_scan import CONTRIB
 
 
@@ -96,13 +96,17 @@ def write_graph(model: ir.Model, path: Path, opset: int, external_over: int) -> 
 
 
 def _name_products(graph: ir.Graph) -> None:
-    """Name products and embeddings by their modules, such as ``layers.0.attention.qkv``."""
-    used = {node.name for node in graph}
-    for node in graph:
+    """Name products and embeddings by their modules, such as ``layers.0.attention.qkv``.
+
+    Those of the model itself, such as the product with a tied vocabulary, are called ``logits``.
+    """
+    nodes = list(graph.all_nodes())
+    used = {node.name for node in nodes}
+    for node in nodes:
         scopes = ast.literal_eval(node.metadata_props.get(SCOPES, "[]"))
         if node.op_type in ("MatMul", "Gather") and len(scopes) > 1:
             suffixes = chain([""], (f".{number}" for number in count(1)))
-            names = (f"{scopes[-2]}{suffix}" for suffix in suffixes)
+            names = (f"{scopes[-2] or LOGITS}{suffix}" for suffix in suffixes)
             node.name = next(name for name in names if name not in used)
             used.add(node.name)
 

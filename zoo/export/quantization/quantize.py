@@ -6,7 +6,7 @@ int8 graphs consist of standard operators; int4 products are ``com.microsoft.Mat
 """
 
 import tempfile
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from zoo.checkpoint import DATA
 from zoo.export.graph.trace import silence
+from zoo.export.quantization.fold import load_folded
 
 Inputs = Mapping[str, NDArray[Any]]
 BLOCK_SIZES = (32, 64, 128)
@@ -48,8 +49,17 @@ class Quantization:
 
 def quantizable(graph: Path) -> list[str]:
     """Return the names of products with constant weights and of embeddings, in order."""
-    model = ir.load(graph)
-    return [str(node.name) for node in model.graph if _is_product(node) or _is_table(node)]
+    nodes = _nodes(load_folded(graph).graph)
+    return [str(node.name) for node in nodes if _is_product(node) or _is_table(node)]
+
+
+def _nodes(graph: ir.Graph) -> Iterator[ir.Node]:
+    """Yield the nodes of a graph and of its branches, not of loops: each turn would round again."""
+    for node in graph:
+        yield node
+        if node.op_type == "If":
+            for branch in node.attributes.values():
+                yield from branch.as_graph()
 
 
 def quantize(
@@ -73,12 +83,12 @@ def quantize(
     """
     with tempfile.TemporaryDirectory() as scratch, silence():
         prepared, quantized = Path(scratch, "prepared.onnx"), Path(scratch, "quantized.onnx")
-        model = ir.load(source)
+        model = load_folded(source)
         version = model.ir_version
         for node in list(model.graph):
             if _is_linear_map(node):
                 _split_gemm(model.graph, node)
-        chosen = [node for node in model.graph if node.name in nodes]
+        chosen = [node for node in _nodes(model.graph) if node.name in nodes]
         for node in chosen:
             if _is_table(node):
                 _quantize_table(model.graph, node)
@@ -124,7 +134,8 @@ def _quantize_products(
             **common,
         )
     else:
-        ort.quantize_dynamic(source, target, **common)
+        branches = {"EnableSubgraph": True}
+        ort.quantize_dynamic(source, target, extra_options=branches, **common)
 
 
 def _quantize_blocks(source: Path, target: Path, block_size: int, nodes: list[str]) -> None:
@@ -132,11 +143,11 @@ def _quantize_blocks(source: Path, target: Path, block_size: int, nodes: list[st
     import onnx
     from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
+    names = {str(node.name) for node in ir.load(source).graph.all_nodes()}
     model = onnx.load(source)
-    others = [node.name for node in model.graph.node if node.name not in nodes]
     # with accuracy level 4, activations are rounded to int8, which CPUs multiply fastest
     quantizer = MatMulNBitsQuantizer(
-        model, block_size=block_size, accuracy_level=4, nodes_to_exclude=others
+        model, block_size=block_size, accuracy_level=4, nodes_to_exclude=[*(names - {*nodes})]
     )
     quantizer.process()
     quantizer.model.save_model_to_file(str(target), True)
@@ -177,9 +188,10 @@ def _weights(value: ir.Value | None) -> ir.Value | None:
     maker = value.producer()
     if maker is not None and maker.op_type == "Transpose":
         value = maker.inputs[0]
-    constant = value is not None and value.is_initializer() and value.const_value is not None
-    floats = constant and value is not None and value.dtype == ir.DataType.FLOAT
-    return value if floats else None
+    if value is None or not value.is_initializer() or value.const_value is None:
+        return None
+    is_matrix = value.dtype == ir.DataType.FLOAT and len(value.const_value.shape) == 2
+    return value if is_matrix else None
 
 
 def _is_linear_map(node: ir.Node) -> bool:
@@ -224,8 +236,10 @@ def _fold_transpose(graph: ir.Graph, node: ir.Node) -> None:
         return
     (shared,) = maker.inputs
     assert shared is not None and shared.const_value is not None, "see quantizable"
-    copied = np.ascontiguousarray(shared.const_value.numpy().T)
-    node.replace_input_with(1, _constant(graph, f"{node.name}.transposed", copied))
+    name = f"{shared.name}.transposed"
+    if name not in graph.initializers:  # several products may have the same weights
+        _constant(graph, name, np.ascontiguousarray(shared.const_value.numpy().T))
+    node.replace_input_with(1, graph.initializers[name])
 
 
 def _quantize_table(graph: ir.Graph, node: ir.Node) -> None:

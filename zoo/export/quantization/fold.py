@@ -1,0 +1,57 @@
+"""Folding of what a graph computes of its weights alone, so that the results can be quantized.
+
+Some models slice their weights, such as those of queries, keys and values, or project a table of
+positions. ONNX Runtime computes this once, when it loads a graph; before that, a product of such
+weights does not look like one of constants.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+from onnx.reference import ReferenceEvaluator
+
+STANDARD = ("", "ai.onnx")
+# Transposed tables are those of embeddings, stored once; see ``quantize``.
+KEPT = ("Constant", "Transpose")
+
+
+def load_folded(path: Path) -> ir.Model:
+    """Load a graph and compute the nodes whose inputs are constants.
+
+    A node with more results than inputs stays, since a constant would take more room than it does.
+    """
+    model = ir.load(path)
+    for node in list(model.graph):
+        inputs = {value.name: value for value in node.inputs if value is not None}
+        if node.domain not in STANDARD or node.op_type in KEPT or not inputs:
+            continue
+        if all(map(_is_constant, inputs.values())):
+            _fold(model.graph, node, {str(name): _array(value) for name, value in inputs.items()})
+    return model
+
+
+def _is_constant(value: ir.Value) -> bool:
+    """Return whether a value is a constant; one that is also an input can be replaced."""
+    return not value.is_graph_input() and ir.convenience.get_const_tensor(value) is not None
+
+
+def _array(value: ir.Value) -> NDArray[np.generic]:
+    tensor = ir.convenience.get_const_tensor(value)
+    assert tensor is not None, "see _is_constant"
+    return tensor.numpy()
+
+
+def _fold(graph: ir.Graph, node: ir.Node, inputs: dict[str, NDArray[np.generic]]) -> None:
+    """Replace a node by its outputs."""
+    evaluated = ReferenceEvaluator(ir.serde.serialize_node(node)).run(None, inputs)
+    results = [np.asarray(result) for result in evaluated]
+    if sum(result.size for result in results) > sum(array.size for array in inputs.values()):
+        return
+    for output, result in zip(node.outputs, results, strict=True):
+        folded = ir.Value(name=f"{output.name}.folded", const_value=ir.tensor(result))
+        folded.dtype, folded.shape = ir.DataType.from_numpy(result.dtype), ir.Shape(result.shape)
+        graph.register_initializer(folded)
+        output.replace_all_uses_with(folded, replace_graph_outputs=True)
+    graph.remove(node, safe=True)

@@ -1,3 +1,4 @@
+import shutil
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -12,6 +13,8 @@ from tests.once import written_once
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.convert import convert
 from zoo.export.export import export_onnx
+from zoo.export.quantization.quantize import Quantization
+from zoo.export.quantization.variants import QuantizationPlan
 from zoo.export.report import ExportReport
 from zoo.hub.source import CheckpointDir
 from zoo.tokenizers import hub_pooling_files
@@ -53,10 +56,22 @@ def exported_once(name: str, make: Callable[[Path], Checkpoint], **options: Any)
 
 
 @pytest.fixture(scope="session")
-def sentence_encoder(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+def sentence_encoder() -> Checkpoint:
     """A small sentence encoder with a tokenizer."""
     pooling = hub_pooling_files(Pooling("mean", normalize=True, max_tokens=9), 64)
-    return with_tokenizer(tmp_path_factory.mktemp("encoder"), "none", pooling)
+    folder = written_once("sentence-encoder", lambda path: with_tokenizer(path, "none", pooling))
+    return load_checkpoint(folder / "model")
+
+
+@pytest.fixture(scope="session")
+def int8_encoder(sentence_encoder: Checkpoint) -> Exported:
+    """The sentence encoder, its export in float32 and int8, and the report."""
+
+    def copy(path: Path) -> Checkpoint:
+        return load_checkpoint(shutil.copytree(sentence_encoder.path, path))
+
+    plan = QuantizationPlan([Quantization("int8")])
+    return exported_once("export-int8", copy, quantization=plan)
 
 
 def with_tokenizer(folder: Path, head: str, more: Mapping[str, str | bytes] = {}) -> Checkpoint:

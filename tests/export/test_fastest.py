@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.inference.making import make_checkpoint
+from tests.once import shared
 from tests.warm import zoo
 from zoo.export.fastest import fastest_backend, open_fastest, save_speeds
 from zoo.plugins import get_family
@@ -13,8 +14,12 @@ from zoo.plugins import get_family
 
 @pytest.fixture(autouse=True)
 def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("ZOO_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
+    """An empty store, but for the cache of graphs, which the tests of one model share."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "onnx").symlink_to(shared("fastest-onnx"), target_is_directory=True)
+    monkeypatch.setenv("ZOO_HOME", str(home))
+    return home
 
 
 def test_the_command_keeps_the_fastest(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from tests.export.conftest import Exported
 from zoo.checkpoint import Checkpoint, Manifest, encode_manifest, load_checkpoint
 from zoo.convert import convert
 from zoo.errors import VerificationError
-from zoo.export.export import export_onnx
 from zoo.export.layout import unreadable_elsewhere
 from zoo.hub.source import CheckpointDir
 from zoo.io.json import read_json_record
@@ -30,15 +29,15 @@ SENTENCE_FILES = {
 
 
 def test_the_files_are_those_of_a_conversion_to_the_hub(
-    sentence_encoder: Checkpoint, tmp_path: Path
+    int8_encoder: Exported, tmp_path: Path
 ) -> None:
-    report = export_onnx(sentence_encoder, tmp_path / "onnx")
-    convert(CheckpointDir(sentence_encoder.path, "model"), tmp_path / "hub", to="hub")
-    files = load_checkpoint(tmp_path / "onnx").manifest.files
-    assert files.keys() == {*SENTENCE_FILES, "onnx/model.onnx"}
+    checkpoint, export, report = int8_encoder
+    convert(CheckpointDir(checkpoint.path, "model"), tmp_path / "hub", to="hub")
+    graphs = {"onnx/model.onnx", "onnx/model_quantized.onnx"}
+    assert export.manifest.files.keys() == SENTENCE_FILES | graphs
     for name in SENTENCE_FILES:
-        assert (tmp_path / "onnx" / name).read_bytes() == (tmp_path / "hub" / name).read_bytes()
-    config = json.loads((tmp_path / "onnx/config.json").read_text())
+        assert (export.path / name).read_bytes() == (tmp_path / "hub" / name).read_bytes()
+    config = json.loads((export.path / "config.json").read_text())
     assert (config["model_type"], config["architectures"]) == ("bert", ["BertModel"])
     assert report.unreadable_elsewhere is None
 

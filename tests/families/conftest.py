@@ -24,6 +24,8 @@ OF_BACKBONES = (
 )
 OTHER_LABELS = ("token-classification", "question-answering", "multiple-choice")
 WITH_ALL_HEADS = ("TestBert", "TestElmo", "TestGpt2", "TestT5")
+# further versions of a family, which learn by the recipe and the trainer of the first
+OTHER_VERSIONS = ("TestFirst", "TestSecond", "TestGpt1", "TestVersion11")
 
 
 @pytest.fixture(autouse=True, scope="package")
@@ -37,22 +39,22 @@ def one_thread() -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as long what repeats a test with another head, size or task on the same backbone."""
-    of_families = [item for item in items if item.path.parent == Path(__file__).parent]
+    """Mark as long what repeats a test with another head, size, task or version."""
+    of_families = [item for item in items if item.path.is_relative_to(Path(__file__).parent)]
     for item in of_families:
         if item.name == "test_export":  # tests/export has the graphs of every head
             item.add_marker(pytest.mark.long)
-        callspec = getattr(item, "callspec", None)
-        if callspec is None:
-            continue
+        params = item.callspec.params if hasattr(item, "callspec") else {}
         kit = item.cls.__name__ if isinstance(item, pytest.Function) and item.cls else None
-        if _repeats(item.name.partition("[")[0], kit, callspec.params):
+        if _repeats(item.name.partition("[")[0], kit, params):
             item.add_marker(pytest.mark.long)
 
 
 def _repeats(name: str, kit: str | None, params: dict[str, Any]) -> bool:
     """Return whether a test, of a class of the conformance kit or of none, repeats another."""
     head = params.get("head")
+    if name in ("test_fine_tuning", "test_loss_decreases") and kit in OTHER_VERSIONS:
+        return True
     if name in OF_BACKBONES and kit is not None and head in OTHER_LABELS:
         return kit not in WITH_ALL_HEADS
     if name == "test_settings_equal_the_reference" and head is not None:

@@ -36,14 +36,6 @@ PRODUCTS = ("attention.qkv", "attention.out", "ffn.up", "ffn.down")
 
 
 @pytest.fixture(scope="module")
-def encoder(sentence_encoder: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Exported:
-    """A sentence encoder, its export in float32 and int8, and the report."""
-    target = tmp_path_factory.mktemp("int8") / "export"
-    report = export_onnx(sentence_encoder, target, quantization=QuantizationPlan([INT8]))
-    return sentence_encoder, load_checkpoint(target), report
-
-
-@pytest.fixture(scope="module")
 def decoder(tmp_path_factory: pytest.TempPathFactory) -> Exported:
     """A small GPT, its export in float32, int8 and int4, and the report."""
     folder = tmp_path_factory.mktemp("int4")
@@ -57,8 +49,8 @@ def operators(path: Path) -> Counter[str]:
     return Counter(node.op_type for node in onnx.load(path).graph.node)
 
 
-def test_every_product_and_the_embeddings_are_quantized(encoder: Exported) -> None:
-    _, export, report = encoder
+def test_every_product_and_the_embeddings_are_quantized(int8_encoder: Exported) -> None:
+    _, export, report = int8_encoder
     before, after = (export.path / f"onnx/model{suffix}.onnx" for suffix in ("", "_quantized"))
     assert quantizable(before) == [
         "embeddings.tokens",
@@ -77,8 +69,8 @@ def test_every_product_and_the_embeddings_are_quantized(encoder: Exported) -> No
     assert set(export.manifest.files) > {"onnx/model.onnx", "onnx/model_quantized.onnx"}
 
 
-def test_each_row_of_the_embeddings_has_its_scale(encoder: Exported) -> None:
-    export = encoder[1]
+def test_each_row_of_the_embeddings_has_its_scale(int8_encoder: Exported) -> None:
+    export = int8_encoder[1]
     before, after = (
         {t.name: onnx.numpy_helper.to_array(t) for t in onnx.load(path).graph.initializer}
         for path in sorted((export.path / "onnx").glob("*.onnx"))
@@ -110,8 +102,8 @@ def test_a_map_of_rows_stays_in_float32(bias: bool, tmp_path: Path) -> None:
     assert np.allclose(session.run(None, {"x": rows})[0], expected, atol=1e-5)
 
 
-def test_a_session_runs_the_graph_of_a_dtype(encoder: Exported) -> None:
-    export = encoder[1]
+def test_a_session_runs_the_graph_of_a_dtype(int8_encoder: Exported) -> None:
+    export = int8_encoder[1]
     batch = {"input_ids": np.array([[2, 6, 7, 3], [2, 9, 8, 3]])}
     sessions = [open_session(export, dtype=dtype) for dtype in (None, "int8")]
     assert [session.dtype for session in sessions] == ["float32", "int8"]
@@ -122,8 +114,8 @@ def test_a_session_runs_the_graph_of_a_dtype(encoder: Exported) -> None:
         open_session(export, dtype="int4")
 
 
-def test_static_scales_come_from_the_texts(encoder: Exported, tmp_path: Path) -> None:
-    checkpoint, export, _ = encoder
+def test_static_scales_come_from_the_texts(int8_encoder: Exported, tmp_path: Path) -> None:
+    checkpoint, export, _ = int8_encoder
     source, target = export.path / "onnx/model.onnx", tmp_path / "static.onnx"
     samples = make_samples(checkpoint, TEXTS)
     inputs = [sample.inputs for sample in samples]

@@ -98,6 +98,21 @@ def test_a_damaged_file_is_refused(
         open_session(copy)
 
 
+@pytest.mark.parametrize("words", [("run", "features"), ("run", "embed"), ("bench",)])
+def test_weights_of_another_model_are_one_line(copy: Checkpoint, words: tuple[str, ...]) -> None:
+    """They have the same shapes, so that ONNX Runtime would compute other outputs of them."""
+    name, other = "onnx/model.onnx_data", copy.path.parent / "other.onnx_data"
+    weights = np.fromfile(copy.path / name, np.float32)
+    other.write_bytes((-weights).tobytes())
+    assert other.stat().st_size == (copy.path / name).stat().st_size
+    other.replace(copy.path / name)
+    texts = ["a text"] if words[0] == "run" else []
+    done = warm.zoo(*words, copy.path, *texts, "--backend", "onnx")
+    assert (done.returncode, done.stdout) == (3, "")
+    described = re.escape(f"{name} is not the file that {copy.path / 'zoo.json'} describes")
+    assert re.fullmatch(rf"error: .*{described}; .*`zoo verify`\n", done.stderr)
+
+
 def test_a_graph_that_was_not_validated_warns(copy: Checkpoint) -> None:
     export = {**(copy.manifest.export or {}), "validated": False}
     manifest = msgspec.structs.replace(copy.manifest, export=export)

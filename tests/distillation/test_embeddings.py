@@ -17,6 +17,7 @@ from tests.distillation.making import assert_resumes_exactly, distill
 from tests.distillation.test_labelled import views
 from tests.finetune.making import SETTINGS, finetune, texts, write_table
 from tests.finetune.making import settings as finetune_settings
+from tests.once import written_once
 from tests.training.runs import records
 from zoo.checkpoint import load_checkpoint
 from zoo.data.readers.sentences import read_sentences
@@ -32,20 +33,23 @@ from zoo.training.config.schema import validate_config
 POOLING = {"pooling": "cls", "normalize": True}
 
 
-@pytest.fixture
-def teacher(tmp_path: Path) -> Path:
-    rows = [{"text": a, "pair": b} for a, b in zip(texts(40), texts(40, 1), strict=True)]
-    tree = finetune_settings(
-        "bert",
-        write_table(tmp_path / "pairs.jsonl", rows),
-        task="sentence-embedding",
-        task_args=POOLING,
-        data={"pair": "pair"},
-        config={"num_layers": 4},
-        max_steps=4,
-        max_seq_len=24,
-    )
-    return finetune(tmp_path / "teacher", tree) / "model"
+@pytest.fixture(scope="module")
+def teacher() -> Path:
+    def write(folder: Path) -> None:
+        rows = [{"text": a, "pair": b} for a, b in zip(texts(40), texts(40, 1), strict=True)]
+        tree = finetune_settings(
+            "bert",
+            write_table(folder / "pairs.jsonl", rows),
+            task="sentence-embedding",
+            task_args=POOLING,
+            data={"pair": "pair"},
+            config={"num_layers": 4},
+            max_steps=4,
+            max_seq_len=24,
+        )
+        finetune(folder / "run", tree)
+
+    return written_once("embedding-teacher", write) / "run/model"
 
 
 @pytest.fixture

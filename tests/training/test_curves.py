@@ -57,7 +57,10 @@ def loss_of(model: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten())
 
 
-@pytest.mark.parametrize(("family", "objective"), [("bert", "masked-lm"), ("gpt", "causal-lm")])
+@pytest.mark.parametrize(
+    ("family", "objective"),
+    [("bert", "masked-lm"), pytest.param("gpt", "causal-lm", marks=pytest.mark.long)],
+)
 def test_fifty_steps(family: str, objective: str) -> None:
     config = dry(
         small(

@@ -70,11 +70,11 @@ def test_loss_falls_and_the_final_model_is_a_checkpoint(
         tmp_path / "run",
         family,
         objective=objective,
-        max_steps=30,
+        max_steps=20,
         eval_sequences=16,
         micro_batch_tokens=None,
         eval_steps=10,
-        save_steps=30,
+        save_steps=20,
         optimizer={"learning_rate": 2e-3},  # batches are far smaller than the recipe's
     )
     validation = [record["loss"] for record in records(run, "validation")]

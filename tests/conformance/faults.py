@@ -215,6 +215,12 @@ def rule(target: str, **changes: Any) -> Callable[[WeightMap], WeightMap]:
     return change
 
 
+class DropoutConfig(BertConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A configuration with a default that is not the reference's."""
+
+    dropout: float = 0.2
+
+
 class SilentConfig(BertConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A configuration whose errors do not name the field."""
 

@@ -16,6 +16,7 @@ import zoo_bert.recipe
 from tests.conformance import test_declaration, test_golden_check
 from tests.conformance.faults import (
     Checks,
+    DropoutConfig,
     Faults,
     FaultyBert,
     FaultyGpt,
@@ -34,13 +35,16 @@ from tests.conformance.faults import (
     unseeded_bias,
     unused_parameter,
     without,
+    without_types,
 )
 from zoo.conformance import smoke_train
 from zoo.conformance.family_checks import FamilyChecks
 from zoo.errors import VerificationError
 from zoo.families.base import Family
+from zoo.families.encoder import encoder_heads
 from zoo.families.recipe import Recipe
 from zoo.weights import Ignore, TiedAlias
+from zoo_bert import Bert
 
 
 @dataclass(frozen=True)
@@ -59,12 +63,13 @@ class Case:
     check: str
     faults: Faults
     message: str
-    arguments: dict[str, str] = field(default_factory=lambda: {"head": "none"})
+    arguments: dict[str, Any] = field(default_factory=lambda: {"head": "none"})
     family: Callable[[], Family] = FaultyBert
     error: type[Exception] = VerificationError
 
 
 TINY = {"size": "tiny"}
+DEFAULT_ROWS: dict[str, Any] = {"changes": {}, "lengths": None}
 NORM, WORDS = "layers.{i}.attention_norm.{p}", "bert.embeddings.word_embeddings.weight"
 RENAMED = "bert.encoder.layer.{i}.attention.norm.{p}"
 CASES = [
@@ -114,6 +119,34 @@ CASES = [
     ),
     Case("published_tensors", Faults(weights=rule(NORM, source=RENAMED)), "account .* is open"),
     Case("published_tensors", Faults(weights=rule(NORM, shape=(7,))), "account .* is open"),
+    Case(
+        "published_tensors",
+        Faults(attributes={"named_heads": encoder_heads("BERT")}),
+        "bert has the class BERTModel, which transformers spells BertModel",
+    ),
+    Case(
+        "published_tensors",
+        Faults(attributes={"model_types": ("bert-like",)}),
+        "bert has the model type bert-like, and BertModel of transformers has bert",
+    ),
+    Case(
+        "reference_outputs",
+        Faults(model=without_types),
+        "logits differs by .* in torch.float64; the first layer that does: embeddings",
+        {"head": "masked-lm", **DEFAULT_ROWS},
+    ),
+    Case(
+        "reference_defaults",
+        Faults(attributes={"config_map": changed(Bert.config_map, ignored={}, fixed={})}),
+        "unknown keys: .*is_decoder",
+        {},
+    ),
+    Case(
+        "reference_defaults",
+        Faults(attributes={"config_type": DropoutConfig}),
+        "dropout is 0.2 by default, and 0.1 in the reference",
+        {},
+    ),
     Case(
         "rules_read_tensors_once",
         Faults(weights=lambda weights: changed(weights, rules=[*weights.rules, weights.rules[0]])),

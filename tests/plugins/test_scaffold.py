@@ -12,12 +12,15 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file
 
 from benchmarks import plugin_lengths
 from tests import warm
 from tests.training.runs import DATA
 from zoo.cli.installation import plugins_new
+from zoo.conformance.hf_reference import reference_class
+from zoo.errors import VerificationError
 from zoo.plugins.scaffold import KINDS, PluginNames, render
 
 ROOT = Path(__file__).parents[2]
@@ -188,10 +191,36 @@ def test_names(tmp_path: Path) -> None:
     for name, message in (("Mine", "lower-case"), ("../mine", "lower-case"), ("bert", "installed")):
         done = warm.zoo("plugins", "new", name, cwd=tmp_path)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1) and message in done.stderr
+    done = warm.zoo("plugins", "new", "mine", "--class-prefix", "mine", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "a class" in done.stderr
     (tmp_path / "zoo-mine").mkdir()
     (tmp_path / "zoo-mine" / "notes.txt").touch()
     assert warm.zoo("plugins", "new", "mine", cwd=tmp_path).returncode == 2
     assert [path.name for path in tmp_path.iterdir() if "mine" in path.name] == ["zoo-mine"]
+
+
+def test_a_prefix_gives_the_classes_of_transformers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name is the model type; the words of the name are another spelling, which is named."""
+    for module, prefix in (("gpt_neox", "GPTNeoX"), ("gpt-neox", None)):
+        project = tmp_path / module
+        arguments = ("--class-prefix", prefix) if prefix else ()
+        like = ("--like", "decoder", "-o", project, "--json")
+        done = warm.zoo("plugins", "new", module, *arguments, *like, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["model_type"] == module
+        monkeypatch.syspath_prepend(project)
+        monkeypatch.delitem(sys.modules, "zoo_gpt_neox", raising=False)
+        monkeypatch.delitem(sys.modules, "zoo_gpt_neox.config", raising=False)
+        (family,) = __import__("zoo_gpt_neox").zoo_families()
+        config = family.config_type()
+        if prefix:
+            kind = reference_class(family, config, "causal-lm")
+            assert kind is transformers.GPTNeoXForCausalLM
+        else:
+            with pytest.raises(VerificationError, match="which transformers spells GPTNeoXFor"):
+                reference_class(family, config, "causal-lm")
 
 
 def test_choices_of_the_option_are_the_kinds() -> None:

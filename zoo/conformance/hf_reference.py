@@ -71,6 +71,7 @@ def compare_with_reference(
     model: "nn.Module",
     *,
     inputs: "Mapping[str, Tensor] | None" = None,
+    lengths: Sequence[int] | None = None,
     tolerance: float = 1e-5,
 ) -> Comparison:
     """Run a model and the reference library's with the same weights.
@@ -80,19 +81,21 @@ def compare_with_reference(
         config: its configuration.
         head: name of the head.
         model: the model with its weights, in float32 or float64 on the CPU.
-        inputs: a batch; by default three rows of different lengths, one by one if the reference
-            has no padding token.
+        inputs: a batch; by default rows of random tokens, one by one if the reference has no
+            padding token.
+        lengths: number of tokens of these rows; by default of three different ones.
         tolerance: the relative difference above which a layer diverges.
 
     Returns:
         the differences of all outputs and layers.
 
     Raises:
-        ModuleNotFoundError: the reference library is not installed.
-        VerificationError: its model does not take exactly the tensors that the rules give.
+        UsageError, VerificationError: see ``reference_model``.
     """
     reference = reference_model(family, config, head, model.state_dict())
-    return compare_models(family, config, head, model, reference, inputs, tolerance)
+    return compare_models(
+        family, config, head, model, reference, inputs, lengths=lengths, tolerance=tolerance
+    )
 
 
 def compare_models(
@@ -102,6 +105,8 @@ def compare_models(
     model: "nn.Module",
     reference: "nn.Module",
     inputs: "Mapping[str, Tensor] | None" = None,
+    *,
+    lengths: Sequence[int] | None = None,
     tolerance: float = 1e-5,
 ) -> Comparison:
     """Run a model and a reference that is built already; see ``compare_with_reference``."""
@@ -110,7 +115,7 @@ def compare_models(
         batches = [inputs]
     else:
         longest = min([48, *spec.limits.values()])
-        lengths = (longest, longest // 2 + 1, spec.minimums.get("tokens", 1))
+        lengths = lengths or (longest, longest // 2 + 1, spec.minimums.get("tokens", 1))
         batches = [
             random_inputs(spec, config, rows, seed=seed, padding_side=family.padding_side)
             for seed, rows in enumerate(_split(lengths, reference))
@@ -174,13 +179,13 @@ def reference_model(
         state: state dict of our model; its dtype becomes the reference's.
 
     Raises:
-        ModuleNotFoundError: the reference library is not installed.
-        VerificationError: its model does not take exactly the tensors that the rules give.
+        UsageError: see ``reference_class``.
+        VerificationError: its model does not take exactly the tensors that the rules give; or see
+            ``reference_class``.
     """
     from zoo.nn.skip_init import SkipInit
 
-    library = importlib.import_module(REFERENCE)
-    kind = getattr(library, family.architecture(config, head))
+    kind = reference_class(family, config, head)
     weights = hub_state(family.weights(config, head), state)
     dtype = next(iter(weights.values())).dtype
     bars = importlib.import_module(f"{REFERENCE}.utils.logging")
@@ -215,6 +220,41 @@ def _parts(kind: type, outputs: Collection[str]) -> dict[str, bool]:
     return {"add_pooling_layer": "pooler_output" in outputs} if "add_pooling_layer" in known else {}
 
 
+def reference_class(family: Family, config: Any, head: str) -> Any:
+    """Return the class of the reference library with the name that a family gives.
+
+    Args:
+        family: the family.
+        config: its configuration.
+        head: name of the head.
+
+    Raises:
+        UsageError: the library is not installed, or has no such class.
+        VerificationError: it has the class in another spelling, or with another model type.
+    """
+    name = family.architecture(config, head)
+    try:
+        library = importlib.import_module(REFERENCE)
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{REFERENCE} is not installed", "pip install 'plm-zoo[dev]'") from error
+    kind, model_type = getattr(library, name, None), family.model_type(config)
+    if kind is None:
+        spellings = [other for other in dir(library) if other.lower() == name.lower()]
+        if spellings:
+            raise VerificationError(
+                f"{family.name} has the class {name}, which {REFERENCE} spells {spellings[0]}",
+                "give its heads the prefix of the class names as it is spelled there",
+            )
+        raise UsageError(f"{REFERENCE} {library.__version__} has no class {name}")
+    if kind.config_class.model_type != model_type:
+        raise VerificationError(
+            f"{family.name} has the model type {model_type}, and {name} of {REFERENCE} has "
+            f"{kind.config_class.model_type}",
+            "set `model_types` of the family to that of the config.json of its checkpoints",
+        )
+    return kind
+
+
 def reference_tensors(family: Family, config: Any, head: str) -> "dict[str, TensorInfo]":
     """Return the tensors of the reference library's model as it saves them, without our rules.
 
@@ -227,11 +267,7 @@ def reference_tensors(family: Family, config: Any, head: str) -> "dict[str, Tens
 
     from zoo.io.tensors.formats import TensorInfo
 
-    try:
-        library = importlib.import_module(REFERENCE)
-    except ModuleNotFoundError as error:
-        raise UsageError(f"{REFERENCE} is not installed") from error
-    kind = getattr(library, family.architecture(config, head))
+    kind = reference_class(family, config, head)
     parts = _parts(kind, family.onnx(config, head).outputs)
     with torch.device("meta"):
         model = kind(kind.config_class(**family.to_hf(config)), **parts)

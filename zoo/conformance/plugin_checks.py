@@ -45,6 +45,8 @@ NOT_QUICK = (
     "check_fine_tuning",
     "check_export",
     "check_published_tensors",
+    "check_reference_defaults",
+    "check_reference_outputs",
 )  # these need files, the reference library, or training
 VOCABULARY = 1000  # tokens of the models that are run
 

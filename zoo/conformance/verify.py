@@ -1,6 +1,5 @@
 """Verification of models, exports, corpora and runs on disk against their manifests."""
 
-import importlib.util
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -164,8 +163,14 @@ def check_export(checkpoint: Checkpoint) -> str:
 def _reference(checkpoint: Checkpoint) -> Check:
     if not checkpoint.family.has_reference(checkpoint.config, checkpoint.head_name):
         return Check(REFERENCE, "not run", "it has no class that computes the same")
-    if importlib.util.find_spec(REFERENCE) is None:
-        return Check(REFERENCE, "not run", "it is not installed; pip install 'plm-zoo[dev]'")
+    from zoo.conformance.hf_reference import reference_class
+
+    try:
+        reference_class(checkpoint.family, checkpoint.config, checkpoint.head_name)
+    except UsageError as error:
+        return Check(REFERENCE, "not run", str(error))
+    except VerificationError as error:
+        return Check(REFERENCE, "failed", str(error))
     return run_check(REFERENCE, partial(check_reference, checkpoint))
 
 

@@ -1,14 +1,22 @@
-"""Checks that the rules of a family's weights fit its models, and the Hub's tensors."""
+"""Checks that the rules of a family's weights fit its models, and the Hub's tensors and outputs."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from msgspec.structs import asdict, replace
 
-from zoo.conformance.hf_reference import reference_tensors
+from zoo.conformance.hf_reference import (
+    compare_with_reference,
+    reference_class,
+    reference_tensors,
+)
 from zoo.conformance.tiny_model import TinyModel, require
 from zoo.convert.model_tensors import differing_tensors
 from zoo.errors import UsageError
+from zoo.families.random_inputs import randomize_weights
 from zoo.io.tensors.formats import TensorInfo
 from zoo.weights import match_tensors
 
@@ -31,13 +39,71 @@ class WeightChecks(TinyModel):
             UsageError: the library is not installed, or has no such class.
             VerificationError: a tensor is left over or missing.
         """
-        if not self.family.has_reference(self.config, head):
-            raise UsageError(f"no reference has {self.family.name} with head {head}")
+        self._require_reference(head)
         report = match_tensors(
             self.family.weights(self.config, head),
             reference_tensors(self.family, self.config, head),
         )
         report.raise_if_incomplete(f"{self.family.name} with head {head}, as published")
+
+    def check_reference_defaults(self) -> None:
+        """Check that the keys of the reference library's configuration are known, and defaults.
+
+        Raises:
+            UsageError: the library is not installed, or has no such class.
+            VerificationError: a key is unknown, or a field has another default.
+        """
+        self._require_reference("none")
+        kind = reference_class(self.family, self.config, "none").config_class
+        translated = self.family.from_hf(kind().to_dict())
+        require(not translated.unknown, f"unknown keys: {', '.join(translated.unknown)}")
+        default: Any = self.family.config_type
+        expected, ours = asdict(translated.config), asdict(default())
+        differing = [
+            f"{name} is {ours[name]} by default, and {value} in the reference"
+            for name, value in expected.items()
+            if value != ours[name]
+        ]
+        require(not differing, "; ".join(differing))
+
+    def check_reference_outputs(
+        self, head: str, changes: Mapping[str, Any], lengths: Sequence[int] | None
+    ) -> None:
+        """Check that random weights give the outputs of the reference library's model.
+
+        Args:
+            head: name of the head.
+            changes: fields of the configuration that differ from ``config``.
+            lengths: number of tokens of the rows; ``None`` for three different ones.
+
+        Raises:
+            UsageError: the library is not installed, or has no such class.
+            VerificationError: an output differs by more than 1e-9 of its largest magnitude in
+                float64, or 1e-5 in float32.
+        """
+        self._require_reference(head)
+        config = replace(self.config, **changes)
+        model = self.family.model(config, head).double().eval()
+        randomize_weights(model)
+        for dtype, bound in ((torch.float64, 1e-9), (torch.float32, 1e-5)):
+            comparison = compare_with_reference(
+                self.family, config, head, model.to(dtype), lengths=lengths, tolerance=bound
+            )
+            for name, difference in comparison.outputs.items():
+                require(
+                    difference.relative <= bound,
+                    f"{name} differs by {difference.relative:.1e} of its largest magnitude in "
+                    f"{dtype}; the first layer that does: {comparison.first_diverging}",
+                )
+
+    def _require_reference(self, head: str) -> None:
+        """Check that the family has a reference for a head.
+
+        Raises:
+            UsageError: it has none.
+        """
+        if not self.family.has_reference(self.config, head):
+            raise UsageError(f"no reference has {self.family.name} with head {head}")
 
     def check_rules_read_tensors_once(self, head: str) -> None:
         """Check that no Hub tensor is read twice, or both read and ignored."""

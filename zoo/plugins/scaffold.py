@@ -62,6 +62,7 @@ KINDS: Mapping[str, Kind] = {
 }
 MODULES = ("__init__.py", "config.py", "model.py", "recipe.py", "registry.yaml", "weights.py")
 _NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
+_PREFIX = re.compile(r"[A-Z][A-Za-z0-9]*")
 
 
 @dataclass(frozen=True)
@@ -69,10 +70,13 @@ class PluginNames:
     """Names of a new plugin.
 
     Attributes:
-        name: name of the family and of the entry point, such as ``my-model``.
+        name: name of the family and of the entry point, and the ``model_type`` of its checkpoints,
+            such as ``my-model``.
+        prefix: prefix of the names of classes; ``None`` for the words of the name.
     """
 
     name: str
+    prefix: str | None = None
 
     @property
     def module(self) -> str:
@@ -91,28 +95,35 @@ class PluginNames:
 
     @property
     def class_name(self) -> str:
-        """Name of the family's class: ``MyModel``."""
-        return "".join(part.capitalize() for part in self.module.split("_"))
+        """Name of the family's class, and prefix of others: ``MyModel``."""
+        return self.prefix or "".join(part.capitalize() for part in self.module.split("_"))
 
 
-def write_project(name: str, kind: str, directory: Path) -> list[str]:
+def write_project(names: PluginNames, kind: str, directory: Path) -> list[str]:
     """Write a project, and return the paths of its files.
 
     Args:
-        name: name of the family.
+        names: names of the plugin.
         kind: one of ``KINDS``.
         directory: directory to create.
 
     Raises:
-        UsageError: the name is taken or cannot be the name of a package, or the directory exists.
+        UsageError: the name is taken or cannot be the name of a package, the prefix cannot be the
+            name of a class, or the directory exists.
     """
+    name, prefix = names.name, names.class_name
     if not _NAME.fullmatch(name) or len(name) > 60:
         raise UsageError(
             f"{name!r} cannot be the name of a plugin", "use lower-case letters, digits and hyphens"
         )
+    if not _PREFIX.fullmatch(prefix) or len(prefix) > 60:
+        raise UsageError(
+            f"{prefix!r} cannot be the name of a class",
+            "use letters and digits, the first one a capital",
+        )
     if name in all_entry_points():
         raise UsageError(f"a plugin called {name} is installed already")
-    files = render(PluginNames(name), kind)
+    files = render(names, kind)
     with atomic_directory(directory) as staging:
         for path, text in files.items():
             (staging / path).parent.mkdir(parents=True, exist_ok=True)

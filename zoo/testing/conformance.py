@@ -11,7 +11,7 @@ A plugin's test file is one class::
 It runs every check of ``zoo.conformance.family_checks`` for every head.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -166,3 +166,38 @@ class FamilyTests(FamilyChecks):
     def test_initialization(self, head: str) -> None:
         """Check that initial weights are finite and a function of the seed."""
         self.check_initialization(head)
+
+
+class ReferenceTests(FamilyTests):
+    """The tests of a family with a reference: ``FamilyTests``, and the outputs of transformers.
+
+    They are skipped where transformers has no class of the name that the family gives.
+
+    Attributes:
+        settings: changes of the configuration; outputs are compared with each.
+        row_lengths: number of tokens of the rows that are compared, long enough for every branch
+            of the formulas; ``None`` for three different ones up to 48.
+    """
+
+    settings: ClassVar[Sequence[Mapping[str, Any]]] = ({},)
+    row_lengths: ClassVar[Sequence[int] | None] = None
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Parametrize the tests with ``changes``, too."""
+        super().pytest_generate_tests(metafunc)
+        if "changes" in metafunc.fixturenames:
+            metafunc.parametrize("changes", self.settings, ids=str)
+
+    def test_outputs_equal_the_reference(self, head: str, changes: Mapping[str, Any]) -> None:
+        """Check that outputs are those of transformers: to 1e-9 in float64, 1e-5 in float32."""
+        try:
+            self.check_reference_outputs(head, changes, self.row_lengths)
+        except UsageError as error:
+            pytest.skip(f"no reference: {error}")
+
+    def test_reference_defaults(self) -> None:
+        """Check that no key of transformers is unknown, and that defaults are its defaults."""
+        try:
+            self.check_reference_defaults()
+        except UsageError as error:
+            pytest.skip(f"no reference: {error}")

@@ -14,7 +14,13 @@ KINDS = ("encoder", "decoder", "encoder-decoder", "recurrent")
     epilog="""\b
 Examples:
   zoo plugins new mine
-  zoo plugins new mine --like decoder -o ./zoo-mine"""
+  zoo plugins new mine --like decoder -o ./zoo-mine
+  zoo plugins new opt --class-prefix OPT --like decoder
+
+\b
+NAME is the model_type in the config.json of the model's checkpoints, if there are any, and the
+prefix that of their classes, such as OPTForCausalLM. By them, checkpoints are found to be of
+the family, and models are compared with those of transformers."""
 )
 @click.argument("name")
 @click.option(
@@ -24,9 +30,16 @@ Examples:
     show_default=True,
     help="Kind of model to begin with.",
 )
+@click.option(
+    "--class-prefix",
+    metavar="PREFIX",
+    help="Prefix of the names of its classes.  [default: the words of NAME, capitalized]",
+)
 @output_option
 @common_options
-def command(name: str, like: str, output: Path | None, as_json: bool) -> None:
+def command(
+    name: str, like: str, class_prefix: str | None, output: Path | None, as_json: bool
+) -> None:
     """Write a project with a new family NAME, in the directory zoo-NAME by default.
 
     The project can be installed, passes its conformance tests, and every command works with it:
@@ -34,7 +47,14 @@ def command(name: str, like: str, output: Path | None, as_json: bool) -> None:
     """
     from zoo.plugins.scaffold import PluginNames, write_project
 
-    directory = output or Path(PluginNames(name).distribution)
-    files = write_project(name, like, directory)
-    lines = [*(str(directory / file) for file in files), f"next: zoo plugins install {directory}"]
-    result({"path": str(directory), "files": files}, lines, as_json=as_json)
+    names = PluginNames(name, class_prefix)
+    directory = output or Path(names.distribution)
+    files = write_project(names, like, directory)
+    prefix = names.class_name
+    lines = [
+        *(str(directory / file) for file in files),
+        f"for checkpoints with the model_type {name} and classes such as {prefix}Model",
+        f"next: zoo plugins install {directory}",
+    ]
+    values = {"path": str(directory), "files": files, "model_type": name, "class_prefix": prefix}
+    result(values, lines, as_json=as_json)

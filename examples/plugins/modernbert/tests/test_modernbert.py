@@ -4,40 +4,26 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
 from msgspec.structs import replace
 from zoo_modernbert import ModernBert
 from zoo_modernbert.config import SIZES, ModernBertConfig
 
-from zoo.conformance.hf_reference import compare_with_reference
 from zoo.errors import VerificationError
-from zoo.families.random_inputs import random_inputs, randomize_weights
-from zoo.testing.conformance import FamilyTests
+from zoo.families.random_inputs import randomize_weights
+from zoo.testing.conformance import ReferenceTests
 
 
-class TestModernBert(FamilyTests):
+class TestModernBert(ReferenceTests):
     """The conformance checks, and the outputs of the reference library."""
 
     family = ModernBert()
+    settings = ({"classifier_pooling": "cls"}, {"classifier_pooling": "mean"})
+    row_lengths = (70, 40, 2)  # longer than the window
 
     @property
     def config(self) -> ModernBertConfig:
         """``tiny`` with less width, for speed."""
         return replace(SIZES["tiny"], hidden_size=48, intermediate_size=40)
-
-    @pytest.mark.parametrize("pooling", ["cls", "mean"])
-    @pytest.mark.parametrize(("dtype", "bound"), [(torch.float64, 1e-9), (torch.float32, 1e-5)])
-    def test_outputs_equal_the_reference(
-        self, head: str, dtype: torch.dtype, bound: float, pooling: Any
-    ) -> None:
-        """Outputs agree relative to their largest magnitude, in rows longer than the window."""
-        config = replace(self.config, classifier_pooling=pooling)
-        model = self.family.model(config, head).to(dtype)
-        randomize_weights(model)
-        inputs = random_inputs(self.family.onnx(config, head), config, (70, 40, 2))
-        comparison = compare_with_reference(self.family, config, head, model, inputs=inputs)
-        differences = {name: d.relative for name, d in comparison.outputs.items()}
-        assert {name: d for name, d in differences.items() if d > bound} == {}
 
     def test_documents_of_a_packed_row_are_those_alone(self) -> None:
         """Windows and rotations are of positions within a document."""
@@ -53,13 +39,6 @@ class TestModernBert(FamilyTests):
             together = model.encode(**{k: v[None] for k, v in batch.items()})
             alone = [model.encode(text[None]) for text in texts]
         assert torch.allclose(together, torch.cat(alone, dim=1), rtol=0, atol=1e-9)
-
-
-def test_keys_and_defaults_are_those_of_the_reference() -> None:
-    """No key is unknown, and an absent key has the reference's default."""
-    hub = transformers.ModernBertConfig().to_dict()
-    translated = ModernBert.config_map.to_ours(hub, ModernBertConfig)
-    assert translated.config == ModernBertConfig() and not translated.unknown
 
 
 def test_a_published_configuration_is_read() -> None:

@@ -11,10 +11,9 @@ from msgspec.structs import replace
 from zoo_mpnet import MPNet
 from zoo_mpnet.config import SIZES, MPNetConfig
 
-from zoo.conformance.hf_reference import compare_with_reference
 from zoo.errors import VerificationError
-from zoo.families.random_inputs import random_inputs, randomize_weights
-from zoo.testing.conformance import FamilyTests
+from zoo.families.random_inputs import randomize_weights
+from zoo.testing.conformance import ReferenceTests
 from zoo.tokenizers import SourceFiles
 
 ENDS = ["<s>", "<pad>", "</s>", "<unk>"]
@@ -22,33 +21,17 @@ WORDS = [*ENDS, "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "<mask>"
 NAMED = {"cls": "<s>", "sep": "</s>", "pad": "<pad>", "mask": "<mask>", "unk": "[UNK]"}
 
 
-class TestMPNet(FamilyTests):
+class TestMPNet(ReferenceTests):
     """The conformance checks, and the outputs of the reference library."""
 
     family = MPNet()
+    settings = ({}, {"pooler": False, "activation": "relu"})
+    row_lengths = (120, 60, 1)  # distances in every bucket
 
     @property
     def config(self) -> MPNetConfig:
         """``tiny`` with a small vocabulary, for speed."""
         return replace(SIZES["tiny"], vocab_size=1000)
-
-    @pytest.mark.parametrize("pooler", [True, False])
-    def test_outputs_equal_the_reference(self, head: str, pooler: bool) -> None:
-        """Outputs agree to 1e-9 in float64, at distances in every bucket."""
-        config = replace(self.config, pooler=pooler, activation="relu")
-        model = self.family.model(config, head).double()
-        randomize_weights(model)
-        inputs = random_inputs(self.family.onnx(config, head), config, (120, 60, 1))
-        comparison = compare_with_reference(self.family, config, head, model, inputs=inputs)
-        assert max(difference.absolute for difference in comparison.outputs.values()) <= 1e-9
-        assert comparison.first_diverging is None
-
-
-def test_keys_and_defaults_are_those_of_the_reference() -> None:
-    """No key is unknown, and an absent key has the reference's default."""
-    hub = transformers.MPNetConfig().to_dict()
-    translated = MPNet.config_map.to_ours(hub, MPNetConfig)
-    assert translated.config == MPNetConfig() and not translated.unknown
 
 
 @pytest.mark.parametrize("key", ["relative_attention_num_buckets", "pad_token_id"])

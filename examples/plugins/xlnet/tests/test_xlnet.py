@@ -5,16 +5,15 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
 from msgspec.structs import replace
 from torch import Tensor
 from zoo_xlnet import XLNet
 from zoo_xlnet.config import SIZES, XLNetConfig
 
-from zoo.conformance.hf_reference import compare_with_reference, reference_model
+from zoo.conformance.hf_reference import reference_model
 from zoo.errors import VerificationError
 from zoo.families.random_inputs import random_inputs, randomize_weights
-from zoo.testing.conformance import FamilyTests
+from zoo.testing.conformance import ReferenceTests
 
 DTYPES = pytest.mark.parametrize(("dtype", "bound"), [(torch.float64, 1e-9), (torch.float32, 1e-5)])
 CONFIG = replace(SIZES["tiny"], hidden_size=48, intermediate_size=40)
@@ -22,30 +21,17 @@ TOKENS, TARGETS = 12, 4
 SEGMENTS = torch.tensor([0] * 5 + [1] * 6 + [2]).expand(2, TOKENS)
 
 
-class TestXLNet(FamilyTests):
+class TestXLNet(ReferenceTests):
     """The conformance checks, and the outputs of the reference library."""
 
     family = XLNet()
+    settings = ({}, {"clamp_len": 20})
+    row_lengths = (70, 40, 6)
 
     @property
     def config(self) -> XLNetConfig:
         """``tiny`` with less width, for speed."""
         return CONFIG
-
-    @pytest.mark.parametrize("clamp_len", [-1, 20])
-    @DTYPES
-    def test_outputs_equal_the_reference(
-        self, head: str, dtype: torch.dtype, bound: float, clamp_len: int
-    ) -> None:
-        """Outputs agree relative to their largest magnitude, with padding on the left."""
-        config = replace(self.config, clamp_len=clamp_len)
-        model = self.family.model(config, head).to(dtype)
-        randomize_weights(model)
-        spec = self.family.onnx(config, head)
-        inputs = random_inputs(spec, config, (70, 40, 6), padding_side="left")
-        comparison = compare_with_reference(self.family, config, head, model, inputs=inputs)
-        differences = {name: d.relative for name, d in comparison.outputs.items()}
-        assert {name: d for name, d in differences.items() if d > bound} == {}
 
     @DTYPES
     def test_gradients_equal_the_reference(
@@ -174,13 +160,6 @@ def _models(dtype: torch.dtype, **changes: Any) -> tuple[Any, Any]:
 def _assert_close(ours: Tensor, theirs: Tensor, bound: float) -> None:
     assert ours.shape == theirs.shape
     assert float((ours - theirs).abs().max()) <= bound * float(theirs.abs().max())
-
-
-def test_keys_and_defaults_are_those_of_the_reference() -> None:
-    """No key is unknown, and an absent key has the reference's default."""
-    hub = transformers.XLNetConfig().to_dict()
-    translated = XLNet.config_map.to_ours(hub, XLNetConfig)
-    assert translated.config == XLNetConfig() and not translated.unknown
 
 
 def test_the_first_published_configuration_is_read() -> None:

@@ -166,9 +166,8 @@ def test_a_newer_layout(model: Path) -> None:
     assert "newer" in done.stderr
 
 
-def test_an_exported_directory(model: Path, tmp_path: Path) -> None:
-    assert zoo("export", model, "--onnx", "-o", tmp_path / "graph").returncode == 0
-    done = zoo("verify", tmp_path / "graph")
+def test_an_exported_directory(small_export: Path) -> None:
+    done = zoo("verify", small_export / "export")
     assert done.returncode == 0, done.stderr
     assert "export gate" in done.stdout
 

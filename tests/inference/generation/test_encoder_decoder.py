@@ -123,7 +123,7 @@ def test_texts_equal_the_references(name: str, options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_cache_changes_no_token(name: str, options: dict[str, Any]) -> None:
     model, end = made(name)
-    settings = GenerationConfig(max_new_tokens=40, **options)
+    settings = GenerationConfig(max_new_tokens=24, **options)
     for rows in (sources(8), [[5, 6, 7, 8]] * 3):  # with and without padding
         cached = generate(model, batch(rows), settings, eos_token_ids=[end])
         assert cached == generate(Uncached(model), batch(rows), settings, eos_token_ids=[end])

@@ -8,7 +8,7 @@ import inspect
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -36,12 +36,17 @@ from zoo.finetune import task_type
 from zoo.inference.validate_inputs import NEUTRAL
 from zoo.nn.generation import GenerationMixin
 
-PACKED = (9, 5)  # tokens of the documents of a packed row
 LONGEST_TRIED = 256  # tokens of the longest input of a model without a limit
 
 
 class FamilyChecks(WeightChecks):
-    """Checks of one family: of its declarations, weights, outputs and training."""
+    """Checks of one family: of its declarations, weights, outputs and training.
+
+    Attributes:
+        packed_lengths: number of tokens of the documents of a packed row, the longest first.
+    """
+
+    packed_lengths: ClassVar[Sequence[int]] = (9, 5)
 
     # Declarations
 
@@ -160,10 +165,11 @@ class FamilyChecks(WeightChecks):
         encode = getattr(model, "encode", None)
         if encode is None or "document_ids" not in inspect.signature(encode).parameters:
             return
-        ids = random_inputs(self.family.onnx(self.config, "none"), self.config, PACKED)["input_ids"]
-        texts = [row[:length] for row, length in zip(ids, PACKED, strict=True)]
-        positions = [torch.arange(length) for length in PACKED]
-        numbers = [torch.full((length,), k) for k, length in enumerate(PACKED, start=1)]
+        spec, lengths = self.family.onnx(self.config, "none"), self.packed_lengths
+        ids = random_inputs(spec, self.config, lengths)["input_ids"]
+        texts = [row[:length] for row, length in zip(ids, lengths, strict=True)]
+        positions = [torch.arange(length) for length in lengths]
+        numbers = [torch.full((length,), k) for k, length in enumerate(lengths, start=1)]
         with torch.no_grad():
             packed = encode(
                 torch.cat(texts)[None],

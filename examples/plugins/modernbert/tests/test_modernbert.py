@@ -1,15 +1,11 @@
 """ModernBERT: the conformance checks, and the outputs of the reference library."""
 
-from typing import Any
-
 import pytest
-import torch
 from msgspec.structs import replace
 from zoo_modernbert import ModernBert
 from zoo_modernbert.config import SIZES, ModernBertConfig
 
 from zoo.errors import VerificationError
-from zoo.families.random_inputs import randomize_weights
 from zoo.testing.conformance import ReferenceTests
 
 
@@ -18,27 +14,12 @@ class TestModernBert(ReferenceTests):
 
     family = ModernBert()
     settings = ({"classifier_pooling": "cls"}, {"classifier_pooling": "mean"})
-    row_lengths = (70, 40, 2)  # longer than the window
+    row_lengths, packed_lengths = (70, 40, 2), (60, 30)  # longer than the window
 
     @property
     def config(self) -> ModernBertConfig:
         """``tiny`` with less width, for speed."""
         return replace(SIZES["tiny"], hidden_size=48, intermediate_size=40)
-
-    def test_documents_of_a_packed_row_are_those_alone(self) -> None:
-        """Windows and rotations are of positions within a document."""
-        model: Any = self.family.model(self.config, "none").double().eval()
-        randomize_weights(model)
-        texts = [torch.arange(10, 40), torch.arange(100, 160)]
-        batch = {
-            "input_ids": torch.cat(texts),
-            "document_ids": torch.tensor([1] * 30 + [2] * 60),
-            "position_ids": torch.cat([torch.arange(30), torch.arange(60)]),
-        }
-        with torch.no_grad():
-            together = model.encode(**{k: v[None] for k, v in batch.items()})
-            alone = [model.encode(text[None]) for text in texts]
-        assert torch.allclose(together, torch.cat(alone, dim=1), rtol=0, atol=1e-9)
 
 
 def test_a_published_configuration_is_read() -> None:

@@ -2,17 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 import transformers
 from msgspec.structs import replace
 from zoo_mpnet import MPNet
 from zoo_mpnet.config import SIZES, MPNetConfig
 
 from zoo.errors import VerificationError
-from zoo.families.random_inputs import randomize_weights
 from zoo.testing.conformance import ReferenceTests
 from zoo.tokenizers import SourceFiles
 
@@ -26,7 +23,7 @@ class TestMPNet(ReferenceTests):
 
     family = MPNet()
     settings = ({}, {"pooler": False, "activation": "relu"})
-    row_lengths = (120, 60, 1)  # distances in every bucket
+    row_lengths, packed_lengths = (120, 60, 1), (120, 48)  # distances in every bucket
 
     @property
     def config(self) -> MPNetConfig:
@@ -65,20 +62,3 @@ def test_every_size_has_a_recipe(size: str) -> None:
     recipe = family.recipe(size)
     assert recipe.objective == "masked-lm"
     assert recipe.seq_len <= family.max_seq_len(SIZES[size])
-
-
-def test_documents_of_a_packed_row_have_the_logits_of_rows_of_their_own() -> None:
-    """Attention stays within a document."""
-    config = replace(SIZES["tiny"], vocab_size=1000)
-    model: Any = MPNet().model(config, "masked-lm").double().eval()
-    randomize_weights(model)
-    texts = [torch.arange(2, 50), torch.arange(300, 420)]
-    batch = {
-        "input_ids": torch.cat(texts),
-        "document_ids": torch.tensor([1] * 48 + [2] * 120),
-        "position_ids": torch.cat([torch.arange(48), torch.arange(120)]),
-    }
-    with torch.no_grad():
-        together = model.scores(model.encode(**{k: v[None] for k, v in batch.items()}))
-        alone = [model(text[None])["logits"] for text in texts]
-    assert torch.allclose(together, torch.cat(alone, dim=1), rtol=0, atol=1e-9)

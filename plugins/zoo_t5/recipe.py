@@ -40,21 +40,25 @@ def recipe(size: str) -> Recipe:
 def _tiny() -> Recipe:
     """Return a recipe with half of the tokens as noise, as in table 6 of T5's paper.
 
-    A model learns from the tokens of the targets alone, which 15 % of a row leaves few of. Spans of
-    5 small tokens have about as much text as 3 of the released vocabulary. Adafactor, whose rate
-    is relative to the scale of a weight, suits embeddings of unit scale and unscaled attention
-    scores; its rate is 4 times that of the papers, and decays.
+    A model learns from the tokens of the targets alone, which 15 % of a row leaves few of. In the
+    first steps, targets are whole texts, each of whose tokens the source has or masks: from them,
+    and with ``mimetic_init_scale``, the decoder learns to attend to the source, without which span
+    corruption teaches it frequencies of tokens. Adafactor, whose rate is relative to the scale of a
+    weight, suits embeddings of unit scale and unscaled attention scores; its rate is 4 times that
+    of the papers, and decays.
     """
     width = {"hidden_size": 128, "intermediate_size": 256, "head_size": 32}
     return Recipe(
         objective=OBJECTIVE,
-        objective_args={"noise_density": 0.5, "mean_span_length": 5.0},
-        config={**NO_DROPOUT, **width},
+        objective_args={"noise_density": 0.5},
+        config={**NO_DROPOUT, **width, "mimetic_init_scale": 0.3},
         vocab_size=1024,
         seq_len=64,
-        seq_len_warmup=SeqLenWarmup(seq_len=32, fraction=0.6, keep="tokens"),
-        global_batch_tokens=4096,
-        max_steps=700,
+        seq_len_warmup=SeqLenWarmup(
+            seq_len=32, fraction=0.2, keep="tokens", objective="mask-tokens"
+        ),
+        global_batch_tokens=2048,
+        max_steps=1100,
         optimizer=OptimizerConfig(name="adafactor", learning_rate=0.04, max_grad_norm=None),
         lr_scheduler=LRSchedulerConfig(warmup_steps=30),
     )

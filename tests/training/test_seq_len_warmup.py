@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 from tests.training.runs import assert_same, cut, records, run_training, small, tree
 from zoo.errors import UsageError
 from zoo.training.config.overrides import deep_merge
+from zoo.training.config.schema import build_config
 from zoo.training.dataloader import eval_batches, train_dataloader
 from zoo.training.distributed.context import DistContext
 from zoo.training.entrypoints import resume, train
@@ -114,6 +116,20 @@ def test_short_rows_of_another_objective(tmp_path: Path) -> None:
     feed.close()
     assert [set(values) for values in with_sentinels] == [{False}, {False}, {True}]
     assert_resumes_around_the_switch(tmp_path, "t5", changes)
+
+
+def test_another_objective_has_no_objective_of_the_recipe_before_it() -> None:
+    recipe, other, overridden = (
+        build_config({"family": "t5"}, changes).seq_len_warmup
+        for changes in (
+            {},
+            {"objective": "prefix-lm"},
+            {"objective": "prefix-lm", "seq_len_warmup": {"objective": "deshuffling"}},
+        )
+    )
+    assert recipe is not None and recipe.objective == "mask-tokens"
+    assert other == replace(recipe, objective=None)
+    assert overridden == replace(recipe, objective="deshuffling")
 
 
 def test_tokens_are_those_that_are_not_padding(unbroken: Path) -> None:

@@ -239,6 +239,8 @@ def build_config(
         recipe["seq_len_warmup"] = None  # full rows are not longer
     if requested.get("objective", recipe["objective"]) != recipe["objective"]:
         recipe["objective_args"] = {}  # the recipe's are options of another objective
+        if recipe["seq_len_warmup"] is not None:  # and its first stage prepares for that one
+            recipe["seq_len_warmup"] |= {"objective": None, "objective_args": {}}
     return validate_config(deep_merge(recipe, requested), struct_type)
 
 

@@ -1,4 +1,4 @@
-"""The tables of ``docs/export-table.md``: exports of every family and head, against torch.
+"""The tables of ``docs/export-table.md``: exports of families and heads, against torch.
 
     python -m benchmarks.export_table [FAMILY/HEAD...] [--markdown docs/export-table.md]
 
@@ -11,6 +11,7 @@ in turn: on a batch of 8 rows of 48 to 64 tokens, or on greedy generation of 16 
 import argparse
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -63,7 +64,7 @@ HEADER = {
     "int8": ("model", "int8: size", "difference", "agreement", "speed"),
     "int4": ("int4: size", "difference", "agreement", "speed"),
 }
-PAGE = """# Exports of every family and head
+PAGE = """# Exports by family and head
 
 `python -m benchmarks.export_table --markdown docs/export-table.md` writes this page: {machine};
 {versions}.
@@ -77,8 +78,8 @@ weights that training starts from. How far quantized graphs agree depends on the
 * Agreement: the share of tokens or texts with the argmax of torch; of heads without logits, the
   cosine of the outputs.
 * Speed: that of torch in float32 is 1. Heads that generate text (those with int4) write 16 tokens
-  after a prompt of 16, all others read 8 rows of 48 to 64 tokens; medians of {rounds} rounds, in
-  which all sides run in turn, on one thread.
+  after a prompt of 16, all others read 8 rows of 48 to 64 tokens. CPU seconds on one thread, which
+  other programs hardly change; medians of {rounds} rounds, in which all sides run in turn.
 
 ## In float32, plain and fused
 
@@ -236,7 +237,7 @@ def _times(
             work[name] = partial(generate, session.decoder(), prompt, settings)
         else:
             work[name] = partial(session.run, random_batch(checkpoint, ROWS, TIMED_TOKENS))
-    return alternate(work, rounds=rounds)
+    return alternate(work, rounds=rounds, clock=time.process_time)
 
 
 if __name__ == "__main__":

@@ -66,8 +66,8 @@ HEADER = {
 }
 PAGE = """# Exports by family and head
 
-`python -m benchmarks.export_table --markdown docs/export-table.md` writes this page: {machine};
-{versions}.
+`python -m benchmarks.export_table --markdown docs/export-table.md` writes this page, after each
+model anew; so far {count} of {total} families and heads. {machine}; {versions}.
 
 Models have two layers of size 384 (ELMo: two LSTMs of size 512), 4,000 words, and the random
 weights that training starts from. How far quantized graphs agree depends on the weights:
@@ -145,6 +145,8 @@ def _page(rows: Mapping[str, tuple[Cells, Cells]], rounds: int) -> str:
     float32 = [(name, *rows[name][0]) for name in sorted(rows)]
     quantized = [(name, *rows[name][1]) for name in sorted(rows)]
     return PAGE.format(
+        count=len(rows),
+        total=len(_all_models()),
         machine=machine(1),
         versions=versions("torch", "onnx", "onnxscript", "onnxruntime"),
         rounds=rounds,

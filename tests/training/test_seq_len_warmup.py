@@ -132,6 +132,21 @@ def test_another_objective_has_no_objective_of_the_recipe_before_it() -> None:
     assert overridden == replace(recipe, objective="deshuffling")
 
 
+def test_shorter_rows_of_both_kinds_keep_the_other_settings_of_the_recipe() -> None:
+    recipe, shorter, short = (
+        build_config({"family": "t5"}, changes).seq_len_warmup
+        for changes in (
+            {},
+            {"seq_len": 32, "seq_len_warmup": {"seq_len": 16}},
+            {"seq_len": 32},
+        )
+    )
+    assert recipe is not None and shorter == replace(recipe, seq_len=16)
+    assert short is None, "the full rows are as short as the first ones of the recipe"
+    with pytest.raises(UsageError, match="seq_len_warmup.seq_len is 32, not below 32"):
+        build_config({"family": "t5"}, {"seq_len": 32, "seq_len_warmup": {"fraction": 0.5}})
+
+
 def test_tokens_are_those_that_are_not_padding(unbroken: Path) -> None:
     """Counts exclude padding at both lengths; the learning rate is independent of the switch."""
     feed = train_dataloader(build_setup(small("bert", **SHORT)), HERE)

@@ -6,6 +6,7 @@ else but the corpus.
 """
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
@@ -233,9 +234,8 @@ def build_config(
         recipe["config"] = {k: v for k, v in recipe["config"].items() if k.endswith(DROPOUT)}
         _drop_from_scratch(recipe, family, sizes[size])
         requested = deep_merge(requested, {"size": size})
-    if requested.get("seq_len", recipe["seq_len"]) <= (recipe["seq_len_warmup"] or {}).get(
-        "seq_len", 0
-    ):
+    first_rows = (recipe["seq_len_warmup"] or {}).get("seq_len", 0)
+    if "seq_len_warmup" not in requested and requested.get("seq_len", math.inf) <= first_rows:
         recipe["seq_len_warmup"] = None  # full rows are not longer
     if requested.get("objective", recipe["objective"]) != recipe["objective"]:
         recipe["objective_args"] = {}  # the recipe's are options of another objective

@@ -38,9 +38,10 @@ def recipe(size: str) -> Recipe:
 
 
 def _tiny() -> Recipe:
-    """Return a recipe with half of the tokens as noise, as in table 6 of T5's paper.
+    """Return a recipe with 30 % of the tokens as noise, twice as many as in T5's paper.
 
-    A model learns from the tokens of the targets alone, which 15 % of a row leaves few of. In the
+    A model learns from the tokens of the targets alone, which 15 % of a row leaves few of; with the
+    50 % of the paper's table 6, it has less of a source to learn from. In the
     first steps, targets are whole texts, each of whose tokens the source has or masks: from them,
     and with ``mimetic_init_scale``, the decoder learns to attend to the source, without which span
     corruption teaches it frequencies of tokens. Adafactor, whose rate is relative to the scale of a
@@ -50,7 +51,7 @@ def _tiny() -> Recipe:
     width = {"hidden_size": 128, "intermediate_size": 256, "head_size": 32}
     return Recipe(
         objective=OBJECTIVE,
-        objective_args={"noise_density": 0.5},
+        objective_args={"noise_density": 0.3},
         config={**NO_DROPOUT, **width, "mimetic_init_scale": 0.3},
         vocab_size=1024,
         seq_len=64,

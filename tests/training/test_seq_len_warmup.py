@@ -143,7 +143,7 @@ def test_shorter_rows_of_both_kinds_keep_the_other_settings_of_the_recipe() -> N
     )
     assert recipe is not None and shorter == replace(recipe, seq_len=16)
     assert short is None, "the full rows are as short as the first ones of the recipe"
-    with pytest.raises(UsageError, match="seq_len_warmup.seq_len is 32, not below 32"):
+    with pytest.raises(UsageError, match=r"seq_len_warmup\.seq_len is 32, not below 32"):
         build_config({"family": "t5"}, {"seq_len": 32, "seq_len_warmup": {"fraction": 0.5}})
 
 

@@ -23,11 +23,13 @@ except KeyboardInterrupt:
     print("removed", flush=True)
     sys.exit(130)
 """
+# `nohup pytest` has them ignored, which processes inherit
+RESET = "import signal\nfor n in (signal.SIGHUP, signal.SIGQUIT): signal.signal(n, signal.SIG_DFL)"
 
 
-def start(prepare: str = "") -> "subprocess.Popen[str]":
+def start(prepare: str = RESET) -> "subprocess.Popen[str]":
     process = subprocess.Popen(
-        [sys.executable, "-c", f"import signal; {prepare}\n{WAITS}"],
+        [sys.executable, "-c", f"{prepare}\n{WAITS}"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -49,7 +51,7 @@ def test_repeated_signals_do_not_interrupt_cleanup(number: int) -> None:
 
 
 def test_ignored_hangup_does_not_end_the_process() -> None:
-    process = start("signal.signal(signal.SIGHUP, signal.SIG_IGN)")
+    process = start("import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)")
     process.send_signal(signal.SIGHUP)
     with pytest.raises(subprocess.TimeoutExpired):
         process.communicate(timeout=0.3)
@@ -59,7 +61,7 @@ def test_ignored_hangup_does_not_end_the_process() -> None:
 
 def test_closed_terminal(tmp_path: Path) -> None:
     """Printing fails from then on, which must not interrupt the cleanup."""
-    code = f"import sys; sys.stderr = sys.stdout\n{WAITS}\n".replace(
+    code = f"{RESET}\nimport sys; sys.stderr = sys.stdout\n{WAITS}\n".replace(
         "sys.exit(130)", f"open({str(tmp_path / 'end')!r}, 'w').close()"
     )
     child, terminal = pty.fork()

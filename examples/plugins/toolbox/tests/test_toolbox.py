@@ -47,7 +47,8 @@ def test_numpy_reads_archives(tmp_path: Path) -> None:
     assert Npz().write(tmp_path, outputs, written.append) == [tmp_path / "model.npz"]
     with np.load(tmp_path / "model.npz") as archive:
         assert archive.files == list(ARRAYS)
-        assert all(np.array_equal(archive[name], array) for name, array in ARRAYS.items())
+        for name, array in ARRAYS.items():
+            np.testing.assert_array_equal(archive[name], array)
     assert sum(written) == sum(array.nbytes for array in ARRAYS.values())
 
 

@@ -11,6 +11,7 @@ import transformers
 from msgspec.structs import replace
 from torch import nn
 
+from tests.families.further_version import FurtherVersionTests
 from tests.families.parity import assert_batch_equal, assert_equal, published, random_model
 from zoo.conformance.hf_reference import reference_model
 from zoo.errors import UsageError, VerificationError
@@ -44,11 +45,8 @@ class TestGpt2(FamilyTests):
     golden = Path(__file__).parents[1] / "golden" / "gpt"
 
 
-class TestGpt1(FamilyTests):
+class TestGpt1(FurtherVersionTests):
     family = GPT
-    test_rules_cover_parameters = None  # type: ignore[assignment]  # of every size: above
-    test_fine_tuning = None  # type: ignore[assignment]  # of the size tiny: above
-    test_golden_file = None  # type: ignore[assignment]  # of every version: above
 
     @property
     def config(self) -> GptConfig:

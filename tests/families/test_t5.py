@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from tests.families import parity
+from tests.families.further_version import FurtherVersionTests
 from zoo.checkpoint import load_checkpoint
 from zoo.conformance.hf_reference import (
     Difference,
@@ -59,11 +60,8 @@ class TestT5(FamilyTests):
     golden = Path(__file__).parents[1] / "golden" / "t5"
 
 
-class TestVersion11(FamilyTests):
+class TestVersion11(FurtherVersionTests):
     family = FAMILY
-    test_rules_cover_parameters = None  # type: ignore[assignment]  # of every size: above
-    test_fine_tuning = None  # type: ignore[assignment]  # of the size tiny: above
-    test_golden_file = None  # type: ignore[assignment]  # of every version: above
 
     @property
     def config(self) -> T5Config:

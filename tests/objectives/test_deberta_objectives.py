@@ -8,6 +8,7 @@ import pytest
 import torch
 from msgspec.structs import replace
 
+from tests.families.deberta.versions import FIRST as SMALL
 from tests.families.parity import random_model
 from tests.objectives.apart import assert_apart
 from tests.objectives.words import vocabulary
@@ -28,19 +29,13 @@ from zoo_deberta.config import SIZES, DebertaConfig
 
 DEBERTA = get_family("deberta")
 VOCABULARY = 120
-FIRST = DebertaConfig(
+FIRST = replace(
+    SMALL,
     vocab_size=VOCABULARY,
-    hidden_size=48,
     num_layers=2,
-    num_heads=4,
-    intermediate_size=80,
-    max_positions=40,
     dropout=0.0,
     attention_dropout=0.0,
-    key_bias=False,
-    relative_attention=True,
-    position_terms="c2p|p2c",
-    position_biased_input=False,
+    enhanced_decoder=True,
 )
 LATER: dict[str, Any] = {
     "key_bias": True,

@@ -37,7 +37,7 @@ from zoo.training.state.pretrained import InitRecord
 from zoo.training.state.run_manifest import RunManifest
 
 LOG = logging.getLogger("zoo")
-# a CPU computes few rows at its full rate, and fewer rows sorted by length are padded less
+# small micro-batches, sorted by length, are padded less and take less memory
 CPU_MICRO_BATCH_SIZE = 8
 
 

@@ -17,6 +17,7 @@ from tests.families.deberta.versions import (
     THIRD,
     VERSIONS,
 )
+from tests.families.further_version import FurtherVersionTests
 from tests.families.parity import assert_equal, assert_equal_at_all_lengths, random_model
 from tests.inference.making import make_checkpoint
 from zoo.checkpoint import load_checkpoint
@@ -32,22 +33,16 @@ class TestThird(FamilyTests):
     golden = Path(__file__).parents[2] / "golden" / "deberta"
 
 
-class TestSecond(FamilyTests):
+class TestSecond(FurtherVersionTests):
     family = DEBERTA
-    test_rules_cover_parameters = None  # type: ignore[assignment]  # of every size: above
-    test_fine_tuning = None  # type: ignore[assignment]  # of the size tiny: above
-    test_golden_file = None  # type: ignore[assignment]  # of every version: above
 
     @property
     def config(self) -> DebertaConfig:
         return replace(SECOND, enhanced_decoder=True, conv_groups=2, type_vocab_size=3)
 
 
-class TestFirst(FamilyTests):
+class TestFirst(FurtherVersionTests):
     family = DEBERTA
-    test_rules_cover_parameters = None  # type: ignore[assignment]  # of every size: above
-    test_fine_tuning = None  # type: ignore[assignment]  # of the size tiny: above
-    test_golden_file = None  # type: ignore[assignment]  # of every version: above
 
     @property
     def config(self) -> DebertaConfig:

@@ -24,7 +24,7 @@ test: install
 	@$(MAKE) --no-print-directory -j 2 lint types unit
 
 test-all: install lint types
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m ''
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m ''
 
 # a pip of Python's own reads the indexes many times slower, so the tested one is installed first
 install: $(VENV)/.installed
@@ -48,7 +48,7 @@ types:
 	$(BIN)/mypy
 
 unit:
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # the default build of torch for Linux has CUDA; where pip finds another one first, name the build:
 # make cuda TORCH=torch==2.13.0+cu130

@@ -2,6 +2,7 @@
 
 import gc
 import importlib
+import os
 import signal
 import sys
 from collections import Counter
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 # A background shell makes its children ignore SIGINT, which several tests send.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# Sums depend on the number of threads, and runs of this process are compared with those of others.
+os.environ["OMP_NUM_THREADS"] = "1"
 NOWHERE = "http://127.0.0.1:9"  # the port of the discard service, closed on all machines
 FOREIGN = (
     "HF_HUB_OFFLINE",

@@ -109,7 +109,6 @@ def _waiting() -> "subprocess.Popen[str]":
     return subprocess.Popen(
         command,
         cwd=Path(__file__).parents[1],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

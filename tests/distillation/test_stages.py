@@ -152,8 +152,12 @@ def test_an_assistant_teaches_the_student_of_each_seed(tmp_path: Path) -> None:
     assert losses[0] != losses[1]
     shutil.rmtree(student)
     (path / "seed-1" / "model").unlink()
+    left = [path / ".seed-1.zoo-01234567.lock", tmp_path / ".seeds.zoo-01234567.lock"]
+    for lock in left:  # the process was killed just after it had created the directory
+        lock.touch()
     resume_seeds(path, dist, kind=DISTILL)
     assert [r["loss"] for r in records(student)] == losses[1]
+    assert not [lock for lock in left if lock.exists()]
 
 
 def test_an_assistant_of_a_size_is_refused(tmp_path: Path) -> None:

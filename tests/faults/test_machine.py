@@ -156,7 +156,7 @@ def written(folder: Path, program: str, home: Path) -> dict[str, bytes]:
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=folder,
-        env={**os.environ, "ZOO_HOME": str(home), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "ZOO_HOME": str(home)},
         capture_output=True,
         check=False,
     )

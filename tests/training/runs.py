@@ -2,7 +2,6 @@
 
 import filecmp
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -68,7 +67,6 @@ def start(*arguments: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
 
 

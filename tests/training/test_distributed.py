@@ -1,7 +1,6 @@
 """Runs of two processes equal runs of one, and a run resumes with another world size."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -29,7 +28,6 @@ def torchrun(*arguments: str) -> None:
         text=True,
         check=False,
         timeout=600,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr[-3000:]
 

@@ -81,7 +81,6 @@ def launch(run: Path) -> "subprocess.Popen[str]":
         [*launcher, "gpt", *options(**long), "--device", "cpu", "-o", str(run)],
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     wait_until(lambda: lines(run) >= 1, process)
     return process

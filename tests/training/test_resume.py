@@ -129,8 +129,10 @@ def test_staging_directories_of_killed_processes_are_removed(
     for name in torn:
         (run / name).mkdir()
         (run / name / "weights.safetensors").write_bytes(b"half")
+    (tmp_path / ".run.zoo-01234567.lock").touch()  # killed just after the run was created
     resume(run, {}, {}, DistContext.initialize("cpu"))
     assert not [name for name in torn if (run / name).exists()] and backup.exists()
+    assert list(tmp_path.iterdir()) == [run]
     assert_same(unbroken, run)
 
 

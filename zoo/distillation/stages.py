@@ -22,6 +22,7 @@ from zoo.errors import Interrupted, UsageError
 from zoo.families.distillation import DistillationRecipe
 from zoo.io.json import JsonStruct, encode_json, read_json_record
 from zoo.io.output.atomic import atomic_directory
+from zoo.io.output.staging import remove_stale_staging
 from zoo.plugins import all_families
 from zoo.training.config.distill import DistillTaskConfig
 from zoo.training.config.kinds import RunConfig
@@ -133,6 +134,8 @@ class StagedKind(RunKind):
                 f"the recipe {recipe.name} is not the one that {path} began with",
                 "put it back as it was, or begin another run",
             )
+        if dist.is_main_process:
+            remove_stale_staging(path.absolute().parent)
         return self._train_stages(path, record, dist, offline=offline)
 
     def _train_stages(

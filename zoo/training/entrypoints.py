@@ -18,6 +18,7 @@ from zoo.io.digests.files import FileDigest
 from zoo.io.digests.sealed import NO_DIGEST, add_digest
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_directory
+from zoo.io.output.staging import remove_stale_staging
 from zoo.plugins import get_family
 from zoo.training.base import RunSetup
 from zoo.training.build import PreparedRun, build_trainer, prepare_run
@@ -272,6 +273,7 @@ def _run(setup: RunSetup, path: Path, dist: DistContext, *, new: bool) -> Path:
     with handle_signals() as stop, kernels, contextlib.ExitStack() as lock:
         if dist.is_main_process and not new:
             lock.enter_context(locked(path))
+            remove_stale_staging(path.absolute().parent)  # of a process that was killed
         dist.barrier()
         prepared = prepare_run(setup, path, dist)
         if dist.is_main_process and new:

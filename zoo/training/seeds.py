@@ -8,6 +8,7 @@ from typing import Any
 from zoo.errors import Interrupted, UsageError
 from zoo.io.json import JsonStruct, encode_json, read_json_record
 from zoo.io.output.atomic import atomic_directory
+from zoo.io.output.staging import remove_stale_staging
 from zoo.training.compare import SEED_PREFIX
 from zoo.training.config.schema import errors_naming
 from zoo.training.distributed.context import DistContext
@@ -106,6 +107,8 @@ def resume_seeds(
         ZooError: see ``resume``.
     """
     record = read_json_record(path / SEEDS, SeedRecord)
+    if dist.is_main_process:
+        remove_stale_staging(path.absolute().parent)
     return _train_all(path, record, dist, kind, offline=offline)
 
 

@@ -132,7 +132,7 @@ class MultipleChoice(CausalLM, Gpt):
             positions = last_token_index(ids, mask, self.pad_token_id)
         else:
             positions = mc_token_ids.flatten()
-        hidden = self.encode(ids, mask)
+        hidden = self.encode_batch(ids, mask)
         return hidden, self.choice(gather_rows(hidden, positions)).view(input_ids.shape[:2])
 
 

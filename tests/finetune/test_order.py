@@ -1,5 +1,6 @@
 """Rows of a step: drawn at random, sorted by length into micro-batches."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,14 +55,23 @@ def test_rows_of_a_step_are_drawn_regardless_of_their_lengths(
 
 
 @pytest.mark.parametrize(
-    ("changes", "expected"),
-    [({}, [8, 8, 4]), ({"micro_batch_size": 16}, [16, 4]), ({"batch_size": 3}, [3])],
+    ("packs_rows", "changes", "expected"),
+    [
+        (True, {}, [20]),
+        (False, {}, [8, 8, 4]),
+        (True, {"micro_batch_size": 16}, [16, 4]),
+        (False, {"micro_batch_size": 16}, [16, 4]),
+        (False, {"batch_size": 3}, [3]),
+    ],
 )
 def test_micro_batches_on_a_cpu(
-    model: Path, tmp_path: Path, changes: dict[str, int], expected: list[int]
+    model: Path, tmp_path: Path, packs_rows: bool, changes: dict[str, int], expected: list[int]
 ) -> None:
+    """Models that take packed rows, as BERT does, compute a step at once."""
     tree = settings(model, labelled(tmp_path / "t.tsv", 60), batch_size=20, micro_batch_size=None)
     setup = setup_from({**tree, **changes})
+    assert setup.packs_rows
+    setup = replace(setup, packs_rows=packs_rows)
     loader = setup.train_dataloader(HERE)
     assert [len(rows) for rows in lengths_of(loader.make_batches(0))] == expected
     assert lengths_of([loader.first_micro_batch(0)]) == lengths_of(loader.make_batches(0)[:1])

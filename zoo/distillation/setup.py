@@ -197,6 +197,7 @@ def build_setup(
     base = replace(base, collate_wrapper=objective.collate_examples)
     if isinstance(base, FineTuneSetup):
         base = _with_metric(with_teacher_rows(base, objective), objective)
+        base = replace(base, packs_rows=False)  # terms compare layers of both models by token
     return DistillSetup(
         config=base.config,  # type: ignore[arg-type]
         family=base.family,

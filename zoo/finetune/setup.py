@@ -17,6 +17,8 @@ from zoo.data.readers.documents import expand_paths
 from zoo.data.readers.labelled import hold_out
 from zoo.data.tokenizer import ExistingTokenizer
 from zoo.errors import UsageError
+from zoo.families.base import Family
+from zoo.families.config import Config
 from zoo.finetune import task_type
 from zoo.finetune.base import FineTuning
 from zoo.finetune.callbacks import EarlyStopping, LoadBestModel
@@ -24,6 +26,8 @@ from zoo.finetune.model import ModelSetup, Resumed, text_tokenizer
 from zoo.finetune.rows import TokenizedRows
 from zoo.finetune.weights import freeze_lowest, load_backbone
 from zoo.io.digests.files import FileDigest, hash_file
+from zoo.nn.encoder import Encoder, takes_packed_rows
+from zoo.nn.skip_init import init_empty_weights
 from zoo.objectives.base import Batch
 from zoo.plugins import get_family
 from zoo.training.base import RunSetup
@@ -37,7 +41,7 @@ from zoo.training.state.pretrained import InitRecord
 from zoo.training.state.run_manifest import RunManifest
 
 LOG = logging.getLogger("zoo")
-# small micro-batches, sorted by length, are padded less and take less memory
+# of models that take no packed rows: small micro-batches, sorted by length, are padded less
 CPU_MICRO_BATCH_SIZE = 8
 
 
@@ -51,6 +55,7 @@ class FineTuneSetup(RunSetup):
         eval_rows: tokenized evaluation data.
         data: record of files, columns and labels.
         run_tokenizer: tokenizer of the model; ``None`` where the family needs no file.
+        packs_rows: pack the rows of a batch in training on a CPU; see ``Encoder``.
         announce: log what the user should know about weights.
     """
 
@@ -61,6 +66,7 @@ class FineTuneSetup(RunSetup):
     eval_rows: TokenizedRows
     data: dict[str, Any]
     run_tokenizer: ExistingTokenizer | None
+    packs_rows: bool
     announce: bool
 
     @property
@@ -127,7 +133,7 @@ class FineTuneSetup(RunSetup):
     def _micro_batch_size(self, device: torch.device) -> int:
         """Return the number of samples per forward pass on a device."""
         chosen = self.config.micro_batch_size is not None or self.objective.loss_in_batch
-        if device.type == "cpu" and not chosen:
+        if device.type == "cpu" and not chosen and not self.packs_rows:
             return min(CPU_MICRO_BATCH_SIZE, self.config.batch_size)
         return self.objective.micro_batch_size
 
@@ -176,9 +182,12 @@ class FineTuneSetup(RunSetup):
         return msgspec.structs.replace(record, new_parameters=[*record.new_parameters, *new])
 
     def prepare_model(self, model: nn.Module) -> None:
-        """See ``RunSetup``: what options of the task change, and frozen layers."""
+        """See ``RunSetup``: what options of the task change, frozen layers and packed rows."""
         self.objective.prepare_model(model)
         freeze_lowest(model, self.config.freeze_layers)
+        for module in model.modules():
+            if isinstance(module, Encoder):
+                module.packs_rows = self.packs_rows
 
     def callbacks(self, run: Path) -> list[Callback]:
         """See ``RunSetup``."""
@@ -232,8 +241,14 @@ def build_setup(
         eval_rows=rows[1],
         data=_data_record(config, objective, rows),
         run_tokenizer=model.tokenizer,
+        packs_rows=not config.compile and _takes_packed_rows(family, model.config, task),
         announce=announce,
     )
+
+
+def _takes_packed_rows(family: Family, config: Config, task: type[FineTuning]) -> bool:
+    with init_empty_weights():
+        return takes_packed_rows(family.model(config, task.head_in(family)))
 
 
 def read_splits(

@@ -171,7 +171,7 @@ class CausalSequenceClassifier(Classifier, CausalBackbone):
     ) -> tuple[Tensor, Tensor]:
         """Return the last hidden state, (batch, tokens, hidden), and the logits."""
         last = last_token_index(input_ids, attention_mask, self.pad_token_id)
-        hidden = self.encode(input_ids, attention_mask, token_type_ids)
+        hidden = self.encode_batch(input_ids, attention_mask, token_type_ids)
         return hidden, self.outputs(gather_rows(hidden, last))["logits"]
 
     def project(self, hidden: Tensor) -> VocabularyProjection:

@@ -9,6 +9,7 @@ In training, several documents may share a row (packing): ``document_ids`` numbe
 ``position_ids`` count within each, and attention is restricted to tokens of the same document.
 """
 
+import inspect
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from zoo.nn.heads import ClassifierMixin, HeadMixin, SpanMixin, VocabularyProjection
 from zoo.nn.packed_attention import DocumentOffsets
 from zoo.nn.positions import AttentionInputs, Positions
+from zoo.nn.row_packing import PackedRows
 from zoo.nn.transformer import documents_mask, packed_mask, padding_mask
 
 
@@ -38,9 +40,12 @@ class Encoder(HeadMixin):
     Attributes:
         adds_bias: whether ``attention_inputs`` adds a bias to the mask, so that attention takes
             no offsets of documents, and computes no causal mask itself.
+        packs_rows: pack the rows of a batch that is padded on the right in training on a CPU. The
+            results are the same, up to rounding and dropout. See ``takes_packed_rows``.
     """
 
     adds_bias: ClassVar[bool] = False
+    packs_rows: bool = False
 
     def __init__(
         self,
@@ -69,7 +74,37 @@ class Encoder(HeadMixin):
         token_type_ids: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """Run backbone and head; see the module for the inputs."""
-        return self.outputs(self.encode(input_ids, attention_mask, token_type_ids))
+        return self.outputs(self.encode_batch(input_ids, attention_mask, token_type_ids))
+
+    def encode_batch(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+    ) -> Tensor:
+        """Run the backbone on a padded batch, in packed rows if ``packs_rows`` is set.
+
+        Args:
+            input_ids: see ``encode``.
+            attention_mask: see ``encode``.
+            token_type_ids: see ``encode``.
+
+        Returns:
+            the last hidden state, (batch, tokens, hidden); at padding, anything.
+        """
+        # on a GPU, the lengths of the rows would have to be copied back
+        padded = attention_mask is not None and attention_mask.device.type == "cpu"
+        if not self.packs_rows or not self.training or not padded:
+            return self.encode(input_ids, attention_mask, token_type_ids)
+        assert attention_mask is not None, "there is padding"
+        rows = PackedRows.of(attention_mask)
+        hidden = self.encode(
+            rows.pack(input_ids),
+            token_type_ids=None if token_type_ids is None else rows.pack(token_type_ids),
+            position_ids=rows.position_ids,
+            document_ids=rows.document_ids,
+        )
+        return rows.unpack(hidden)
 
     def encode(
         self,
@@ -160,6 +195,13 @@ class Encoder(HeadMixin):
         """Run the head on the pooler's output if there is a pooler, else on the hidden state."""
         pooled = hidden if self.pooler is None else self.pooler(hidden)
         return super().apply_head(pooled, *head_args)
+
+
+def takes_packed_rows(model: nn.Module) -> bool:
+    """Return whether ``packs_rows`` can be set: the model's ``encode`` takes packed rows."""
+    return (
+        isinstance(model, Encoder) and "document_ids" in inspect.signature(model.encode).parameters
+    )
 
 
 class Classifier(ClassifierMixin, Encoder):

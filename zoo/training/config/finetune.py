@@ -93,8 +93,8 @@ class FineTuneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         preset: name of the preset that the defaults are from, see ``Family.presets``.
         max_seq_len: number of tokens that texts are truncated to, at most the model's limit.
         batch_size: number of samples per step, over all micro-batches and ranks.
-        micro_batch_size: number of samples per forward pass; ``None`` for 8 on a CPU, and for the
-            whole step on other devices and where samples are compared within their micro-batch.
+        micro_batch_size: number of samples per forward pass; ``None`` for the whole step, or
+            for 8 on a CPU if rows are not packed there and samples are not compared with others.
         num_train_epochs: number of passes over the data, unless ``max_steps`` is given.
         max_steps: number of optimizer steps; 0 to compute it from ``num_train_epochs``.
         warmup_ratio: fraction of the steps that are warm-up, unless ``lr_scheduler.warmup_steps``

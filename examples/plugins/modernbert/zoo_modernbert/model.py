@@ -119,7 +119,7 @@ class ModernBertClassifier(Classifier, ModernBert):
         token_type_ids: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """Return the logits, (batch, labels)."""
-        hidden = self.encode(input_ids, attention_mask, token_type_ids)
+        hidden = self.encode_batch(input_ids, attention_mask, token_type_ids)
         if self.pooler is not None:
             return self.outputs(hidden)
         real = torch.ones_like(input_ids) if attention_mask is None else attention_mask

@@ -51,7 +51,7 @@ class XLNetTextClassifier(Classifier, XLNet):
         token_type_ids: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """Return the logits, (batch, labels), for padding on either side."""
-        hidden = self.encode(input_ids, attention_mask, token_type_ids)
+        hidden = self.encode_batch(input_ids, attention_mask, token_type_ids)
         last = last_token_index(input_ids, attention_mask, None)
         return self.outputs(gather_rows(hidden, last))
 

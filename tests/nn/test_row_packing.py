@@ -1,0 +1,88 @@
+"""Padded batches that a model computes in packed rows."""
+
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from torch import Tensor
+
+from zoo.families.onnx import OnnxSpec
+from zoo.families.random_inputs import random_inputs
+from zoo.nn.encoder import takes_packed_rows
+from zoo.nn.layers.dropout import Dropout
+from zoo.nn.row_packing import PackedRows, first_fit_decreasing
+from zoo.plugins import get_family
+
+LENGTHS = (3, 9, 4, 5, 1)
+PACKING = ("bert", "roberta", "albert", "distilbert", "electra", "deberta", "gpt")
+HEADS = [(name, head) for name in PACKING for head in get_family(name).heads()]
+
+
+def test_first_fit_decreasing() -> None:
+    assert first_fit_decreasing([3, 9, 4, 5, 1], 9) == [[1], [3, 2], [0, 4]]
+
+
+def test_tokens_of_packed_rows() -> None:
+    """The rows of LENGTHS fill two rows of nine tokens, and four tokens of a third one."""
+    lengths, columns = torch.tensor(LENGTHS), torch.arange(12)
+    mask = (columns < lengths[:, None]).long()
+    ids = 100 * torch.arange(1, 6)[:, None] + columns
+    rows = PackedRows.of(mask)
+    expected = [
+        [*range(200, 209)],
+        [*range(400, 405), *range(300, 304)],
+        [100, 101, 102, 500, *[100] * 5],
+    ]
+    assert rows.pack(ids).tolist() == expected
+    assert rows.document_ids.tolist() == [[1] * 9, [1] * 5 + [2] * 4, [1, 1, 1, 2] + [0] * 5]
+    assert rows.position_ids[1].tolist() == [0, 1, 2, 3, 4, 0, 1, 2, 3]
+    hidden = rows.pack(ids)[..., None].double()
+    assert (rows.unpack(hidden)[..., 0] == ids)[mask.bool()].all()
+
+
+def without_dropout(config: Any) -> Any:
+    names = [name for name in config.__struct_fields__ if name.endswith("dropout")]
+    return msgspec.structs.replace(config, **dict.fromkeys(names, 0.0))
+
+
+def tokens_alone(output: Tensor, axes: tuple[str | int, ...], mask: Tensor) -> Tensor:
+    """Return an output without the vectors of padding."""
+    assert axes[0] == "batch"
+    return output[mask.bool()] if "tokens" in axes else output
+
+
+@pytest.mark.parametrize(("family", "head"), HEADS)
+def test_outputs_and_gradients_are_those_of_padded_rows(family: str, head: str) -> None:
+    """In float64, of the tiny size without dropout."""
+    plugin = get_family(family)
+    config = without_dropout(plugin.sizes()["tiny"])
+    spec: OnnxSpec = plugin.onnx(config, head)
+    inputs = random_inputs(spec, config, LENGTHS)
+    torch.manual_seed(0)
+    model: Any = plugin.model(config, head).double().train()
+    assert takes_packed_rows(model)
+    for module in model.modules():
+        if isinstance(module, Dropout):  # of heads with a fixed probability
+            module.p = 0.0
+    lengths = list[int]()
+    model.embeddings.register_forward_hook(lambda *args: lengths.append(args[1][0].shape[0]))
+    results = []
+    for packs_rows in (False, True):
+        model.packs_rows = packs_rows
+        outputs = model(**inputs)
+        torch.manual_seed(1)
+        mask = inputs["attention_mask"]
+        real = [tokens_alone(outputs[name], spec.outputs[name], mask) for name in spec.outputs]
+        loss = torch.stack([(output * torch.randn_like(output)).sum() for output in real]).sum()
+        gradients = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+        results.append([*real, *(g for g in gradients if g is not None)])
+    assert lengths[1] < lengths[0]
+    for padded, packed in zip(*results, strict=True):
+        torch.testing.assert_close(packed, padded, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("family", ["t5", "elmo"])
+def test_models_that_take_no_packed_batches(family: str) -> None:
+    plugin = get_family(family)
+    assert not takes_packed_rows(plugin.model(plugin.sizes()["tiny"], "none"))

@@ -1,0 +1,86 @@
+"""Packing of the rows of a padded batch, so that a model computes little padding."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class PackedRows(NamedTuple):
+    """A padded batch whose rows share fewer rows of the same length.
+
+    Attributes:
+        source: (packed rows, tokens), int64: index of each token in the flattened batch; 0 for
+            padding.
+        document_ids: (packed rows, tokens), int64: number of each token's row of the batch, counted
+            from 1 in each packed row; 0 for padding.
+        position_ids: (packed rows, tokens), int64: the token's column in the batch.
+        target: (batch, tokens), int64: index of each token in the flattened packed rows; 0 for
+            padding.
+    """
+
+    source: Tensor
+    document_ids: Tensor
+    position_ids: Tensor
+    target: Tensor
+
+    @classmethod
+    def of(cls, attention_mask: Tensor) -> "PackedRows":
+        """Return the packing of a batch, in rows as long as the longest one.
+
+        Args:
+            attention_mask: (batch, tokens), int64, on the CPU: 1 for tokens, 0 for padding on the
+                right.
+        """
+        batch, columns = attention_mask.shape
+        lengths = attention_mask.sum(dim=1).numpy()
+        bins = first_fit_decreasing(lengths.tolist(), int(lengths.max()))
+        source = np.zeros((len(bins), int(lengths.max())), np.int64)
+        document_ids, position_ids = np.zeros_like(source), np.zeros_like(source)
+        target = np.zeros((batch, columns), np.int64)
+        for number, rows in enumerate(bins):
+            start = 0
+            for document, row in enumerate(rows, start=1):
+                end, positions = start + int(lengths[row]), np.arange(lengths[row])
+                source[number, start:end] = row * columns + positions
+                document_ids[number, start:end] = document
+                position_ids[number, start:end] = positions
+                target[row, : len(positions)] = number * source.shape[1] + start + positions
+                start = end
+        return cls(*map(torch.from_numpy, (source, document_ids, position_ids, target)))
+
+    def pack(self, x: Tensor) -> Tensor:
+        """Return a value per token in the packed rows: (batch, tokens) to (packed rows, tokens)."""
+        return x.flatten()[self.source]
+
+    def unpack(self, x: Tensor) -> Tensor:
+        """Return a vector per token of the batch.
+
+        Args:
+            x: (..., packed rows, tokens, hidden).
+
+        Returns:
+            (..., batch, tokens, hidden); padding has the vector of the first token of all.
+        """
+        # the gradient of index_select is computed faster than that of an index
+        flat = x.flatten(-3, -2).index_select(-2, self.target.flatten())
+        return flat.unflatten(-2, self.target.shape)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def first_fit_decreasing(lengths: list[int], capacity: int) -> list[list[int]]:
+    """Return the indices of the lengths that share a bin, for each bin.
+
+    Args:
+        lengths: the lengths, at most ``capacity`` each.
+        capacity: largest sum of the lengths in a bin.
+    """
+    bins, free = list[list[int]](), list[int]()
+    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
+        place = next((k for k, room in enumerate(free) if room >= lengths[index]), len(bins))
+        if place == len(bins):
+            bins.append([])
+            free.append(capacity)
+        bins[place].append(index)
+        free[place] -= lengths[index]
+    return bins

@@ -1,11 +1,12 @@
-"""Replaced-token detection against masked language modelling at equal wall time, by minimal pairs.
+"""Replaced-token detection against masked language modelling at equal time, by minimal pairs.
 
     python -m benchmarks.equal_time PAIRS [PAIRS ...] [--minutes 10] [--seeds 3] [--threads 2]
 
 PAIRS are tables of minimal pairs, such as BLiMP's and Zorro's (columns ``paradigm``, ``good`` and
 ``bad``). The same model, size tiny of the family that both objectives share, is trained on the
 corpus of the package by its recipe, whose number of steps is set so that a run takes the given
-minutes: a short run with all stages of the recipe measures the time per step. Models are scored by
+minutes of CPU time on each thread, which other processes of the machine hardly change: two short
+runs with all stages of the recipe measure the time per step. Models are scored by
 ``zoo eval --task minimal-pairs``, where chance is 0.5: masked language models by their
 pseudo-log-likelihood, discriminators by the probability that all tokens are original; a
 discriminator's generator is a masked language model, too.
@@ -20,8 +21,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks._common import machine, table, versions, zoo
-from benchmarks.tiny_recipes import band_text, evaluate
+from benchmarks._common import machine, table, versions
+from benchmarks.tiny_recipes import band_text, evaluate, pretrain
 from zoo.training.logging.run_history import RunHistory
 
 FAMILY = "electra"
@@ -29,7 +30,7 @@ OBJECTIVES: Mapping[str, tuple[str, ...]] = {
     "replaced-token-detection": (),
     "masked-lm": ("--objective", "masked-lm"),
 }
-SHORT = 60  # steps of the run that measures the time per step
+SHORT = (60, 120)  # steps of the runs whose difference is the time per step
 MODELS = {"model": "", "generator": ", its generator"}
 
 
@@ -49,45 +50,46 @@ def main() -> None:
         for objective, arguments in OBJECTIVES.items():
             changes = [*arguments, *(w for pair in options.set for w in ("--set", pair))]
             seconds = seconds_per_step(folder / f"{objective}-short", changes)
-            steps = round(options.minutes * 60 / seconds)
-            runs = [
-                train(folder / f"{objective}-{seed}", [*changes, "--seed", seed], steps)
+            steps = round(options.minutes * 60 * options.threads / seconds)
+            runs = {
+                run: train(run, [*changes, "--seed", seed], steps)
                 for seed in range(options.seeds)
-            ]
-            rows += scores(objective, runs, options.pairs)
+                for run in [folder / f"{objective}-{seed}"]
+            }
+            rows += scores(objective, runs, options.pairs, options.threads)
             print(rows, file=sys.stderr, flush=True)
     print(table(["model", "steps", "minutes", *(path.stem for path in options.pairs)], rows))
     print(f"\n{machine(options.threads)}; {versions('torch', 'tokenizers')}")
 
 
 def seconds_per_step(run: Path, arguments: list[object]) -> float:
-    """Return the mean time of a step, over all stages of the recipe."""
-    train(run, arguments, SHORT)
-    return RunHistory.read(run).seconds / SHORT
+    """Return the mean CPU time of a step, over all stages of the recipe."""
+    first, second = (train(run.with_name(f"{run.name}-{n}"), arguments, n) for n in SHORT)
+    return (second - first) / (SHORT[1] - SHORT[0])
 
 
-def train(run: Path, arguments: list[object], steps: int) -> Path:
-    """Train a run, unless it is there, and return its directory."""
-    if not (run / "model").exists():
-        # evaluation takes the same time for both, and little of it
-        every = ("--set", f"eval_steps={steps}", "--set", f"save_steps={steps}")
-        zoo("pretrain", FAMILY, "--offline", "--max-steps", steps, "-o", run, *every, *arguments)
-    return run
+def train(run: Path, arguments: list[object], steps: int) -> float:
+    """Train a run, unless it is there, and return its CPU seconds."""
+    # evaluation takes the same time for both, and little of it
+    every = ("--set", f"eval_steps={steps}", "--set", f"save_steps={steps}")
+    return pretrain(run, FAMILY, "--max-steps", steps, *every, *arguments)["CPU seconds"]
 
 
-def scores(objective: str, runs: list[Path], pairs: list[Path]) -> list[list[str]]:
-    """Return a row for each model that the runs saved."""
-    histories = [RunHistory.read(run) for run in runs]
-    minutes = band_text([history.seconds / 60 for history in histories], 1)
+def scores(
+    objective: str, runs: Mapping[Path, float], pairs: list[Path], threads: int
+) -> list[list[str]]:
+    """Return a row for each model of runs, of which the CPU seconds are given."""
+    steps = RunHistory.read(next(iter(runs))).steps
+    minutes = band_text([seconds / 60 / threads for seconds in runs.values()], 1)
     rows = []
     for name, suffix in MODELS.items():
-        if not (runs[0] / name).exists():
+        if not all((run / name).exists() for run in runs):
             continue
         cells = [
             band_text([evaluate(run / name, "minimal-pairs", path)["accuracy"] for run in runs], 3)
             for path in pairs
         ]
-        rows.append([objective + suffix, f"{histories[0].steps:,}", minutes, *cells])
+        rows.append([objective + suffix, f"{steps:,}", minutes, *cells])
     return rows
 
 

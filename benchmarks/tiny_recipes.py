@@ -110,19 +110,12 @@ def main() -> None:
 
 def measure(family: str, run: Path, texts: Path, options: argparse.Namespace) -> Values:
     """Train one run, unless it is there, and return the values of its columns."""
-    times = run.with_name(f"{run.name}.times.json")
-    if not times.exists():
-        changes = [word for pair in options.set for word in ("--set", pair)]
-        seed, started, cpu_started = run.name.rpartition("-")[2], time.perf_counter(), cpu_seconds()
-        zoo("pretrain", family, "--offline", "--seed", seed, "-o", run, *changes)
-        seconds = time.perf_counter() - started
-        times.write_text(
-            json.dumps({"seconds": seconds, "CPU seconds": cpu_seconds() - cpu_started})
-        )
+    changes = [word for pair in options.set for word in ("--set", pair)]
+    times = pretrain(run, family, "--seed", run.name.rpartition("-")[2], *changes)
     history = RunHistory.read(run)
     last, objective = history.validation[-1], history.config["objective"]
     values = {
-        **json.loads(times.read_text()),
+        **times,
         "million tokens": history.train[-1]["tokens"] / 1e6,
         "loss": last["loss"],
     }
@@ -136,6 +129,18 @@ def measure(family: str, run: Path, texts: Path, options: argparse.Namespace) ->
     if options.pairs is not None and objective not in NO_PAIRS:
         values["pairs"] = evaluate(run / "model", "minimal-pairs", options.pairs)["accuracy"]
     return values
+
+
+def pretrain(run: Path, family: str, *arguments: object) -> Values:
+    """Train a run, unless it is there, and return its seconds and CPU seconds."""
+    path = run.with_name(f"{run.name}.times.json")
+    if not path.exists():
+        started, cpu_started = time.perf_counter(), cpu_seconds()
+        zoo("pretrain", family, "--offline", "-o", run, *arguments)
+        seconds, in_cpu = time.perf_counter() - started, cpu_seconds() - cpu_started
+        path.write_text(json.dumps({"seconds": seconds, "CPU seconds": in_cpu}))
+    times: Values = json.loads(path.read_text())
+    return times
 
 
 def cpu_seconds() -> float:

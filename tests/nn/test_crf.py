@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from zoo.inference.processing.viterbi import marginals, viterbi
-from zoo.nn.crf import IGNORED, crf_negative_log_likelihood, gather_labelled
+from zoo.nn.layers.crf import IGNORED, crf_negative_log_likelihood, gather_labelled
 
 LABELS = 3
 

@@ -39,8 +39,8 @@ class ModelFile(JsonStruct):
         tokenizer: special tokens and maximum length, if there is a ``tokenizer.json``.
         pooling: pooling of a sentence encoder; ``None`` for other models.
         transitions: transitions of a linear-chain CRF over the labels, (labels + 1, labels + 1),
-            see ``zoo.nn.crf``; ``None`` for other models. They are no tensor of the model, whose
-            outputs are the same without them.
+            see ``zoo.nn.layers.crf``; ``None`` for other models. They are no tensor of the model,
+            whose outputs are the same without them.
         both_orders: whether the logits of a pair of texts are the sum of those of both orders.
     """
 

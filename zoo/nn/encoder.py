@@ -92,11 +92,8 @@ class Encoder(HeadMixin):
         Returns:
             the last hidden state, (batch, tokens, hidden); at padding, anything.
         """
-        # on a GPU, the lengths of the rows would have to be copied back
-        padded = attention_mask is not None and attention_mask.device.type == "cpu"
-        if not self.packs_rows or not self.training or not padded:
+        if attention_mask is None or not self._packs(attention_mask):
             return self.encode(input_ids, attention_mask, token_type_ids)
-        assert attention_mask is not None, "there is padding"
         rows = PackedRows.of(attention_mask)
         hidden = self.encode(
             rows.pack(input_ids),
@@ -105,6 +102,10 @@ class Encoder(HeadMixin):
             document_ids=rows.document_ids,
         )
         return rows.unpack(hidden)
+
+    def _packs(self, attention_mask: Tensor) -> bool:
+        # on a GPU, the lengths of the rows would have to be copied back
+        return self.packs_rows and self.training and attention_mask.device.type == "cpu"
 
     def encode(
         self,

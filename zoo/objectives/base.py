@@ -118,7 +118,7 @@ class TrainedModel:
         config: configuration of the model.
         head: name of its head.
         pooling: pooling of a sentence encoder; ``None`` for other models.
-        transitions: transitions of a CRF over the labels, see ``zoo.nn.crf``; ``None`` for none.
+        transitions: transitions of a CRF over the labels, see ``zoo.nn.layers.crf``, or ``None``.
         both_orders: whether the logits of a pair are the sum of those of both orders.
     """
 

@@ -19,7 +19,7 @@ from zoo.finetune.labels import ClassTask, label_index
 from zoo.finetune.rows import TokenizedRows, tokenize
 from zoo.finetune.tasks.layers import Layers, LayerTask
 from zoo.inference.processing.viterbi import viterbi
-from zoo.nn.crf import IGNORED, crf_negative_log_likelihood, gather_labelled
+from zoo.nn.layers.crf import IGNORED, crf_negative_log_likelihood, gather_labelled
 from zoo.objectives.base import LossOutput, Outputs, TrainedModel
 from zoo.objectives.options import Options
 from zoo.tokenizers import TextTokenizer

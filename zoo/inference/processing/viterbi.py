@@ -1,4 +1,4 @@
-"""Labels of a sequence under a linear-chain CRF, whose transitions are those of ``zoo.nn.crf``."""
+"""Labels of a sequence under a linear-chain CRF, with transitions as ``zoo.nn.layers.crf`` has."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,6 +1,6 @@
 """Fused and int8 graphs of several families: the edges of their shapes, and what is quantized."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from torch import Tensor
 
 from tests.export.conftest import Exported, exported_once
 from tests.export.graph.test_cache import batch, made
@@ -20,6 +21,7 @@ from zoo.export.quantization.variants import QuantizationPlan
 from zoo.families.random_inputs import axis_lengths, random_inputs
 from zoo.inference import Session, open_session
 from zoo.inference.generation.config import GenerationConfig
+from zoo.inference.generation.decoder import Decoder
 from zoo.inference.generation.generate import generate
 from zoo.plugins import get_family
 
@@ -94,13 +96,23 @@ def operators(graph: onnx.GraphProto) -> Iterator[str]:
                 yield from operators(attribute.g)
 
 
+def logits_of(decoder: Decoder, inputs: Mapping[str, Tensor], tokens: Tensor) -> Tensor:
+    """Return the logits (rows, tokens, vocabulary) of given tokens, each step with the cache."""
+    logits, state = decoder.prefill(inputs, tokens.shape[1])
+    steps = [decoder.step(step, state) for step in tokens[:, :-1].T]
+    return torch.stack([logits, *steps], 1)
+
+
 def test_encoder_and_decoder_are_quantized(exported: Callable[[str], Exported]) -> None:
     checkpoint, graph, report = exported("t5")
     inputs, settings = batch(checkpoint, 8), GenerationConfig(max_new_tokens=24)
-    expected = torch.tensor(generate(open_session(checkpoint).decoder(), inputs, settings))
+    reference = open_session(checkpoint).decoder()
+    # given tokens: after one that differs by rounding, generated ones have nothing in common
+    tokens = torch.tensor(generate(reference, inputs, settings))
+    expected = logits_of(reference, inputs, tokens).ravel()
     for dtype, suffix, operator, least in (
-        ("int8", "quantized", "MatMulInteger", 0.9),
-        ("int4", "q4", "MatMulNBits", 0.5),
+        ("int8", "quantized", "MatMulInteger", 0.99),
+        ("int4", "q4", "MatMulNBits", 0.9),
     ):
         encoder, decoder = (
             list(operators(onnx.load(graph.path / f"onnx/{part}_{suffix}.onnx").graph))
@@ -109,8 +121,8 @@ def test_encoder_and_decoder_are_quantized(exported: Callable[[str], Exported]) 
         # self-attention, feed-forward; cross-attention and its branch of the first run, logits
         assert (encoder.count(operator), decoder.count(operator)) == (4, 4 + 3 + 1)
         assert report.quantized[dtype].agreement.measure == "argmax"
-        generated = generate(open_session(graph, dtype=dtype).decoder(), inputs, settings)
-        assert (torch.tensor(generated) == expected).float().mean() >= least
+        logits = logits_of(open_session(graph, dtype=dtype).decoder(), inputs, tokens).ravel()
+        assert torch.cosine_similarity(logits, expected, dim=0) >= least
 
 
 def test_a_layer_that_is_left_out_is_not_in_the_branch(

@@ -247,6 +247,13 @@ def test_a_cache_of_another_teacher_is_refused(text: Path, tmp_path: Path) -> No
     assert not (tmp_path / "other").exists()
 
 
+def test_a_cache_of_another_precision_is_refused(text: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    distill(tmp_path / "run", causal(text, cache, max_steps=1, precision="bfloat16"))
+    with pytest.raises(UsageError, match=f"is for dtype bfloat16, not float32; delete {cache}"):
+        distill(tmp_path / "other", causal(text, cache, max_steps=1, precision="float32"))
+
+
 def test_static_masks_are_those_of_the_row(text: Path) -> None:
     setup = make_setup(masked(text, None))
     rows = setup.train_dataloader(DistContext.initialize("cpu"))

@@ -114,6 +114,13 @@ def test_the_students_embeddings_begin_as_the_teachers(
     torch.testing.assert_close(tables[0], tables[1])
 
 
+def test_embeddings_that_are_sums_cannot_be_frozen(teacher: Path, tmp_path: Path) -> None:
+    options = {"objective_args": {"embedding_sharing": "gradient-disentangled"}}
+    frozen = {"distillation": {"freeze": ["embeddings"]}}
+    with pytest.raises(UsageError, match="embeddings is computed from parameters"):
+        distill(tmp_path / "run", settings(teacher, "electra", **options, **frozen))
+
+
 def test_a_stage_with_the_generator_alone_is_refused(teacher: Path, tmp_path: Path) -> None:
     alone = {"objective_args": {"generator_fraction": 0.5}}
     tree = deep_merge(settings(teacher, "electra"), alone)

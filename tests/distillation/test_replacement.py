@@ -77,13 +77,20 @@ def test_the_loss_is_that_of_the_mixed_layers(tree: dict[str, Any], tmp_path: Pa
     assert len(module.student.layers) == 2
 
 
-def test_layers_alone_move_and_a_resumed_run_is_exact(tree: dict[str, Any], tmp_path: Path) -> None:
-    run = assert_resumes_exactly(tmp_path, tree, 4)
+@pytest.mark.parametrize("frozen", [[], ["layers.0"]], ids=str)
+def test_layers_alone_move_and_a_resumed_run_is_exact(
+    tree: dict[str, Any], frozen: list[str], tmp_path: Path
+) -> None:
+    run = assert_resumes_exactly(
+        tmp_path, deep_merge(tree, {"distillation": {"freeze": frozen}}), 4
+    )
     teacher = tree["distillation"]["teachers"][0]
     before, after = (load_file(Path(p) / "model.safetensors") for p in (teacher, run / "model"))
+    trained = [name for name in after if name.startswith("layers.")]
+    trained = [name for name in trained if not name.startswith((*frozen, "-"))]
     for name, tensor in after.items():
-        assert torch.equal(tensor, before[name]) == (not name.startswith("layers.")), name
-    assert sum(name.startswith("layers.") for name in after) > 10
+        assert torch.equal(tensor, before[name]) == (name not in trained), name
+    assert len(trained) > 10
 
 
 @pytest.mark.long  # the trainer's part is that of other recipes
@@ -105,6 +112,8 @@ def test_two_processes_equal_one(tree: dict[str, Any], tmp_path: Path) -> None:
         ({"student": {"num_layers": 3}}, "4 layers do not split into 3 groups"),
         ({"student": {"name": "distilbert"}}, "of its family alone"),
         ({"distillation": {"teacher_dtype": "bfloat16"}}, "layers in bfloat16"),
+        ({"student": {"hidden_size": 16}}, "whose embeddings and head"),
+        ({"distillation": {"init_layers": None}}, "whose embeddings and head"),
     ],
 )
 def test_what_does_not_fit(

@@ -18,6 +18,7 @@ from tests.distillation.making import (
 from tests.training.runs import finish_in_two_processes, records
 from zoo.checkpoint import load_checkpoint
 from zoo.distillation.config import build_config
+from zoo.distillation.runs import DISTILL
 from zoo.errors import UsageError
 from zoo.training.build import prepare_run
 from zoo.training.distributed.context import DistContext
@@ -135,6 +136,20 @@ def test_the_teacher_is_in_evaluation_mode_in_every_step(teacher: Path, tmp_path
         ),
         ({"precision": "half"}, "precision is 'half'; it is one of auto, float32, bfloat16"),
         ({"distillation": {"freeze": ["nowhere"]}}, "no module 'nowhere'"),
+        (
+            {"distillation": {"freeze": ["embeddings", "layers", "head"]}},
+            "all modules of the student",
+        ),
+        ({"distillation": {"freeze": [""]}}, "all modules of the student"),
+        ({"distillation": {"terms": {"x": {"kind": "embeddings"}}}}, "not of masked-lm"),
+        (
+            {"distillation": {"terms": {"c": {"kind": "hidden-cosine", "reduction": "elements"}}}},
+            "a cosine is of a whole state",
+        ),
+        (
+            {"distillation": {"terms": {"values": {"kind": "hidden-mse", "projection": "always"}}}},
+            "cannot be called 'values'",
+        ),
         ({"student": {"num_layer": 1}}, "no setting student.num_layer"),
     ],
 )
@@ -154,7 +169,68 @@ def test_another_vocabulary_is_refused(teacher: Path, tmp_path: Path) -> None:
 
 def test_the_recipe_of_a_file_is_used(teacher: Path, tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
-    file.write_text("objective_weight: 0\nterms:\n  kl: {kind: kl, temperature: 3}\n")
-    config = build_config(settings(teacher, "distilbert", distillation={"recipe": str(file)}), {})
+    terms = "objective_weight: 0\nterms:\n  kl: {kind: kl, temperature: 3}\n"
+    file.write_text(terms + "settings: {ema_decay: 0.5, optimizer: {learning_rate: 0.007}}\n")
+    tree = settings(teacher, "distilbert", distillation={"recipe": str(file)})
+    config = build_config(tree, {})
     assert config.distillation.terms["kl"].temperature == 3
     assert config.distillation.objective_weight == 0
+    assert (config.ema_decay, config.optimizer.learning_rate) == (0.5, 0.007)
+    file.write_text(terms + "settings: {nonsense: 1}\n")
+    with pytest.raises(UsageError, match="nonsense"):
+        build_config(tree, {})
+
+
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        ("terms: {layer.1: {kind: kl}}", "a term cannot be called 'layer.1'"),
+        ("terms: {'': {kind: kl}}", "a term cannot be called ''"),
+        ("stages: {one: {}}", "there are no terms"),
+        ("stages: {../evil: {objective_weight: 1}}", "a stage cannot be called '../evil'"),
+        ("stages: {model: {objective_weight: 1}}", "a stage cannot be called 'model'"),
+        ("terms: {kl: {kind: kl, temperature: 1.0e+300}}", "temperature is 1e"),
+        ("targets: {num_beams: 2}", "there are no stages"),
+    ],
+)
+def test_bad_recipes_are_refused(teacher: Path, recipe: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(recipe)
+    with pytest.raises(UsageError, match=message):
+        distill(
+            tmp_path / "run",
+            settings(teacher, "distilbert", distillation={"recipe": str(file)}),
+        )
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_configuration_of_a_run_keeps_its_student_and_recipe(
+    teacher: Path, tmp_path: Path
+) -> None:
+    tree = settings(teacher, "distilbert", max_steps=2, eval_steps=2)
+    run = distill(tmp_path / "run", tree)
+    resolved = yaml.safe_load((run / "config.yaml").read_text())
+    assert build_config(resolved, {"seed": 3}).seed == 3
+    for changes, key in (
+        ({"student": {"name": "electra"}}, "student"),
+        ({"distillation": {"recipe": "minilm"}}, "recipe"),
+        ({"distillation": {"align": "text"}}, "align"),
+    ):
+        with pytest.raises(UsageError, match=f"{key} cannot be changed"):
+            build_config(resolved, changes)
+    student: Any = {"student": {"name": "distilbert"}}
+    with pytest.raises(UsageError, match="with its own student"):
+        DISTILL.resume(run, {}, student, DistContext.initialize("cpu"))
+
+
+def test_compiled_runs_have_the_batches_of_others(teacher: Path, tmp_path: Path) -> None:
+    """A term counts all positions, of which shapes that never change would add some."""
+    batches = []
+    for compiled in (False, True):
+        setup = make_setup(settings(teacher, "distilbert", compile=compiled))
+        prepared = prepare_run(setup, tmp_path, DistContext.initialize("cpu"))
+        batches.append(prepared.train_dataloader.batches(0)[0])
+        prepared.train_dataloader.close()
+    assert batches[0].counts == batches[1].counts
+    for name, tensor in batches[0].tensors.items():
+        assert torch.equal(tensor, batches[1].tensors[name]), name

@@ -17,7 +17,9 @@ from tests.distillation.test_labelled import make_teacher, settings, views
 from tests.finetune.making import SETTINGS, labelled
 from tests.training.runs import assert_same, cut, records
 from zoo.checkpoint import load_checkpoint
+from zoo.distillation.config import requested_recipe
 from zoo.distillation.runs import DISTILL, summarize_seeds
+from zoo.distillation.stages import StagesRecord, stage_settings
 from zoo.errors import UsageError
 from zoo.training.config.overrides import deep_merge
 from zoo.training.distributed.context import DistContext
@@ -117,6 +119,7 @@ def test_the_terms_are_those_of_the_released_code(tree: dict[str, Any], tmp_path
         ({"stages": {"predicton": {}}}, "has no stage 'predicton'"),
         ({"stages": {"prediction": {"wieght": 1}}}, "wieght"),
         ({"stage": "third"}, "and not 'third'"),
+        ({"terms": {"attention": {"weight": 2.0}}}, "field `kind`"),  # not of the second stage
     ],
 )
 def test_what_does_not_fit(
@@ -125,6 +128,21 @@ def test_what_does_not_fit(
     with pytest.raises(UsageError, match=message):
         run_stages(tmp_path / "run", deep_merge(tree, {"distillation": changes}))
     assert not (tmp_path / "run").exists()
+
+
+def test_models_that_do_not_fit_leave_no_directory(tree: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="compares heads"):
+        run_stages(tmp_path / "run", deep_merge(tree, {"student": {"num_heads": 4}}))
+    assert not (tmp_path / "run").exists()
+
+
+def test_initial_layers_are_of_the_first_stage(tree: dict[str, Any], tmp_path: Path) -> None:
+    """A stage that goes on with a student does not overwrite it with layers of the teacher."""
+    copied = deep_merge(tree, {"distillation": {"init_layers": "first"}})
+    recipe = requested_recipe(copied, offline=True)
+    record = StagesRecord(stages=list(recipe.stages), settings=copied, recipe=recipe)
+    settings = [stage_settings(tmp_path, record, n)["distillation"] for n in range(2)]
+    assert [stage["init_layers"] for stage in settings] == ["first", None]
 
 
 def test_an_assistant_teaches_the_student_of_each_seed(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from zoo.evaluate import make_evaluation
 from zoo.evaluate.perplexity import split_row
 from zoo.inference.scoring import ScoredRow
 
-TEXT = "the cat sat on the mat. a dog ran to the cat. " * 6
+TEXT = "a b c on the mat. a dog ran to the cat. " * 6
 
 
 @pytest.mark.parametrize("stride", [None, 7, 63])
@@ -89,3 +89,16 @@ def test_a_stride_as_long_as_a_window_is_refused(causal: tuple[Model, Any, Any])
     model, _, _ = causal
     with pytest.raises(UsageError, match="the stride is 64, and a window has 64 tokens"):
         make_evaluation("perplexity", model.checkpoint, model.session, stride=64)
+
+
+def test_bytes_are_counted_where_no_text_is_cut(small: Small, tmp_path: Path) -> None:
+    model, _ = small("BertForMaskedLM")
+    task, file = (
+        make_evaluation("pseudo-perplexity", model.checkpoint, model.session),
+        tmp_path / "text.txt",
+    )
+    file.write_text("a b c")
+    assert "bits_per_byte" in task.evaluate([file]).metrics
+    file.write_text("a b c " * 40)
+    metrics = task.evaluate([file]).metrics
+    assert metrics["truncated_tokens"] > 0 and "bits_per_byte" not in metrics

@@ -85,3 +85,7 @@ def test_rows_that_do_not_fit_are_refused(small: Small, tmp_path: Path) -> None:
     task = make_evaluation("replaced-tokens", model.checkpoint, model.session, seq_len=18)
     with pytest.raises(UsageError, match="fills a row of 18 tokens"):
         task.evaluate([tmp_path / "text.txt"])
+    (tmp_path / "short.txt").write_text("a b c")
+    task = make_evaluation("replaced-tokens", model.checkpoint, model.session, seq_len=3)
+    with pytest.raises(UsageError, match="all of 3 tokens are replaced"):
+        task.evaluate([tmp_path / "short.txt"])

@@ -43,7 +43,7 @@ class ValidationSplit:
         if number == 0:
             raise UsageError(
                 "one document cannot be split into training and validation",
-                "give --eval-data, --eval-fraction 0, or another --document-separator",
+                "separate documents by blank lines, or give other files to evaluate on",
             )
         return lowest
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("zoo")
 LABELLED = ("train", "eval", "text", "pair", "label")  # settings of labelled data
 STUDENT, NAME = "student", "name"
+FOLLOWED = ("recipe", "stage", "align")  # besides the student: other settings follow from them
 DEPTHS = ("num_layers", "num_decoder_layers", "lstm_layers")
 SEGMENTS = "type_vocab_size"
 SIZES = ("hidden_size", "num_heads", "embedding_size", "intermediate_size")
@@ -73,7 +74,7 @@ def build_config(
         UsageError: a setting, recipe, student or teacher is unknown or wrong.
         SourceError, VerificationError: a pretrained model is missing or damaged.
     """
-    requested = deep_merge(values, overrides)
+    requested = merge_settings(values, overrides)
     teacher = resolve_teacher(requested, offline=offline)
     changes = requested.pop(STUDENT, None) or {}
     if not isinstance(changes, Mapping):
@@ -107,9 +108,39 @@ def build_config(
     defaults = deep_merge(
         _student_settings(student, teacher, recipe, requested), {"distillation": of_recipe}
     )
-    tiny = student.size == "tiny" and not labelled  # has settings of its own
-    settings = {} if tiny else recipe.settings
+    settings = {} if _has_own_settings(student, recipe, labelled) else recipe.settings
     return _validated(deep_merge(defaults, settings), requested, offline=offline)
+
+
+def merge_settings(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> ConfigDict:
+    """Return the settings of a file and of options.
+
+    Raises:
+        UsageError: the file is that of a run, and an option names what its settings follow from.
+    """
+    if is_resolved(values):
+        before, now = (tree.get("distillation") or {} for tree in (values, overrides))
+        changed = [key for key in FOLLOWED if key in now and now[key] != before.get(key)]
+        if overrides.get(STUDENT):
+            changed.insert(0, STUDENT)
+        if changed:
+            raise UsageError(
+                f"the settings of a run follow from its student and recipe: {changed[0]} cannot "
+                "be changed",
+                "begin from --teacher, --student and --recipe, without the run's configuration",
+            )
+    return deep_merge(values, overrides)
+
+
+def _has_own_settings(student: Student, recipe: DistillationRecipe, labelled: bool) -> bool:
+    """Return whether the settings of the student's size replace those of a published recipe.
+
+    Those are of long runs; a user's recipe has no name, and its settings are always used.
+    """
+    replaces = student.size == "tiny" and not labelled and bool(recipe.name)
+    if replaces and recipe.settings:
+        LOG.info("the student is of size tiny, whose settings replace those of %s", recipe.name)
+    return replaces
 
 
 def is_resolved(settings: Mapping[str, Any]) -> bool:

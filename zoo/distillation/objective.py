@@ -13,6 +13,7 @@ from torch import nn
 from zoo.distillation.losses.comparisons import Comparison, ModelView
 from zoo.distillation.sentences import TextAligner
 from zoo.distillation.teachers.teacher import PREFIX, Teacher, run_model
+from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.families.config import Config
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainedModel, TrainingObjective
@@ -115,9 +116,11 @@ class Distillation(TrainingObjective):
         """See ``TrainingObjective``."""
         student = self.base.model(family, config)
         projections = {c.name: c.projection() for c in self.comparisons}
-        return StudentModule(
-            student, {name: module for name, module in projections.items() if module is not None}
-        )
+        new = {name: module for name, module in projections.items() if module is not None}
+        for name in new:
+            if hasattr(nn.ModuleDict, name):
+                raise UsageError(f"a term with a projection cannot be called {name!r}", "rename it")
+        return StudentModule(student, new)
 
     def begin_step(self, model: Any, step: int, max_steps: int) -> None:
         """See ``TrainingObjective``."""
@@ -135,10 +138,6 @@ class Distillation(TrainingObjective):
             *self.base.after_load(model.student, models, loaded),
             *model.projections.state_dict(keep_vars=True).values(),
         ]
-
-    def max_values(self, batch: Batch) -> dict[str, int]:
-        """See ``TrainingObjective``."""
-        return self.base.max_values(batch)
 
     def compute_metrics(self, predictions: "Mapping[str, Tensor]") -> dict[str, float]:
         """See ``TrainingObjective``."""

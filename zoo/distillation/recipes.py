@@ -242,6 +242,7 @@ def select_stage(recipe: DistillationRecipe, name: str | None) -> DistillationRe
         freeze=stage.freeze,
         student_depth=stage.student_depth or recipe.student_depth,
         settings=deep_merge(recipe.settings, stage.settings),
+        targets=None,
         stages={},
     )
 
@@ -281,7 +282,9 @@ def adapt_to_data(recipe: DistillationRecipe, task: str | None) -> DistillationR
     if task_type(kind).problem not in WITHOUT_PROBABILITIES:
         return recipe
     terms = {
-        "logits" if term.kind == "kl" else name: squared_error_of(term)
+        "logits" if name == term.kind == "kl" and "logits" not in recipe.terms else name: (
+            squared_error_of(term)
+        )
         for name, term in recipe.terms.items()
     }
     return msgspec.structs.replace(recipe, terms=terms)

@@ -166,7 +166,7 @@ def _is_stack(model: nn.Module) -> bool:
 
 
 def train_layers_alone(model: nn.Module, student: nn.Module) -> None:
-    """Exclude all parameters from training but those of the student's layers.
+    """Exclude all parameters from training but those of the student's layers that are not frozen.
 
     Args:
         model: the module that is trained.
@@ -174,4 +174,4 @@ def train_layers_alone(model: nn.Module, student: nn.Module) -> None:
     """
     trained = {id(parameter) for parameter in student.get_submodule(LAYERS).parameters()}
     for parameter in model.parameters():
-        parameter.requires_grad_(id(parameter) in trained)
+        parameter.requires_grad_(parameter.requires_grad and id(parameter) in trained)

@@ -113,10 +113,15 @@ class DistillSetup(RunSetup):
             self.objective.after_load(model, models, ("model",))
             if self.announce:
                 _announce(distillation.teachers[0], new)
-        freeze(main, distillation.freeze)
+        freeze(main, distillation.freeze, trained=student)
         for any_teacher in self.objective.teachers:
             any_teacher.open()
         if distillation.replacement is not None:
+            if distillation.init_layers is None:
+                raise UsageError(
+                    "layers replace those of a teacher whose embeddings and head the student has",
+                    "name a family with --student, of the teacher's width, and init_layers",
+                )
             require_replaceable(self.family, main, self.objective.teachers[0])
             train_layers_alone(model, main)
 
@@ -137,16 +142,19 @@ def _announce(reference: str, new: Sequence[str]) -> None:
     LOG.info("the student begins with weights of %s%s", reference, rest)
 
 
-def freeze(model: nn.Module, names: Sequence[str]) -> None:
+def freeze(model: nn.Module, names: Sequence[str], *, trained: nn.Module) -> None:
     """Exclude modules from training.
 
     Args:
         model: the student.
         names: names of modules, such as ``embeddings``.
+        trained: the module that is trained, which has the student's parameters, or others from
+            which some of them are computed.
 
     Raises:
-        UsageError: there is no such module.
+        UsageError: there is no such module, or its parameters are computed from others.
     """
+    parameters = {id(parameter) for parameter in trained.parameters()}
     for name in names:
         try:
             module = model.get_submodule(name)
@@ -155,7 +163,17 @@ def freeze(model: nn.Module, names: Sequence[str]) -> None:
             raise UsageError(
                 f"distillation.freeze: the student has no module {name!r}", f"it has {known}"
             ) from None
+        if any(id(parameter) not in parameters for parameter in module.parameters()):
+            raise UsageError(
+                f"distillation.freeze: {name} is computed from parameters that models share",
+                "leave it out, or choose another objective_args.embedding_sharing",
+            )
         module.requires_grad_(False)
+    if not any(parameter.requires_grad for parameter in trained.parameters()):
+        raise UsageError(
+            f"distillation.freeze: {', '.join(names)} are all modules of the student",
+            "leave one out",
+        )
 
 
 def build_setup(

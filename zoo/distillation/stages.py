@@ -5,6 +5,7 @@ A stage goes on with the model of the stage before as its student, or learns fro
 """
 
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from zoo.distillation.config import (
     NAME,
     STUDENT,
     is_resolved,
+    merge_settings,
     requested_recipe,
     resolve_teacher,
 )
@@ -65,11 +67,14 @@ class StagedKind(RunKind):
     ) -> tuple[Path, Path]:
         """See ``RunKind``; of several stages, the directory is that of the last run."""
         with errors_naming(file):
-            record = self._record(deep_merge(values, overrides), offline=offline)
+            record = self._record(merge_settings(values, overrides), offline=offline)
         if record is None:
             return super().train(values, overrides, output, dist, offline=offline, file=file)
         with errors_naming(file):
-            config = self.build_config(stage_settings(None, record, 0), {}, offline=offline)
+            config, *_ = [
+                self.build_config(stage_settings(None, record, number), {}, offline=offline)
+                for number in range(len(record.stages))
+            ]
             if record.recipe.targets is not None:
                 assert isinstance(config, DistillTaskConfig), "the recipe is for labelled data"
                 require_generation(config)
@@ -81,7 +86,11 @@ class StagedKind(RunKind):
             with atomic_directory(path) as staging:
                 (staging / STAGES).write_bytes(encode_json(record))
         dist.barrier()
-        return self._train_stages(path, record, dist, offline=offline)
+        try:
+            return self._train_stages(path, record, dist, offline=offline)
+        finally:
+            if dist.is_main_process and not any(entry.is_dir() for entry in path.iterdir()):
+                shutil.rmtree(path)  # nothing has begun: leave no empty directory
 
     def _record(self, settings: ConfigDict, *, offline: bool) -> StagesRecord | None:
         """Return the stages of a run; ``None`` for a single run, or a single stage."""
@@ -97,7 +106,7 @@ class StagedKind(RunKind):
         self, values: Mapping[str, Any], overrides: Mapping[str, Any], *, offline: bool
     ) -> tuple[RunConfig, dict[str, Any]]:
         """See ``RunKind``; of several stages, the configuration is that of the first one."""
-        record = self._record(deep_merge(values, overrides), offline=offline)
+        record = self._record(merge_settings(values, overrides), offline=offline)
         if record is None:
             return super().plan(values, overrides, offline=offline)
         config = self.build_config(stage_settings(None, record, 0), {}, offline=offline)
@@ -124,6 +133,8 @@ class StagedKind(RunKind):
     ) -> tuple[Path, Path]:
         """See ``RunKind``; of several stages, the first unfinished one is resumed."""
         if not (path / STAGES).is_file():
+            if STUDENT in {**values, **overrides}:
+                raise UsageError(f"{path} goes on with its own student", "leave out --student")
             return super().resume(path, values, overrides, dist, offline=offline)
         if values or overrides:
             raise UsageError(f"{path} goes on with its own settings", "give --resume alone")
@@ -193,6 +204,7 @@ def stage_settings(path: Path | None, record: StagesRecord, number: int) -> Conf
         if stage.begins_with == "student":
             settings = {key: value for key, value in settings.items() if key not in OF_THE_FIRST}
             settings[STUDENT] = {NAME: before}
+            settings = deep_merge(settings, {"distillation": {"init_layers": None}})
         else:
             settings = deep_merge(settings, {"distillation": {"teachers": [before]}})
     if path is not None and record.recipe.targets is not None:

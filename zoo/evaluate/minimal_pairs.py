@@ -31,6 +31,13 @@ class MinimalPairs(LikelihoodEvaluation):
         pairs = [row for file in files for row in read_table(file, COLUMNS)][: self.limit]
         if not pairs:
             raise UsageError(f"{files[0]} has no pairs", "give a table with rows")
+        for row in pairs:
+            if not (row["good"].strip() and row["bad"].strip()):
+                other = row["good"] or row["bad"]
+                raise UsageError(
+                    f"a pair of {row['paradigm']!r} lacks a sentence: {other!r}",
+                    "give both sentences, or leave the row out",
+                )
         good, bad = (self._scores([row[name] for row in pairs]) for name in ("good", "bad"))
         points: dict[str, list[float]] = {}
         for row, first, second in zip(pairs, good, bad, strict=True):

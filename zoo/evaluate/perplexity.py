@@ -66,7 +66,8 @@ class PseudoPerplexity(LikelihoodEvaluation):
 
     Salazar et al. 2020 (arXiv:1910.14659, section 2.2). A text is a line of a document, such as a
     paragraph, cut at the model's limit. The numbers are those of ``Perplexity``, and ``accuracy``;
-    they cannot be compared with those of causal models, which see less context.
+    they cannot be compared with those of causal models, which see less context. There are no
+    ``bits_per_byte`` if a text was cut.
     """
 
     name: ClassVar[str] = "pseudo-perplexity"
@@ -81,7 +82,10 @@ class PseudoPerplexity(LikelihoodEvaluation):
         )
         result = likelihood_result(self.scorer.score(encoded), texts)
         cut = sum(text.truncated for text in encoded)
-        return Result({**result.metrics, **({"truncated_tokens": cut} if cut else {})})
+        if not cut:
+            return result
+        whole = {k: v for k, v in result.metrics.items() if k != "bits_per_byte"}  # of all bytes
+        return Result({**whole, "truncated_tokens": cut})
 
 
 def read_texts(files: Sequence[Path], limit: int | None) -> Iterator[str]:

@@ -69,6 +69,10 @@ class ReplacedTokens(LikelihoodEvaluation):
                 "give more text, or a smaller --seq-len",
             )
         replaced = self._replace(rows, files[0])
+        if replaced.all():
+            raise UsageError(
+                f"all of {len(replaced)} tokens are replaced", "give a larger --seq-len"
+            )
         results = [(values, original) for _, values, original in self.scorer.run(rows)]
         scores = np.concatenate([values for values, _ in results])
         predicted = ~np.concatenate([original for _, original in results])

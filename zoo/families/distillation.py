@@ -6,6 +6,7 @@ the last.
 """
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
@@ -34,6 +35,10 @@ TermKind: TypeAlias = Literal[
     "sentence-mse",
 ]
 HEADS = ("kl", "logits-mse", "embeddings")  # the kinds that compare outputs of a head
+NAME = re.compile(r"[A-Za-z0-9_-]+")  # of terms and stages, which name modules and directories
+RESERVED = ("model", "targets")  # other entries of the directory of stages
+OTHER_NAME = "choose one of letters, digits, - and _, other than model and targets"
+HIGHEST_TEMPERATURE = 1e6  # its square multiplies losses
 
 
 class Term(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -82,8 +87,8 @@ class Term(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """
         if not 0 <= self.weight < math.inf:
             raise ValueError(f"weight is {self.weight}, not 0 or more and finite")
-        if not 0 < self.temperature < math.inf:
-            raise ValueError(f"temperature is {self.temperature}, which is not positive and finite")
+        if not 0 < self.temperature <= HIGHEST_TEMPERATURE:
+            raise ValueError(f"temperature is {self.temperature}, not positive and at most 1e6")
         if self.relation_heads is not None and self.relation_heads < 1:
             raise ValueError(f"relation_heads is {self.relation_heads}, which is not positive")
         if not self.relations:
@@ -144,6 +149,14 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     student_depth: float | None = None
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            ValueError: nothing would be learned, or a name cannot be that of a term.
+        """
+        _check_terms(self.terms, self.objective_weight)
+
 
 class DistillationRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Loss terms, initial weights and settings of a distillation.
@@ -186,14 +199,33 @@ class DistillationRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         """Check the values.
 
         Raises:
-            ValueError: a number is out of its range, or nothing would be learned.
+            ValueError: a number is out of its range, nothing would be learned, or a name is not
+                allowed.
         """
         if not 0 <= self.objective_weight < math.inf:
             raise ValueError(f"objective_weight is {self.objective_weight}, not 0 or more")
         if not 0 < self.student_depth <= 1:
             raise ValueError(f"student_depth is {self.student_depth}, which is not in (0, 1]")
-        if not self.terms and not self.objective_weight:
-            raise ValueError("there are no terms, and objective_weight is 0")
+        if not self.stages:
+            _check_terms(self.terms, self.objective_weight)
+        if self.targets is not None and not self.stages:
+            raise ValueError("targets are those of the first stage, and there are no stages")
+        for name in self.stages:
+            if not NAME.fullmatch(name) or name in RESERVED:
+                raise ValueError(f"a stage cannot be called {name!r}: {OTHER_NAME}")
+
+
+def _check_terms(terms: Mapping[str, Term], objective_weight: float) -> None:
+    """Check the terms of a recipe or stage.
+
+    Raises:
+        ValueError: nothing would be learned, or a name cannot be that of a term.
+    """
+    if not terms and not objective_weight:
+        raise ValueError("there are no terms, and objective_weight is 0")
+    for name in terms:
+        if not NAME.fullmatch(name):
+            raise ValueError(f"a term cannot be called {name!r}: {OTHER_NAME}")
 
 
 def pretraining_recipe(
@@ -203,7 +235,8 @@ def pretraining_recipe(
 
     Cross-entropy with the teacher's softened predictions at all tokens, the student's own
     objective, and the cosine distance of the last hidden states, with weights of 5, 2 and 1 (Sanh
-    et al. 2019, arXiv:1910.01108, section 3, and the command line of its released code).
+    et al. 2019, arXiv:1910.01108, section 3, and the command line of its released code). Not as
+    there: the schedule is that of the student's family; the script warms up over 5 % of the steps.
 
     Args:
         name: name of the recipe.

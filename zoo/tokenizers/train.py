@@ -152,7 +152,7 @@ def _fit(tokenizer: "Tokenizer", trainer: Any, params: _TrainParams) -> None:
         reason = " ".join(str(error).split())[:200]
         raise UsageError(
             f"no tokenizer of {params.size} tokens can be trained on these texts: {reason}",
-            "choose another --vocab-size",
+            "choose another vocab_size",
         ) from error
 
 
@@ -160,7 +160,7 @@ def _check_size(needed: int, params: _TrainParams) -> None:
     if needed > params.size:
         raise UsageError(
             f"{params.size} tokens are too few: characters and special tokens are {needed}",
-            "give a larger --vocab-size",
+            "choose a larger vocab_size",
         )
 
 

@@ -206,7 +206,9 @@ def _make_loader(
     warmup_loader: BatchLoader | None = None,
 ) -> BatchLoader:
     config, rows = setup.config, setup.config.batch_size(objective.length)
-    collate = partial(collate_static, objective) if config.compile else objective.collate
+    # terms of a wrapper count all positions, so that none are added
+    static = config.compile and setup.collate_wrapper is None
+    collate = partial(collate_static, objective) if static else objective.collate
     return BatchLoader(
         objective,
         build_dataset(setup, "train", rows, warmup=warmup),

@@ -283,10 +283,14 @@ class Trainer:
 
 def autocast(config: RunConfig, device: torch.device) -> Any:
     """Return the autocast context of the configured precision."""
-    bfloat16 = config.precision == "bfloat16" or (
-        config.precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported()
-    )
-    return torch.autocast(device.type, torch.bfloat16, enabled=bfloat16)
+    enabled = computes_in_bfloat16(config, device.type)
+    return torch.autocast(device.type, torch.bfloat16, enabled=enabled)
+
+
+def computes_in_bfloat16(config: RunConfig, device_type: str) -> bool:
+    """Return whether the configured precision is bfloat16 on a device of a type, such as cuda."""
+    on_cuda = device_type == "cuda" and torch.cuda.is_bf16_supported()
+    return config.precision == "bfloat16" or (config.precision == "auto" and on_cuda)
 
 
 def _sum_counts(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:

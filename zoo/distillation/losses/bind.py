@@ -22,7 +22,7 @@ from zoo.distillation.losses.comparisons import (
     ModelView,
     linear_map,
 )
-from zoo.distillation.recipes import WITHOUT_PROBABILITIES
+from zoo.distillation.recipes import SENTENCES, WITHOUT_PROBABILITIES
 from zoo.distillation.sentences import SentenceError
 from zoo.errors import UsageError, did_you_mean
 from zoo.families.distillation import Term
@@ -99,6 +99,12 @@ def bind_terms(
         if name in objective.loss_weights:
             raise UsageError(
                 f"terms.{name} has the name of a loss of {objective.name}", "rename it"
+            )
+        if kind is EmbeddingError and objective.name != SENTENCES:
+            raise UsageError(
+                f"terms.{name}: embeddings are outputs of sentence encoders, not of "
+                f"{objective.name}",
+                "kind sentence-mse compares the embeddings of texts of other models",
             )
         if not issubclass(kind, LogitsComparison):
             comparisons.append(kind(name, term, student, teachers))

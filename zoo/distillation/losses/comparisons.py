@@ -311,7 +311,16 @@ class HiddenError(HiddenComparison):
 
 
 class HiddenCosine(HiddenComparison):
-    """Cosine distances of hidden states."""
+    """Cosine distances of hidden states, each a single number."""
+
+    def _pairs(self) -> list[tuple[int, int]]:
+        """See ``HiddenComparison``."""
+        if self.term.reduction == "elements":
+            raise UsageError(
+                f"terms.{self.name}: a cosine is of a whole state, without elements",
+                f"--set distillation.terms.{self.name}.reduction=rows",
+            )
+        return super()._pairs()
 
     distance = staticmethod(terms.cosine_distance)
 

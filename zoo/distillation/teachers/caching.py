@@ -5,6 +5,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from zoo.distillation.losses.bind import EmbeddingError
 from zoo.distillation.losses.comparisons import Comparison, LogitsComparison
 from zoo.distillation.sentences import SentenceError
@@ -23,6 +25,7 @@ from zoo.objectives.masked import MASKED_LM
 from zoo.training.base import RunSetup
 from zoo.training.callbacks import Callback
 from zoo.training.config.distill import DistillationConfig
+from zoo.training.config.kinds import RunConfig
 
 if TYPE_CHECKING:
     from zoo.training.trainer import Trainer
@@ -108,7 +111,7 @@ def _cached(
         outputs, shape = [*logits], logits[0].shape
     header = CacheHeader(
         teacher=teacher.digest,
-        dtype=settings.teacher_dtype,
+        dtype=_dtype(base.config, settings),
         backend="onnx" if settings.teacher_backend == "onnx" else "torch",
         outputs=[output.name for output in outputs],
         **shape,
@@ -116,6 +119,19 @@ def _cached(
     cache = TeacherCache(folder, header)
     values: dict[str, Any] = {field.name: getattr(teacher, field.name) for field in fields(Teacher)}
     return CachedTeacher(**values, source=teacher, cache=cache, outputs=tuple(outputs))
+
+
+def _dtype(config: RunConfig, settings: DistillationConfig) -> str:
+    """Return the dtype that a teacher computes in: in float32, that of the run's autocast.
+
+    For a run on a CPU beside a GPU, that of the GPU is assumed, and its cache is not found later.
+    """
+    from zoo.training.trainer import computes_in_bfloat16
+
+    if settings.teacher_dtype != "float32" or settings.teacher_backend == "onnx":
+        return settings.teacher_dtype
+    default = "cuda" if torch.cuda.is_available() else "cpu"
+    return "bfloat16" if computes_in_bfloat16(config, default) else "float32"
 
 
 def _require_all_classes(teachers: Sequence[CachedTeacher]) -> None:

@@ -15,7 +15,7 @@ from tests.finetune.test_losses import losses_of_transformers
 from tests.training.runs import records
 from zoo.data.readers.labelled import Columns
 from zoo.data.readers.words import first_tokens, is_iob, read_words, repair_iob
-from zoo.errors import VerificationError
+from zoo.errors import UsageError, VerificationError
 from zoo.evaluate import make_evaluation
 from zoo.evaluate.entities import entities, entity_counts, entity_scores
 from zoo.finetune.config import build_config
@@ -38,6 +38,13 @@ def tagged(path: Path, count: int = 40, seed: int = 0) -> Path:
         lines.append("")
     path.write_text("\n".join(lines))
     return path
+
+
+def tagger(pretrained: Pretrained, labels: list[str]) -> zoo.Model:
+    """Return a token classifier with random weights."""
+    names = {"id2label": dict(enumerate(labels)), "label2id": {n: k for k, n in enumerate(labels)}}
+    path, _ = pretrained("BertForTokenClassification", **names)
+    return zoo.load(path, backend="cpu")
 
 
 def test_columns_of_words(tmp_path: Path) -> None:
@@ -194,9 +201,7 @@ def test_an_evaluation_has_the_scores_of_classify(
 ) -> None:
     """From labels that ``classify`` gives for single letters, each of them one token."""
     labels = ["B-X", "I-X", "O"] if spans else ["ADJ", "NOUN", "VERB"]
-    names = {"id2label": dict(enumerate(labels)), "label2id": {n: k for k, n in enumerate(labels)}}
-    path, _ = pretrained("BertForTokenClassification", **names)
-    model = zoo.load(path, backend="cpu")
+    model = tagger(pretrained, labels)
     sentences = texts(12)
     results = model.classify(sentences)
     predicted = [[token["label"] for token in result["tokens"]] for result in results]
@@ -220,3 +225,41 @@ def test_an_evaluation_has_the_scores_of_classify(
     assert (result.metrics["words"], result.metrics["sentences"]) == (words, 12)
     low, high = result.details["intervals"]["accuracy"]
     assert low <= result.metrics["accuracy"] <= high
+
+
+def test_truncated_words_are_in_the_scores_of_labels(
+    pretrained: Pretrained, tmp_path: Path
+) -> None:
+    """Words without a prediction lower the recall of their label; scikit-learn's scores agree."""
+    from sklearn.metrics import f1_score, recall_score
+
+    model = tagger(pretrained, ["ADJ", "NOUN", "VERB"])
+    words = ["a", "b"] * 100  # more than the model reads
+    (result,) = model.classify([" ".join(words)])
+    predicted = [token["label"] for token in result["tokens"]]
+    assert len(predicted) < len(words)
+    (tmp_path / "t.conll").write_text("".join(f"{w}\tNOUN\n" for w in words))
+    scores = make_evaluation(TASK, model.checkpoint, model.session).evaluate([tmp_path / "t.conll"])
+    predicted += ["none"] * (len(words) - len(predicted))
+    labels, actual = ["ADJ", "NOUN", "VERB"], ["NOUN"] * len(words)
+    options: dict[str, Any] = {"labels": labels, "average": "macro", "zero_division": 0.0}
+    assert scores.metrics["f1_macro"] == pytest.approx(f1_score(actual, predicted, **options))
+    noun = scores.details["classes"]["NOUN"]
+    assert noun["words"] == scores.metrics["words"] == len(words)
+    options["average"] = None
+    assert noun["recall"] == pytest.approx(recall_score(actual, predicted, **options)[1])
+    assert noun["recall"] == pytest.approx(scores.metrics["accuracy"])
+
+
+def test_an_evaluation_repairs_spans_before_it_compares_labels(
+    pretrained: Pretrained, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A model that was trained on single words in IOB1 has ``B-`` alone."""
+    model = tagger(pretrained, ["B-X", "O"])
+    (tmp_path / "t.conll").write_text("a\tI-X\nb\tO\nc\tI-X\n")
+    result = make_evaluation(TASK, model.checkpoint, model.session).evaluate([tmp_path / "t.conll"])
+    assert result.details["classes"]["X"]["entities"] == 2
+    assert f"2 spans of {tmp_path / 't.conll'} began with I-" in caplog.text
+    (tmp_path / "t.conll").write_text("a\tB-X\nb\tI-X\n")
+    with pytest.raises(UsageError, match=r"t\.conll:1: the model has no label 'I-X'; it has B-X"):
+        make_evaluation(TASK, model.checkpoint, model.session).evaluate([tmp_path / "t.conll"])

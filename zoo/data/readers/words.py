@@ -1,7 +1,8 @@
 """Reader of labelled words: CoNLL and CoNLL-U files, and tables with lists of words and labels."""
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zoo.data.readers.documents import read_files
@@ -10,6 +11,7 @@ from zoo.data.readers.tables import JSON_LINES, PARQUET, read_rows, require_text
 from zoo.data.readers.text_io import COMPRESSED, read_lines
 from zoo.errors import VerificationError
 
+LOG = logging.getLogger("zoo")
 CONLLU = ".conllu"
 OUTSIDE = "O"
 
@@ -128,6 +130,30 @@ def repair_iob(labels: Sequence[str]) -> tuple[str, ...]:
         repaired.append(f"B-{name[2:]}" if name.startswith("I-") and not inside else name)
         before = name
     return tuple(repaired)
+
+
+def repair_samples(
+    samples: Sequence[WordsSample], paths: Iterable[str | Path]
+) -> list[WordsSample]:
+    """Return samples with repaired labels, see ``repair_iob``; warn of those that were changed.
+
+    Args:
+        samples: the samples.
+        paths: files that they are from, for the warning.
+    """
+    repaired = [replace(sample, labels=repair_iob(sample.labels)) for sample in samples]
+    changed = sum(
+        old != new
+        for before, after in zip(samples, repaired, strict=True)
+        for old, new in zip(before.labels, after.labels, strict=True)
+    )
+    if changed:
+        LOG.warning(
+            "warning: %s spans of %s began with I-, and now begin with B-",
+            f"{changed:,}",
+            ", ".join(map(str, paths)),
+        )
+    return repaired
 
 
 def word_starts(words: Sequence[str]) -> list[int]:

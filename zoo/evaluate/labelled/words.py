@@ -11,7 +11,7 @@ from zoo.data.readers.words import (
     first_tokens,
     is_iob,
     read_words,
-    repair_iob,
+    repair_samples,
     word_starts,
 )
 from zoo.errors import UsageError
@@ -46,7 +46,8 @@ class TokenClassification(Evaluation):
     """Accuracy of words, and precision, recall and F1 of entities or labels.
 
     A word has the label that is predicted at its first token. A word that was truncated, or has no
-    token, counts as ``O``, or as wrong where labels mark no spans. Intervals are over sentences.
+    token, counts as ``O``, or as wrong where labels mark no spans. Spans of the data that begin
+    with ``I-`` are repaired, see ``repair_iob``, and counted. Intervals are over sentences.
 
     Args:
         *args: see ``Evaluation``; ``limit`` is the number of sentences.
@@ -84,15 +85,27 @@ class TokenClassification(Evaluation):
         """See ``Evaluation``."""
         samples = read_words(files, self.columns)[: self.limit]
         labels = self.checkpoint.config.labels
-        for sample in samples:
-            unknown = [name for name in sample.labels if name not in labels]
-            if unknown:
-                raise UsageError(
-                    f"{sample.location}: the model has no label {unknown[0]!r}",
-                    f"it has {', '.join(labels[:8])}",
-                )
-        pairs = list(zip(samples, self._predictions(samples), strict=True))
+        actual = repair_samples(samples, files) if is_iob(labels) else samples
+        self._require_known(samples, actual)
+        pairs = list(zip(actual, self._predictions(samples), strict=True))
         return self._entities(pairs) if is_iob(labels) else self._labels(pairs)
+
+    def _require_known(
+        self, samples: Sequence[WordsSample], repaired: Sequence[WordsSample]
+    ) -> None:
+        """Check that the model has each label, as it is in the data or repaired.
+
+        Raises:
+            UsageError: it has not.
+        """
+        labels = self.checkpoint.config.labels
+        for sample, other in zip(samples, repaired, strict=True):
+            for name, alternative in zip(sample.labels, other.labels, strict=True):
+                if name not in labels and alternative not in labels:
+                    raise UsageError(
+                        f"{sample.location}: the model has no label {name!r}",
+                        f"it has {', '.join(labels[:8])}",
+                    )
 
     def _predictions(self, samples: Sequence[WordsSample]) -> Iterator[list[str]]:
         """Yield the predicted labels of each sentence's words; empty for a word without one."""
@@ -117,13 +130,12 @@ class TokenClassification(Evaluation):
         by_type: dict[str, list[tuple[int, ...]]] = {}
         rows = []  # of each sentence: entities that are correct, predicted, actual; words, hits
         for sample, predicted in pairs:
-            actual = repair_iob(sample.labels)
             guessed = [name or OUTSIDE for name in predicted]
-            counts = entity_counts(actual, guessed)
+            counts = entity_counts(sample.labels, guessed)
             for kind, numbers in counts.items():
                 by_type.setdefault(kind, []).append(numbers)
             totals = [sum(column) for column in zip((0, 0, 0), *counts.values(), strict=True)]
-            rows.append([*totals, len(actual), _hits(actual, guessed)])
+            rows.append([*totals, len(guessed), _hits(sample.labels, guessed)])
         table = np.array(rows)
 
         def metrics(chosen: "NDArray[np.integer[Any]]") -> dict[str, float]:
@@ -140,12 +152,13 @@ class TokenClassification(Evaluation):
         import numpy as np
 
         labels = self.checkpoint.config.labels
-        numbers = {name: number for number, name in enumerate(labels)}
+        numbers = {name: number for number, name in enumerate((*labels, ""))}  # "": no prediction
         confusions = []
         for sample, predicted in pairs:
-            known = [(a, p) for a, p in zip(sample.labels, predicted, strict=True) if p]
-            actual, guessed = (np.array([numbers[p[k]] for p in known], int) for k in (0, 1))
-            confusions.append(confusion_matrix(actual, guessed, len(labels)))
+            actual, guessed = (
+                np.array([numbers[name] for name in names]) for names in (sample.labels, predicted)
+            )
+            confusions.append(confusion_matrix(actual, guessed, len(numbers)))
         table, words = np.array(confusions), np.array([len(s.words) for s, _ in pairs])
 
         def metrics(chosen: "NDArray[np.integer[Any]]") -> dict[str, float]:
@@ -153,7 +166,7 @@ class TokenClassification(Evaluation):
             accuracy = np.trace(confusion) / words[chosen].sum()
             return {
                 "accuracy": float(accuracy),
-                "f1_macro": float(class_scores(confusion)["f1"].mean()),
+                "f1_macro": float(class_scores(confusion)["f1"][:-1].mean()),
             }
 
         total = table.sum(0)

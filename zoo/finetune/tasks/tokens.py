@@ -1,6 +1,5 @@
 """Token classification: a label of each word, predicted at its first token."""
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from zoo.data.readers.labelled import Columns
-from zoo.data.readers.words import WordsSample, first_tokens, is_iob, read_words, repair_iob
+from zoo.data.readers.words import first_tokens, is_iob, read_words, repair_samples
 from zoo.errors import UsageError
 from zoo.evaluate.entities import entity_counts, entity_scores
 from zoo.evaluate.metrics import class_scores, confusion_matrix
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from zoo.families.config import Config
     from zoo.training.state.pretrained import PretrainedInit
 
-LOG = logging.getLogger("zoo")
 TRANSITIONS = "transitions"
 
 
@@ -108,21 +106,8 @@ class TokenClassification(ClassTask, LayerTask):
     def read(cls, paths: Sequence[str], data: TableConfig) -> list[Any]:
         """See ``FineTuning``."""
         samples = read_words(paths, Columns(data.text, data.label_column))
-        if not is_iob(name for sample in samples for name in sample.labels):
-            return samples
-        repaired = [WordsSample(s.words, repair_iob(s.labels), s.location) for s in samples]
-        changed = sum(
-            old != new
-            for before, after in zip(samples, repaired, strict=True)
-            for old, new in zip(before.labels, after.labels, strict=True)
-        )
-        if changed:
-            LOG.warning(
-                "warning: %s spans of %s began with I-, and now begin with B-",
-                f"{changed:,}",
-                ", ".join(paths),
-            )
-        return repaired
+        spans = is_iob(name for sample in samples for name in sample.labels)
+        return repair_samples(samples, paths) if spans else samples
 
     @classmethod
     def texts(cls, sample: Any) -> list[str]:

@@ -72,6 +72,28 @@ def test_universal_dependencies(tmp_path: Path) -> None:
     ]
 
 
+def test_columns_of_universal_dependencies_have_names(tmp_path: Path) -> None:
+    (tmp_path / "t.conllu").write_text("1\tcan\tbe\tAUX\tMD\n")
+    (sample,) = read_words([tmp_path / "t.conllu"], Columns("lemma", "XPOS"))
+    assert (sample.words, sample.labels) == (("be",), ("MD",))
+    with pytest.raises(UsageError, match=r"no column 'lema'; .* from 1, or named: id, form, lemma"):
+        read_words([tmp_path / "t.conllu"], Columns("lema"))
+
+
+@pytest.mark.parametrize("name", ["tag", "0"])
+def test_a_column_that_is_not_there(tmp_path: Path, name: str) -> None:
+    (tmp_path / "t.conll").write_text("He NP O\n")
+    with pytest.raises(UsageError, match=rf"has no column '{name}'; .* are counted from 1$"):
+        read_words([tmp_path / "t.conll"], Columns("1", name))
+
+
+@pytest.mark.parametrize("separator", [" ", "\t", "  "])
+def test_a_word_may_have_white_space_in_it(tmp_path: Path, separator: str) -> None:
+    (tmp_path / "t.conll").write_text(f"10\u00a0000{separator}B-X\nat{separator}O\n", "utf-8")
+    (sample,) = read_words([tmp_path / "t.conll"], Columns())
+    assert (sample.words, sample.labels) == (("10\u00a0000", "at"), ("B-X", "O"))
+
+
 def test_lists_of_words(tmp_path: Path) -> None:
     rows = [{"tokens": ["a", "b"], "tags": [3, "x"]}]
     table = write_table(tmp_path / "t.jsonl", rows)

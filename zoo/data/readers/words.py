@@ -9,10 +9,14 @@ from zoo.data.readers.documents import read_files
 from zoo.data.readers.labelled import Columns, label_name, text_hash
 from zoo.data.readers.tables import JSON_LINES, PARQUET, read_rows, require_text
 from zoo.data.readers.text_io import COMPRESSED, read_lines
-from zoo.errors import VerificationError
+from zoo.errors import UsageError, VerificationError
 
 LOG = logging.getLogger("zoo")
 CONLLU = ".conllu"
+CONLLU_COLUMNS = (
+    *("id", "form", "lemma", "upos", "xpos"),
+    *("feats", "head", "deprel", "deps", "misc"),
+)
 OUTSIDE = "O"
 
 
@@ -40,10 +44,11 @@ def read_words(paths: Iterable[str | Path], columns: Columns) -> list[WordsSampl
     """Return the sentences of files.
 
     JSON lines and Parquet have a list of words and a list of labels in each row. Any other file is
-    in CoNLL columns: a word in each line, a blank line after each sentence. Columns are counted
-    from 1; by default a word is in the first and its label in the last one, and in CoNLL-U files,
-    ``.conllu``, they are form and universal part of speech. There, lines with ``#`` are comments,
-    and words that the annotation splits or adds are left out.
+    in CoNLL columns, which tabs or spaces separate: a word in each line, a blank line after each
+    sentence. Columns are counted from 1; by default a word is in the first and its label in the
+    last one. In CoNLL-U files, ``.conllu``, columns also have the names of that format, and by
+    default they are form and universal part of speech. There, lines with ``#`` are comments, and
+    words that the annotation splits or adds are left out.
 
     Args:
         paths: files, directories or patterns.
@@ -84,8 +89,7 @@ def _lists(file: Path, columns: Columns) -> Iterator[WordsSample]:
 
 
 def _columns(file: Path, columns: Columns, *, universal: bool) -> Iterator[WordsSample]:
-    text = int(columns.text) - 1 if columns.text.isdecimal() else (1 if universal else 0)
-    label = int(columns.label) - 1 if columns.label.isdecimal() else (3 if universal else -1)
+    text, label = _column_numbers(file, columns, universal=universal)
     words, labels, first = list[str](), list[str](), 0
     for number, line in enumerate(read_lines(file, rows=True), 1):
         if universal and line.startswith("#"):
@@ -95,7 +99,8 @@ def _columns(file: Path, columns: Columns, *, universal: bool) -> Iterator[Words
                 yield WordsSample(tuple(words), tuple(labels), f"{file}:{first}")
             words, labels = [], []
             continue
-        cells = line.split("\t") if "\t" in line else line.split()
+        # a word may have other white space in it, such as that of a number
+        cells = line.split("\t") if "\t" in line else [cell for cell in line.split(" ") if cell]
         if universal and not cells[0].isdecimal():  # 3-4 or 5.1: see above
             continue
         if len(cells) <= max(text, label, 1):
@@ -105,10 +110,30 @@ def _columns(file: Path, columns: Columns, *, universal: bool) -> Iterator[Words
                 "correct the line, or name the columns by their numbers",
             )
         first = first if words else number
-        words.append(cells[text].strip())
+        words.append(cells[text].strip(" "))
         labels.append(cells[label].strip())
     if words:
         yield WordsSample(tuple(words), tuple(labels), f"{file}:{first}")
+
+
+def _column_numbers(file: Path, columns: Columns, *, universal: bool) -> tuple[int, int]:
+    """Return the indices of the columns of words and labels, -1 for the last one."""
+    names = CONLLU_COLUMNS if universal else ()
+    defaults = {"text": 1, "label": 3} if universal else {"text": 0, "label": -1}
+
+    def number(name: str, setting: str) -> int:
+        if name == setting:  # which is not set
+            return defaults[setting]
+        if name.isdecimal() and int(name) > 0:
+            return int(name) - 1
+        if name.lower() in names:
+            return names.index(name.lower())
+        also = f", or named: {', '.join(names)}" if names else ""
+        raise UsageError(
+            f"{file} has no column {name!r}", f"columns of this file are counted from 1{also}"
+        )
+
+    return number(columns.text, "text"), number(columns.label, "label")
 
 
 def is_iob(labels: Iterable[str]) -> bool:

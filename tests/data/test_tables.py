@@ -80,12 +80,26 @@ def test_empty_cells_at_the_ends_of_a_line_are_cells(tmp_path: Path) -> None:
     assert (only.text, only.label) == ("a", "1")
 
 
-@pytest.mark.parametrize("label", ["null", '""'])
+@pytest.mark.parametrize("label", ["null", '""', '" "'])
 def test_a_row_without_a_label_is_refused(tmp_path: Path, label: str) -> None:
     (tmp_path / "t.jsonl").write_text(f'{{"text": "a", "label": {label}}}\n')
     with pytest.raises(VerificationError, match=r"t\.jsonl:1 has no label"):
         read_samples([tmp_path / "t.jsonl"], Columns())
     assert len(read_samples([tmp_path / "t.jsonl"], Columns(), unlabelled=True)) == 1
+
+
+def test_a_column_that_is_there_twice_is_refused_if_it_is_read(tmp_path: Path) -> None:
+    (tmp_path / "t.tsv").write_text("text\tlabel\tnote\tnote\ttext\na\t1\tx\ty\tb\n")
+    with pytest.raises(UsageError, match=r"t\.tsv:1 has several columns 'text'; rename all but"):
+        read_samples([tmp_path / "t.tsv"], Columns())
+    (tmp_path / "t.tsv").write_text("text\tlabel\tnote\tnote\na\t1\tx\ty\n")
+    assert [s.text for s in read_samples([tmp_path / "t.tsv"], Columns())] == ["a"]
+
+
+def test_a_cell_may_be_long(tmp_path: Path) -> None:
+    (tmp_path / "t.tsv").write_text(f"text\tlabel\n{'ab ' * 50_000}\t1\n")
+    (only,) = read_samples([tmp_path / "t.tsv"], Columns())
+    assert len(only.text) == 150_000
 
 
 def test_integers_are_sorted_by_number() -> None:

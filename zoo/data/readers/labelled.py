@@ -91,7 +91,8 @@ def _samples(file: Path, columns: Columns, unlabelled: bool) -> Iterable[Sample]
         if columns.pair is not None:
             pair = require_text(values[columns.pair], f"{location}: {columns.pair}")
         label = values[columns.label]
-        if label in (None, "") and not unlabelled:
+        missing = label is None or (isinstance(label, str) and not label.strip())
+        if missing and not unlabelled:
             raise VerificationError(f"{location} has no {columns.label}", "leave the row out")
         yield Sample(text, pair, label, location)
 

@@ -9,7 +9,7 @@ from zoo.data.readers.text_io import COMPRESSED, read_lines
 from zoo.errors import SourceError, UsageError, VerificationError, did_you_mean
 from zoo.io.files import open_regular
 from zoo.io.json import parse_json
-from zoo.io.limits import MAX_PARQUET_ITEMS
+from zoo.io.limits import MAX_PARQUET_ITEMS, MAX_ROW_BYTES
 
 JSON_LINES = (".jsonl", ".ndjson")
 DELIMITERS = {".tsv": "\t", ".txt": "\t", ".csv": ","}
@@ -71,7 +71,8 @@ def read_rows(path: Path, columns: Sequence[str] | None) -> Iterator[Row]:
         columns: names of the columns to read; ``None`` for all, which the file has to name.
 
     Raises:
-        UsageError: the format is unknown, or a column is missing (the nearest is named).
+        UsageError: the format is unknown, or a column is missing (the nearest is named) or there
+            more than once.
         SourceError: the file cannot be read.
         VerificationError: the file is damaged, or a row has another number of columns.
     """
@@ -116,6 +117,7 @@ def _json_rows(path: Path, columns: Sequence[str] | None) -> Iterator[Row]:
 def _delimited_rows(path: Path, columns: Sequence[str] | None, delimiter: str) -> Iterator[Row]:
     lines = (f"{line}\n" for line in read_lines(path, rows=True, strip=False))
     quote = None if delimiter == "\t" else '"'
+    csv.field_size_limit(MAX_ROW_BYTES)  # by default 131,072 characters
     reader = csv.reader(lines, delimiter=delimiter, quotechar=quote, strict=True)
     numbered = columns is not None and all(name.isdecimal() for name in columns)
     header: list[str] = []
@@ -126,7 +128,7 @@ def _delimited_rows(path: Path, columns: Sequence[str] | None, delimiter: str) -
                 continue
             if not header:
                 header = list(map(str, range(1, len(cells) + 1))) if numbered else cells
-                _select(dict.fromkeys(header, ""), columns, location)
+                _require_columns(header, columns, location)
                 if not numbered:
                     continue
             if len(cells) != len(header):
@@ -155,7 +157,7 @@ def _parquet_rows(path: Path, columns: Sequence[str] | None) -> Iterator[Row]:
             table = pyarrow.parquet.ParquetFile(
                 source, thrift_string_size_limit=limits, thrift_container_size_limit=limits
             )
-            _select(dict.fromkeys(table.schema_arrow.names), columns, str(path))
+            _require_columns(table.schema_arrow.names, columns, str(path))
             names = None if columns is None else list(columns)
             for batch in table.iter_batches(batch_size=PARQUET_ROWS, columns=names):
                 for values in batch.to_pylist():
@@ -166,6 +168,13 @@ def _parquet_rows(path: Path, columns: Sequence[str] | None) -> Iterator[Row]:
         raise VerificationError(
             f"{path} is not a Parquet file: {why}", "download it again"
         ) from error
+
+
+def _require_columns(header: Sequence[str], columns: Sequence[str] | None, location: str) -> None:
+    _select(dict.fromkeys(header), columns, location)
+    for name in columns or ():
+        if header.count(name) > 1:
+            raise UsageError(f"{location} has several columns {name!r}", "rename all but one")
 
 
 def _select(row: Mapping[str, Any], columns: Sequence[str] | None, location: str) -> dict[str, Any]:

@@ -97,7 +97,7 @@ def test_the_card_of_a_trained_model_has_its_training(hub_checkpoint: Make, tmp_
     path = tmp_path / "ours" / MANIFEST
     manifest = load_checkpoint(tmp_path / "ours").manifest
     training = {
-        "command": "zoo pretrain bert --seed 1",
+        "command": "zoo pretrain bert '--set=data.train=[/home/secret/a b.tsv, c/d]' ~/runs/",
         "seed": 1,
         "tokens": 12345,
         "best": {"step": 7, "accuracy": 0.75, "evil": "a|b\n<script>"},
@@ -118,7 +118,7 @@ def test_the_card_of_a_trained_model_has_its_training(hub_checkpoint: Make, tmp_
         f"| train train-0.bin | 10 bytes, BLAKE3 {'ab' * 32} |",
     ):
         assert row in text
-    assert "$ zoo pretrain bert --seed 1" in text
+    assert "$ zoo pretrain bert '--set=data.train=[a b.tsv, c/d]' runs\n" in text
     assert "huggingface.co" not in text and "secret" not in text
 
 

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -14,11 +15,15 @@ from tests import warm
 from tests.finetune.conftest import Pretrained
 from tests.finetune.making import finetune, labelled, settings, texts, write_table
 from tests.training.runs import assert_same, cut, records
+from zoo.checkpoint import encode_manifest, load_checkpoint
+from zoo.convert import convert
 from zoo.errors import UsageError
 from zoo.finetune.runs import FINETUNE
+from zoo.hub.source import CheckpointDir
 from zoo.training.distributed.context import DistContext
 from zoo.training.entrypoints import resume
 from zoo.training.state.checkpoints import list_checkpoints
+from zoo.training.state.pretrained import ModelRecord
 from zoo.training.state.verify import verify_run
 
 DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
@@ -148,6 +153,23 @@ def test_the_model_classifies_and_converts(pretrained: Pretrained, tmp_path: Pat
         assert result["scores"] == pytest.approx(
             {"no": float(probabilities[0]), "yes": float(probabilities[1])}, abs=1e-5
         )
+
+
+def test_the_card_has_the_command_and_the_licence_of_the_base_model(
+    pretrained: Pretrained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The licence stays that of the base model in a model that is trained from the result."""
+    model, _ = pretrained()
+    manifest = msgspec.structs.replace(load_checkpoint(model).manifest, licence="mit")
+    (model / "zoo.json").write_bytes(encode_manifest(manifest))
+    table, run, hub = labelled(tmp_path / "t.tsv"), tmp_path / "run", tmp_path / "hub"
+    monkeypatch.setattr("sys.argv", ["zoo", "finetune", str(model), "--train", str(table)])
+    finetune(run, settings(model, table, max_steps=1))
+    convert(CheckpointDir(run / "model", "run"), hub, to="hub")
+    card = (hub / "README.md").read_text()
+    assert "$ zoo finetune pretrained --train t.tsv\n" in card
+    assert "| licence of the base model | mit |" in card and "license:" not in card
+    assert ModelRecord.of("run", load_checkpoint(run / "model"), []).licence == "mit"
 
 
 def test_new_weights_are_named(pretrained: Pretrained, tmp_path: Path) -> None:

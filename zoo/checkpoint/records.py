@@ -1,5 +1,6 @@
 """Records and file names of a checkpoint directory."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -140,6 +141,14 @@ class Manifest(JsonStruct):
     model: ModelFile | None = None
     training: dict[str, Any] | None = None
     evaluations: list[EvaluationRecord] = msgspec.field(default_factory=list)
+
+    @property
+    def base_licence(self) -> str | None:
+        """Licence of the pretrained model that was trained further; ``None`` if not recorded."""
+        value: Any = self.training
+        for key in ("init_from", "models", "model", "licence"):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return value if isinstance(value, str) else None
 
 
 class WeightsIndex(msgspec.Struct):

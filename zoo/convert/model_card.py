@@ -5,6 +5,7 @@ local path, so that a conversion that is repeated writes the same bytes.
 """
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 MODEL_CARD = "README.md"
 LICENCE_ID = re.compile(r"[a-z0-9][a-z0-9.-]*")
+# between the values of a setting such as `data.train=[/a/b, c]`
+SIGNS = re.compile(r"(:\s+|[=,\[\]{}'\"]+\s*)")
 PIPELINE_TAGS = {  # task of a head -> tag of the Hub
     "fill-mask": "fill-mask",
     "answer": "question-answering",
@@ -107,6 +110,8 @@ def _title(opened: OpenCheckpoint, plan: ConversionPlan) -> str:
 def _facts(opened: OpenCheckpoint, plan: ConversionPlan, report: ConversionReport) -> Rows:
     repo, revision = _origin(opened)
     rows = [("licence", report.licence or "not stated")]
+    if opened.checkpoint and (licence := opened.checkpoint.manifest.base_licence):
+        rows += [("licence of the base model", licence)]
     if repo is not None:
         rows += [("source", f"[{repo}](https://huggingface.co/{repo})")]
         rows += [("commit", revision)] if revision else []
@@ -145,9 +150,18 @@ def _training(training: Mapping[str, Any]) -> Iterator[str]:
     command, data = values.pop("command", None), values.pop("corpus", values.pop("data", None))
     yield from _table("## Training", list(_flat("", values)))
     if isinstance(command, str):
-        yield from ("", "```console", f"$ {_text(command)}", "```")
+        yield from ("", "```console", f"$ {escape_controls(_without_directories(command))}", "```")
     if data:
         yield from _table("## Training data", list(_flat("", data)))
+
+
+def _without_directories(command: str) -> str:
+    """Return a command in which absolute paths have their last part alone."""
+    try:
+        words = shlex.split(command)
+    except ValueError:  # of a manifest that was written by hand
+        words = command.split()
+    return shlex.join("".join(map(_value, SIGNS.split(word))) for word in words)
 
 
 def _evaluations(records: "Sequence[EvaluationRecord]") -> Iterator[str]:

@@ -91,13 +91,7 @@ def load_backbone(
         _announce(reference, missing.modules(new), model, new)
         if size > before:
             LOG.info("new embeddings of %s tokens, which %s has not", size - before, reference)
-    record = ModelRecord(
-        reference=reference,
-        head=checkpoint.head_name,
-        source=checkpoint.manifest.source,
-        files=checkpoint.manifest.files,
-        unused=unused,
-    )
+    record = ModelRecord.of(reference, checkpoint, unused)
     return InitRecord(
         config=msgspec.to_builtins(init.config),
         tokenizer=None if init.tokenizer is None else init.tokenizer.info,

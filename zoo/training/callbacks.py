@@ -1,6 +1,7 @@
 """Callbacks of the trainer: logging, and checkpoints."""
 
 import contextlib
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ from zoo.training.state.checkpoints import (
 )
 from zoo.training.state.final_model import save_final_model
 from zoo.training.state.pretrained import InitRecord
+from zoo.training.state.run_manifest import read_manifest
 from zoo.training.state.state_dict import trainer_state_dict, unique_state_dict
 
 if TYPE_CHECKING:
@@ -203,6 +205,7 @@ class CheckpointCallback(Callback):
     def _training_record(self, trainer: "Trainer") -> dict[str, Any]:
         """Return the record of the training in the manifest of a final model."""
         return {
+            "command": shlex.join(read_manifest(self.run).command),
             "objective": self.setup.objective.name,
             "seed": trainer.config.seed,
             "steps": trainer.step,

@@ -38,6 +38,7 @@ class ModelRecord(JsonStruct):
         head: name of the checkpoint's head.
         files: digests of the checkpoint's files.
         source: repository and commit from which the checkpoint was converted, or ``None``.
+        licence: licence of the checkpoint, or that of the pretrained one that it was trained from.
         unused: names of the checkpoint's tensors that the objective does not use.
     """
 
@@ -45,7 +46,27 @@ class ModelRecord(JsonStruct):
     head: str
     files: dict[str, FileDigest]
     source: SourceRecord | None = None
+    licence: str | None = None
     unused: list[str] = msgspec.field(default_factory=list)
+
+    @classmethod
+    def of(cls, reference: str, checkpoint: Checkpoint, unused: list[str]) -> "ModelRecord":
+        """Return the record of a checkpoint.
+
+        Args:
+            reference: reference to the checkpoint.
+            checkpoint: the checkpoint.
+            unused: names of its tensors that are not used.
+        """
+        manifest = checkpoint.manifest
+        return cls(
+            reference=reference,
+            head=checkpoint.head_name,
+            files=manifest.files,
+            source=manifest.source,
+            licence=manifest.licence or manifest.base_licence,
+            unused=unused,
+        )
 
 
 class InitRecord(JsonStruct):
@@ -156,13 +177,7 @@ class PretrainedInit:
                 raise UsageError(f"{objective.name} has no {name}", f"leave out init_from.{name}")
             reference = str(getattr(self.init_config, name))
             left = copy_weights(reference, checkpoint, networks[name], filled)
-            records[name] = ModelRecord(
-                reference=reference,
-                head=checkpoint.head_name,
-                source=checkpoint.manifest.source,
-                files=checkpoint.manifest.files,
-                unused=left,
-            )
+            records[name] = ModelRecord.of(reference, checkpoint, left)
         settled = objective.after_load(model, networks, self.checkpoints)
         missing = MissingWeights(model, filled, settled)
         missing.validate(

@@ -163,6 +163,19 @@ def test_losses_are_those_of_the_reference(pretrained: Pretrained, tmp_path: Pat
     assert training_losses(run) == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.parametrize("metric", ["no_answer_f1", "has_answer_exact_match"])
+def test_a_metric_of_questions_that_are_not_there(
+    pretrained: Pretrained, tmp_path: Path, metric: str
+) -> None:
+    model, _ = pretrained()
+    data = questions_about_letters(tmp_path / "t.jsonl")
+    tree = settings(model, data, task=TASK, metric_for_best_model=metric)
+    remedy = "set metric_for_best_model to loss, exact_match, f1$"
+    with pytest.raises(UsageError, match=rf"counts for the metric {metric}; .* {remedy}"):
+        finetune(tmp_path / "run", tree)
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("unanswerable", [False, True])
 def test_metrics_are_those_of_the_evaluation(
     pretrained: Pretrained, tmp_path: Path, unanswerable: bool

@@ -38,6 +38,11 @@ def test_a_class_without_samples(model: Path, tmp_path: Path) -> None:
     refused(tmp_path, tree, "no sample of the training data has the label 'perhaps'")
 
 
+def test_a_class_that_is_named_twice(model: Path, tmp_path: Path) -> None:
+    tree = settings(model, labelled(tmp_path / "t.tsv"), data={"labels": ["no", "yes", "yes"]})
+    refused(tmp_path, tree, "data.labels has 'yes' twice; name each label once")
+
+
 def test_a_single_class(model: Path, tmp_path: Path) -> None:
     table = write_table(tmp_path / "t.tsv", rows(*["yes"] * 20))
     refused(tmp_path, settings(model, table), "all samples .* have the label 'yes'")

@@ -178,6 +178,17 @@ def test_data_sets_have_their_prefixes(model: Path, tmp_path: Path) -> None:
     assert {"exact_match_first", "exact_match_second"} < set(metrics)
 
 
+def test_a_data_set_without_evaluation_has_no_metric(model: Path, tmp_path: Path) -> None:
+    first, second = pairs(tmp_path / "a.tsv"), pairs(tmp_path / "b.tsv", seed=1)
+    tree = tree_of(model, f"first={first}", f"second={second}", max_steps=2, eval_steps=2)
+    tree["data"]["eval"] = [f"first={first}"]
+    run = finetune(tmp_path / "run", tree)
+    metrics = records(run, "validation")[-1]["metrics"]
+    assert set(metrics) == {"accuracy", "exact_match", "exact_match_first"}
+    with pytest.raises(UsageError, match=r"no sample .* counts for the metric exact_match_second"):
+        finetune(tmp_path / "other", {**tree, "metric_for_best_model": "exact_match_second"})
+
+
 def test_a_resumed_run_ends_bit_for_bit_the_same(model: Path, tmp_path: Path) -> None:
     files = (f"first={pairs(tmp_path / 'a.tsv')}", f"second={pairs(tmp_path / 'b.tsv', 10, 1)}")
     tree = tree_of(model, *files, data={"mixing_limit": 12}, save_total_limit=9)

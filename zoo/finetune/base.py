@@ -82,6 +82,26 @@ class FineTuning(TrainingObjective):
     def metric_names(self) -> tuple[str, ...]:
         """Names of the metrics of an evaluation."""
 
+    def metrics_of(self, samples: Sequence[Any]) -> Sequence[str]:
+        """Return the names of the metrics that an evaluation of samples has; by default all."""
+        return self.metric_names
+
+    def require_metric(self, samples: Sequence[Any]) -> None:
+        """Check that evaluations have the metric that selects the best checkpoint.
+
+        Args:
+            samples: samples of the evaluations.
+
+        Raises:
+            UsageError: they have not.
+        """
+        available, name = ("loss", *self.metrics_of(samples)), self.metric_for_best_model
+        if name not in available:
+            raise UsageError(
+                f"no sample of the evaluation data counts for the metric {name}",
+                f"give others with --eval, or set metric_for_best_model to {', '.join(available)}",
+            )
+
     @property
     def loss_in_batch(self) -> bool:
         """True if the loss of a sample depends on the other samples of its micro-batch."""

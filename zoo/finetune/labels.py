@@ -75,9 +75,12 @@ def order_labels(
         fewest: smallest number of labels.
 
     Raises:
-        UsageError: a label of the settings has no samples, or there are too few labels.
+        UsageError: a label of the settings is there twice or has no samples, or there are too few
+            labels.
     """
     labels = tuple(requested or ()) or sort_labels(present)
+    if repeated := [name for name in labels if labels.count(name) > 1]:
+        raise UsageError(f"data.labels has {repeated[0]!r} twice", "name each label once")
     empty = [name for name in labels if name not in present]
     if empty:
         raise UsageError(

@@ -222,6 +222,7 @@ def build_setup(
     model = ModelSetup.make(config, family, task, train, offline=offline, resumed=resumed)
     encoder = text_tokenizer(family, model.config, model.tokenizer)
     objective = task(model.config, model.inputs, encoder.pad_id, model.run)
+    objective.require_metric(evaluation)
     rows = objective.rows(train, encoder), objective.rows(evaluation, encoder)
     config = model.run.resolved(
         objective.train_order(rows[0]).num_rows,

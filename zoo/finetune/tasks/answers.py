@@ -110,6 +110,13 @@ class QuestionAnswering(FineTuning):
         kinds = ("", "has_answer_", "no_answer_")
         return tuple(f"{kind}{name}" for kind in kinds for name in ("exact_match", "f1"))
 
+    def metrics_of(self, samples: Sequence[Any]) -> Sequence[str]:
+        """See ``FineTuning``."""
+        answered, unanswered = (any(bool(s.answers) == k for s in samples) for k in (True, False))
+        there = {"has_answer_": answered and unanswered, "no_answer_": unanswered}
+        absent = tuple(prefix for prefix, counts in there.items() if not counts)
+        return [name for name in self.metric_names if not name.startswith(absent)]
+
     @classmethod
     def resolve(cls, run: FineTuneConfig, init: "PretrainedInit | None") -> FineTuneConfig:
         """See ``FineTuning``.

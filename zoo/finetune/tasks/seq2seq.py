@@ -102,6 +102,12 @@ class Seq2Seq(FineTuning):
         parts = self.datasets if len(self.datasets) > 1 else ()
         return ("accuracy", "exact_match", *(f"exact_match_{name}" for name in parts))
 
+    def metrics_of(self, samples: Sequence[Any]) -> Sequence[str]:
+        """See ``FineTuning``."""
+        absent = {f"exact_match_{name}" for name in self.datasets}
+        absent -= {f"exact_match_{sample.dataset}" for sample in samples}
+        return [name for name in self.metric_names if name not in absent]
+
     @classmethod
     def files(cls, paths: Sequence[str]) -> list[str]:
         """See ``FineTuning``; paths may be ``NAME=FILE``."""
@@ -241,7 +247,7 @@ class Seq2Seq(FineTuning):
         return torch.tensor([text_key(self._tokenizer.decode(tokens)) for tokens in generated])
 
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
-        """Return the exact match of all samples, and of each of several data sets."""
+        """Return the exact match of all samples, and of each of several data sets that has some."""
         if not predictions:
             return {}
         exact = predictions["prediction"] == predictions[TARGET]
@@ -249,7 +255,8 @@ class Seq2Seq(FineTuning):
         if len(self.datasets) > 1:
             for number, name in enumerate(self.datasets):
                 part = exact[predictions[DATASET] == number]
-                metrics[f"exact_match_{name}"] = float(part.mean()) if len(part) else 0.0
+                if len(part):
+                    metrics[f"exact_match_{name}"] = float(part.mean())
         return metrics
 
 

@@ -79,6 +79,12 @@ def test_several_labels(small: Small, tmp_path: Path) -> None:
     table.write_text("\n".join(["text\tlabel", *rows]) + "\n")
     task = make_evaluation("multi-label", model.checkpoint, model.session)
     assert task.evaluate([table]).metrics["exact_match"] == 1.0
+    table.write_text(table.read_text().replace(",", "; "))
+    separated = ("multi-label", model.checkpoint, model.session)
+    task = make_evaluation(*separated, label_separator=";")
+    assert task.evaluate([table]).metrics["exact_match"] == 1.0
+    with pytest.raises(UsageError, match="the separator of labels is empty"):
+        make_evaluation(*separated, label_separator="")
     with pytest.raises(UsageError, match="multi label classification, and text-classification"):
         make_evaluation("text-classification", model.checkpoint, model.session)
 
@@ -127,3 +133,16 @@ def test_figures_have_the_labels_and_counts(small: Small, tmp_path: Path) -> Non
     assert "<!-- good -->" in drawn["confusion.svg"] and "<!-- bad -->" in drawn["confusion.svg"]
     refused = warm.zoo("eval", "x", "--task", "perplexity", "--data", str(table), *figures)
     assert refused.returncode == 2 and "perplexity has no option --figures" in refused.stderr
+
+
+def test_the_separator_of_labels_is_an_option(small: Small, tmp_path: Path) -> None:
+    names = {"id2label": {0: "x", 1: "y"}, "label2id": {"x": 0, "y": 1}}
+    kind = {"problem_type": "multi_label_classification"}
+    model, _ = small("BertForSequenceClassification", **names, **kind)
+    (tmp_path / "t.tsv").write_text("text\tlabel\na\tx|y\n")
+    data = ("--data", tmp_path / "t.tsv", "--label-separator", "|", "--json")
+    done = warm.zoo("eval", model.checkpoint.path, "--task", "multi-label", *data)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["label_separator"] == "|"
+    refused = warm.zoo("eval", model.checkpoint.path, "--task", "regression", *data)
+    assert "regression has no option --label-separator" in refused.stderr

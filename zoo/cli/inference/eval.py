@@ -30,6 +30,7 @@ OPTIONS = {
     "text": LABELLED,
     "pair": (*TEXTS, ANSWERS, CHOICES),
     "label": LABELLED,
+    "label_separator": ("multi-label",),
     "prefix": ("seq2seq",),
     "num_beams": ("seq2seq",),
     "max_new_tokens": ("seq2seq",),
@@ -108,6 +109,9 @@ columns are named, or counted from 1 in a file without a header."""
 @click.option("--text", metavar="COL", help="Column of the text.  [default: text]")
 @click.option("--pair", metavar="COL", help="Column of the second text.")
 @click.option("--label", metavar="COL", help="Column of the label.  [default: label]")
+@click.option(
+    "--label-separator", metavar="TEXT", help="Separator of the labels of a text.  [default: ,]"
+)
 @click.option("--prefix", metavar="TEXT", help="Text before each source.")
 @click.option("--num-beams", type=click.IntRange(1), metavar="N", help="Number of beams.")
 @click.option(

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
 
 CLASSIFY = "classify"
-SEPARATOR = ","  # of the labels of a sample
 
 
 class LabelledEvaluation(Evaluation):
@@ -187,12 +186,26 @@ class Regression(LabelledEvaluation):
 class MultiLabel(LabelledEvaluation):
     """F1 over all labels, its mean over labels, and samples with all labels right.
 
-    The labels of a sample are a list (JSON, Parquet), or text with commas.
+    The labels of a sample are a list (JSON, Parquet), or text with a separator.
+
+    Args:
+        *args: see ``Evaluation``.
+        label_separator: separator of the labels of a sample.
+        **options: see ``LabelledEvaluation``.
+
+    Raises:
+        UsageError: the separator is empty.
     """
 
     name: ClassVar[str] = "multi-label"
     problem: ClassVar[Problem] = "multi_label_classification"
     unlabelled: ClassVar[bool] = True
+
+    def __init__(self, *args: Any, label_separator: str = ",", **options: Any) -> None:
+        super().__init__(*args, **options)
+        if not label_separator:
+            raise UsageError("the separator of labels is empty", "leave --label-separator out")
+        self.label_separator = label_separator
 
     def result(self, samples: Sequence[Sample], predictions: Iterator[dict[str, Any]]) -> Result:
         """See ``LabelledEvaluation``."""
@@ -202,7 +215,7 @@ class MultiLabel(LabelledEvaluation):
         actual = np.zeros((len(samples), len(labels)), bool)
         predicted = np.zeros_like(actual)
         for row, (sample, added) in enumerate(zip(samples, predictions, strict=True)):
-            for name in split_labels(sample, SEPARATOR):
+            for name in split_labels(sample, self.label_separator):
                 actual[row, self.number_of(name, sample)] = True
             predicted[row] = [label in added["labels"] for label in labels]
         intervals = bootstrap_samples(

@@ -43,6 +43,15 @@ def test_a_class_that_is_named_twice(model: Path, tmp_path: Path) -> None:
     refused(tmp_path, tree, "data.labels has 'yes' twice; name each label once")
 
 
+@pytest.mark.parametrize("task", ["text-classification", "sentence-embedding"])
+def test_a_text_without_tokens(tmp_path: Path, task: str) -> None:
+    """A model without special tokens would have no token to classify."""
+    rows = [{"text": text, "label": str(k % 2)} for k, text in enumerate([*texts(20), ""])]
+    columns = {} if task.startswith("text") else {"text": "label", "pair": "text"}
+    tree = settings("gpt", write_table(tmp_path / "t.tsv", rows), task=task, data=columns)
+    refused(tmp_path, {**tree, "vocab_size": 300}, r"t\.tsv:22 has no tokens; leave the row out")
+
+
 def test_a_single_class(model: Path, tmp_path: Path) -> None:
     table = write_table(tmp_path / "t.tsv", rows(*["yes"] * 20))
     refused(tmp_path, settings(model, table), "all samples .* have the label 'yes'")

@@ -267,11 +267,13 @@ class FineTuning(TrainingObjective):
             tokenizer: tokenizer of the model.
 
         Raises:
-            UsageError: a label is not one of the model's, or texts leave no room for tokens.
+            UsageError: a label is not one of the model's, or texts leave no room for tokens or
+                have none.
         """
         targets = np.array([self.target(sample) for sample in samples])
         texts = [s.text if s.pair is None else (s.text, s.pair) for s in samples]
-        tokens = tokenize(texts, tokenizer, self.inputs, self.run.max_seq_len)
+        locations = [sample.location for sample in samples]
+        tokens = tokenize(texts, tokenizer, self.inputs, self.run.max_seq_len, locations=locations)
         size = targets[0].size if self.problem == "multi_label_classification" else 1
         counts = np.full(len(samples), size, np.int64)
         return TokenizedRows(

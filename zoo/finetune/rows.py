@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from zoo.errors import UsageError
 from zoo.objectives.base import Batch, Example, ExampleDataset
 from zoo.tokenizers import TextTokenizer
 from zoo.tokenizers.tokenizer import Encoded, Text
@@ -86,6 +87,7 @@ def tokenize(
     inputs: Sequence[str],
     max_tokens: int,
     *,
+    locations: Sequence[str],
     offsets: bool = False,
 ) -> TokenizedTexts:
     """Tokenize texts or pairs of texts.
@@ -95,10 +97,12 @@ def tokenize(
         tokenizer: the tokenizer.
         inputs: names of the model's inputs; the first is that of the ids.
         max_tokens: number of tokens that texts are truncated to, special ones included.
+        locations: file and line of each text, for messages.
         offsets: return the tokens' positions.
 
     Raises:
-        UsageError: ``max_tokens`` leaves no room for text, or a text is not valid Unicode.
+        UsageError: ``max_tokens`` leaves no room for text, or a text is not valid Unicode or has
+            no tokens.
     """
     types, truncated, lengths = "token_type_ids" in inputs, 0, []
     positions = list[tuple[list[tuple[int, int]], list[bool]]]()
@@ -114,6 +118,8 @@ def tokenize(
             positions += [(text.offsets, text.special) for text in encoded]
         if types:
             kinds += [np.array([kind for text in encoded for kind in text.type_ids], np.int8)]
+    if 0 in lengths:
+        raise UsageError(f"{locations[lengths.index(0)]} has no tokens", "leave the row out")
     arrays = {inputs[0]: np.concatenate(ids)}
     if types and any(part.any() for part in kinds):
         arrays["token_type_ids"] = np.concatenate(kinds)

@@ -7,9 +7,12 @@ import torch
 import transformers
 from transformers import AutoTokenizer
 
+import zoo
 from tests.inference.tasks.conftest import Small
+from tests.inference.tasks.test_generate import MakeSource, source
 from zoo.errors import UsageError
 
+__all__ = ["source"]
 TEXTS: list[str | tuple[str, str]] = ["a b ab", "c", ("d e", "f"), ""]
 NAMES = {"id2label": {"0": "bad", "1": "fair", "2": "good"}}
 
@@ -38,6 +41,15 @@ def test_one_label_of_several(small: Small) -> None:
         assert result["label"] == ["bad", "fair", "good"][expected.argmax()]
         assert result["score"] == max(result["scores"].values())
         assert result.get("text_pair") == (None if isinstance(text, str) else text[1])
+
+
+def test_a_text_without_tokens_is_refused(source: MakeSource) -> None:
+    """A decoder without special tokens would take the last token of the padding."""
+    model = zoo.load(source("GPT2ForSequenceClassification"), backend="cpu")
+    (alone,) = model.classify(["the cat"])
+    assert alone["label"] == model.classify(["the cat", "a dog ran"])[0]["label"]
+    with pytest.raises(UsageError, match="text 2 has no tokens; leave it out"):
+        model.classify(["the cat", ""])
 
 
 def test_any_number_of_labels(small: Small) -> None:

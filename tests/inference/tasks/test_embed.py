@@ -12,12 +12,15 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.inference.tasks.conftest import Small
-from zoo.api import Model
+from tests.inference.tasks.test_generate import MakeSource, source
+from zoo.api import Model, load
+from zoo.errors import UsageError
 from zoo.inference.processing.records import as_records
 from zoo.inference.tasks.base import TaskWarning
 from zoo.inference.tasks.embed import Embed
 from zoo.tokenizers.pooling import Pooling
 
+__all__ = ["source"]
 SENTENCES = [
     "A cat sits on the mat.",
     "",
@@ -155,6 +158,14 @@ def test_what_was_cut_is_said_every_time(encoder: Model) -> None:
     command = [sys.executable, "-c", program, str(encoder.checkpoint.path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stderr.count("1 text was cut at 256 tokens") == 2
+
+
+def test_a_text_without_tokens_is_refused(source: MakeSource) -> None:
+    model = load(source("GPT2Model"), backend="cpu")
+    with pytest.warns(TaskWarning), pytest.raises(UsageError, match="text 2 has no tokens"):
+        model.embed(["the cat", ""])
+    with pytest.warns(TaskWarning), pytest.raises(UsageError, match="has no tokens"):
+        model.similarity([("the cat", "")])
 
 
 def test_no_texts_give_no_vectors(encoder: Model) -> None:

@@ -56,7 +56,8 @@ class MultipleChoice(InputTask):
     def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
         """See ``FineTuning``; a row is the choices of a question, one after the other."""
         texts = [pair for sample in samples for pair in sample.pairs]
-        tokens = tokenize(texts, tokenizer, self.inputs, self.run.max_seq_len)
+        locations = [sample.location for sample in samples for _ in sample.choices]
+        tokens = tokenize(texts, tokenizer, self.inputs, self.run.max_seq_len, locations=locations)
         numbers = np.array([len(sample.choices) for sample in samples])
         lengths = np.zeros((len(samples), numbers.max()), np.int64)
         lengths[np.arange(numbers.max()) < numbers[:, None]] = np.diff(tokens.starts)

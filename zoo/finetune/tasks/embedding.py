@@ -206,12 +206,14 @@ class SentenceEmbedding(FineTuning):
         """See ``FineTuning``; the first call fixes the classes of ``softmax``."""
         if self.kind == "softmax" and not self.classes:
             self.classes = self._classes(samples)
+        locations = [sample.location for sample in samples]
         columns = [
             tokenize(
                 [self._prepare(s.texts[k]) for s in samples],
                 tokenizer,
                 (column(IDS, k),),
                 self.run.max_seq_len,
+                locations=locations,
             )
             for k in range(len(samples[0].texts))
         ]

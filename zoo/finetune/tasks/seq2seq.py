@@ -134,12 +134,16 @@ class Seq2Seq(FineTuning):
         """See ``FineTuning``."""
         limit = self.run.max_seq_len
         self._tokenizer = tokenizer
-        sources = tokenize([s.source for s in samples], tokenizer, self.inputs, limit)
+        locations = [sample.location for sample in samples]
+        sources = tokenize(
+            [s.source for s in samples], tokenizer, self.inputs, limit, locations=locations
+        )
         targets = tokenize(
             [s.target for s in samples],
             tokenizer,
             (LABELS,),
             self.options.max_target_len or limit,
+            locations=locations,
         )
         self._check_ends(targets)
         counts = np.diff(targets.starts)

@@ -171,7 +171,8 @@ class TextTask(LayerTask, InputTask):
         if not self.options.both_orders:
             return rows
         texts = [pair for s in samples for pair in ((s.text, s.pair), (s.pair, s.text))]
-        tokens = tokenize(texts, tokenizer, self.inputs, self.run.max_seq_len)
+        locations = [sample.location for sample in samples for _ in range(2)]
+        tokens = tokenize(texts, tokenizer, self.inputs, self.run.max_seq_len, locations=locations)
         lengths = np.diff(tokens.starts).reshape(-1, 2)
         counts = {NEXT_TOKEN: np.full(len(samples), 2)} if self.options.lm_coef else {}
         return TokenizedRows(

@@ -128,7 +128,8 @@ class TokenClassification(ClassTask, LayerTask):
         """See ``FineTuning``."""
         targets = [self.target(sample) for sample in samples]
         texts = [" ".join(sample.words) for sample in samples]
-        tokens = tokenize(texts, tokenizer, self.inputs, self.run.max_seq_len, offsets=True)
+        limit, locations = self.run.max_seq_len, [sample.location for sample in samples]
+        tokens = tokenize(texts, tokenizer, self.inputs, limit, locations=locations, offsets=True)
         labels = np.full(int(tokens.starts[-1]), IGNORED, np.int32)
         counts = np.zeros(len(samples), np.int64)
         for row, (sample, target) in enumerate(zip(samples, targets, strict=True)):

@@ -148,6 +148,17 @@ class Task(ABC):
             UsageError: the input is not valid for the task; the message names the record.
         """
 
+    def require_tokens(self, item: EncodedExample) -> None:
+        """Check that each text of an input has tokens.
+
+        Raises:
+            UsageError: a text has none.
+        """
+        encoded = item.encoded
+        texts = encoded.texts if isinstance(encoded, EncodedTexts) else [encoded]
+        if not all(text.ids for text in texts):
+            raise UsageError(f"{item.record.location} has no tokens", "leave it out")
+
     def truncated(self, item: EncodedExample) -> int:
         """Return the number of tokens of an input that were cut."""
         return item.encoded.truncated

@@ -95,7 +95,12 @@ class Classify(BatchTask):
         return len(spec.outputs["logits"]) == 3
 
     def check(self, item: EncodedExample) -> None:
-        """Raise an error for a pair in token classification, and a single text of both orders."""
+        """Raise an error for a pair in token classification, and a single text of both orders.
+
+        A text without tokens is an error, too, unless the result is that of its tokens.
+        """
+        if not self.by_token:
+            self.require_tokens(item)
         if item.record.pair is None and self.checkpoint.model.both_orders:
             raise UsageError(f"{item.record.location} is one text, and the model compares two")
         if item.record.pair is not None and self.by_token:

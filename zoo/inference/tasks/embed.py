@@ -40,6 +40,10 @@ class Embed(BatchTask):
         """See ``Task``."""
         return text.lower() if self.pooling.lowercase else text
 
+    def check(self, item: EncodedExample) -> None:
+        """Raise an error for a text without tokens."""
+        self.require_tokens(item)
+
     def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
         """See ``Task``."""
         hidden = self.output("last_hidden_state", items, batch)  # (texts, tokens, hidden)

@@ -104,6 +104,13 @@ def test_a_family_without_the_head(tmp_path: Path) -> None:
 def test_more_layers_than_there_are(model: Path, tmp_path: Path) -> None:
     tree = settings(model, labelled(tmp_path / "t.tsv"), freeze_layers=3)
     refused(tmp_path, tree, "3 layers cannot be frozen: the model has 2")
+    tree |= {"freeze_layers": 0, "reinit_layers": 50}
+    refused(tmp_path, tree, "50 layers cannot get new weights: the model has 2; set a lower reinit")
+
+
+def test_the_mix_of_layers_is_no_layer(tmp_path: Path) -> None:
+    tree = settings("elmo", labelled(tmp_path / "t.tsv"), freeze_layers=3)
+    refused(tmp_path, tree, "3 layers cannot be frozen: the model has 2")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.families.config import Config
+from zoo.nn.layers.scalar_mix import ScalarMix
 from zoo.objectives.base import TrainedModel
 from zoo.training.state.load_weights import MissingWeights, copy_weights
 from zoo.training.state.pretrained import InitRecord, ModelRecord, PretrainedInit
@@ -69,7 +70,8 @@ def load_backbone(
         Record of the checkpoint and of the parameters that stay new.
 
     Raises:
-        UsageError: the checkpoint lacks a part of the backbone, or is of another size.
+        UsageError: the checkpoint lacks a part of the backbone, or is of another size; or there are
+            fewer layers than keep their new weights.
         VerificationError: the checkpoint is damaged.
     """
     checkpoint, reference = init.checkpoints["model"], init.init_config.model
@@ -117,16 +119,32 @@ def _announce(reference: str, modules: Sequence[str], model: nn.Module, new: Seq
 
 
 def stacks(model: nn.Module) -> Iterator[tuple[str, int]]:
-    """Yield name and length of the lists of layers of a model."""
+    """Yield name and depth of the lists of layers of a model; a mix of them is no layer."""
     for name, module in model.named_modules():
         if name.split(".")[-1] == "layers" and isinstance(module, nn.ModuleList):
-            yield name, len(module)
+            yield name, sum(not isinstance(layer, ScalarMix) for layer in module)
+
+
+def _require_layers(model: nn.Module, count: int, change: str, remedy: str) -> None:
+    """Check that a model has a number of layers.
+
+    Raises:
+        UsageError: it has fewer.
+    """
+    deepest = max((depth for _, depth in stacks(model)), default=0)
+    if count > deepest:
+        raise UsageError(f"{count} layers cannot {change}: the model has {deepest}", remedy)
 
 
 def _highest(model: nn.Module, count: int) -> list[str]:
-    """Return the names of the highest layers of each stack and of the pooler."""
+    """Return the names of the highest layers of each stack and of the pooler.
+
+    Raises:
+        UsageError: the model has fewer layers.
+    """
     if not count:
         return []
+    _require_layers(model, count, "get new weights", "set a lower reinit_layers")
     layers = [
         f"{name}.{number}"
         for name, depth in stacks(model)
@@ -147,13 +165,8 @@ def freeze_lowest(model: nn.Module, count: int) -> None:
     """
     if not count:
         return
-    depths = dict(stacks(model))
-    if count > max(depths.values(), default=0):
-        raise UsageError(
-            f"{count} layers cannot be frozen: the model has {max(depths.values(), default=0)}",
-            "give a lower --freeze",
-        )
-    frozen = [f"{name}.{k}." for name, depth in depths.items() for k in range(min(count, depth))]
+    _require_layers(model, count, "be frozen", "give a lower --freeze")
+    frozen = [f"{name}.{k}." for name, depth in stacks(model) for k in range(min(count, depth))]
     for name, parameter in model.named_parameters():
         below = "embeddings" in name.split(".")[:-1]
         if below or name.startswith(tuple(frozen)):

@@ -52,6 +52,29 @@ def test_a_text_without_tokens(tmp_path: Path, task: str) -> None:
     refused(tmp_path, {**tree, "vocab_size": 300}, r"t\.tsv:22 has no tokens; leave the row out")
 
 
+@pytest.mark.parametrize(
+    ("task", "changes", "message"),
+    [
+        ("regression", {"data": {"labels": ["a"]}}, "data.labels; leave data.labels out"),
+        ("multi-label", {"class_weights": "balanced"}, "class_weights; leave class_weights out"),
+        ("text-classification", {"data": {"negatives": ["n"]}}, "data.negatives; leave --negative"),
+        ("causal-lm", {"data": {"prefix": "p"}}, "data.prefix; leave --prefix out"),
+        ("seq2seq", {"data": {"label_separator": ";"}}, "data.label_separator; leave data.label"),
+    ],
+)
+def test_a_setting_that_a_task_does_not_read(
+    tmp_path: Path, task: str, changes: dict[str, Any], message: str
+) -> None:
+    tree = settings("bert", tmp_path / "t.tsv", task=task, **changes)
+    refused(tmp_path, tree, f"{task} does not read {message}")
+
+
+def test_a_pretrained_model_keeps_its_size(model: Path, tmp_path: Path) -> None:
+    for name, value in {"size": "large", "vocab_size": 77}.items():
+        tree = settings(model, labelled(tmp_path / "t.tsv"), **{name: value})
+        refused(tmp_path, tree, f"a pretrained model keeps its {name}; leave .*{name} out")
+
+
 def test_a_single_class(model: Path, tmp_path: Path) -> None:
     table = write_table(tmp_path / "t.tsv", rows(*["yes"] * 20))
     refused(tmp_path, settings(model, table), "all samples .* have the label 'yes'")

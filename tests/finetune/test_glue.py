@@ -127,6 +127,10 @@ def test_errors_are_one_line(data: Path, tmp_path: Path) -> None:
             2,
             "has no model of a task",
         ),
+        ("eval", str(tmp_path), "--suite", "glue", "--data", str(data), "--revision", "x"): (
+            2,
+            "--suite glue evaluates directories; leave --revision out",
+        ),
         ("eval", str(tmp_path), "--data", str(data)): (2, "give either --task or --suite"),
     }
     for command, (code, message) in cases.items():

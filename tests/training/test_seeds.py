@@ -103,6 +103,14 @@ def test_a_resume_with_other_settings_is_refused(runs: Path) -> None:
     assert "goes on with the settings of its runs" in done.output
 
 
+def test_a_resume_takes_no_other_directory_and_no_seeds(runs: Path, tmp_path: Path) -> None:
+    run = runs / "seed-5"
+    done = CliRunner().invoke(pretrain, ["--resume", str(run), "-o", str(tmp_path / "other")])
+    assert done.exit_code == 2 and "goes on in that directory; leave -o out" in done.output
+    done = CliRunner().invoke(pretrain, ["--resume", str(run), "--seeds", "2"])
+    assert done.exit_code == 2 and "is a single run; leave --seeds out" in done.output
+
+
 def test_what_is_no_run_is_named(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="is not a run"):
         find_runs([tmp_path])

@@ -49,6 +49,7 @@ class FineTuning(TrainingObjective):
         default_metric: metric that selects the best checkpoint.
         lower_is_better: names of the metrics of which a lower value is better.
         defaults: settings that replace those of a preset.
+        own_settings: names of the settings that not every task reads, and this one does.
         options_type: type of the options in ``task_args``.
         options: options of that type.
     """
@@ -58,6 +59,7 @@ class FineTuning(TrainingObjective):
     default_metric: ClassVar[str] = "loss"
     lower_is_better: ClassVar[tuple[str, ...]] = ("loss", "mse", "perplexity")
     defaults: ClassVar[Mapping[str, Any]] = {}
+    own_settings: ClassVar[tuple[str, ...]] = ()
     options_type: ClassVar[type[Options]] = Options
 
     def __init__(

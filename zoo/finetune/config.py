@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from zoo.data.readers.glue import PREFIX, glue_files, glue_task
 from zoo.errors import UsageError, did_you_mean
@@ -12,6 +14,22 @@ from zoo.finetune import task_type
 from zoo.training.config.finetune import FineTuneConfig
 from zoo.training.config.overrides import ConfigDict, check_keys, deep_merge
 from zoo.training.config.schema import validate_config
+
+if TYPE_CHECKING:
+    from zoo.finetune.base import FineTuning
+
+
+# settings that not every task reads -> their options
+TASK_SETTINGS = {
+    "data.negatives": "--negative",
+    "data.choices": "--choices",
+    "data.prefix": "--prefix",
+    "data.eval_score": "data.eval_score",
+    "data.mixing_limit": "data.mixing_limit",
+    "data.labels": "data.labels",
+    "data.label_separator": "data.label_separator",
+    "class_weights": "class_weights",
+}
 
 
 def build_config(
@@ -53,9 +71,28 @@ def build_config(
     unused = (BY_TASK,) if "init_from" in requested else (BY_TASK, "freeze_layers")
     shared = {key: value for key, value in preset.items() if key not in unused}
     of_task = preset.get(BY_TASK, {}).get(task.name, {})
-    return validate_config(
+    config = validate_config(
         deep_merge(shared, task.defaults, of_task, {"preset": name}, requested), struct_type
     )
+    _require_read(config, task)
+    return config
+
+
+def _require_read(config: FineTuneConfig, task: "type[FineTuning]") -> None:
+    """Check that the run reads the settings that are set.
+
+    Raises:
+        UsageError: the task, or a pretrained model, does not.
+    """
+    for name, option in TASK_SETTINGS.items():
+        section, _, key = name.rpartition(".")
+        owner = config.data if section else config
+        default = next(f.default for f in msgspec.structs.fields(owner) if f.name == key)
+        if name not in task.own_settings and getattr(owner, key) != default:
+            raise UsageError(f"{task.name} does not read {name}", f"leave {option} out")
+    for name, option in (("size", "--size"), ("vocab_size", "vocab_size")):
+        if config.init_from is not None and getattr(config, name) is not None:
+            raise UsageError(f"a pretrained model keeps its {name}", f"leave {option} out")
 
 
 def _glue_settings(requested: ConfigDict) -> ConfigDict:

@@ -31,6 +31,7 @@ class MultipleChoice(InputTask):
     name: ClassVar[str] = "multiple-choice"
     head: ClassVar[str] = "multiple-choice"
     default_metric: ClassVar[str] = "accuracy"
+    own_settings: ClassVar[tuple[str, ...]] = ("data.choices",)
     defaults: ClassVar[Mapping[str, Any]] = {"data": {"text": ChoiceColumns.text}}
 
     @property

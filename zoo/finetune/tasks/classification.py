@@ -32,6 +32,7 @@ class TextClassification(ClassTask, TextTask):
     head: ClassVar[str] = "sequence-classification"
     problem: ClassVar[Problem | None] = "single_label_classification"
     default_metric: ClassVar[str] = "accuracy"
+    own_settings: ClassVar[tuple[str, ...]] = ("data.labels", "class_weights")
     fewest_labels: ClassVar[int] = 2
 
     @property

@@ -58,6 +58,7 @@ def check_columns(loss: Loss, data: TableConfig) -> None:
             loss in (*SCORED, "softmax") and data.label is None
         ),
         "takes no labels: leave out --label": (loss in UNSCORED and data.label is not None),
+        "has no classes: leave out data.labels": loss != "softmax" and data.labels is not None,
         "takes no negatives: leave out --negative": (
             loss in (*SCORED, "softmax") and bool(data.negatives)
         ),

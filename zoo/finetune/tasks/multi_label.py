@@ -30,6 +30,7 @@ class MultiLabel(ClassTask, TextTask):
     head: ClassVar[str] = "sequence-classification"
     problem: ClassVar[Problem | None] = "multi_label_classification"
     default_metric: ClassVar[str] = "f1_micro"
+    own_settings: ClassVar[tuple[str, ...]] = ("data.labels", "data.label_separator")
 
     @property
     def logits_per_count(self) -> float:  # type: ignore[override]

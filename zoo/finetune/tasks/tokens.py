@@ -76,6 +76,7 @@ class TokenClassification(ClassTask, LayerTask):
 
     name: ClassVar[str] = "token-classification"
     head: ClassVar[str] = "token-classification"
+    own_settings: ClassVar[tuple[str, ...]] = ("data.labels", "class_weights")
     options_type: ClassVar[type[Options]] = TokenOptions
 
     def __init__(self, *args: Any) -> None:

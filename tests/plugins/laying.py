@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from zoo.plugins import discovery, named
+from zoo.plugins.entry_points import third_party_entry_points
+
 FAMILY = """
 from zoo.plugins.hookspecs import hookimpl
 from zoo_bert import Bert
@@ -50,3 +53,15 @@ def lay_out(folder: Path, files: Mapping[str, str], first: str = FAMILY) -> Path
     for name, text in {"__init__.py": first, **files}.items():
         (folder / "zoo_mine" / name).write_text(text)
     return folder
+
+
+def find_again() -> None:
+    """Let this process find its distributions again."""
+    for cached in (
+        third_party_entry_points,
+        discovery.all_entry_points,
+        discovery.entry_points_by_name,
+        discovery.installed,
+        named.named_objects,
+    ):
+        cached.cache_clear()

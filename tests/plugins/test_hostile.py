@@ -13,6 +13,7 @@ import transformers
 
 from tests import warm
 from tests.checkpoints import SMALL, VOCABULARY
+from tests.plugins.laying import find_again
 from tests.plugins.test_plugins import HEALTHY, HOOKIMPL, distribution
 from zoo.plugins import discovery, loading
 from zoo.plugins.discovery import PluginInfo
@@ -157,13 +158,10 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PluginInfo
     source = "import time\ntime.sleep(0.1)\n" + HEALTHY.format(name="mine")
     distribution(tmp_path, "zoo-mine", "slow", "zoo_slow_mine", source)
     monkeypatch.syspath_prepend(tmp_path)
-    caches = (discovery.all_entry_points, discovery.entry_points_by_name, discovery.installed)
-    for cache in caches:
-        cache.cache_clear()
+    find_again()
     yield discovery.installed()["slow"]
     loading.manager().unregister(name="slow")
-    for cache in caches:
-        cache.cache_clear()
+    find_again()
 
 
 def test_slow_import_is_a_warning(mine: PluginInfo, monkeypatch: pytest.MonkeyPatch) -> None:

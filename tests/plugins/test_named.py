@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests import warm
+from tests.plugins.laying import find_again
 from zoo.errors import PluginError, UsageError
 from zoo.objectives import OBJECTIVES
 from zoo.objectives.base import Objective
 from zoo.plugins import named
-from zoo.plugins.entry_points import third_party_entry_points
 
 GREET = """
 import click
@@ -119,12 +119,9 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A directory on the path of this process, for distributions."""
     monkeypatch.setenv("ZOO_HOME", str(tmp_path / "home"))
     monkeypatch.syspath_prepend(tmp_path)
-    caches = (third_party_entry_points, named.named_objects)
-    for cache in caches:
-        cache.cache_clear()
+    find_again()
     yield tmp_path
-    for cache in caches:
-        cache.cache_clear()
+    find_again()
     sys.modules.pop("zoo_odd", None)
 
 

@@ -1,9 +1,7 @@
 """Descriptions of installed plugins: where each is from, what it provides, and whether it loads."""
 
-import hashlib
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, field
-from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ from zoo.hub.registry import read_registry
 from zoo.inference.tasks import TASKS
 from zoo.objectives import OBJECTIVES
 from zoo.plugins import entry_points_by_name
-from zoo.plugins.discovery import PluginInfo, all_entry_points, conflict
+from zoo.plugins.discovery import PluginInfo, all_entry_points, conflict, record_digest
 from zoo.plugins.loading import broken
 from zoo.plugins.named import KINDS, conflicts, named_objects
 from zoo.plugins.provided import implementations
@@ -115,7 +113,7 @@ def _report(plugin: PluginInfo) -> PluginReport:
         plugin.api,
         plugin.module,
         _location(plugin),
-        _record_digest(plugin),
+        record_digest(plugin),
     )
     enabled = entry_points_by_name()
     if plugin.name not in enabled:
@@ -166,11 +164,3 @@ def _location(plugin: PluginInfo) -> str | None:
         return None
     path = Path(spec.origin)
     return str(path.parent if path.name == "__init__.py" else path)
-
-
-def _record_digest(plugin: PluginInfo) -> str | None:
-    for distribution in metadata.distributions(name=plugin.distribution):
-        text = distribution.read_text("RECORD") if distribution.version == plugin.version else None
-        if text is not None:  # the metadata of a source tree, which may come first, has none
-            return hashlib.sha256(text.encode()).hexdigest()
-    return None

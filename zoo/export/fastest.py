@@ -1,7 +1,8 @@
 """The fastest backend of a model on this machine, as ``zoo bench`` measured it.
 
 A record is a file under ``$ZOO_HOME/backends``. It is for one model, kind of CPU, number of threads
-and set of library versions: where any of them differs, nothing was measured.
+and set of versions, of libraries and of the family's plugin: where any of them differs, nothing was
+measured.
 """
 
 import logging
@@ -21,6 +22,7 @@ from zoo.inference import BACKENDS
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_write
 from zoo.io.paths import home
+from zoo.plugins import state_of_family
 from zoo.version import __version__
 
 if TYPE_CHECKING:
@@ -103,7 +105,8 @@ def open_fastest(
 def _record_path(checkpoint: Checkpoint, threads: int | None) -> Path:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     versions = [f"{name} {metadata.version(name)}" for name in PACKAGES]
-    surroundings = [__version__, _processor(), str(threads or cores), *versions]
+    family = state_of_family(checkpoint.family.name)
+    surroundings = [__version__, _processor(), str(threads or cores), *versions, family]
     manifest = encode_manifest(msgspec.structs.replace(checkpoint.manifest, evaluations=[]))
     digest = blake3(manifest + "\n".join(surroundings).encode()).hexdigest()[:32]
     return home() / "backends" / f"{digest}.json"

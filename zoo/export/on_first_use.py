@@ -20,6 +20,7 @@ from zoo.inference import QUANTIZED
 from zoo.inference.exported import check_files
 from zoo.io.locks import file_lock
 from zoo.io.paths import home, touch_and_evict
+from zoo.plugins import state_of_family
 from zoo.version import __version__
 
 
@@ -63,6 +64,7 @@ def _key(checkpoint: Checkpoint, dtype: str | None) -> str:
     # are in the Hub's layout; since 4, decoders can limit their logits
     packages = ("torch", "onnx", "onnxscript", "onnxruntime")
     versions = [f"{name} {metadata.version(name)}" for name in packages]
+    versions.append(state_of_family(checkpoint.family.name))
     parts = [
         encode_manifest(msgspec.structs.replace(checkpoint.manifest, evaluations=[])),
         (checkpoint.path / CONFIG).read_bytes(),

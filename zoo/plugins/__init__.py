@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         iter_families,
         recipes_of_plugins,
         registry_files,
+        state_of_family,
     )
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "recipes_of_plugins",
     "registry_files",
     "require_installed",
+    "state_of_family",
     "warn_or_raise",
 ]
 _MODULES = ("discovery", "loading", "provided")

@@ -5,6 +5,7 @@ stops at the first that fails to import.
 """
 
 import functools
+import hashlib
 import os
 import re
 from collections.abc import Iterator
@@ -142,6 +143,15 @@ def conflict(rivals: list[PluginInfo]) -> PluginError | None:
     others = [r.distribution for r in rivals if not r.built_in]
     hint = "uninstall all but one" if len(others) == len(rivals) else f"uninstall {others[0]}"
     return PluginError(f"{len(rivals)} plugins are called {rivals[0].name}: {from_each}", hint)
+
+
+def record_digest(plugin: PluginInfo) -> str | None:
+    """Return the SHA-256 of the list of files of a plugin's distribution; ``None`` without one."""
+    for distribution in metadata.distributions(name=plugin.distribution):
+        text = distribution.read_text("RECORD") if distribution.version == plugin.version else None
+        if text is not None:  # the metadata of a source tree, which may come first, has none
+            return hashlib.sha256(text.encode()).hexdigest()
+    return None
 
 
 def disabled_hint(name: str) -> str:

@@ -13,6 +13,7 @@ from zoo.plugins.discovery import (
     disabled_hint,
     entry_points_by_name,
     installed,
+    record_digest,
 )
 from zoo.plugins.isolation import isolated
 from zoo.plugins.loading import broken, load, manager, warn_or_raise
@@ -114,6 +115,21 @@ def get_family(name: str, mentioned_in: str = "") -> "Family":
             hint or f"available: {', '.join(sorted(families))}",
         )
     return families[name]  # type: ignore[no-any-return]
+
+
+def state_of_family(name: str) -> str:
+    """Return what changes with the code of a family: its distribution, version and list of files.
+
+    Empty for built-in families, whose version is that of zoo.
+
+    Args:
+        name: name of a family that is installed.
+    """
+    if any(family.name == name for family in _of_plugin(name, "zoo_families")):
+        plugin = installed()[name]
+    else:
+        plugin = next(plugin for plugin, family in _of_all("zoo_families") if family.name == name)
+    return "" if plugin.built_in else f"{plugin.origin} {record_digest(plugin)}"
 
 
 def _of_plugin(name: str, hook: str) -> list[Any]:

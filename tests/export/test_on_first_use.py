@@ -1,0 +1,49 @@
+"""The cache of graphs that are exported on first use."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.inference.making import make_checkpoint
+from tests.plugins.laying import find_again, lay_out
+from zoo.export.fastest import fastest_backend, save_speeds
+from zoo.export.on_first_use import _key
+from zoo.plugins import get_family, loading
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Return a function that installs a version of the family ``mine``, with a list of files."""
+    monkeypatch.setenv("ZOO_HOME", str(tmp_path / "home"))
+    site = lay_out(tmp_path / "site", {})
+    monkeypatch.syspath_prepend(site)
+
+    def install(version: str, record: str) -> None:
+        (info,) = site.glob("*.dist-info")
+        info = info.rename(site / f"zoo_mine-{version}.dist-info")
+        metadata = ("Metadata-Version: 2.1", "Name: zoo-mine", f"Version: {version}", "")
+        (info / "METADATA").write_text("\n".join(metadata))
+        (info / "RECORD").write_text(record)
+        find_again()
+
+    yield install
+    loading.manager().unregister(name="mine")
+    sys.modules.pop("zoo_mine")
+    find_again()
+
+
+def test_a_changed_plugin_has_graphs_and_speeds_of_its_own(
+    tmp_path: Path, install: Callable[..., None]
+) -> None:
+    install("1.2", "zoo_mine/__init__.py,sha256=a,9\n")
+    checkpoint = make_checkpoint(tmp_path / "model", family=get_family("mine"), num_layers=1)
+    keys = {_key(checkpoint, None)}
+    for version, record in (("1.2", "zoo_mine/__init__.py,sha256=b,9\n"), ("1.3", "")):
+        save_speeds(checkpoint, None, {"cpu": 1.0, "onnx": 2.0})
+        assert fastest_backend(checkpoint) == "onnx"
+        install(version, record)
+        assert fastest_backend(checkpoint) is None
+        keys.add(_key(checkpoint, None))
+    assert len(keys) == 3 and _key(checkpoint, None) in keys

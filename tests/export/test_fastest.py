@@ -1,14 +1,19 @@
 """The fastest backend that was measured is the one that ``--backend auto`` opens."""
 
 import json
+from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from tests.inference.making import make_checkpoint
 from tests.once import shared
 from tests.warm import zoo
+from zoo.cli.installation.doctor import command as doctor
 from zoo.export.fastest import fastest_backend, open_fastest, save_speeds
+from zoo.export.on_first_use import cached_graph
 from zoo.plugins import get_family
 
 
@@ -55,3 +60,31 @@ def test_another_model_and_a_damaged_record(tmp_path: Path, empty_home: Path) ->
     for content in (b"", b"{}", b'{"tokens_per_second": {}}', b'{"tokens_per_second": {"x": 1}}'):
         record.write_bytes(content)
         assert fastest_backend(checkpoint) is None
+
+
+def versions(onnxruntime: dict[str, str]) -> Callable[[str], str]:
+    """Return a function of versions in an environment with some distributions of ONNX Runtime."""
+    read = metadata.version
+
+    def version(name: str) -> str:
+        if name.startswith("onnxruntime") and name not in onnxruntime:
+            raise metadata.PackageNotFoundError(name)
+        return onnxruntime.get(name) or read(name)
+
+    return version
+
+
+def test_distributions_of_onnxruntime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = make_checkpoint(tmp_path / "model", family=get_family("bert"), num_layers=1)
+    save_speeds(checkpoint, None, {"cpu": 1.0, "onnx": 2.0})
+    monkeypatch.setattr(metadata, "version", versions({}))
+    assert fastest_backend(checkpoint) is None
+    monkeypatch.setattr(metadata, "version", versions({"onnxruntime-gpu": "1.30"}))
+    assert fastest_backend(checkpoint) is None
+    save_speeds(checkpoint, None, {"cpu": 1.0, "onnx": 2.0})
+    monkeypatch.setattr(metadata, "version", versions({"onnxruntime-gpu": "1.31"}))
+    assert fastest_backend(checkpoint) is None
+    export = cached_graph(checkpoint).manifest.export
+    assert export is not None and export["versions"]["onnxruntime"] == "1.31"
+    report = CliRunner().invoke(doctor, ["--json"], catch_exceptions=False)
+    assert json.loads(report.stdout)["packages"]["onnxruntime"] == "1.31"

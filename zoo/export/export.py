@@ -1,6 +1,5 @@
 """Export to ONNX: trace, write, check, compare with torch, publish."""
 
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +31,7 @@ from zoo.inference.ort.decoder import OrtDecoder
 from zoo.io.digests.files import FileDigest, hash_file
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.progress import progress
+from zoo.version import package_version
 
 if TYPE_CHECKING:
     from zoo.families.onnx import OnnxSpec
@@ -191,7 +191,7 @@ def _gate(
         ir=model.ir_version,
         min_onnxruntime=min_onnxruntime(opset, dtype, fused=any(g.fused for g in graphs)),
         producer=f"{model.producer_name} {model.producer_version}",
-        versions={name: metadata.version(name) for name in PACKAGES},
+        versions={name: package_version(name) or "unknown" for name in PACKAGES},
         dtype=dtype,
         cache=cache,
         graphs={graph.file: graph.described() for graph in graphs},

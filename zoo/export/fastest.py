@@ -9,7 +9,6 @@ import logging
 import os
 import platform
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,7 @@ from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_write
 from zoo.io.paths import home
 from zoo.plugins import state_of_family
-from zoo.version import __version__
+from zoo.version import __version__, package_version
 
 if TYPE_CHECKING:
     from zoo.inference import Session
@@ -104,7 +103,7 @@ def open_fastest(
 
 def _record_path(checkpoint: Checkpoint, threads: int | None) -> Path:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    versions = [f"{name} {metadata.version(name)}" for name in PACKAGES]
+    versions = [f"{name} {package_version(name)}" for name in PACKAGES]
     family = state_of_family(checkpoint.family.name)
     surroundings = [__version__, _processor(), str(threads or cores), *versions, family]
     manifest = encode_manifest(msgspec.structs.replace(checkpoint.manifest, evaluations=[]))

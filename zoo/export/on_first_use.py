@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Iterator
-from importlib import metadata
 from pathlib import Path
 
 import msgspec
@@ -21,7 +20,7 @@ from zoo.inference.exported import check_files
 from zoo.io.locks import file_lock
 from zoo.io.paths import home, touch_and_evict
 from zoo.plugins import state_of_family
-from zoo.version import __version__
+from zoo.version import __version__, package_version
 
 
 def cached_graph(checkpoint: Checkpoint, dtype: str | None = None) -> Checkpoint:
@@ -63,7 +62,7 @@ def _key(checkpoint: Checkpoint, dtype: str | None) -> str:
     # version of the entries: since 2, graphs of decoders have a key-value cache; since 3, entries
     # are in the Hub's layout; since 4, decoders can limit their logits
     packages = ("torch", "onnx", "onnxscript", "onnxruntime")
-    versions = [f"{name} {metadata.version(name)}" for name in packages]
+    versions = [f"{name} {package_version(name)}" for name in packages]
     versions.append(state_of_family(checkpoint.family.name))
     parts = [
         encode_manifest(msgspec.structs.replace(checkpoint.manifest, evaluations=[])),

@@ -2,7 +2,6 @@
 
 import os
 import platform
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import click
 
 from zoo.cli.options import common_options
 from zoo.cli.output import result
+from zoo.version import package_version
 
 PACKAGES = (
     "plm-zoo",
@@ -41,7 +41,7 @@ def command(as_json: bool) -> None:
     report: dict[str, Any] = {
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": {name: package_version(name) for name in PACKAGES},
         "backends": available(),
         "formats": [file_format.name for file_format in all_formats()] if not broken else [],
         "home": str(home()),
@@ -69,13 +69,6 @@ def _lines(report: dict[str, Any]) -> list[str]:
     }
     width = max(map(len, named))
     return [f"{name:<{width}}  {value}" for name, value in named.items()]
-
-
-def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _broken_plugins() -> list[str]:

@@ -1,13 +1,13 @@
 """ONNX files: supported versions, writing, and checks of the written file."""
 
 import ast
-from importlib import metadata
 from itertools import chain, count
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import onnx
 import onnx_ir as ir
+import onnxruntime
 
 from zoo.checkpoint import DATA
 from zoo.errors import UsageError, VerificationError
@@ -63,7 +63,7 @@ def min_onnxruntime(opset: int, dtype: str, *, fused: bool = False) -> str:
     Fused graphs are known to run in the installed release.
     """
     if fused:
-        return ".".join(metadata.version("onnxruntime").split(".")[:2])
+        return ".".join(onnxruntime.__version__.split(".")[:2])
     releases = [OPSETS[opset].onnxruntime, *([FLOAT16_SINCE] if dtype == "float16" else [])]
     return max(releases, key=lambda version: [int(part) for part in version.split(".")])
 

@@ -81,12 +81,15 @@ class Agreement(JsonStruct):
     Attributes:
         texts: number of texts, or of rows of random tokens where there is no tokenizer.
         measure: what the gate compares: the metric of labelled data, ``perplexity`` of language
-            models, ``argmax`` of other heads with logits, else ``cosine``.
-        drop: the relative loss of the metric, the relative increase of the perplexity, 1 - argmax,
-            or 1 - cosine.
+            models, ``correlation`` of heads with a single logit, ``argmax`` of other heads with
+            logits, else ``cosine``.
+        drop: the relative loss of the metric, the relative increase of the perplexity, 1 -
+            correlation, 1 - argmax, or 1 - cosine.
         cosine: mean cosine similarity of a text's vectors: its mean over tokens, of the first
             output.
         argmax: fraction of tokens or texts with the same argmax; ``None`` without logits.
+        correlation: Pearson's correlation of the scores of a head with a single logit, such as
+            that of regression; ``None`` for others.
         perplexity: perplexity of the graph; ``None`` where no text is predicted.
         reference: perplexity in float32.
         metric: metric on labelled data, called ``measure``; ``None`` without.
@@ -98,6 +101,7 @@ class Agreement(JsonStruct):
     drop: float
     cosine: float
     argmax: float | None = None
+    correlation: float | None = None
     perplexity: float | None = None
     reference: float | None = None
     metric: float | None = None
@@ -120,6 +124,8 @@ class Agreement(JsonStruct):
         parts = [f"cosine {self.cosine:.4f}"]
         if self.argmax is not None:
             parts.append(f"argmax agrees in {self.argmax:.1%}")
+        if self.correlation is not None:
+            parts.append(f"correlation of the scores {self.correlation:.4f}")
         if self.perplexity is not None and self.reference is not None:
             parts.append(f"perplexity {self.perplexity:.2f}, in float32 {self.reference:.2f}")
         line = f"{', '.join(parts)}, of {self.texts} texts"

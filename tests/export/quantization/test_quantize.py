@@ -20,7 +20,13 @@ from zoo.cli.models.export import command
 from zoo.errors import UsageError, VerificationError
 from zoo.evaluate.task_metric import task_metric
 from zoo.export.export import export_onnx
-from zoo.export.quantization.agreement import make_samples, summaries
+from zoo.export.quantization.agreement import (
+    Summary,
+    agreement,
+    make_samples,
+    require_different_scores,
+    summaries,
+)
 from zoo.export.quantization.quantize import Quantization, quantizable, quantize
 from zoo.export.quantization.search import Layer, search
 from zoo.export.quantization.variants import QuantizationPlan
@@ -180,13 +186,50 @@ def test_labelled_data_measures_the_metric_of_the_task(tmp_path: Path) -> None:
         task_metric(make_checkpoint(tmp_path / "lm", "masked-lm"), table, {})
 
 
+def test_a_single_logit_is_correlated(tmp_path: Path) -> None:
+    checkpoint = make_checkpoint(
+        tmp_path / "model", "sequence-classification", labels=("score",), num_layers=1
+    )
+    plan = QuantizationPlan([INT8], max_drop=0.9)
+    report = export_onnx(checkpoint, tmp_path / "export", quantization=plan)
+    measured = report.quantized["int8"].agreement
+    export = load_checkpoint(tmp_path / "export")
+    batches = [sample.inputs for sample in make_samples(checkpoint, TEXTS)]
+    scores = []
+    for dtype in ("float32", "int8"):
+        session = open_session(export, "onnx", dtype=dtype)
+        scores.append(np.concatenate([session.run(batch)["logits"][:, 0] for batch in batches]))
+    correlation = np.corrcoef(*scores)[0, 1]
+    assert (measured.measure, measured.argmax) == ("correlation", None)
+    assert measured.correlation == pytest.approx(correlation, rel=1e-6)
+    assert measured.drop == pytest.approx(1 - correlation, rel=1e-3) and measured.drop > 0
+    assert f"correlation of the scores {correlation:.4f}" in measured.line()
+
+
+def test_scores_of_other_texts_do_not_agree(tmp_path: Path) -> None:
+    checkpoint = make_checkpoint(
+        tmp_path / "model", "sequence-classification", labels=("score",), num_layers=1
+    )
+    spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
+    samples = make_samples(checkpoint, TEXTS)
+
+    def scores(sign: float) -> list[Summary]:
+        return summaries(lambda inputs: {"logits": sign * inputs["input_ids"][:, :1]}, samples)
+
+    assert agreement(scores(1), scores(2), spec).drop == pytest.approx(0)
+    assert agreement(scores(1), scores(-1), spec).drop == pytest.approx(2)
+    assert agreement(scores(1), scores(0), spec).drop == pytest.approx(1)
+    with pytest.raises(UsageError, match=r"texts are equal.*; give --eval FILE"):
+        require_different_scores(scores(0))
+
+
 @pytest.mark.parametrize(
     ("before", "after", "drop"),
     [(0.8, 0.6, 0.25), (0.8, 0.9, 0), (-0.5, -0.6, 0.2), (0, 0, 0), (0, -0.1, np.inf)],
 )
 def test_the_drop_of_a_metric_is_relative(before: float, after: float, drop: float) -> None:
-    agreement = Agreement(texts=1, measure="cosine", drop=0.5, cosine=0.5)
-    assert agreement.with_metric("pearson", before, after).drop == pytest.approx(drop)
+    measured = Agreement(texts=1, measure="cosine", drop=0.5, cosine=0.5)
+    assert measured.with_metric("pearson", before, after).drop == pytest.approx(drop)
 
 
 def additive(drops: Mapping[Layer, float]) -> Any:

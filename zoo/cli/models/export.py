@@ -68,7 +68,7 @@ Examples:
     default=0.01,
     show_default=True,
     metavar="X",
-    help="Largest loss of a quantized graph: 1 - cosine, 1 - agreement, perplexity, or metric.",
+    help="Largest loss of a quantized graph: of cosine, correlation, argmax, perplexity or metric.",
 )
 @click.option(
     "--eval",

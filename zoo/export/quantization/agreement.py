@@ -1,4 +1,4 @@
-"""Agreement of two graphs on text: cosine of vectors, argmax of logits, perplexity."""
+"""Agreement of two graphs on text: cosine, argmax or correlation of logits, perplexity."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from zoo.data.corpus_cache import SAMPLE
 from zoo.errors import UsageError
 from zoo.export.report import Agreement
 from zoo.export.validate import UNLIMITED, batches
-from zoo.families.onnx import OnnxSpec
+from zoo.families.onnx import LOGITS, OnnxSpec
 from zoo.families.random_inputs import random_inputs
 from zoo.inference.processing.batching import collate, plan_batches
 from zoo.inference.processing.inputs import read_records
@@ -52,11 +52,13 @@ class Summary:
     Attributes:
         vectors: (rows, size), the mean of the first output over the tokens of a text.
         argmax: argmax of each token or text.
+        scores: logit of each token or text, where it has a single one; otherwise empty.
         log_probs: log probability of each target.
     """
 
     vectors: NDArray[np.float64]
     argmax: NDArray[np.int64]
+    scores: NDArray[np.float64]
     log_probs: NDArray[np.float64]
 
 
@@ -153,30 +155,53 @@ def agreement(expected: Sequence[Summary], actual: Sequence[Summary], spec: Onnx
     """
     pairs = list(zip(expected, actual, strict=True))
     cosines = np.concatenate([_cosines(a.vectors, b.vectors) for a, b in pairs])
-    cosine, texts = float(cosines.mean()), len(cosines)
-    argmax = None
-    if any("logits" in name for name in spec.outputs):
-        argmax = float(np.concatenate([a.argmax == b.argmax for a, b in pairs]).mean())
+    values = {"cosine": float(cosines.mean())}
+    if any(summary.scores.size for summary in expected):
+        values["correlation"] = _correlation(_scores(expected), _scores(actual))
+    elif any("logits" in name for name in spec.outputs):
+        values["argmax"] = float(np.concatenate([a.argmax == b.argmax for a, b in pairs]).mean())
     losses = [
         -float(np.concatenate([summary.log_probs for summary in side]).mean())
         for side in (expected, actual)
         if any(summary.log_probs.size for summary in side)
     ]
     if not losses:
-        measure, drop = ("cosine", 1 - cosine) if argmax is None else ("argmax", 1 - argmax)
-        return Agreement(
-            texts=texts, measure=measure, drop=_at_least_0(drop), cosine=cosine, argmax=argmax
-        )
+        measure = list(values)[-1]
+        drop = _at_least_0(1 - values[measure])
+        return Agreement(texts=len(cosines), measure=measure, drop=drop, **values)
     before, after = losses
     return Agreement(
-        texts=texts,
+        texts=len(cosines),
         measure="perplexity",
         drop=_at_least_0(_exp(after - before) - 1),
-        cosine=cosine,
-        argmax=argmax,
         perplexity=_exp(after),
         reference=_exp(before),
+        **values,
     )
+
+
+def require_different_scores(expected: Sequence[Summary]) -> None:
+    """Check that scores can be correlated, where a head has a single logit.
+
+    Raises:
+        UsageError: all texts have the same score.
+    """
+    scores = _scores(expected)
+    if scores.size and (scores == scores[0]).all():
+        raise UsageError(
+            f"the scores of the {scores.size} texts are equal, which measures no correlation",
+            "give --eval FILE with texts whose scores differ",
+        )
+
+
+def _scores(summaries: Sequence[Summary]) -> NDArray[np.float64]:
+    return np.concatenate([summary.scores for summary in summaries])
+
+
+def _correlation(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
+    """Return Pearson's correlation; 0 where one side is constant."""
+    (cosine,) = _cosines((first - first.mean())[None], (second - second.mean())[None])
+    return float(cosine)
 
 
 def _exp(loss: float) -> float:
@@ -195,9 +220,12 @@ def _summary(outputs: Arrays, sample: Sample) -> Summary:
     rows = first.reshape(*sample.mask.shape, -1) if by_token else first.reshape(len(first), -1)
     weights = sample.mask[..., None] / sample.mask.sum(1)[:, None, None]
     vectors = (rows * weights).sum(1) if by_token else rows
+    single = name == LOGITS and first.shape[-1] == 1
+    scores = (rows[sample.mask] if by_token else rows).ravel() if single else np.empty(0)
     return Summary(
         vectors.astype(np.float64),
         np.concatenate([_argmax(array, sample.mask) for array in outputs.values()]),
+        scores.astype(np.float64),
         _log_probs(first, sample.targets),
     )
 

@@ -15,6 +15,7 @@ from zoo.export.quantization.agreement import (
     agreement,
     make_samples,
     read_texts,
+    require_different_scores,
     summaries,
 )
 from zoo.export.quantization.quantize import Quantization, quantizable, quantize
@@ -192,12 +193,15 @@ def write_quantized(
 
     Raises:
         VerificationError: the copies do not agree, whichever layers stay in float32.
-        UsageError, SourceError: the labelled data does not suit the model, or cannot be read.
+        UsageError, SourceError: the labelled data does not suit the model, or cannot be read; or
+            the texts do not suffice for a correlation.
     """
     session = GraphSession([folder / file for file in files], checkpoint, cache=cache)
     samples = make_samples(checkpoint, read_texts(plan.eval_file))
     value = plan.metric.measure(session)[1] if plan.metric else 0.0
     expected = summaries(session.run, samples)
+    if plan.metric is None:
+        require_different_scores(expected)
     reference = _Reference(checkpoint, cache, samples, expected, plan.metric, None, value)
     quick = reference.on_fewer(session)
     layers = [(file, name) for file in files for name in quantizable(folder / file)]

@@ -85,8 +85,8 @@ class Agreement(JsonStruct):
             logits, else ``cosine``.
         drop: the relative loss of the metric, the relative increase of the perplexity, 1 -
             correlation, 1 - argmax, or 1 - cosine.
-        cosine: mean cosine similarity of a text's vectors: its mean over tokens, of the first
-            output.
+        cosine: mean cosine similarity of a text's vectors: the first output, pooled as the model
+            does, or else its mean over tokens.
         argmax: fraction of tokens or texts with the same argmax; ``None`` without logits.
         correlation: Pearson's correlation of the scores of a head with a single logit, such as
             that of regression; ``None`` for others.

@@ -35,6 +35,8 @@ from zoo.inference import open_session
 from zoo.inference.generation.config import GenerationConfig
 from zoo.inference.generation.generate import generate
 from zoo.inference.ort.session import GraphSession
+from zoo.tokenizers import hub_pooling_files
+from zoo.tokenizers.pooling import Pooling
 
 INT8, INT4 = Quantization("int8"), Quantization("int4")
 TEXTS = ["a b c d e", "ab j i", "c a b b a g e"]
@@ -118,6 +120,24 @@ def test_a_session_runs_the_graph_of_a_dtype(int8_encoder: Exported) -> None:
     assert full @ quantized >= 0.99 * np.linalg.norm(full) * np.linalg.norm(quantized)
     with pytest.raises(UsageError, match="holds a graph in float32 and int8, not int4"):
         open_session(export, dtype="int4")
+
+
+def test_vectors_are_pooled_as_the_model_does(tmp_path: Path) -> None:
+    checkpoint = with_tokenizer(tmp_path, "none", hub_pooling_files(Pooling("cls"), 64))
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n".join(TEXTS))
+    plan = QuantizationPlan([INT8], max_drop=1.0, eval_file=texts)
+    report = export_onnx(checkpoint, tmp_path / "export", quantization=plan)
+    export, samples = load_checkpoint(tmp_path / "export"), make_samples(checkpoint, TEXTS)
+    expected, actual = (
+        np.concatenate(
+            [session.run(sample.inputs)["last_hidden_state"][:, 0] for sample in samples]
+        )
+        for session in (open_session(export, "onnx", dtype=dtype) for dtype in ("float32", "int8"))
+    )
+    norms = np.linalg.norm(expected, axis=1) * np.linalg.norm(actual, axis=1)
+    cosine = ((expected * actual).sum(1) / norms).mean()
+    assert report.quantized["int8"].agreement.cosine == pytest.approx(cosine, rel=1e-6)
 
 
 def test_static_scales_come_from_the_texts(int8_encoder: Exported, tmp_path: Path) -> None:

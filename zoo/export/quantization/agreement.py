@@ -19,7 +19,9 @@ from zoo.families.onnx import LOGITS, OnnxSpec
 from zoo.families.random_inputs import random_inputs
 from zoo.inference.processing.batching import collate, plan_batches
 from zoo.inference.processing.inputs import read_records
+from zoo.inference.processing.pooling import pool
 from zoo.inference.validate_inputs import with_defaults
+from zoo.tokenizers.pooling import Pooling
 
 Arrays = Mapping[str, NDArray[Any]]
 Run = Callable[[Arrays], dict[str, NDArray[Any]]]
@@ -50,7 +52,7 @@ class Summary:
     """Values of the outputs of a batch that are compared.
 
     Attributes:
-        vectors: (rows, size), the mean of the first output over the tokens of a text.
+        vectors: (rows, size), the first output, pooled over the tokens of a text.
         argmax: argmax of each token or text.
         scores: logit of each token or text, where it has a single one; otherwise empty.
         log_probs: log probability of each target.
@@ -140,9 +142,15 @@ def _with_targets(
     return Sample(complete, mask, targets if (targets != NO_TARGET).any() else None)
 
 
-def summaries(run: Run, samples: Iterable[Sample]) -> list[Summary]:
-    """Run a graph on texts, and return what is compared of its outputs."""
-    return [_summary(run(sample.inputs), sample) for sample in samples]
+def summaries(run: Run, samples: Iterable[Sample], pooling: Pooling | None = None) -> list[Summary]:
+    """Run a graph on texts, and return what is compared of its outputs.
+
+    Args:
+        run: returns the outputs of the graph.
+        samples: the texts.
+        pooling: pooling of a sentence encoder; ``None`` for the mean of the tokens.
+    """
+    return [_summary(run(sample.inputs), sample, pooling or Pooling()) for sample in samples]
 
 
 def agreement(expected: Sequence[Summary], actual: Sequence[Summary], spec: OnnxSpec) -> Agreement:
@@ -213,13 +221,12 @@ def _at_least_0(drop: float) -> float:
     return math.inf if math.isnan(drop) else max(0.0, drop)
 
 
-def _summary(outputs: Arrays, sample: Sample) -> Summary:
+def _summary(outputs: Arrays, sample: Sample, pooling: Pooling) -> Summary:
     name = next(iter(outputs))
     first = outputs[name].astype(np.float32, copy=False)
     by_token = first.shape[:2] == sample.mask.shape
     rows = first.reshape(*sample.mask.shape, -1) if by_token else first.reshape(len(first), -1)
-    weights = sample.mask[..., None] / sample.mask.sum(1)[:, None, None]
-    vectors = (rows * weights).sum(1) if by_token else rows
+    vectors = pool(rows, sample.mask, pooling) if by_token else rows
     single = name == LOGITS and first.shape[-1] == 1
     scores = (rows[sample.mask] if by_token else rows).ravel() if single else np.empty(0)
     return Summary(

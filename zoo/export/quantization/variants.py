@@ -111,7 +111,8 @@ class _Reference:
         """Return the agreement of quantized copies with the graphs."""
         session = GraphSession(paths, self.checkpoint, cache=self.cache)
         spec = self.checkpoint.family.onnx(self.checkpoint.config, self.checkpoint.head_name)
-        compared = agreement(self.summaries, summaries(session.run, self.samples), spec)
+        actual = summaries(session.run, self.samples, self.checkpoint.model.pooling)
+        compared = agreement(self.summaries, actual, spec)
         if self.metric is None:
             return compared
         name, value = self.metric.measure(session, self.limit)
@@ -199,7 +200,7 @@ def write_quantized(
     session = GraphSession([folder / file for file in files], checkpoint, cache=cache)
     samples = make_samples(checkpoint, read_texts(plan.eval_file))
     value = plan.metric.measure(session)[1] if plan.metric else 0.0
-    expected = summaries(session.run, samples)
+    expected = summaries(session.run, samples, checkpoint.model.pooling)
     if plan.metric is None:
         require_different_scores(expected)
     reference = _Reference(checkpoint, cache, samples, expected, plan.metric, None, value)

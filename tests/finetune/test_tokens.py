@@ -20,6 +20,7 @@ from zoo.evaluate import make_evaluation
 from zoo.evaluate.entities import entities, entity_counts, entity_scores
 from zoo.finetune.config import build_config
 from zoo.finetune.tasks.tokens import TokenClassification
+from zoo.inference.tasks.base import TaskWarning
 from zoo.plugins import get_family
 
 TASK = "token-classification"
@@ -257,11 +258,14 @@ def test_truncated_words_are_in_the_scores_of_labels(
 
     model = tagger(pretrained, ["ADJ", "NOUN", "VERB"])
     words = ["a", "b"] * 100  # more than the model reads
-    (result,) = model.classify([" ".join(words)])
+    with pytest.warns(TaskWarning):
+        (result,) = model.classify([" ".join(words)])
     predicted = [token["label"] for token in result["tokens"]]
     assert len(predicted) < len(words)
     (tmp_path / "t.conll").write_text("".join(f"{w}\tNOUN\n" for w in words))
-    scores = make_evaluation(TASK, model.checkpoint, model.session).evaluate([tmp_path / "t.conll"])
+    evaluation = make_evaluation(TASK, model.checkpoint, model.session)
+    with pytest.warns(TaskWarning, match=r"1 text was cut at 40 tokens, .* were left out$"):
+        scores = evaluation.evaluate([tmp_path / "t.conll"])
     predicted += ["none"] * (len(words) - len(predicted))
     labels, actual = ["ADJ", "NOUN", "VERB"], ["NOUN"] * len(words)
     options: dict[str, Any] = {"labels": labels, "average": "macro", "zero_division": 0.0}

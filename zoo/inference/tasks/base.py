@@ -203,7 +203,7 @@ class Task(ABC):
         if texts:
             warnings.warn(
                 f"{texts} {'text was' if texts == 1 else 'texts were'} cut at {self.max_tokens} "
-                f"tokens, {tokens} tokens in all were left out; see `truncated` in the results",
+                f"tokens, {tokens} tokens in all were left out",
                 TaskWarning,
                 stacklevel=2,
             )

@@ -80,6 +80,11 @@ def test_a_single_class(model: Path, tmp_path: Path) -> None:
     refused(tmp_path, settings(model, table), "all samples .* have the label 'yes'")
 
 
+def test_rows_that_cannot_be_split(model: Path, tmp_path: Path) -> None:
+    table = write_table(tmp_path / "t.tsv", rows(*(f"l{k}" for k in range(6))))
+    refused(tmp_path, settings(model, table), "the 6 rows cannot be split .*; give --eval")
+
+
 def test_a_column_that_is_not_there(model: Path, tmp_path: Path) -> None:
     table = write_table(tmp_path / "t.tsv", rows("a", "b", label="lable"))
     refused(tmp_path, settings(model, table), r"t\.tsv:1 has no column 'label'; did you mean")

@@ -258,6 +258,7 @@ def read_splits(
     """Return the samples to train and to evaluate on.
 
     Raises:
+        UsageError: all samples to hold out have labels that no other sample has.
         ZooError: see ``FineTuning.read`` and ``hold_out``.
     """
     data = config.data
@@ -267,9 +268,15 @@ def read_splits(
     rest, held = hold_out(train, data.eval_fraction)
     labels = {name for sample in rest for name in task.label_names(sample, data)}
     back = [s for s in held if not labels.issuperset(task.label_names(s, data))]
-    if len(back) < len(held):  # a rare label is trained on rather than held out
-        known = set(map(id, back))
-        rest, held = [*rest, *back], [sample for sample in held if id(sample) not in known]
+    if len(back) == len(held):
+        raise UsageError(
+            f"the {len(train):,} rows cannot be split into training and evaluation: those to hold "
+            "out have labels that no other row has",
+            "give --eval",
+        )
+    # a rare label is trained on rather than held out
+    known = set(map(id, back))
+    rest, held = [*rest, *back], [sample for sample in held if id(sample) not in known]
     if announce:
         LOG.info(
             "%s of %s samples are held out for evaluation, by a hash of their texts",

@@ -19,6 +19,7 @@ from tests.finetune.making import (
     training_losses,
     write_table,
 )
+from zoo.finetune.config import build_config
 from zoo.objectives.base import Batch
 
 
@@ -75,6 +76,13 @@ def test_several_labels(pretrained: Pretrained, tmp_path: Path) -> None:
     run = finetune(tmp_path / "run", tree)
     expected = losses_of_transformers(run, source)
     assert training_losses(run) == pytest.approx(expected, abs=1e-5)
+
+
+def test_labels_of_settings_may_be_numbers(tmp_path: Path) -> None:
+    values = settings("bert", tmp_path / "t.tsv", data={"labels": [1, 0]})
+    config = build_config(values, {"class_weights": {0: 1, 1: 3}})
+    assert config.data.labels == ("1", "0")
+    assert config.class_weights == {"0": 1.0, "1": 3.0}
 
 
 def test_class_weights_multiply_the_loss_of_a_label(pretrained: Pretrained, tmp_path: Path) -> None:

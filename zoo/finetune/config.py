@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from zoo.data.readers.glue import PREFIX, glue_files, glue_task
+from zoo.data.readers.labelled import label_name
 from zoo.errors import UsageError, did_you_mean
 from zoo.families.base import Family
 from zoo.families.presets import BY_TASK, DEFAULT, PAPER
@@ -55,6 +56,7 @@ def build_config(
 
     requested = deep_merge(values, overrides)
     check_keys(requested, struct_type, "", "settings")
+    requested = _with_label_names(requested)
     if not isinstance(requested.get("task"), str):
         raise UsageError("the settings name no task", "name one with --task")
     if requested["task"].startswith(PREFIX):
@@ -93,6 +95,21 @@ def _require_read(config: FineTuneConfig, task: "type[FineTuning]") -> None:
     for name, option in (("size", "--size"), ("vocab_size", "vocab_size")):
         if config.init_from is not None and getattr(config, name) is not None:
             raise UsageError(f"a pretrained model keeps its {name}", f"leave {option} out")
+
+
+def _with_label_names(requested: ConfigDict) -> ConfigDict:
+    """Return the settings with labels that are numbers as their text, as in tables."""
+
+    def name(label: Any) -> Any:
+        return label_name(label, "settings") if isinstance(label, int) else label
+
+    data, weights = requested.get("data"), requested.get("class_weights")
+    if isinstance(data, dict) and isinstance(labels := data.get("labels"), list):
+        requested = {**requested, "data": {**data, "labels": list(map(name, labels))}}
+    if isinstance(weights, dict):
+        named = {name(label): weight for label, weight in weights.items()}
+        requested = {**requested, "class_weights": named}
+    return requested
 
 
 def _glue_settings(requested: ConfigDict) -> ConfigDict:

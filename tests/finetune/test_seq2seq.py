@@ -262,6 +262,13 @@ def test_the_commands(model: Path, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "intervals: exact_match" in done.stdout
+    named = ("--data", f"copy={table}", *columns[:-2], "--limit", "4", "--backend", "cpu")
+    done = warm.zoo("eval", tmp_path / "run" / "model", "--task", TASK, *named)
+    assert done.returncode == 0, done.stderr
+    manifest = json.loads((tmp_path / "run" / "model" / "zoo.json").read_text())
+    by_option, by_name = manifest["evaluations"]
+    assert by_name["settings"]["prefix"] == {"copy": "copy: "}
+    assert (by_name["metrics"], by_name["data"]) == (by_option["metrics"], by_option["data"])
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,14 @@ class Evaluation(ABC):
             UsageError: it does not.
         """
 
+    @classmethod
+    def split_names(cls, data: Sequence[Path]) -> tuple[list[Path], dict[str, Any]]:
+        """Return the files of paths that may have names of data sets, and settings by these names.
+
+        By default paths have no names.
+        """
+        return list(data), {}
+
     @abstractmethod
     def evaluate(self, files: Sequence[Path]) -> Result:
         """Return the result over files.

@@ -71,7 +71,7 @@ columns are named, or counted from 1 in a file without a header."""
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="Text, or a table; may be repeated.",
+    help="Text, or a table; of seq2seq also NAME=FILE; may be repeated.",
 )
 @click.option(
     "--limit",
@@ -191,13 +191,15 @@ def command(
     figures: Path | None = requested.pop("figures", None)
     if figures is not None:
         require_matplotlib(figures / CONFUSION)  # before the model is loaded
+    files, named = evaluation_type(task).split_names(data)
+    requested = {**named, **requested}
     checkpoint = resolve_checkpoint(ref, revision=revision, offline=offline, lock=lock)
     evaluation_type(task).require_supported(checkpoint)  # before loading the weights
     record = not no_record and _is_recordable(ref, checkpoint)
     session = open_fastest(checkpoint, **compute)
     measured = make_evaluation(task, checkpoint, session, **requested).evaluate(data)
     if record:
-        entry = evaluation_record(task, data, requested, session, measured)
+        entry = evaluation_record(task, files, requested, session, measured)
         record_evaluation(checkpoint.path, entry)
     if figures is not None:
         figures.mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.readers.labelled import Columns
-from zoo.data.readers.text_to_text import TextToText, read_text_to_text
+from zoo.data.readers.text_to_text import TextToText, prefix_of, read_text_to_text, split_name
 from zoo.evaluate.base import Evaluation, Result
 from zoo.evaluate.metrics import bootstrap_samples
 from zoo.inference.likelihood import Seq2SeqLikelihood
@@ -35,7 +35,7 @@ class Seq2Seq(Evaluation):
         *args: see ``Evaluation``.
         text: column of the source.
         label: column of the target.
-        prefix: text before each source.
+        prefix: text before each source, also by name of the data set.
         max_new_tokens: largest number of tokens to generate; by default those of the longest
             target.
         num_beams: number of beams.
@@ -50,7 +50,7 @@ class Seq2Seq(Evaluation):
         *args: Any,
         text: str = "text",
         label: str = "label",
-        prefix: str = "",
+        prefix: str | dict[str, str] = "",
         max_new_tokens: int | None = None,
         num_beams: int = 1,
         seed: int = 0,
@@ -65,6 +65,13 @@ class Seq2Seq(Evaluation):
     def require_supported(cls, checkpoint: "Checkpoint") -> None:
         """See ``Evaluation``."""
         require_head(checkpoint, Generation.name)
+
+    @classmethod
+    def split_names(cls, data: Sequence[Path]) -> tuple[list[Path], dict[str, Any]]:
+        """See ``Evaluation``; sources of ``NAME=FILE`` have the prefix of fine-tuning."""
+        named = [split_name(str(path)) for path in data]
+        prefixes = {name: prefix_of(name, None) for name, _ in named if name}
+        return [Path(file) for _, file in named], {"prefix": prefixes} if prefixes else {}
 
     def evaluate(self, files: Sequence[Path]) -> Result:
         """See ``Evaluation``."""

@@ -35,7 +35,12 @@ from zoo.training.entrypoints import RunKind, free_path
 from zoo.training.state.run_manifest import MANIFEST
 
 STAGES, MODEL = "stages.json", "model"
-OF_THE_FIRST = (STUDENT, "size", "tokenizer")  # not of a stage that goes on with a model
+OF_THE_FIRST = (
+    STUDENT,
+    "size",
+    "tokenizer",
+    "vocab_size",
+)  # not of a stage that goes on with a model
 
 
 class StagesRecord(JsonStruct):

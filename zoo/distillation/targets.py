@@ -57,7 +57,7 @@ def targets_data(path: Path) -> ConfigDict:
     """Return the settings of data that was written to the directory of a run."""
     files = {"train": TRAIN, "eval": EVAL}
     named = {split: [str(path / FOLDER / name)] for split, name in files.items()}
-    return {**named, "text": SOURCE, "label": TARGET, "prefix": ""}
+    return {**named, "text": SOURCE, "label": TARGET}
 
 
 def write_targets(

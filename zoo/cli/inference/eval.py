@@ -182,8 +182,8 @@ def command(
             flag = f"--{name.replace('_', '-')}"
             raise UsageError(f"{task or suite} has no option {flag}", f"leave {flag} out")
     if task is None:
-        for flag, value in (("--revision", revision), ("--lock", lock)):
-            if value is not None:
+        for flag, option in (("--revision", revision), ("--lock", lock)):
+            if option is not None:
                 raise UsageError(f"--suite {suite} evaluates directories", f"leave {flag} out")
         record = not no_record
         _print_glue(Path(ref), data, compute, options["limit"], record=record, as_json=as_json)

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from zoo.plugins import discovery, named
-from zoo.plugins.entry_points import third_party_entry_points
+from zoo.plugins import discovery, entry_points, named
 
 FAMILY = """
 from zoo.plugins.hookspecs import hookimpl
@@ -58,7 +57,7 @@ def lay_out(folder: Path, files: Mapping[str, str], first: str = FAMILY) -> Path
 def find_again() -> None:
     """Let this process find its distributions again."""
     for cached in (
-        third_party_entry_points,
+        entry_points._entry_points,
         discovery.all_entry_points,
         discovery.entry_points_by_name,
         discovery.installed,

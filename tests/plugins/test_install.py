@@ -16,6 +16,7 @@ import pytest
 from tests.plugins.laying import FAMILY
 from zoo.plugins import install
 from zoo.plugins.install import Change
+from zoo.plugins.settings import settings_file
 
 LOGGER = """
 from zoo.plugins.hookspecs import hookimpl
@@ -98,9 +99,16 @@ def test_plugin_is_installed_checked_and_uninstalled(
     assert plugin["provides"] == {"loggers": ["mine"]} and plugin["health"] == "ok"
     site = environment.folder / "lib"
     assert plugin["location"].startswith(str(site)) and len(plugin["record_sha256"]) == 64
+    settings = settings_file()
+    settings.parent.mkdir(exist_ok=True)
+    settings.write_text("enabled: [bert]\n")
+    done = environment.zoo("install", make_wheel(tmp_path, LOGGER, "1.3"), "--yes")
+    assert done.returncode == 0 and "`zoo plugins enable mine`" in done.stderr
+    assert environment.zoo("enable", "mine").returncode == 0
     done = environment.zoo("uninstall", "mine", "--yes")
     assert (done.returncode, done.stdout) == (0, "zoo-mine is uninstalled\n"), done.stderr
     assert list(site.rglob("zoo_mine*")) == []
+    assert settings.read_text() == "enabled:\n- bert\n"
 
 
 @pytest.mark.long

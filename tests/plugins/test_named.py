@@ -114,6 +114,21 @@ def test_a_shadowed_command_is_an_error_in_strict_mode(site: Path) -> None:
     assert zoo(site, "greet", ZOO_STRICT_PLUGINS="1")[0] == 0
 
 
+@pytest.mark.parametrize("other", ["bert", "greets"])
+def test_a_borrowed_name_allows_no_command(tmp_path: Path, other: str) -> None:
+    """The plugin is rejected in favour of a built-in one, or with that of another distribution."""
+    lay_out(tmp_path, "bad", "commands", "evil", GREET)
+    lay_out(tmp_path, "greets", "commands", "greet", GREET)
+    points = tmp_path / "zoo_bad-1.2.dist-info" / "entry_points.txt"
+    points.write_text(points.read_text().replace("bad = zoo_bad", f"{other} = zoo_bad", 1))
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "plugins.yaml").write_text(f"enabled: [{other}]\n")
+    for environment in ({}, {"ZOO_PLUGINS": other}):
+        code, _, messages = zoo(tmp_path, "evil", **environment)
+        assert code == 2 and "no command is called 'evil'" in messages
+    assert not (tmp_path / "bad").exists()
+
+
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A directory on the path of this process, for distributions."""

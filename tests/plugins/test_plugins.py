@@ -95,6 +95,14 @@ def test_list_of_enabled_plugins(tmp_path: Path) -> None:
     file.write_text("enable: [bert]\n")
     done = zoo(tmp_path, "families", **environment)
     assert done.returncode == 3 and str(file) in done.stderr and "`enable`" in done.stderr
+    file.write_text("enabled:\n")
+    done = zoo(tmp_path, "families", **environment)
+    assert done.returncode == 3 and f"{file}: enabled: Expected `array`" in done.stderr
+    file.write_text("enabled: [bert, nope]\n")
+    done = zoo(tmp_path, "families", **environment)
+    assert done.returncode == 5 and f"{file} enables nope, which is not installed" in done.stderr
+    assert zoo(tmp_path, "plugins", "disable", "nope", **environment).returncode == 0
+    assert families() == ["bert"]
 
 
 def test_info_of_a_plugin(tmp_path: Path) -> None:

@@ -7,19 +7,17 @@ stops at the first that fails to import.
 import functools
 import hashlib
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 
 from zoo.errors import PluginError, did_you_mean
-from zoo.plugins.entry_points import API, DISTRIBUTION, GROUP
+from zoo.plugins.entry_points import API, DISTRIBUTION, PLUGINS
 from zoo.plugins.settings import read_settings, settings_file
 
 LOGGERS = "loggers"  # the plugin of the built-in loggers
 FORMATS = "converters"  # the plugin of the built-in formats
 ALWAYS = (FORMATS, LOGGERS)
-_GROUP = re.compile(rf"{GROUP}(?:\.api([0-9]{{1,4}}))?")
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ def _entry_points() -> Iterator[PluginInfo]:
     points = metadata.entry_points()
     origin = functools.cache(_origin)  # most are of one distribution, whose metadata are parsed
     for group in sorted(points.groups):
-        if match := _GROUP.fullmatch(group):
+        if match := PLUGINS.fullmatch(group):
             for point in points.select(group=group):
                 name, version = origin(point.dist)
                 yield PluginInfo(point.name, name, version, point.value, int(match[1] or 1))
@@ -96,13 +94,19 @@ def entry_points_by_name() -> dict[str, list[PluginInfo]]:
     loggers are always included.
 
     Raises:
-        PluginError: ``$ZOO_PLUGINS`` names one that is not installed.
+        PluginError: ``$ZOO_PLUGINS`` or the file names one that is not installed.
         VerificationError: the file is malformed.
     """
     plugins = all_entry_points()
     requested = os.environ.get("ZOO_PLUGINS")
     if requested is None:
         settings = read_settings()
+        for name in settings.enabled or ():
+            if name not in plugins:
+                raise PluginError(
+                    f"{settings_file()} enables {name}, which is not installed",
+                    did_you_mean(name, list(plugins)) or f"`zoo plugins disable {name}` removes it",
+                )
         return {name: plugins[name] for name in plugins if name in ALWAYS or settings.allows(name)}
     names = [name.strip() for name in requested.split(",") if name.strip()]
     for name in names:

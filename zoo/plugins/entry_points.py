@@ -9,6 +9,7 @@ import glob
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ GROUP = "zoo"
 API = 1  # version of the hooks and of the classes that plugins subclass
 DISTRIBUTION = "plm-zoo"
 SETTINGS = "plugins.yaml"  # in $ZOO_HOME: the plugins that are enabled and disabled
+PLUGINS = re.compile(rf"{GROUP}(?:\.api([0-9]{{1,4}}))?")  # groups of plugins, for any version
 CURRENT = (GROUP, f"{GROUP}.api{API}")  # groups of plugins that are written for this version
 _FOLDER = re.compile(r"([^-]+)(?:-(.+?))?(?:-py[\d.]+)?\.(?:dist|egg)-info")
 
@@ -44,10 +46,29 @@ class EntryPoints:
         parts = [self.groups.get(group + suffix, {}) for group in CURRENT]
         return {name: value for part in parts for name, value in part.items()}
 
+    def plugins(self) -> set[str]:
+        """Return the names of the plugins for any version of the plugin API."""
+        return {
+            name
+            for group, entries in self.groups.items()
+            if PLUGINS.fullmatch(group)
+            for name in entries
+        }
 
-@functools.cache
+
 def third_party_entry_points() -> tuple[EntryPoints, ...]:
     """Return the entry points of third parties' distributions with plugins, by name."""
+    return tuple(points for points in _entry_points() if points.distribution != DISTRIBUTION)
+
+
+def contested_plugins() -> set[str]:
+    """Return the names of plugins that several distributions have, or zoo and a third party."""
+    names = Counter(name for points in _entry_points() for name in points.plugins())
+    return {name for name, count in names.items() if count > 1}
+
+
+@functools.cache
+def _entry_points() -> tuple[EntryPoints, ...]:
     distributions: dict[str, EntryPoints] = {}
     for path in _files():
         match = _FOLDER.fullmatch(os.path.basename(os.path.dirname(path)))
@@ -55,7 +76,6 @@ def third_party_entry_points() -> tuple[EntryPoints, ...]:
         if match and any(group.partition(".")[0] == GROUP for group in groups):
             name = re.sub(r"[-_.]+", "-", match[1]).lower()
             distributions.setdefault(name, EntryPoints(name, match[2] or "", groups))
-    distributions.pop(DISTRIBUTION, None)
     return tuple(distributions[name] for name in sorted(distributions))
 
 

@@ -3,7 +3,7 @@
 The group of the entry points is that of plugins and the kind, such as ``zoo.api1.tasks``; the name
 is the name on the command line, the value ``module:attribute``. So they are listed without
 importing a plugin, and only the one that is used is imported. They belong to the plugins of their
-distribution: where these are disabled, they are not there.
+distribution: where these are disabled, or have the names of others' plugins, they are not there.
 """
 
 import functools
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from zoo.errors import PluginError, UsageError, did_you_mean
 from zoo.io.named import import_named
-from zoo.plugins.entry_points import SETTINGS, third_party_entry_points
+from zoo.plugins.entry_points import SETTINGS, contested_plugins, third_party_entry_points
 
 if TYPE_CHECKING:
     from zoo.plugins.discovery import PluginInfo
@@ -67,11 +67,11 @@ def named_objects(kind: str) -> tuple[NamedObject, ...]:
     declared = [points for points in third_party_entry_points() if points.of(kind)]
     if not declared:
         return ()
-    allows = _allowance()
+    allows, contested = _allowance(), contested_plugins()
     return tuple(
         NamedObject(kind, name, target, plugins[0], f"{points.distribution} {points.version}")
         for points in declared
-        if (plugins := sorted(filter(allows, points.of())))
+        if (plugins := sorted(filter(allows, points.of().keys() - contested)))
         for name, target in points.of(kind).items()
     )
 

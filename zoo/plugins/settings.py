@@ -1,6 +1,7 @@
 """Plugins that the user enabled and disabled, in ``$ZOO_HOME/plugins.yaml``."""
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
@@ -40,6 +41,11 @@ class PluginSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             disabled=tuple(sorted(disabled)),
         )
 
+    def without(self, names: Collection[str]) -> "PluginSettings":
+        """Return the settings without plugins that are uninstalled."""
+        enabled = self.enabled and tuple(name for name in self.enabled if name not in names)
+        return replace(self, enabled=enabled)
+
 
 def settings_file() -> Path:
     """Return the path of the file."""
@@ -57,7 +63,10 @@ def read_settings() -> PluginSettings:
     if not os.path.lexists(path):
         return PluginSettings()
     try:
-        return msgspec.convert(read_yaml(path) or {}, PluginSettings)
+        values = read_yaml(path) or {}
+        if isinstance(values, dict) and values.get("enabled", ()) is None:
+            raise msgspec.ValidationError("enabled: Expected `array`, got `null`")
+        return msgspec.convert(values, PluginSettings)
     except SourceError as error:
         raise UsageError(error.what) from error
     except msgspec.ValidationError as error:

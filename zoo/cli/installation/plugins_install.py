@@ -39,6 +39,7 @@ def install(ctx: click.Context, specs: tuple[str, ...], yes: bool, as_json: bool
 
     Options of the installer are set by its environment variables, such as PIP_INDEX_URL.
     """
+    from zoo.conformance.plugin_report import DISABLED
     from zoo.plugins.install import install as install_specs
     from zoo.plugins.install import plan_install, require_plugins
 
@@ -56,7 +57,9 @@ def install(ctx: click.Context, specs: tuple[str, ...], yes: bool, as_json: bool
     described = [f"{p['name']}: {_provided(p)}" for p in plugins]
     result({**value, "installed": True, "plugins": plugins}, [*lines, *described], as_json=as_json)
     for plugin in plugins:
-        if plugin["health"] != "ok":
+        if plugin["health"] == DISABLED:
+            note(f"{plugin['name']} is disabled; `zoo plugins enable {plugin['name']}`")
+        elif plugin["health"] != "ok":
             fail(plugin["health"], f"`zoo plugins uninstall {plugin['name']}` removes it", 5, ())
             ctx.exit(5)
 
@@ -69,13 +72,17 @@ def uninstall(name: str, yes: bool, as_json: bool) -> None:
     """Uninstall the distribution of the plugin NAME, which may have several plugins."""
     from zoo.plugins.install import distribution_of, plugins_of
     from zoo.plugins.install import uninstall as uninstall_distribution
+    from zoo.plugins.settings import read_settings, write_settings
 
     distribution = distribution_of(name)
     plugins = [plugin.name for plugin in plugins_of([distribution])]
     lines = [f"{distribution} has the plugins {', '.join(plugins)}"]
     done = _confirm("Uninstall it?", lines, yes)
     if done:
+        settings = read_settings()
         uninstall_distribution(distribution)
+        if (remaining := settings.without(plugins)) != settings:
+            write_settings(remaining)
     lines = [f"{distribution} is uninstalled"] if done else [*lines, "add --yes to uninstall it"]
     value = {"distribution": distribution, "plugins": plugins, "uninstalled": done}
     result(value, lines, as_json=as_json)

@@ -188,7 +188,12 @@ def test_names(tmp_path: Path) -> None:
     names = PluginNames("my-model_2")
     assert (names.package, names.distribution) == ("zoo_my_model_2", "zoo-my-model-2")
     assert names.class_name == "MyModel2"
-    for name, message in (("Mine", "lower-case"), ("../mine", "lower-case"), ("bert", "installed")):
+    for name, message in (
+        ("Mine", "lower-case"),
+        ("../mine", "lower-case"),
+        ("bert", "installed"),
+        ("gpt2", "of the family gpt,"),
+    ):
         done = warm.zoo("plugins", "new", name, cwd=tmp_path)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1) and message in done.stderr
     done = warm.zoo("plugins", "new", "mine", "--class-prefix", "mine", cwd=tmp_path)

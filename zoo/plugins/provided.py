@@ -78,12 +78,13 @@ def families_of(name: str) -> "list[Family]":
     return implementations(name, "zoo_families")
 
 
-def _of_all(hook: str) -> Iterator[tuple[PluginInfo, Any]]:
+def _of_all(
+    hook: str, built_in: tuple[bool, ...] = (True, False)
+) -> Iterator[tuple[PluginInfo, Any]]:
     """Yield plugin and value for every value that a plugin's hook returns, built-in ones first."""
     plugins = installed()
-    for name in sorted(
-        entry_points_by_name(), key=lambda n: n not in plugins or not plugins[n].built_in
-    ):
+    ours = {name: name in plugins and plugins[name].built_in for name in entry_points_by_name()}
+    for name in (name for kind in built_in for name in ours if ours[name] == kind):
         try:
             values = implementations(name, hook)
         except PluginError as error:
@@ -182,11 +183,20 @@ def _contested(noun: str, name: str, plugins: list[PluginInfo]) -> PluginError:
 
 
 def family_of_model_type(model_type: str) -> "Family | None":
-    """Return the family with a Hub ``model_type``, or ``None``."""
-    if model_type in installed():
-        for family in families_of(model_type):
+    """Return the family with a Hub ``model_type``, or ``None``.
+
+    Imports only its plugin if the entry point has that name and is built in. A built-in family
+    precedes that of a third party's plugin, which is reported.
+    """
+    named = installed().get(model_type)
+    families = [f for f in families_of(model_type) if model_type in f.model_types] if named else []
+    if named and families and not named.built_in:
+        for plugin, family in _of_all("zoo_families", built_in=(True,)):
             if model_type in family.model_types:
-                return family
+                warn_or_raise(_contested("model type", model_type, [plugin, named]))
+                return family  # type: ignore[no-any-return]
+    if families:
+        return families[0]
     return next((f for f in iter_families() if model_type in f.model_types), None)
 
 

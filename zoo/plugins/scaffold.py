@@ -13,6 +13,7 @@ from pathlib import Path
 from zoo.errors import UsageError
 from zoo.io.output.atomic import atomic_directory
 from zoo.plugins.discovery import all_entry_points
+from zoo.plugins.provided import family_of_model_type
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,11 @@ def write_project(names: PluginNames, kind: str, directory: Path) -> list[str]:
         )
     if name in all_entry_points():
         raise UsageError(f"a plugin called {name} is installed already")
+    if family := family_of_model_type(name):
+        raise UsageError(
+            f"{name} is a model_type of the family {family.name}, which is installed already",
+            "give another name",
+        )
     files = render(names, kind)
     with atomic_directory(directory) as staging:
         for path, text in files.items():

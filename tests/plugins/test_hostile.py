@@ -40,7 +40,7 @@ HOSTILE = {
     "wrongtype": (RETURNS.format("[object()]"), "zoo_families returned a object"),
     "unnamed": (
         HEALTHY.format(name="unnamed").replace('name = "unnamed"', 'name = ""'),
-        "zoo_families returned a Mine without name",
+        "zoo_families returned a Mine whose name is '', and not a text",
     ),
     "duplicate": (HEALTHY.format(name="shared"), "2 plugins provide the family shared"),
     "sameentry": (HEALTHY.format(name="sameentry"), "2 plugins are called sameentry"),

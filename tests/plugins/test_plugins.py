@@ -294,3 +294,52 @@ def test_hook_with_invalid_return_value_is_reported(tmp_path: Path, value: str) 
     done = zoo(tmp_path, "families", "--json")
     assert "zoo-odd" in done.stderr
     assert "bert" in json.loads(done.stdout)["families"]
+
+
+FAMILY_WITH = HEALTHY.format(name="odd") + "\n\nMine.{} = {}\n"
+FORMAT = """
+from zoo.plugins.hookspecs import hookimpl
+from zoo_converters.npy import Npy
+
+class Odd(Npy):
+    name = "odd"
+    priority = "high"
+
+@hookimpl
+def zoo_formats():
+    return [Odd()]
+"""
+LOGGER = """
+from zoo.plugins.hookspecs import hookimpl
+from zoo.plugins.logger import Logger
+
+class Odd(Logger):
+    name = 3
+
+@hookimpl
+def zoo_loggers():
+    return [Odd]
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (FAMILY_WITH.format("name", "5"), "a Mine whose name is 5, and not a text"),
+        (FAMILY_WITH.format("name", "property(lambda self: 1 / 0)"), "zoo_families: ZeroDivision"),
+        (FAMILY_WITH.format("model_types", "7"), "whose model_types is 7, and not a tuple of t"),
+        (FAMILY_WITH.format("model_types", "('odd', None)"), "whose model_types is ('odd', None)"),
+        (FAMILY_WITH.format("model_types", "('odd')"), "whose model_types is 'odd', and not a tup"),
+        (FORMAT, "a Odd whose priority is 'high', and not an integer"),
+        (LOGGER, "a Odd whose name is 3, and not a text"),
+    ],
+)
+def test_attributes_of_the_wrong_type_are_reported(
+    tmp_path: Path, source: str, message: str
+) -> None:
+    distribution(tmp_path, "zoo-odd", "odd", "zoo_odd", source)
+    done = zoo(tmp_path, "plugins", "--json")
+    health = {plugin["name"]: plugin["health"] for plugin in json.loads(done.stdout)["plugins"]}
+    assert "plugin odd (from zoo-odd 1.2) is broken: " in health["odd"]
+    assert message in health["odd"]
+    assert {health[name] for name in health if name != "odd"} == {"ok"}

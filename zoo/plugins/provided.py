@@ -1,7 +1,7 @@
 """Families, file formats, loggers and registry files that plugins provide."""
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,25 @@ if TYPE_CHECKING:
     from zoo.plugins.logger import Logger
 
 
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, tuple | list) and len(value) > 0 and all(map(_is_text, value))
+
+
+_NAME = {"name": (_is_text, "a text")}
+# hook -> attribute of its values -> check, and what it has to be
+_ATTRIBUTES: dict[str, dict[str, tuple[Callable[[object], bool], str]]] = {
+    "zoo_families": {**_NAME, "model_types": (_are_texts, "a tuple of texts")},
+    "zoo_formats": {**_NAME, "priority": (lambda value: isinstance(value, int), "an integer")},
+    "zoo_recipes": _NAME,
+    "zoo_checkpoints": _NAME,
+    "zoo_loggers": _NAME,
+}
+
+
 def implementations(name: str, hook: str) -> list[Any]:
     """Return the values of a hook of one plugin.
 
@@ -37,13 +56,13 @@ def implementations(name: str, hook: str) -> list[Any]:
     try:
         with contextlib.nullcontext() if plugin.built_in else isolated():
             values = [item for items in call() for item in items]
+            problems = [_problem(hook, item) for item in values]
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a third-party hook can raise any exception
         raise broken(plugin, f"{hook}: {type(error).__name__}: {error}") from error
-    for item in values:
-        if problem := _problem(hook, item):
-            raise broken(plugin, f"{hook} returned {problem}")
+    for problem in filter(None, problems):
+        raise broken(plugin, f"{hook} returned {problem}")
     return values
 
 
@@ -64,9 +83,10 @@ def _problem(hook: str, item: object) -> str:
     kind = item if isinstance(item, type) else type(item)
     if not issubclass(kind, types[hook]) or isinstance(item, type) != (hook == "zoo_loggers"):
         return f"a {type(item).__name__}"
-    required = ("name", "model_types") if hook == "zoo_families" else ("name",)
-    missing = [name for name in required if not getattr(item, name, None)]
-    return f"a {kind.__name__} without {' and '.join(missing)}" if missing else ""
+    for name, (valid, expected) in _ATTRIBUTES[hook].items():
+        if not valid(value := getattr(item, name, None)):
+            return f"a {kind.__name__} whose {name} is {value!r:.60}, and not {expected}"
+    return ""
 
 
 def families_of(name: str) -> "list[Family]":

@@ -1,7 +1,7 @@
 """Families, file formats, loggers and registry files that plugins provide."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,9 +33,10 @@ def _are_texts(value: object) -> bool:
     return isinstance(value, tuple | list) and len(value) > 0 and all(map(_is_text, value))
 
 
-_NAME = {"name": (_is_text, "a text")}
+_Attributes = Mapping[str, tuple[Callable[[object], bool], str]]
+_NAME: _Attributes = {"name": (_is_text, "a text")}
 # hook -> attribute of its values -> check, and what it has to be
-_ATTRIBUTES: dict[str, dict[str, tuple[Callable[[object], bool], str]]] = {
+_ATTRIBUTES: Mapping[str, _Attributes] = {
     "zoo_families": {**_NAME, "model_types": (_are_texts, "a tuple of texts")},
     "zoo_formats": {**_NAME, "priority": (lambda value: isinstance(value, int), "an integer")},
     "zoo_recipes": _NAME,

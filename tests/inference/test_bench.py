@@ -56,7 +56,7 @@ def test_models_that_differ_are_not_timed(tmp_path: Path) -> None:
     checkpoint = sequences(tmp_path / "one")
     second = sequences(tmp_path / "other", scale_outputs=False)
     sessions = [open_session(path, "cpu", threads=1) for path in (checkpoint, second)]
-    with pytest.raises(VerificationError, match="differs from cpu"):
+    with pytest.raises(VerificationError, match="differs from cpu in float32"):
         measure(checkpoint, sessions, **WORK)
 
 
@@ -69,8 +69,16 @@ def test_no_numbers_are_no_agreement(tmp_path: Path) -> None:
     write_manifest(second.path)
     second = load_checkpoint(second.path)
     sessions = [open_session(path, "cpu", threads=1) for path in (checkpoint, second)]
-    with pytest.raises(VerificationError, match="differs from cpu by nan"):
+    with pytest.raises(VerificationError, match="differs from cpu in float32 by nan"):
         measure(checkpoint, sessions, **WORK)
+
+
+def test_the_order_of_dtypes_does_not_matter(tmp_path: Path) -> None:
+    """A coarse first session does not make precise ones differ."""
+    checkpoint = make_checkpoint(tmp_path / "model", family=get_family("bert"))
+    sessions = [open_session(checkpoint, "cpu", dtype=d, threads=1) for d in ("int8", "float32")]
+    first, second = measure(checkpoint, sessions, **WORK)
+    assert first.difference == 0 and second.difference > 1e-3
 
 
 def test_dtypes_memory_and_percentiles_of_one_row(tmp_path: Path) -> None:

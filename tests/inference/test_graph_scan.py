@@ -181,6 +181,8 @@ def test_external_data_of_another_name_is_compared(copy: Path) -> None:
         {"graphs": {"onnx/model.onnx": {}, "onnx/more.onnx": {}}},
         {"validated": "yes"},
         {"dtype": 3},
+        {"dtype": "float31"},
+        {"quantized": {"int3": {"graphs": {}}}},
         {"cache": None},
         {"graphs": {"../model.onnx": {}}},
         {"graphs": {"other.onnx": {}}},

@@ -45,7 +45,7 @@ def check_cache(path: Path, session: Any, types: Sequence[str]) -> None:
     Args:
         path: file of the graph, for messages.
         session: session of ONNX Runtime with the graph.
-        types: permitted types of keys and values.
+        types: permitted types of logits, keys and values.
 
     Raises:
         VerificationError: one is missing or has another type or shape.
@@ -53,6 +53,7 @@ def check_cache(path: Path, session: Any, types: Sequence[str]) -> None:
     inputs, outputs = ({value.name: value for value in values} for values in _values(session))
     if LOGITS not in outputs or not any(name.startswith(PRESENT) for name in outputs):
         raise VerificationError(f"{path} returns no {LOGITS} or no keys and values", REMEDY)
+    _require(path, outputs[LOGITS], types, 3)
     if NUM_LOGITS not in (value.name for value in session.get_overridable_initializers()):
         raise VerificationError(f"{path} has no input {NUM_LOGITS} with a default", REMEDY)
     for name in outputs:

@@ -1,7 +1,7 @@
 """Files of an ONNX export: their record in the manifest, and checks of their digests."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -34,15 +34,15 @@ class ExportInfo(msgspec.Struct, frozen=True):
     """
 
     validated: bool = False
-    dtype: str = "float32"
+    dtype: Literal["float32", "float16"] = "float32"
     cache: bool = False
     graphs: dict[str, Any] = msgspec.field(default_factory=lambda: {GRAPH: None})
-    quantized: dict[str, QuantizedInfo] = msgspec.field(default_factory=dict)
+    quantized: dict[Literal["int8", "int4"], QuantizedInfo] = msgspec.field(default_factory=dict)
 
     @property
     def dtypes(self) -> dict[str, list[str]]:
         """Dtype -> files of the graphs in it; the first is the default."""
-        copies = {dtype: list(info.graphs) for dtype, info in self.quantized.items()}
+        copies = {str(dtype): list(info.graphs) for dtype, info in self.quantized.items()}
         return {self.dtype: list(self.graphs), **copies}
 
 

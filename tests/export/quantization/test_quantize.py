@@ -291,6 +291,11 @@ def test_what_does_not_agree_leaves_no_files(sentence_encoder: Checkpoint, tmp_p
         (["--int8", "--eval", "missing.txt"], "cannot read missing.txt"),
         (["--int8", "--eval", "empty.txt", "--label", "gold"], "columns are of a table"),
         (["--int8", "--eval", "missing.tsv", "--pair", "second"], "cannot read missing.tsv"),
+        (["--eval", "missing.txt"], "--eval is of quantized graphs; give --int8 or --int4"),
+        (["--max-drop", "0"], "--max-drop is of quantized graphs"),
+        (["--text", "sentence"], "--text is of quantized graphs"),
+        (["--int8", "--block-size", "32"], "--block-size is of quantized graphs; give --int4"),
+        (["--int8", "--calibration", "empty.txt"], "--calibration is .*; give --int8 static"),
         (["--int8", "--dtype", "float16"], "copies are made of a graph in float32, not float16"),
     ],
 )

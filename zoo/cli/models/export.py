@@ -15,10 +15,13 @@ from zoo.cli.options import (
 from zoo.cli.output import result
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from zoo.checkpoint import Checkpoint
     from zoo.export.quantization.variants import QuantizationPlan
 
 COLUMNS = ("text", "pair", "label")
+BLOCK_SIZE, MAX_DROP = 32, 0.01  # defaults
 QUANTIZATION = ("int8", "int4", "block_size", "max_drop", "eval_file", "calibration_file", *COLUMNS)
 
 
@@ -58,17 +61,14 @@ Examples:
 @click.option(
     "--block-size",
     type=click.Choice(["32", "64", "128"]),
-    default="32",
-    show_default=True,
-    help="Number of 4-bit weights that share a scale.",
+    help="Number of 4-bit weights that share a scale.  [default: 32]",
 )
 @click.option(
     "--max-drop",
     type=click.FloatRange(0, 1),
-    default=0.01,
-    show_default=True,
     metavar="X",
-    help="Largest loss of a quantized graph: of cosine, correlation, argmax, perplexity or metric.",
+    help="Largest loss of a quantized graph: of cosine, correlation, argmax, perplexity or "
+    "metric.  [default: 0.01]",
 )
 @click.option(
     "--eval",
@@ -126,8 +126,8 @@ def _quantization(
     checkpoint: "Checkpoint",
     int8: str | None,
     int4: bool,
-    block_size: str,
-    max_drop: float,
+    block_size: str | None,
+    max_drop: float | None,
     eval_file: Path | None,
     calibration_file: Path | None,
     **columns: str | None,
@@ -138,9 +138,13 @@ def _quantization(
     from zoo.export.quantization.quantize import Quantization
     from zoo.export.quantization.variants import QuantizationPlan
 
+    _require_used({"block_size": block_size}, "int4" if int4 else "", ("int4",))
+    _require_used({"calibration": calibration_file}, f"int8 {int8}", ("int8 static",))
+    rest = {"max_drop": max_drop, "eval": eval_file, **columns}
+    _require_used(rest, "int8" if int8 else "int4" if int4 else "", ("int8", "int4"))
     methods = [Quantization("int8", static=int8 == "static")] if int8 else []
     if int4:
-        methods.append(Quantization("int4", block_size=int(block_size)))
+        methods.append(Quantization("int4", block_size=int(block_size or BLOCK_SIZE)))
     if not methods:
         return None
     named = {name: column for name, column in columns.items() if column is not None}
@@ -149,4 +153,25 @@ def _quantization(
         eval_file = None
     elif named:
         raise UsageError("columns are of a table", "give --eval with a file such as dev.tsv")
-    return QuantizationPlan(methods, max_drop, eval_file, calibration_file, metric)
+    drop = MAX_DROP if max_drop is None else max_drop
+    return QuantizationPlan(methods, drop, eval_file, calibration_file, metric)
+
+
+def _require_used(values: "Mapping[str, object]", selected: str, owners: "Sequence[str]") -> None:
+    """Check that options of quantized graphs are given with the option that makes these.
+
+    Args:
+        values: name of an option -> its value, ``None`` if it is not given.
+        selected: the option of quantized graphs that is given.
+        owners: the options that read the values.
+
+    Raises:
+        UsageError: a value is given and not read.
+    """
+    from zoo.errors import UsageError
+
+    for name, value in values.items():
+        if value is not None and selected not in owners:
+            flags = " or ".join(f"--{owner}" for owner in owners)
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option} is of quantized graphs", f"give {flags}, or leave it out")

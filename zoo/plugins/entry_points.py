@@ -5,13 +5,12 @@ lists the commands of plugins.
 """
 
 import functools
-import glob
 import os
 import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 GROUP = "zoo"
 API = 1  # version of the hooks and of the classes that plugins subclass
@@ -22,8 +21,7 @@ CURRENT = (GROUP, f"{GROUP}.api{API}")  # groups of plugins that are written for
 _FOLDER = re.compile(r"([^-]+)(?:-(.+?))?(?:-py[\d.]+)?\.(?:dist|egg)-info")
 
 
-@dataclass(frozen=True)
-class EntryPoints:
+class EntryPoints(NamedTuple):  # a dataclass would take as long to import as all of this module
     """Entry points of one distribution.
 
     Attributes:
@@ -82,7 +80,11 @@ def _entry_points() -> tuple[EntryPoints, ...]:
 def _files() -> Iterator[str]:
     """Yield the paths of the files on the module search path, in its order."""
     for folder in dict.fromkeys(sys.path):
-        yield from sorted(glob.iglob(f"{glob.escape(folder or '.')}/*-info/entry_points.txt"))
+        try:
+            names = sorted(name for name in os.listdir(folder or ".") if name.endswith("-info"))
+        except OSError:  # an archive, an import hook, or a directory that is not there
+            continue
+        yield from (os.path.join(folder, name, "entry_points.txt") for name in names)
 
 
 def _read(path: str) -> dict[str, dict[str, str]]:
@@ -90,11 +92,13 @@ def _read(path: str) -> dict[str, dict[str, str]]:
     groups: dict[str, dict[str, str]] = {}
     entries: dict[str, str] = {}
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            lines = [line.strip() for line in file]
+        with open(path, "rb") as file:
+            content = file.read()
     except OSError:
         return {}
-    for line in lines:
+    if f"[{GROUP}".encode() not in content:  # most distributions have no plugin
+        return {}
+    for line in map(str.strip, content.decode("utf-8", "replace").splitlines()):
         if line.startswith("["):
             entries = groups.setdefault(line.strip("[]"), {})
         elif "=" in line and line[0] not in "#;":

@@ -10,8 +10,7 @@ import functools
 import importlib
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from zoo.errors import PluginError, UsageError, did_you_mean
 from zoo.io.named import import_named
@@ -25,8 +24,7 @@ KINDS = {"objectives": "objective", "tasks": "task", "commands": "command"}
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class NamedObject:
+class NamedObject(NamedTuple):
     """An objective, a task or a command of a plugin, not necessarily imported.
 
     Attributes:

@@ -4,6 +4,8 @@ import base64
 import hashlib
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 import sysconfig
@@ -147,9 +149,27 @@ def test_directory_is_built_and_its_family_used(environment: Environment, tmp_pa
     assert plugin["provides"] == {"families": ["mine"]} and plugin["health"] == "ok"
 
 
+def test_printed_next_step_installs_the_directory(environment: Environment) -> None:
+    """A bare name would be that of a stranger's package in the index."""
+    done = environment.zoo("new", "mine", "-o", "my mine")
+    (line,) = re.findall("^next: zoo plugins (.*)$", done.stdout, re.MULTILINE)
+    planned = environment.zoo(*shlex.split(line), "--json")
+    assert planned.returncode == 0, planned.stderr
+    (change,) = json.loads(planned.stdout)["changes"]
+    assert change["url"] == (environment.folder / "my mine").resolve().as_uri()
+    environment.zoo("new", "mine")
+    done = environment.zoo("install", "zoo-mine", "--yes")
+    assert done.returncode == 2 and "./zoo-mine is the directory" in done.stderr
+    absolute = environment.zoo("new", "mine", "-o", environment.folder / "other")
+    assert f"next: zoo plugins install {environment.folder / 'other'}\n" in absolute.stdout
+
+
 def test_refusals(environment: Environment, tmp_path: Path) -> None:
+    (tmp_path / "unversioned").mkdir()
+    (tmp_path / "unversioned" / "pyproject.toml").write_text('[project]\nname = "zoo-mine"\n')
     for arguments, code, message in (
-        (("install", "zoo-nowhere", "--yes"), 4, "zoo-nowhere"),
+        (("install", "zoo-nowhere", "--yes"), 4, "pip install failed: No matching distribution"),
+        (("install", tmp_path / "unversioned"), 4, "`project` must contain ['version']"),
         (("install", "--yes", "--", "-r"), 2, "-r is an option"),
         (("uninstall", "bert"), 2, "`zoo plugins disable bert`"),
         (("uninstall", "nothing"), 2, "no plugin"),

@@ -14,6 +14,8 @@ from zoo.errors import PluginError, SourceError, UsageError
 from zoo.plugins.discovery import PluginInfo, all_entry_points
 
 _UV_LINE = re.compile(r"^ ([+-]) (\S+?)(?:==(\S+)| @ (\S+)|)(?: \(from (\S+)\))?$", re.MULTILINE)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_CAUSE = re.compile(r"(?:[Ee]rror|fatal): (?!subprocess-exited-with-error)")
 
 
 @dataclass(frozen=True)
@@ -69,12 +71,11 @@ def plan_install(specs: Sequence[str]) -> list[Change]:
             ``git+https://...``.
 
     Raises:
-        UsageError: a requirement is an option.
-        SourceError: the installer cannot resolve or build them; the message has its last line.
+        UsageError: a requirement is an option, or a name that is also a directory here.
+        SourceError: the installer cannot resolve or build them; the message has its last error.
     """
     for spec in specs:
-        if spec.startswith("-"):
-            raise UsageError(f"{spec} is an option, not a requirement")
+        _check_spec(spec)
     command = installer()
     if uses_uv(command):
         return _parse_uv(_run([*command, "install", *_target(command), "--dry-run", *specs]).stderr)
@@ -89,6 +90,18 @@ def plan_install(specs: Sequence[str]) -> list[Change]:
         )
         for item in report["install"]
     ]
+
+
+def _check_spec(spec: str) -> None:
+    """Check that a requirement is no option, and no directory that was meant as a path."""
+    if spec.startswith("-"):
+        raise UsageError(f"{spec} is an option, not a requirement")
+    project = any(Path(spec, name).is_file() for name in ("pyproject.toml", "setup.py"))
+    if project and _NAME.fullmatch(spec):
+        raise UsageError(
+            f"{spec} is a name in the package index, and a directory here",
+            f"./{spec} is the directory; install from the index in another directory",
+        )
 
 
 def _parse_uv(text: str) -> list[Change]:
@@ -187,7 +200,17 @@ def _run(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
     if done.returncode:
-        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        errors = [line for line in lines if line.lower().startswith("error")] or lines[-1:]
-        raise SourceError(f"{Path(command[0]).name} {command[-1]} failed: {' '.join(errors)}")
+        name = "uv pip" if uses_uv(command) else "pip"
+        verb = next(part for part in command if part in ("install", "uninstall"))
+        raise SourceError(f"{name} {verb} failed: {_reason(done.stderr)}")
     return done
+
+
+def _reason(stderr: str) -> str:
+    """Return the last error of an installer, and that of the build or of git which it shows."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    errors = [line for line in lines if line.lower().startswith("error:")] or lines[-1:]
+    output, end, _ = stderr.partition("[end of output]")
+    causes = [line.strip() for line in output.splitlines() if _CAUSE.search(line)] if end else []
+    reason = re.sub("(?i)^error: *", "", " ".join(errors[-1:]))
+    return f"{reason} ({causes[-1]})" if causes else reason

@@ -1,5 +1,7 @@
 """The command ``zoo plugins new``."""
 
+import os
+import shlex
 from pathlib import Path
 
 import click
@@ -54,7 +56,7 @@ def command(
     lines = [
         *(str(directory / file) for file in files),
         f"for checkpoints with the model_type {name} and classes such as {prefix}Model",
-        f"next: zoo plugins install {directory}",
+        f"next: zoo plugins install {shlex.quote(os.path.join('.', directory))}",
     ]
     values = {"path": str(directory), "files": files, "model_type": name, "class_prefix": prefix}
     result(values, lines, as_json=as_json)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import zoo
-from tests.inference.tasks import conftest
-from tests.inference.tasks.conftest import Small
+from tests.inference import conftest
+from tests.inference.conftest import Small
 from zoo.errors import UsageError
 
 small, hub_checkpoint = conftest.small, conftest.hub_checkpoint

@@ -138,3 +138,34 @@ def test_every_test_asserts() -> None:
     tests = {key for key in functions() if key[1].startswith("test_")}
     assert len(tests) > 1000
     assert sorted(tests - asserting()) == []
+
+
+# a folder of tests -> the source that it mirrors
+MIRRORED = {ROOT / "tests" / path.name: path for path in (ROOT / "zoo").iterdir() if path.is_dir()}
+MIRRORED |= {ROOT / "tests" / "converters": ROOT / "converters" / "zoo_converters"}
+MIRRORED |= {ROOT / "tests" / "families" / p.name.removeprefix("zoo_"): p for p in PLUGINS}
+
+
+def folders_of_modules(source: Path) -> dict[str, set[Path]]:
+    """Return name -> folders, relative to ``source``, of the modules and packages in it."""
+    folders: dict[str, set[Path]] = {}
+    for path in source.rglob("*.py"):
+        module = path.parent if path.name == "__init__.py" else path
+        if module != source:
+            folders.setdefault(module.stem, set()).add(module.parent.relative_to(source))
+    return folders
+
+
+def misplaced(tests: Path) -> Iterator[Path]:
+    """Yield the test files that are named after modules, and lie in the folder of none of them."""
+    folders = folders_of_modules(MIRRORED[tests])
+    for path in sorted(tests.rglob("test_*.py")):
+        room = next(parent for parent in path.parents if parent in MIRRORED)
+        expected = folders.get(path.stem.removeprefix("test_"))
+        if room == tests and expected and path.parent.relative_to(tests) not in expected:
+            yield path
+
+
+@pytest.mark.parametrize("tests", MIRRORED, ids=lambda path: str(path.relative_to(ROOT)))
+def test_tests_lie_where_their_module_does(tests: Path) -> None:
+    assert [str(path.relative_to(ROOT)) for path in misplaced(tests)] == []

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 import zoo_bert.model
 import zoo_bert.recipe
-from tests.conformance import test_declaration, test_golden_check
+from tests.conformance import test_declaration, test_golden
 from tests.conformance.faults import (
     Checks,
     DropoutConfig,
@@ -282,7 +282,7 @@ def test_a_graph_with_other_outputs_fails(tmp_path: Path, monkeypatch: pytest.Mo
 # checks with tests of their own
 OTHERS: dict[str, Callable[..., None]] = {
     "imports": test_declaration.test_declaration,
-    "golden_file": test_golden_check.test_order_of_heads_and_rotation,
+    "golden_file": test_golden.test_order_of_heads_and_rotation,
     "loss_decreases": test_a_recipe_that_learns_nothing_fails,
     "fine_tuning": test_a_classifier_that_learns_nothing_fails,
     "export": test_a_graph_with_other_outputs_fails,

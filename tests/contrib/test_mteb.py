@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from tests.checkpoints import Make, hub_checkpoint
-from tests.inference.tasks.conftest import Small, small
+from tests.inference.conftest import Small, small
 from zoo.contrib.mteb import Encoder
 from zoo.errors import UsageError
 from zoo.evaluate import make_evaluation

@@ -11,9 +11,9 @@ from torch.nn import functional as F
 from tests.distillation.making import assert_resumes_exactly, distill, make_setup
 from tests.finetune.making import SETTINGS, finetune, labelled, texts, write_table
 from tests.finetune.making import settings as finetune_settings
-from tests.finetune.test_answers import questions_about_letters
-from tests.finetune.test_choices import chosen
-from tests.finetune.test_tokens import tagged
+from tests.finetune.tasks.test_answers import questions_about_letters
+from tests.finetune.tasks.test_choices import chosen
+from tests.finetune.tasks.test_tokens import tagged
 from tests.training.runs import records
 from zoo.errors import UsageError
 from zoo.training.build import prepare_run

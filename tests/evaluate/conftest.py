@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.checkpoints import Make, hub_checkpoint
-from tests.inference.tasks.conftest import Small, small
+from tests.inference.conftest import Small, small
 from tests.inference.tasks.test_generate import MakeSource, source
 from zoo.api import Model
 from zoo.checkpoint import load_checkpoint

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from huggingface_hub import ModelCard
 
 from tests.checkpoints import hub_checkpoint
-from tests.inference.tasks.conftest import Small, small
+from tests.inference.conftest import Small, small
 from zoo.checkpoint import MANIFEST, load_checkpoint
 from zoo.checkpoint.digests import check_digests
 from zoo.cli.inference.eval import command

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.checkpoints import Make, hub_checkpoint
-from tests.inference.tasks.conftest import converted
+from tests.inference.conftest import converted
 
 __all__ = ["hub_checkpoint"]
 Pretrained = Callable[..., tuple[Path, Path]]

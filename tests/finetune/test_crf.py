@@ -16,7 +16,7 @@ from tests.finetune.making import (
     setup_of,
     training_losses,
 )
-from tests.finetune.test_tokens import TASK, tagged
+from tests.finetune.tasks.test_tokens import TASK, tagged
 from tests.training.runs import records
 from zoo.checkpoint import load_checkpoint
 from zoo.convert import convert

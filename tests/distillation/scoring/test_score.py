@@ -14,7 +14,7 @@ from tests import warm
 from tests.distillation.making import distill, make_setup, pretrained, settings
 from tests.finetune.making import SETTINGS, finetune, labelled
 from tests.finetune.making import settings as task_settings
-from tests.training.test_report import Page
+from tests.training.logging.test_report import Page
 from zoo.checkpoint import load_checkpoint
 from zoo.checkpoint.digests import check_digests
 from zoo.distillation.scoring.score import require_retention, score_run

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from numpy.typing import NDArray
 
 from tests.checkpoints import VOCABULARY, Make
-from tests.inference.tasks.conftest import Small, converted
+from tests.inference.conftest import Small, converted
 from tests.inference.tasks.test_generate import LONGEST, MakeSource, source
 from zoo.api import Model
 from zoo.checkpoint import load_checkpoint

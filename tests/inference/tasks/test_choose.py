@@ -9,7 +9,7 @@ import torch
 import transformers
 from click.testing import CliRunner
 
-from tests.inference.tasks.conftest import Small
+from tests.inference.conftest import Small
 from tests.inference.tasks.test_generate import MakeSource, source
 from zoo.api import Model
 from zoo.checkpoint import load_checkpoint

@@ -8,7 +8,7 @@ import transformers
 from transformers import AutoTokenizer
 
 import zoo
-from tests.inference.tasks.conftest import Small
+from tests.inference.conftest import Small
 from tests.inference.tasks.test_generate import MakeSource, source
 from zoo.errors import UsageError
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.inference.tasks.conftest import Small
+from tests.inference.conftest import Small
 from tests.inference.tasks.test_generate import MakeSource, source
 from zoo.api import Model, load
 from zoo.errors import UsageError

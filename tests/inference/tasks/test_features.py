@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from tests.inference.tasks.conftest import Small
+from tests.inference.conftest import Small
 from zoo.errors import UsageError
 
 TEXTS: list[str | tuple[str, str]] = ["a b ab", "", ("c d", "e")]

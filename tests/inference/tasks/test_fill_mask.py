@@ -7,7 +7,7 @@ import torch
 import transformers
 from transformers import AutoTokenizer
 
-from tests.inference.tasks.conftest import Small
+from tests.inference.conftest import Small
 from zoo.errors import UsageError
 
 TEXTS = ["a [MASK] c", "[MASK] b [MASK][MASK] ab", "[MASK]"]

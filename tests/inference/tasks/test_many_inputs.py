@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.checkpoints import Make
-from tests.inference.tasks.conftest import converted
+from tests.inference.conftest import converted
 from tests.processes import run_limited
 from tests.reporting import record
 

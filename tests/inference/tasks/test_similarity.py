@@ -11,7 +11,7 @@ import transformers
 from click.testing import CliRunner
 from numpy.typing import NDArray
 
-from tests.inference.tasks.conftest import Small
+from tests.inference.conftest import Small
 from zoo.cli.inference.run import command
 from zoo.errors import UsageError
 from zoo.inference.tasks.base import TaskWarning

@@ -6,7 +6,7 @@ from itertools import count, islice
 import pytest
 import torch
 
-from tests.inference.tasks.conftest import Small
+from tests.inference.conftest import Small
 from zoo.api import Model
 from zoo.errors import UsageError, VerificationError
 from zoo.inference.processing.inputs import read_records

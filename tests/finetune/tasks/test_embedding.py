@@ -28,7 +28,7 @@ from tests.finetune.making import (
     training_losses,
     write_table,
 )
-from tests.inference.tasks.conftest import converted
+from tests.inference.conftest import converted
 from tests.training.runs import assert_same, cut, finish_in_two_processes, records
 from zoo.errors import UsageError, ZooError
 from zoo.evaluate import make_evaluation

@@ -1,4 +1,4 @@
-"""Models for tests of tasks: tiny random ones, and a published sentence encoder."""
+"""Models for tests of inference: tiny random ones, and a published sentence encoder."""
 
 import importlib.util
 import json

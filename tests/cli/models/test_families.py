@@ -7,7 +7,7 @@ from pathlib import Path
 
 from zoo.plugins import all_families
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_the_page_is_what_the_plugins_declare() -> None:

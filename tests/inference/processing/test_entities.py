@@ -10,7 +10,7 @@ import transformers
 from click.testing import CliRunner
 
 from tests.checkpoints import VOCABULARY
-from tests.inference.tasks.conftest import Small
+from tests.inference.conftest import Small
 from tests.inference.tasks.test_generate import train_tokenizer
 from zoo.api import Model
 from zoo.checkpoint import load_checkpoint

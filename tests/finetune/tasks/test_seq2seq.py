@@ -23,7 +23,7 @@ from tests.finetune.making import (
     training_losses,
     write_table,
 )
-from tests.inference.tasks.conftest import converted
+from tests.inference.conftest import converted
 from tests.inference.tasks.test_seq2seq import PIECES, SENTINELS, spiece
 from tests.tokenizers.texts import prose
 from tests.training.runs import records

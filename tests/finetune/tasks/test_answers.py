@@ -15,7 +15,7 @@ from torch import Tensor
 
 import zoo
 from tests import warm
-from tests.data.test_questions import squad
+from tests.data.readers.test_questions import squad
 from tests.finetune.conftest import Pretrained
 from tests.finetune.making import (
     LETTERS,

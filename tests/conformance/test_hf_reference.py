@@ -11,8 +11,10 @@ import torch
 import transformers
 from safetensors import safe_open
 from torch import Tensor, nn
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
+from transformers.models.t5.modeling_t5 import T5LayerNorm
 
-from zoo.conformance.hf_reference import compare_with_reference, saved_state
+from zoo.conformance.hf_reference import compare_with_reference, keep_float64, saved_state
 from zoo.families.onnx import OnnxSpec
 from zoo.families.random_inputs import randomize_weights
 from zoo_bert import Bert
@@ -146,3 +148,36 @@ def test_rows_have_the_number_of_tokens_that_the_family_declares() -> None:
         shortest_row: ClassVar[int] = 4
 
     assert largest_difference(OneTooFew()) > 0.9
+
+
+@pytest.mark.parametrize("norm_type", [LlamaRMSNorm, T5LayerNorm])
+def test_norms_that_compute_in_float32_keep_float64(norm_type: Any) -> None:
+    norm = norm_type(16).double()
+    x = torch.randn(3, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    expected = x / (x.square().mean(-1, keepdim=True) + norm.variance_epsilon).sqrt()
+    assert (norm(x) - expected).abs().max() > 1e-9  # without it, they do not
+    with keep_float64():
+        torch.testing.assert_close(norm(x), expected, rtol=1e-15, atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda x: x.float(),
+        lambda x: x.to(torch.float32),
+        lambda x: x.to("cpu", torch.float32),
+        lambda x: x.to(dtype=torch.float32),
+        lambda x: x.type(torch.float32),
+        lambda x: torch.softmax(x, -1, torch.float32),
+        lambda x: x.softmax(-1, torch.float32),
+        lambda x: torch.softmax(input=x, dim=-1, dtype=torch.float32),
+        lambda x: nn.functional.softmax(x, dim=-1, dtype=torch.float32),
+        lambda x: x.sum(dtype=torch.float32),
+    ],
+)
+def test_float64_is_kept_however_float32_is_asked_for(operation: Any) -> None:
+    x = torch.ones(2, 2, dtype=torch.float64)
+    assert operation(x).dtype is torch.float32
+    with keep_float64():
+        assert operation(x).dtype is torch.float64
+        assert operation(x.half()).dtype is torch.float32  # other dtypes are converted

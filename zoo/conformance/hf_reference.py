@@ -309,7 +309,7 @@ def _run(
     from zoo.nn.capture import capture
 
     decoder = getattr(model, "decoder", None)
-    with contextlib.ExitStack() as stack, torch.no_grad():
+    with contextlib.ExitStack() as stack, torch.no_grad(), keep_float64():
         captured = stack.enter_context(capture(model, hidden="all")).hidden
         target = stack.enter_context(capture(decoder, hidden="all")).hidden if decoder else {}
         outputs = model(**inputs)
@@ -337,8 +337,8 @@ def _run_reference(
 def keep_float64() -> "TorchFunctionMode":
     """Return a context in which operations on float64 have float64 results.
 
-    Some of the reference's models compute a softmax or a rotation in float32, whatever the dtype of
-    their weights is.
+    Some models, ours and the reference's, compute a norm, a softmax or a rotation in float32,
+    whatever the dtype of their weights is.
     """
     import torch
     from torch.overrides import TorchFunctionMode
@@ -352,14 +352,16 @@ def keep_float64() -> "TorchFunctionMode":
             kwargs: dict[str, Any] | None = None,
         ) -> Any:
             kwargs = dict(kwargs or {})
-            if func is torch.Tensor.float and _is_float64(args[0]):
-                return args[0]
-            if kwargs.get("dtype") is torch.float32 and args and _is_float64(args[0]):
-                kwargs["dtype"] = torch.float64
-            return func(*args, **kwargs)
+            first = args[0] if args else kwargs.get("input")
+            if not isinstance(first, torch.Tensor) or first.dtype is not torch.float64:
+                return func(*args, **kwargs)
+            if func is torch.Tensor.float:
+                return first
+            kwargs = {name: _widened(value) for name, value in kwargs.items()}
+            return func(*map(_widened, args), **kwargs)
 
-    def _is_float64(value: Any) -> bool:
-        return isinstance(value, torch.Tensor) and value.dtype is torch.float64
+    def _widened(value: Any) -> Any:
+        return torch.float64 if value is torch.float32 else value
 
     return KeepFloat64()
 

@@ -2,9 +2,15 @@
 
 import ast
 import re
+import sys
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
+import torch
+
+from zoo.plugins import get_family
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
@@ -30,6 +36,39 @@ def test_functions_are_defined_there(name: str, path: str) -> None:
         nodes = [node for node in ast.walk(scope) if part in _defined(node)]
         assert nodes, f"{path} does not define {name}"
         scope = nodes[0]
+
+
+@pytest.mark.parametrize(
+    ("head", "training"),
+    [("masked-lm", False), ("masked-lm", True), ("pretraining", True), ("none", True)],
+)
+def test_a_forward_pass_runs_in_the_files_that_are_listed(head: str, training: bool) -> None:
+    (step,) = re.findall(r"^5\. the forward pass.*", PAGE, re.MULTILINE)
+    files, functions = (re.findall(r"`([\w/]+\.py)`", part) for part in step.split(". They call"))
+    assert len(set(files)) == 4 and len(set(functions)) == 3
+    config = get_family("bert").sizes()["tiny"]
+    model: Any = get_family("bert").model(config, head).train(training)
+    built = files[0]  # its functions run before the forward pass
+    without_dropout = set() if training else {"zoo/nn/capture.py"}
+    executed = executed_files(model, torch.tensor([[2, 5, 6, 3]]), torch.ones(1, 4).long())
+    assert executed == {*files, *functions} - {built} - without_dropout
+
+
+def executed_files(model: Any, *inputs: torch.Tensor) -> set[str]:
+    """Return the files of the project of which functions run in a forward pass."""
+    executed = set[str]()
+
+    def record(frame: FrameType, event: str, argument: object) -> None:
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and ROOT in path.parents and ".venv" not in path.parts:
+            executed.add(path.relative_to(ROOT).as_posix())
+
+    sys.setprofile(record)
+    try:
+        model(*inputs)
+    finally:
+        sys.setprofile(None)
+    return executed - {Path(__file__).relative_to(ROOT).as_posix()}
 
 
 def _defined(node: ast.AST) -> list[str]:

@@ -38,11 +38,13 @@ from zoo.nn.encoder import (
     MultipleChoice,
     QuestionAnswering,
     TokenDiscriminator,
+    packed_mask,
+    padding_mask,
 )
 from zoo.nn.encoder_factory import ModelFactory, PoolerAndHead, make_blocks, make_embeddings
 from zoo.nn.heads import LinearHead, Pooler
 from zoo.nn.layers.activations import activation
-from zoo.nn.transformer import PostNormBlock, packed_mask, padding_mask
+from zoo.nn.transformer import PostNormBlock
 from zoo_deberta.attention import Context, DisentangledAttention
 from zoo_deberta.blocks import ConvolutionBlock, Embeddings
 from zoo_deberta.config import DebertaConfig

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.nn.encoder import mask_value
 from zoo.nn.heads import LinearHead
 from zoo.nn.layers.activations import activation
 from zoo.nn.layers.dropout import Dropout
@@ -189,8 +190,8 @@ class TextClassifier(WordClassifier):
         """Return the logits, (batch, labels); see ``Elmo``."""
         mixed = self.layers[-1](self.backbone(character_ids, attention_mask, state))
         mask = self.word_mask(character_ids, attention_mask).unsqueeze(-1)
-        lowest = torch.finfo(mixed.dtype).min / 2
-        return {"logits": self.head(mixed.masked_fill(~mask, lowest).amax(1))}
+        words = mixed.masked_fill(~mask, mask_value(mixed.dtype))  # padding is never the maximum
+        return {"logits": self.head(words.amax(1))}
 
 
 _HEADS: dict[str, type[Elmo]] = {

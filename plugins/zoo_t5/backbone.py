@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.nn.decoder import causal_mask
+from zoo.nn.encoder import packed_mask, padding_mask
 from zoo.nn.encoder_decoder import CrossAttention
 from zoo.nn.encoder_factory import make_embeddings
 from zoo.nn.generation import KeysAndValues
@@ -15,7 +16,7 @@ from zoo.nn.kv_cache import KeyValueCache, LayerCache
 from zoo.nn.layers.activations import activate, activation
 from zoo.nn.layers.dropout import Dropout
 from zoo.nn.layers.scalar_mix import ScalarMix
-from zoo.nn.transformer import SelfAttention, packed_mask, padding_mask
+from zoo.nn.transformer import SelfAttention
 from zoo_t5.config import T5Config
 
 

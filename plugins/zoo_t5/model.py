@@ -26,6 +26,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from zoo.nn.encoder import padding_mask
 from zoo.nn.encoder_decoder import CrossAttention
 from zoo.nn.generation import DecodeState, KeysAndValues, Seq2SeqGenerationMixin
 from zoo.nn.heads import (
@@ -36,7 +37,6 @@ from zoo.nn.heads import (
     VocabularyProjection,
     gather_rows,
 )
-from zoo.nn.transformer import padding_mask
 from zoo_t5.backbone import (
     Encoder,
     EncoderDecoder,

@@ -13,9 +13,10 @@ from tests.training.runs import small
 from zoo.data.rng import generator
 from zoo.errors import UsageError
 from zoo.families.random_inputs import random_inputs, randomize_weights
+from zoo.nn.encoder import packed_mask
 from zoo.nn.heads import VocabularyProjection
-from zoo.nn.packed_attention import DocumentOffsets, attend, masks_only, takes_offsets
-from zoo.nn.transformer import packed_mask
+from zoo.nn.packed_attention import DocumentOffsets, masks_only, takes_offsets
+from zoo.nn.transformer import attend
 from zoo.objectives.losses import cross_entropy
 from zoo.objectives.losses.cross_entropy import summed_cross_entropy
 from zoo.plugins import get_family, installed

@@ -9,10 +9,11 @@ from transformers.activations import ACT2CLS, get_activation
 
 from zoo.families.config import Activation
 from zoo.families.random_inputs import randomize_weights
+from zoo.nn.encoder import padding_mask
 from zoo.nn.heads import MLMHead
 from zoo.nn.layers.activations import ACTIVATIONS, activate, activation
 from zoo.nn.layers.highway import Highway
-from zoo.nn.transformer import Embeddings, SelfAttention, padding_mask
+from zoo.nn.transformer import Embeddings, SelfAttention
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 

@@ -8,10 +8,11 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-from zoo.nn import packed_attention, transformer
+from zoo.nn import encoder, packed_attention
 from zoo.nn.capture import capture
-from zoo.nn.packed_attention import DocumentOffsets, attend, masks_only, takes_offsets
-from zoo.nn.transformer import packed_mask
+from zoo.nn.encoder import packed_mask
+from zoo.nn.packed_attention import DocumentOffsets, masks_only, takes_offsets
+from zoo.nn.transformer import attend
 from zoo.plugins import get_family
 
 # three rows: documents with padding, one document, documents of one token and no padding
@@ -89,7 +90,7 @@ def test_hidden_states_and_gradients_of_a_model_are_the_same(
         return hidden * used, list(torch.autograd.grad((hidden * weight).sum(), parameters))
 
     expected, gradients = run()
-    monkeypatch.setattr(transformer, "takes_offsets", lambda x: True)
+    monkeypatch.setattr(encoder, "takes_offsets", lambda x: True)
     hidden, others = run()
     assert (hidden - expected).abs().max() < 1e-12
     for gradient, reference in zip(others, gradients, strict=True):

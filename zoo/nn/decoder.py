@@ -11,13 +11,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from zoo.nn.encoder import Classifier, Encoder
+from zoo.nn.encoder import Classifier, Encoder, mask_value, padding_mask
 from zoo.nn.encoder_factory import ModelFactory, PoolerAndHead
 from zoo.nn.generation import DecodeState, GenerationMixin
 from zoo.nn.heads import VocabularyProjection, gather_rows
 from zoo.nn.kv_cache import KeyValueCache
 from zoo.nn.positions import Positions
-from zoo.nn.transformer import padding_mask
 
 
 def causal_mask(
@@ -50,7 +49,7 @@ def causal_mask(
     masked = (keys > keys[past:, None])[None, None]  # (1, 1, queries, keys): later keys
     if attention_mask is not None:
         masked = masked | (attention_mask == 0)[:, None, None, :]
-    return masked.to(like.dtype) * (torch.finfo(like.dtype).min / 2)
+    return masked.to(like.dtype) * mask_value(like.dtype)
 
 
 def position_ids_from_mask(
@@ -127,9 +126,12 @@ class CausalBackbone(Encoder):
             mask = self.documents_mask(document_ids, x, causal=True)
         inputs = self.attention_inputs(x, mask, Positions(position_ids, keys))
         before = list[Tensor]()
-        for index, (layer, layer_inputs) in enumerate(zip(self.layers, inputs, strict=True)):
+        for index, (layer, (layer_mask, rotation)) in enumerate(
+            zip(self.layers, inputs, strict=True)
+        ):
             self.keep_for_mix(before, x)
-            x = layer(x, *layer_inputs.arguments(cache.layers[index] if cache else None))
+            layer_cache = cache.layers[index] if cache else None
+            x = layer(x, layer_mask, layer_cache, *(() if rotation is None else (rotation,)))
         return self.mix_layers(before, self.apply_final_norm(x))
 
 

@@ -2,7 +2,7 @@
 
 A batch has ``input_ids``, ``attention_mask`` and ``token_type_ids``, int64 and (batch, tokens)
 each. A mask of ``None`` means all 1, types of ``None`` all 0. All models return a dict of named
-outputs. The arithmetic is in ``zoo.nn.transformer`` and ``zoo.nn.heads``, and the factory of models
+outputs. Their parts are in ``zoo.nn.transformer`` and ``zoo.nn.heads``, and the factory of models
 in ``zoo.nn.encoder_factory``.
 
 In training, several documents may share a row (packing): ``document_ids`` number them from 1,
@@ -17,10 +17,63 @@ import torch
 from torch import Tensor, nn
 
 from zoo.nn.heads import ClassifierMixin, HeadMixin, SpanMixin, VocabularyProjection
-from zoo.nn.packed_attention import DocumentOffsets
+from zoo.nn.packed_attention import DocumentOffsets, takes_offsets
 from zoo.nn.positions import AttentionInputs, Positions
 from zoo.nn.row_packing import PackedRows
-from zoo.nn.transformer import documents_mask, packed_mask, padding_mask
+
+
+def mask_value(dtype: torch.dtype) -> float:
+    """Return the number that excludes a key where it is added to an attention score.
+
+    It is half of the lowest finite number, so that adding a score cannot overflow.
+    """
+    return torch.finfo(dtype).min / 2
+
+
+def padding_mask(attention_mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """Return a mask that excludes padding from attention.
+
+    The weight of a masked key is exactly zero, so the outputs of tokens do not depend on the
+    amount of padding. A row that is all padding attends to its padding: its outputs are
+    meaningless but finite, on every backend. A boolean mask would give a row of minus infinity
+    there, hence NaN, and two more passes over the scores in ONNX to replace them.
+
+    Args:
+        attention_mask: (batch, tokens): 1 for tokens, 0 for padding; ``None`` for all 1.
+        dtype: dtype of the attention scores.
+
+    Returns:
+        (batch, 1, 1, tokens), added to the attention scores: 0 for tokens and ``mask_value`` for
+        padding; ``None`` for no mask.
+    """
+    if attention_mask is None:
+        return None
+    return ((attention_mask == 0).to(dtype) * mask_value(dtype))[:, None, None, :]
+
+
+def packed_mask(
+    query_document_ids: Tensor,
+    key_document_ids: Tensor,
+    dtype: torch.dtype,
+    *,
+    causal: bool = False,
+) -> Tensor:
+    """Return a mask that restricts attention to tokens of the same document.
+
+    Args:
+        query_document_ids: (batch, queries), int64: the document of each query token, counted
+            from 1 in each row; 0 for padding.
+        key_document_ids: (batch, keys), int64: the document of each key token.
+        dtype: dtype of the attention scores.
+        causal: mask the keys that follow a query, too. Queries and keys are then the same tokens.
+
+    Returns:
+        (batch, 1, queries, keys), added to the attention scores.
+    """
+    masked = query_document_ids[:, None, :, None] != key_document_ids[:, None, None, :]
+    if causal:
+        masked = masked | torch.ones_like(masked[0]).triu(1)
+    return masked.to(dtype) * mask_value(dtype)
 
 
 class Encoder(HeadMixin):
@@ -137,9 +190,10 @@ class Encoder(HeadMixin):
             position_ids = torch.arange(x.shape[1], device=x.device)[None]
         inputs = self.attention_inputs(x, mask, Positions(position_ids, position_ids))
         before = list[Tensor]()
-        for index, layer_inputs in zip(self.order, inputs, strict=True):
+        for index, (layer_mask, rotation) in zip(self.order, inputs, strict=True):
             self.keep_for_mix(before, x)
-            x = self.layers[index](x, *layer_inputs.arguments())
+            cache_and_rotation = () if rotation is None else (None, rotation)
+            x = self.layers[index](x, layer_mask, *cache_and_rotation)
         return self.mix_layers(before, self.apply_final_norm(x))
 
     def keep_for_mix(self, states: list[Tensor], x: Tensor) -> None:
@@ -160,10 +214,19 @@ class Encoder(HeadMixin):
     def documents_mask(
         self, document_ids: Tensor, x: Tensor, *, causal: bool = False
     ) -> Tensor | DocumentOffsets:
-        """Return the mask of packed rows, (batch, 1, tokens, tokens), or the documents' offsets."""
-        if self.adds_bias:
+        """Return the mask that restricts the self-attention of packed rows to their documents.
+
+        Args:
+            document_ids: see ``encode``.
+            x: the embeddings, (batch, tokens, hidden).
+            causal: exclude the keys that follow a query, too.
+
+        Returns:
+            ``packed_mask``, or the documents' offsets where attention takes them.
+        """
+        if self.adds_bias or not takes_offsets(x):
             return packed_mask(document_ids, document_ids, x.dtype, causal=causal)
-        return documents_mask(document_ids, x, causal=causal)
+        return DocumentOffsets.of(document_ids, causal=causal)
 
     def attention_inputs(
         self, x: Tensor, mask: Tensor | DocumentOffsets | None, positions: Positions

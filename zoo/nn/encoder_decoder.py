@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from zoo.nn.decoder import causal_mask
-from zoo.nn.encoder import Encoder
+from zoo.nn.encoder import Encoder, packed_mask, padding_mask
 from zoo.nn.generation import DecodeState, KeysAndValues, Seq2SeqGenerationMixin
 from zoo.nn.kv_cache import KeyValueCache
 from zoo.nn.positions import AttentionInputs, Positions
-from zoo.nn.transformer import Attention, PreNormBlock, packed_mask, padding_mask
+from zoo.nn.transformer import Attention, PreNormBlock
 
 
 class CrossAttention(Attention):
@@ -156,8 +156,9 @@ class Decoder(nn.Module):
         Returns:
             (batch, decoder_tokens, hidden).
         """
-        for index, (layer, layer_inputs) in enumerate(zip(self.layers, inputs, strict=True)):
-            arguments = layer_inputs.arguments(cache.layers[index] if cache else None)
+        for index, (layer, (mask, rotation)) in enumerate(zip(self.layers, inputs, strict=True)):
+            layer_cache = cache.layers[index] if cache else None
+            arguments = (mask, layer_cache, *(() if rotation is None else (rotation,)))
             keys_and_values = source if isinstance(source, Tensor) else source[index]
             x = layer(x, arguments, keys_and_values, cross_mask)
         return self.final_norm(x)  # type: ignore[no-any-return]

@@ -3,7 +3,7 @@
 On CUDA in half precision, attention takes the offsets of the documents, as flash attention does
 for sequences of different lengths (Dao 2023, arXiv:2307.08691): no mask of (rows, tokens, tokens)
 is made, and pairs of tokens of different documents cost nothing. Elsewhere, a mask is added to the
-scores (``zoo.nn.transformer.packed_mask``): on CPUs it is faster than one call for each document,
+scores (``zoo.nn.encoder.packed_mask``): on CPUs it is faster than one call for each document,
 and the kernel takes no float32.
 
 The kernel is that of ``torch.nn.attention.varlen.varlen_attn``, called as an operator, because that
@@ -23,7 +23,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.nn.capture import is_capturing_attention
-from zoo.nn.layers.dropout import dropout as drop
 
 ALIGNMENT, LARGEST_HEAD = 8, 256  # of the width of a head, in the kernel
 
@@ -87,64 +86,33 @@ def _kernel_is_usable(dtype: torch.dtype, device: torch.device) -> bool:
     return half and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
-def attend(
+def attend_documents(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    mask: Tensor | DocumentOffsets | None,
+    documents: DocumentOffsets,
     *,
-    causal: bool = False,
     dropout: float = 0.0,
     scale: float | None = None,
 ) -> Tensor:
-    """Return softmax(q k^T scale + mask) v.
+    """Return softmax(q k^T scale) v within each document.
 
     Args:
-        q: (batch, heads, queries, head_size).
-        k: (batch, heads, keys, head_size).
-        v: (batch, heads, keys, head_size).
-        mask: added to the scores, broadcast to (batch, heads, queries, keys); or the documents that
-            attention is restricted to, where queries and keys are the same tokens.
-        causal: mask the keys that follow a query; queries and keys are the same tokens.
+        q: (batch, heads, tokens, head_size).
+        k: (batch, heads, tokens, head_size).
+        v: (batch, heads, tokens, head_size).
+        documents: the documents of the rows.
         dropout: dropout probability of the attention weights.
         scale: factor of the scores; ``None`` for ``head_size ** -0.5``.
 
     Returns:
-        (batch, heads, queries, head_size).
+        (batch, heads, tokens, head_size).
     """
-    if not isinstance(mask, DocumentOffsets):
-        if dropout and q.device.type == "cpu" and not is_capturing_attention():
-            return _with_dropout(q, k, v, mask, causal, dropout, scale)
-        return F.scaled_dot_product_attention(
-            q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale
-        )
     batch, size = q.shape[0], q.shape[-1]
     kernel = _flash if q.is_cuda and size <= LARGEST_HEAD else _by_document
     q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))  # (tokens, heads, head_size)
-    mixed = kernel(q, k, v, mask, dropout, size**-0.5 if scale is None else scale)
+    mixed = kernel(q, k, v, documents, dropout, size**-0.5 if scale is None else scale)
     return mixed.unflatten(0, (batch, -1)).transpose(1, 2)  # type: ignore[no-untyped-call, no-any-return]
-
-
-def _with_dropout(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    causal: bool,
-    dropout: float,
-    scale: float | None,
-) -> Tensor:
-    """Return the attention that torch's function computes on CPUs if there is dropout.
-
-    It has no fused kernel then; these are its steps, with a faster dropout.
-    """
-    scores = (q * (q.shape[-1] ** -0.5 if scale is None else scale)) @ k.transpose(-1, -2)
-    if causal:
-        later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
-        scores = scores.masked_fill(later, -torch.inf)
-    if mask is not None:
-        scores = scores + mask
-    return drop(scores.softmax(-1).to(v.dtype), dropout) @ v
 
 
 def _flash(

@@ -4,7 +4,6 @@ They are computed once for each forward pass, and shared by the layers; see
 ``zoo.nn.encoder.Encoder.attention_inputs``.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -128,16 +127,6 @@ class AttentionInputs(NamedTuple):
 
     mask: Tensor | DocumentOffsets | None
     rotation: Rotation | None = None
-
-    def arguments(self, *cache: object) -> Sequence[object]:
-        """Return the positional arguments of a block: mask, cache and rotation, as far as needed.
-
-        Args:
-            *cache: the cache of the layer, in decoders.
-        """
-        if self.rotation is None:
-            return (self.mask, *cache)
-        return (self.mask, *(cache or (None,)), self.rotation)
 
 
 def add_bias(mask: Tensor | DocumentOffsets | None, bias: Tensor) -> Tensor:

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from zoo.nn.capture import is_capturing_attention
 from zoo.nn.layers.activations import activate, activation
 from zoo.nn.layers.dropout import Dropout
-from zoo.nn.packed_attention import DocumentOffsets, attend, takes_offsets
+from zoo.nn.layers.dropout import dropout as drop
+from zoo.nn.packed_attention import DocumentOffsets, attend_documents
 
 if TYPE_CHECKING:
     from zoo.nn.kv_cache import LayerCache
@@ -103,70 +106,60 @@ class Embeddings(nn.Module):
         return self.positions(position_ids)  # type: ignore[no-any-return]
 
 
-def padding_mask(attention_mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """Return a mask that excludes padding from attention.
-
-    The weight of a masked key is exactly zero, so the outputs of tokens do not depend on the
-    amount of padding. A row that is all padding attends to its padding: its outputs are
-    meaningless but finite, on every backend. A boolean mask would give a row of minus infinity
-    there, hence NaN, and two more passes over the scores in ONNX to replace them.
-
-    Args:
-        attention_mask: (batch, tokens): 1 for tokens, 0 for padding; ``None`` for all 1.
-        dtype: dtype of the attention scores.
-
-    Returns:
-        (batch, 1, 1, tokens), added to the attention scores: 0 for tokens and half of the lowest
-        finite number for padding; ``None`` for no mask.
-    """
-    if attention_mask is None:
-        return None
-    lowest = torch.finfo(dtype).min / 2  # half, so that adding a score cannot overflow
-    return ((attention_mask == 0).to(dtype) * lowest)[:, None, None, :]
-
-
-def packed_mask(
-    query_document_ids: Tensor,
-    key_document_ids: Tensor,
-    dtype: torch.dtype,
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | DocumentOffsets | None,
     *,
     causal: bool = False,
+    dropout: float = 0.0,
+    scale: float | None = None,
 ) -> Tensor:
-    """Return a mask that restricts attention to tokens of the same document.
+    """Return softmax(q k^T scale + mask) v.
 
     Args:
-        query_document_ids: (batch, queries), int64: the document of each query token, counted
-            from 1 in each row; 0 for padding.
-        key_document_ids: (batch, keys), int64: the document of each key token.
-        dtype: dtype of the attention scores.
-        causal: mask the keys that follow a query, too. Queries and keys are then the same tokens.
+        q: (batch, heads, queries, head_size).
+        k: (batch, heads, keys, head_size).
+        v: (batch, heads, keys, head_size).
+        mask: added to the scores, broadcast to (batch, heads, queries, keys); or the documents that
+            attention is restricted to, where queries and keys are the same tokens.
+        causal: mask the keys that follow a query; queries and keys are the same tokens.
+        dropout: dropout probability of the attention weights.
+        scale: factor of the scores; ``None`` for ``head_size ** -0.5``.
 
     Returns:
-        (batch, 1, queries, keys), added to the attention scores.
+        (batch, heads, queries, head_size).
     """
-    masked = query_document_ids[:, None, :, None] != key_document_ids[:, None, None, :]
+    if isinstance(mask, DocumentOffsets):
+        return attend_documents(q, k, v, mask, dropout=dropout, scale=scale)
+    if dropout and q.device.type == "cpu" and not is_capturing_attention():
+        return _with_dropout(q, k, v, mask, causal, dropout, scale)
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale
+    )
+
+
+def _with_dropout(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    causal: bool,
+    dropout: float,
+    scale: float | None,
+) -> Tensor:
+    """Return the attention that torch's function computes on CPUs if there is dropout.
+
+    It has no fused kernel then; these are its steps, with a faster dropout.
+    """
+    scores = (q * (q.shape[-1] ** -0.5 if scale is None else scale)) @ k.transpose(-1, -2)
     if causal:
-        masked = masked | torch.ones_like(masked[0]).triu(1)
-    return masked.to(dtype) * (torch.finfo(dtype).min / 2)
-
-
-def documents_mask(
-    document_ids: Tensor, x: Tensor, *, causal: bool = False
-) -> Tensor | DocumentOffsets:
-    """Return the mask that restricts the self-attention of packed rows to their documents.
-
-    Args:
-        document_ids: (batch, tokens), int64: the document of each token, counted from 1 in each
-            row; 0 for padding.
-        x: the hidden states, (batch, tokens, hidden).
-        causal: exclude the keys that follow a query, too.
-
-    Returns:
-        ``packed_mask``; or the documents' offsets, where attention takes them.
-    """
-    if takes_offsets(x):
-        return DocumentOffsets.of(document_ids, causal=causal)
-    return packed_mask(document_ids, document_ids, x.dtype, causal=causal)
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        scores = scores.masked_fill(later, -torch.inf)
+    if mask is not None:
+        scores = scores + mask
+    return drop(scores.softmax(-1).to(v.dtype), dropout) @ v
 
 
 class Attention(nn.Module):
@@ -274,8 +267,8 @@ class SelfAttention(Attention):
         Args:
             x: (batch, tokens, hidden).
             mask: added to the scores, broadcast to (batch, heads, queries, keys); or the result of
-                ``documents_mask``. In causal attention, it has to exclude later tokens itself, as
-                ``causal_mask`` does.
+                ``Encoder.documents_mask``. In causal attention, it has to exclude later tokens
+                itself, as ``causal_mask`` does.
             cache: keys and values of earlier tokens, extended by those of ``x``.
             rotation: rotation of queries and keys by their positions; cached keys are rotated.
 

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from zoo.nn.layers.dropout import Dropout, dropout, keep_mask
-from zoo.nn.packed_attention import attend
+from zoo.nn.transformer import attend
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.004, 0.9])

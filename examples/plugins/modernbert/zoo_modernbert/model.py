@@ -14,7 +14,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from zoo.nn.encoder import Classifier, Encoder, MaskedLM, MultipleChoice, QuestionAnswering
+from zoo.nn.encoder import (
+    Classifier,
+    Encoder,
+    MaskedLM,
+    MultipleChoice,
+    QuestionAnswering,
+    mask_value,
+)
 from zoo.nn.encoder_factory import (
     ModelFactory,
     PoolerAndHead,
@@ -65,7 +72,7 @@ class ModernBert(Encoder):
     ) -> Sequence[AttentionInputs]:
         """Return masks and rotations of global and of local attention; see ``Encoder``."""
         far = (positions.distance.abs() > self.reach)[:, None].to(x.dtype)
-        window = far * (torch.finfo(x.dtype).min / 2)
+        window = far * mask_value(x.dtype)
         assert not isinstance(mask, DocumentOffsets), "adds_bias is True"
         near = AttentionInputs(
             window if mask is None else torch.minimum(mask, window),

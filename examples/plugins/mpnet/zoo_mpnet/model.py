@@ -14,10 +14,11 @@ Transformer encoder that differs from the first ones in three points:
 import torch
 from torch import Tensor, nn
 
+from zoo.nn.encoder import packed_mask, padding_mask
 from zoo.nn.encoder_factory import make_blocks, make_embeddings, make_mlm_head
 from zoo.nn.heads import Pooler
 from zoo.nn.layers.init import init_weights
-from zoo.nn.transformer import Embeddings, packed_mask, padding_mask
+from zoo.nn.transformer import Embeddings
 from zoo_mpnet.config import BUCKETS, PAD, MPNetConfig
 
 # First distances of the wide buckets: 8 times the powers of the root of two, rounded up. Integers,

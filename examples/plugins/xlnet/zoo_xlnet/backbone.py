@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.nn import transformer
-from zoo.nn.encoder import Encoder
+from zoo.nn.encoder import Encoder, mask_value
 from zoo.nn.encoder_factory import make_blocks
 from zoo.nn.layers.activations import activate
 from zoo_xlnet.attention import Context, RelativeAttention, distance_encodings
@@ -257,7 +257,7 @@ class XLNet(Encoder):
         masked = nn.functional.pad(masked, (past, 0))  # all may see the memory
         if memory_padding is not None:
             masked[:, :, :past] = memory_padding[:, None]
-        return (masked.to(dtype) * (torch.finfo(dtype).min / 2))[:, None]
+        return (masked.to(dtype) * mask_value(dtype))[:, None]
 
 
 def _other_segment(

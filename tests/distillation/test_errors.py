@@ -12,6 +12,10 @@ import yaml
 
 from tests import warm
 from tests.distillation.making import DISTILL_SMALL, pretrained
+from tests.finetune.making import finetune, labelled
+from tests.finetune.making import settings as finetune_settings
+from tests.finetune.tasks.test_tokens import tagged
+from tests.once import written_once
 from zoo.checkpoint import CONFIG, MANIFEST, TOKENIZER, Manifest, encode_manifest
 from zoo.io.json import read_json_record
 
@@ -97,6 +101,34 @@ def test_swapped_vocabularies(refused: Command, teacher: Path) -> None:
     other = pretrained("distilbert", vocab_size=300)
     tree = {"distillation": {"teachers": [str(teacher)]}, "student": str(other)}
     assert "student and teacher have other tokens: " in refused(**tree)
+
+
+def classifier(task: str) -> Path:
+    """Return a model that was fine-tuned on a task with labels."""
+    words = task == "token-classification"
+
+    def write(folder: Path) -> None:
+        table = tagged(folder / "words.conll") if words else labelled(folder / "texts.jsonl")
+        changes = {"task": task, "max_steps": 2, "config": {"num_layers": 2}}
+        finetune(folder / "run", finetune_settings("bert", table, **changes))
+
+    return written_once(f"teacher-of-{task}", write) / "run/model"
+
+
+@pytest.mark.parametrize(
+    ("head", "student", "make"),
+    [
+        ("replaced-token-detection", "bert", lambda: pretrained("electra")),
+        ("sequence-classification", "distilbert", lambda: classifier("text-classification")),
+        ("token-classification", "distilbert", lambda: classifier("token-classification")),
+    ],
+)
+def test_a_teacher_with_another_head(
+    refused: Command, head: str, student: str, make: Callable[[], Path]
+) -> None:
+    line = refused(distillation={"teachers": [str(make())]}, student=student)
+    assert f"has the head {head}, and masked-lm compares outputs of masked-lm" in line
+    assert "name the task of a fine-tuned teacher with --task" in line
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,8 @@ def require_head(reference: str, checkpoint: Checkpoint, base: RunSetup) -> None
             f"{base.objective.name} compares outputs of {head}",
             "`zoo finetune` trains it first"
             if isinstance(base, FineTuneSetup)
-            else "a recipe of hidden states or attention, such as minilmv2, needs no head",
+            else "name the task of a fine-tuned teacher with --task; or a recipe of hidden states "
+            "or attention, such as minilmv2, which needs no head",
         )
     labels = base.objective.labels if isinstance(base.objective, FineTuning) else ()
     if labels and checkpoint.config.labels != labels:
@@ -53,11 +54,14 @@ def require_head(reference: str, checkpoint: Checkpoint, base: RunSetup) -> None
 
 
 def _predicts(checkpoint: Checkpoint, head: str) -> bool:
-    """Return whether a checkpoint's head has the outputs of another, among further ones."""
+    """Return whether a checkpoint's head has the outputs of another, among further ones.
+
+    Names do not tell them apart: most heads call their output ``logits``. Axes do.
+    """
     heads = checkpoint.family.heads()
     if head not in heads or checkpoint.head_name not in heads:
         return False
-    return set(heads[head].outputs) <= set(heads[checkpoint.head_name].outputs)
+    return heads[head].outputs.items() <= heads[checkpoint.head_name].outputs.items()
 
 
 def require_same_tokens(reference: str, checkpoint: Checkpoint, base: RunSetup) -> None:

@@ -1,18 +1,17 @@
 """Teachers and runs of distillation that take about a second."""
 
 import functools
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tests.once import written_once
-from tests.training.runs import SMALL, assert_same, cut, run_training
+from tests.training.runs import SMALL, assert_resumes_from, run_training
 from zoo.distillation.runs import DISTILL
 from zoo.distillation.setup import DistillSetup, build_setup
 from zoo.training.config.overrides import deep_merge
 from zoo.training.distributed.context import DistContext
-from zoo.training.entrypoints import resume, train
+from zoo.training.entrypoints import train
 
 DISTILL_SMALL = {name: value for name, value in SMALL.items() if name != "vocab_size"}
 
@@ -44,10 +43,7 @@ def make_setup(tree: Mapping[str, Any]) -> DistillSetup:
 
 
 def assert_resumes_exactly(folder: Path, tree: Mapping[str, Any], step: int) -> Path:
-    """Train a run, and again from a checkpoint of a copy; return the whole run."""
-    whole, broken = distill(folder / "whole", tree), folder / "broken"
-    shutil.copytree(whole, broken)
-    cut(broken, step)
-    resume(broken, {}, {}, DistContext.initialize("cpu"), kind=DISTILL)
-    assert_same(whole, broken)
+    """Train a run, and resume a copy from a checkpoint; return the whole run."""
+    whole = distill(folder / "whole", tree)
+    assert_resumes_from(whole, folder, step, kind=DISTILL)
     return whole

@@ -8,10 +8,16 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.distillation.making import distill, make_setup, pretrained, settings
+from tests.distillation.making import (
+    assert_resumes_exactly,
+    distill,
+    make_setup,
+    pretrained,
+    settings,
+)
 from tests.finetune.making import SETTINGS, finetune, labelled
 from tests.finetune.making import settings as finetune_settings
-from tests.training.runs import assert_same, cut, finish_in_two_processes, records
+from tests.training.runs import assert_same, finish_in_two_processes, records
 from zoo.data.corpus_cache import SAMPLE
 from zoo.distillation.runs import DISTILL
 from zoo.distillation.teachers.cached_teacher import CachedTeacher
@@ -139,11 +145,7 @@ def kill_after(step: int, tree: Tree, run: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_a_run_that_reads_a_full_cache_resumes_exactly(text: Path, tmp_path: Path) -> None:
     tree = causal(text, tmp_path / "cache")
-    whole, broken = distill(tmp_path / "whole", tree), tmp_path / "broken"
-    shutil.copytree(whole, broken)
-    cut(broken, 3)
-    resume(broken, {}, {}, DistContext.initialize("cpu"), kind=DISTILL)
-    assert_same(whole, broken)
+    assert_resumes_exactly(tmp_path, tree, 3)
 
 
 @pytest.mark.parametrize("make", [causal, masked, table])

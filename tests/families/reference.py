@@ -13,6 +13,15 @@ from zoo.errors import VerificationError
 from zoo.families.base import Family
 
 Changes = Mapping[str, Any]  # configuration field -> value
+SMALL_SIZES: Changes = {  # different ones, so that exchanged dimensions fail
+    "vocab_size": 101,
+    "hidden_size": 48,
+    "num_layers": 3,
+    "num_heads": 4,
+    "intermediate_size": 80,
+    "max_positions": 40,
+    "labels": ("one", "two", "three"),
+}
 
 
 class ReferenceTests:

@@ -9,7 +9,7 @@ import transformers
 from msgspec.structs import replace
 
 from tests.families import parity
-from tests.families.reference import ReferenceTests
+from tests.families.reference import SMALL_SIZES, ReferenceTests
 from zoo.checkpoint import load_checkpoint
 from zoo.conformance.hf_reference import compare_with_reference
 from zoo.conformance.verify import verify
@@ -21,17 +21,7 @@ from zoo_albert import Albert
 from zoo_albert.config import SIZES, AlbertConfig
 
 ALBERT = Albert()
-SMALL = AlbertConfig(
-    vocab_size=101,
-    embedding_size=24,
-    hidden_size=48,
-    num_layers=3,
-    num_heads=4,
-    intermediate_size=80,
-    max_positions=40,
-    type_vocab_size=3,
-    labels=("one", "two", "three"),
-)
+SMALL = AlbertConfig(**SMALL_SIZES, embedding_size=24, type_vocab_size=3)
 
 
 class TestAlbert(ReferenceTests, FamilyTests):

@@ -20,6 +20,7 @@ from tests.families.parity import (
     published,
     random_model,
 )
+from tests.families.reference import SMALL_SIZES
 from zoo.conformance.hf_reference import compare_with_reference, reference_model
 from zoo.errors import VerificationError
 from zoo.families.config import Activation
@@ -33,16 +34,7 @@ from zoo_bert.config import SIZES, BertConfig
 
 BERT = Bert()
 HEADS = list(BERT.heads())
-SMALL = BertConfig(
-    vocab_size=101,
-    hidden_size=48,
-    num_layers=3,
-    num_heads=4,
-    intermediate_size=80,
-    max_positions=40,
-    type_vocab_size=3,
-    labels=("one", "two", "three"),
-)
+SMALL = BertConfig(**SMALL_SIZES, type_vocab_size=3)
 TINYBERT = BertConfig(num_layers=4, hidden_size=312, num_heads=12, intermediate_size=1200)
 
 

@@ -8,22 +8,14 @@ import torch
 from msgspec.structs import replace
 
 from tests.families import parity
-from tests.families.reference import ReferenceTests
+from tests.families.reference import SMALL_SIZES, ReferenceTests
 from zoo.errors import VerificationError
 from zoo.testing.conformance import FamilyTests
 from zoo_distilbert import DistilBert
 from zoo_distilbert.config import SIZES, DistilBertConfig
 
 DISTILBERT = DistilBert()
-SMALL = DistilBertConfig(
-    vocab_size=101,
-    hidden_size=48,
-    num_layers=3,
-    num_heads=4,
-    intermediate_size=80,
-    max_positions=40,
-    labels=("one", "two", "three"),
-)
+SMALL = DistilBertConfig(**SMALL_SIZES)
 
 
 class TestDistilBert(ReferenceTests, FamilyTests):

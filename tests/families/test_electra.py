@@ -7,7 +7,7 @@ import transformers
 from msgspec.structs import replace
 
 from tests.families.parity import published
-from tests.families.reference import ReferenceTests
+from tests.families.reference import SMALL_SIZES, ReferenceTests
 from zoo.io.tensors.formats import TensorInfo
 from zoo.testing.conformance import FamilyTests
 from zoo.weights import match_tensors
@@ -15,17 +15,7 @@ from zoo_electra import Electra
 from zoo_electra.config import SIZES, ElectraConfig
 
 ELECTRA = Electra()
-SMALL = ElectraConfig(
-    vocab_size=101,
-    embedding_size=24,
-    hidden_size=48,
-    num_layers=3,
-    num_heads=4,
-    intermediate_size=80,
-    max_positions=40,
-    type_vocab_size=3,
-    labels=("one", "two", "three"),
-)
+SMALL = ElectraConfig(**SMALL_SIZES, embedding_size=24, type_vocab_size=3)
 
 
 class TestElectra(ReferenceTests, FamilyTests):

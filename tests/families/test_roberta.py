@@ -9,7 +9,7 @@ import transformers
 from msgspec.structs import replace
 
 from tests.families import parity
-from tests.families.reference import ReferenceTests
+from tests.families.reference import SMALL_SIZES, ReferenceTests
 from zoo.conformance.hf_reference import reference_model
 from zoo.io.tensors.formats import TensorInfo
 from zoo.testing.conformance import FamilyTests
@@ -18,15 +18,7 @@ from zoo_roberta import Roberta
 from zoo_roberta.config import SIZES, RobertaConfig
 
 ROBERTA = Roberta()
-SMALL = RobertaConfig(
-    vocab_size=101,
-    hidden_size=48,
-    num_layers=3,
-    num_heads=4,
-    intermediate_size=80,
-    max_positions=42,
-    labels=("one", "two", "three"),
-)
+SMALL = RobertaConfig(**{**SMALL_SIZES, "max_positions": 42})
 
 
 class TestRoberta(ReferenceTests, FamilyTests):

@@ -13,8 +13,15 @@ from safetensors.torch import load_file
 import zoo
 from tests import warm
 from tests.finetune.conftest import Pretrained
-from tests.finetune.making import finetune, labelled, settings, texts, write_table
-from tests.training.runs import assert_same, cut, records
+from tests.finetune.making import (
+    assert_resumes_exactly,
+    finetune,
+    labelled,
+    settings,
+    texts,
+    write_table,
+)
+from tests.training.runs import assert_resumes_from, records
 from zoo.checkpoint import encode_manifest, load_checkpoint
 from zoo.convert import convert
 from zoo.errors import UsageError
@@ -29,7 +36,7 @@ from zoo.training.state.verify import verify_run
 DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 
 
-def go_on(run: Path) -> None:
+def resume_run(run: Path) -> None:
     resume(run, {}, {}, DistContext.initialize("cpu"), kind=FINETUNE)
 
 
@@ -38,25 +45,15 @@ def test_a_resumed_run_ends_bit_for_bit_the_same(pretrained: Pretrained, tmp_pat
     model, _ = pretrained(**DROPOUT)
     tree = settings(model, labelled(tmp_path / "t.tsv"), save_total_limit=9, freeze_layers=1)
     whole = finetune(tmp_path / "whole", tree)
-    broken = tmp_path / "broken"
-    shutil.copytree(whole, broken)
     shutil.rmtree(model)
-    for step in (6, 0):
-        cut(broken, step)
-        go_on(broken)
-        assert_same(whole, broken)
+    assert_resumes_from(whole, tmp_path, 6, 0, kind=FINETUNE)
     assert {check.outcome for check in verify_run(whole)} == {"ok"}
 
 
 def test_a_run_from_random_weights_resumes(tmp_path: Path) -> None:
     """Its tokenizer, trained on the texts, is in the run's directory."""
     tree = settings("bert", labelled(tmp_path / "t.tsv"), save_total_limit=9, vocab_size=60)
-    whole = finetune(tmp_path / "whole", tree)
-    broken = tmp_path / "broken"
-    shutil.copytree(whole, broken)
-    cut(broken, 4)
-    go_on(broken)
-    assert_same(whole, broken)
+    assert_resumes_exactly(tmp_path, tree, 4)
 
 
 def test_the_best_checkpoint_becomes_the_final_model(
@@ -100,7 +97,7 @@ def test_a_run_without_progress_ends_early(pretrained: Pretrained, tmp_path: Pat
     assert [record["step"] for record in records(run, "validation")] == [2, 4, 6]
     whole = (run / "metrics.jsonl").read_bytes()
     shutil.rmtree(run / "model")
-    go_on(run)
+    resume_run(run)
     assert (run / "metrics.jsonl").read_bytes() == whole
     assert (run / "model" / "model.safetensors").is_file()
 
@@ -217,7 +214,7 @@ def test_a_changed_table_is_refused(pretrained: Pretrained, tmp_path: Path) -> N
     with table.open("a") as file:
         file.write("a b\tyes\n")
     with pytest.raises(UsageError, match=r"t\.tsv is not what .* began with"):
-        go_on(run)
+        resume_run(run)
 
 
 def test_the_median_of_several_seeds_is_kept(pretrained: Pretrained, tmp_path: Path) -> None:

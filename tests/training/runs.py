@@ -14,7 +14,7 @@ from tests import warm
 from zoo.training.config.overrides import deep_merge
 from zoo.training.config.schema import TrainConfig, build_config
 from zoo.training.distributed.context import DistContext
-from zoo.training.entrypoints import train
+from zoo.training.entrypoints import PRETRAIN, RunKind, resume, train
 from zoo.training.state.checkpoints import Tensors, list_checkpoints, load_tensors, read_meta
 
 # the beginnings of all chapters of two books: a whole book takes longer to tokenize than a run
@@ -128,3 +128,12 @@ def cut(run: Path, step: int) -> None:
         if after > step:
             shutil.rmtree(path)
     shutil.rmtree(run / "model")
+
+
+def assert_resumes_from(whole: Path, folder: Path, *steps: int, kind: RunKind = PRETRAIN) -> None:
+    """Resume copies of a finished run from these checkpoints: each ends as the run did."""
+    for step in steps:
+        shutil.copytree(whole, copy := folder / f"from-{step}")
+        cut(copy, step)
+        resume(copy, {}, {}, DistContext.initialize("cpu"), kind=kind)
+        assert_same(whole, copy)

@@ -1,6 +1,5 @@
 """Replaced-token detection in two stages: the generator alone, then both."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +8,7 @@ import torch
 
 from tests.training.runs import (
     NO_DROPOUT,
-    assert_same,
-    cut,
+    assert_resumes_from,
     finish,
     finish_in_two_processes,
     options,
@@ -21,7 +19,6 @@ from tests.training.runs import (
 from tests.training.test_distributed import HERE
 from zoo.errors import UsageError
 from zoo.training.dataloader import train_dataloader
-from zoo.training.entrypoints import resume
 from zoo.training.loss_module import LossModule
 from zoo.training.setup import build_setup
 from zoo.training.trainer import Trainer
@@ -77,11 +74,7 @@ def test_resume_is_exact_around_the_switch(tmp_path: Path) -> None:
     assert min(losses[STEPS:]) > 0
     for record in records(unbroken, "validation"):  # of both models, from the beginning
         assert record["losses"]["replaced-token-detection"] > 0
-    for step in (STEPS - 1, STEPS, STEPS + 1):
-        shutil.copytree(unbroken, run := tmp_path / f"from-{step}")
-        cut(run, step)
-        resume(run, {}, {}, HERE)
-        assert_same(unbroken, run)
+    assert_resumes_from(unbroken, tmp_path, STEPS - 1, STEPS, STEPS + 1)
 
 
 @pytest.mark.long

@@ -1,7 +1,6 @@
 """Sequence-length warm-up, a function of the step, also in resumed runs."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +8,13 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from tests.training.runs import assert_same, cut, records, run_training, small, tree
+from tests.training.runs import assert_resumes_from, records, run_training, small, tree
 from zoo.errors import UsageError
 from zoo.training.config.overrides import deep_merge
 from zoo.training.config.schema import build_config
 from zoo.training.dataloader import eval_batches, train_dataloader
 from zoo.training.distributed.context import DistContext
-from zoo.training.entrypoints import resume, train
+from zoo.training.entrypoints import train
 from zoo.training.setup import build_setup
 
 pytestmark = pytest.mark.usefixtures("shared_home")
@@ -41,11 +40,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory, training_home: Path) -> P
 def test_resume_is_exact_around_the_switch_of_lengths(
     unbroken: Path, tmp_path: Path, left: int
 ) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(unbroken, run)
-    cut(run, left)
-    resume(run, {}, {}, HERE)
-    assert_same(unbroken, run)
+    assert_resumes_from(unbroken, tmp_path, left)
 
 
 def test_rows_stay_as_many_and_are_as_long_as_the_step_says() -> None:
@@ -81,11 +76,7 @@ def test_rows_stay_as_many_and_are_as_long_as_the_step_says() -> None:
 def assert_resumes_around_the_switch(folder: Path, family: str, changes: dict[str, Any]) -> None:
     """Train a run, and again from its checkpoints before and at the switch."""
     unbroken = run_training(folder / "unbroken", family, **changes)
-    for step in (SWITCH - 1, SWITCH):
-        shutil.copytree(unbroken, run := folder / f"from-{step}")
-        cut(run, step)
-        resume(run, {}, {}, HERE)
-        assert_same(unbroken, run)
+    assert_resumes_from(unbroken, folder, SWITCH - 1, SWITCH)
 
 
 def test_short_rows_of_as_many_tokens_are_more_rows(tmp_path: Path) -> None:

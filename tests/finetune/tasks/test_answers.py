@@ -2,7 +2,6 @@
 
 import json
 import random
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +18,7 @@ from tests.data.readers.test_questions import squad
 from tests.finetune.conftest import Pretrained
 from tests.finetune.making import (
     LETTERS,
+    assert_resumes_exactly,
     assert_two_processes_equal_one,
     finetune,
     reference_losses,
@@ -28,8 +28,7 @@ from tests.finetune.making import (
     write_table,
 )
 from tests.finetune.test_errors import refused
-from tests.finetune.test_runs import go_on
-from tests.training.runs import assert_same, cut, records
+from tests.training.runs import records
 from zoo.data.readers.questions import AnswerSpan, read_questions
 from zoo.errors import UsageError, VerificationError
 from zoo.evaluate import make_evaluation
@@ -202,12 +201,7 @@ def test_metrics_are_those_of_the_evaluation(
 def test_a_resumed_run_ends_bit_for_bit_the_same(pretrained: Pretrained, tmp_path: Path) -> None:
     model, _ = pretrained(hidden_dropout_prob=0.1)
     data = questions_about_letters(tmp_path / "t.jsonl")
-    whole = finetune(tmp_path / "whole", settings(model, data, task=TASK, save_total_limit=9))
-    broken = tmp_path / "broken"
-    shutil.copytree(whole, broken)
-    cut(broken, 6)
-    go_on(broken)
-    assert_same(whole, broken)
+    assert_resumes_exactly(tmp_path, settings(model, data, task=TASK, save_total_limit=9), 6)
 
 
 @pytest.mark.long

@@ -2,7 +2,6 @@
 
 import json
 import random
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from tests import warm
 from tests.finetune.conftest import Pretrained
 from tests.finetune.making import (
     LETTERS,
+    assert_resumes_exactly,
     assert_two_processes_equal_one,
     finetune,
     reference_losses,
@@ -24,8 +24,7 @@ from tests.finetune.making import (
     write_table,
 )
 from tests.finetune.test_errors import refused
-from tests.finetune.test_runs import go_on
-from tests.training.runs import assert_same, cut, records
+from tests.training.runs import records
 from zoo.errors import VerificationError
 from zoo.evaluate import make_evaluation
 from zoo.objectives.base import Batch
@@ -129,12 +128,7 @@ def test_the_model_learns_and_metrics_are_those_of_the_evaluation(
 def test_a_resumed_run_ends_bit_for_bit_the_same(pretrained: Pretrained, tmp_path: Path) -> None:
     model, _ = pretrained(hidden_dropout_prob=0.1)
     tree = settings(model, chosen(tmp_path / "t.jsonl"), task=TASK, save_total_limit=9)
-    whole = finetune(tmp_path / "whole", tree)
-    broken = tmp_path / "broken"
-    shutil.copytree(whole, broken)
-    cut(broken, 6)
-    go_on(broken)
-    assert_same(whole, broken)
+    assert_resumes_exactly(tmp_path, tree, 6)
 
 
 @pytest.mark.long

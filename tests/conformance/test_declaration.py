@@ -68,6 +68,6 @@ def test_conversion_finds_a_mistyped_target(tmp_path: Path) -> None:
     site = lay_out(tmp_path / "site", {"weights.py": MISTYPED})
     done = zoo("convert", tmp_path / "hub", "-o", tmp_path / "out", PYTHONPATH=str(site))
     assert (done.returncode, done.stderr.count("\n")) == (5, 1), done.stderr
-    assert "plugin mine (from zoo-mine 1.2) is broken: the rules and the model" in done.stderr
+    assert "plugin mine (from zoo-mine 1.2) is broken: the rules of mine with" in done.stderr
     assert "layers.0.ffn.up.bias" in done.stderr and "layers.0.ffn.upp.bias" in done.stderr
     assert not (tmp_path / "out").exists()

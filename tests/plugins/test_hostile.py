@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -52,6 +53,14 @@ HOSTILE = {
     "exits": ("import os\nos._exit(3)\n", "SystemExit: 3"),
     "sysexits": ("import sys\nsys.exit(0)\n", "SystemExit: 0"),
 }
+# name -> command that uses the plugin, a part of the message
+FOUND_WHEN_USED = {
+    "notiny": (("pretrain", "notiny"), "its family notiny has no size 'tiny'"),
+    "overlapping": (
+        ("convert", "hub-overlapping"),
+        "two of the rules of overlapping with head none fill embeddings.tokens.weight",
+    ),
+}
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +80,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = transformers.BertModel(config(**SMALL))
     model.save_pretrained(folder / "hub")
     (folder / "hub" / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
+    shutil.copytree(folder / "hub", folder / "hub-overlapping")
+    config = json.loads((folder / "hub" / "config.json").read_text())
+    theirs = json.dumps({**config, "model_type": "overlapping"})
+    (folder / "hub-overlapping" / "config.json").write_text(theirs)
     return folder
 
 
@@ -137,6 +150,16 @@ def test_plugin_for_another_version_is_not_imported(site: Path) -> None:
 def test_use_of_a_broken_plugin_is_exit_code_5(site: Path, name: str) -> None:
     done = zoo(site, "info", name, "--json")
     assert done.returncode == 5 and json.loads(done.stdout)["exit_code"] == 5
+
+
+@pytest.mark.parametrize("name", FOUND_WHEN_USED)
+def test_use_of_a_plugin_finds_what_its_declaration_does_not_show(site: Path, name: str) -> None:
+    arguments, message = FOUND_WHEN_USED[name]
+    done = zoo(site, *arguments, "-o", f"used-{name}")
+    assert (done.returncode, done.stderr.count("\n")) == (5, 1), done.stderr
+    assert f"plugin {name} (from zoo-{name} 1.2) is broken: {message}" in done.stderr
+    assert f"`zoo plugins disable {name}`" in done.stderr
+    assert not (site / f"used-{name}").exists()
 
 
 def test_strict_mode(site: Path) -> None:

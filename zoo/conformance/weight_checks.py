@@ -14,7 +14,7 @@ from zoo.conformance.hf_reference import (
     reference_tensors,
 )
 from zoo.conformance.tiny_model import TinyModel, require
-from zoo.convert.model_tensors import differing_tensors
+from zoo.convert.model_tensors import differing_tensors, repeated_targets
 from zoo.errors import UsageError
 from zoo.families.random_inputs import randomize_weights
 from zoo.io.tensors.formats import TensorInfo
@@ -27,8 +27,8 @@ class WeightChecks(TinyModel):
     def check_rules_cover_parameters(self, size: str, head: str) -> None:
         """Check that the rules fill exactly the tensors of the model, with their shapes."""
         config = self.family.sizes()[size]
-        targets = [mapping.target for mapping in self.family.weights(config, head).entries()]
-        require(len(set(targets)) == len(targets), "two rules fill one tensor of the model")
+        repeated = repeated_targets(self.family, config, head)
+        require(not repeated, f"two rules fill {', '.join(repeated[:6])}")
         differing = differing_tensors(self.family, config, head)
         require(not differing, f"rules and model differ in {', '.join(differing[:6])}")
 

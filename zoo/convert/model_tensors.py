@@ -1,5 +1,6 @@
 """Comparison of weight rules with the model whose tensors they fill."""
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,6 +21,12 @@ def differing_tensors(family: "Family", config: Any, head: str) -> list[str]:
     return sorted(name for name in {*ruled, *shapes} if ruled.get(name) != shapes.get(name))
 
 
+def repeated_targets(family: "Family", config: Any, head: str) -> list[str]:
+    """Return the names of the tensors that several rules fill."""
+    targets = Counter(mapping.target for mapping in family.weights(config, head).entries())
+    return [name for name, count in targets.items() if count > 1]
+
+
 def check_rules_of_plugin(family: "Family", config: Any, head: str) -> None:
     """Check that the rules of a third party's family fill exactly its model.
 
@@ -27,14 +34,17 @@ def check_rules_of_plugin(family: "Family", config: Any, head: str) -> None:
     built-in families.
 
     Raises:
-        PluginError: a rule names another tensor than the model has, or another shape.
+        PluginError: a rule names another tensor than the model has, or another shape, or two rules
+            fill one tensor.
     """
     from zoo.plugins.blame import third_party
     from zoo.plugins.loading import broken
 
     plugin = third_party(family)
-    if plugin is not None and (names := differing_tensors(family, config, head)):
-        listed = ", ".join(names[:6])
-        raise broken(
-            plugin, f"the rules and the model of {family.name} with head {head} differ in {listed}"
-        )
+    if plugin is None:
+        return
+    rules = f"the rules of {family.name} with head {head}"
+    if repeated := repeated_targets(family, config, head):
+        raise broken(plugin, f"two of {rules} fill {repeated[0]}")
+    if names := differing_tensors(family, config, head):
+        raise broken(plugin, f"{rules} and its model differ in {', '.join(names[:6])}")

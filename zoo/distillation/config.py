@@ -22,6 +22,7 @@ from zoo.families.config import Config
 from zoo.families.distillation import DistillationRecipe
 from zoo.finetune import config as finetune
 from zoo.plugins import all_families, get_family
+from zoo.plugins.blame import config_of_size
 from zoo.training.config import schema as pretrain
 from zoo.training.config.distill import DistillTaskConfig, DistillTextConfig
 from zoo.training.config.overrides import ConfigDict, deep_merge
@@ -305,7 +306,7 @@ def derived_config(family: Family, teacher: Config, depth: float, fields: Config
     Raises:
         UsageError: a value is wrong for the family.
     """
-    base = msgspec.to_builtins(family.sizes()["tiny"])
+    base = msgspec.to_builtins(config_of_size(family, "tiny"))
     known = msgspec.to_builtins(teacher)
     shared = {
         name: known[name]
@@ -370,7 +371,7 @@ def _student_settings(
 
 
 def _config(student: Student) -> Any:
-    base = msgspec.to_builtins(student.family.sizes()[str(student.size)])
+    base = msgspec.to_builtins(config_of_size(student.family, str(student.size)))
     return msgspec.convert({**base, **student.changes}, student.family.config_type)
 
 

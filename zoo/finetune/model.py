@@ -15,6 +15,7 @@ from zoo.families.base import Family
 from zoo.families.config import Config
 from zoo.finetune.base import FineTuning
 from zoo.finetune.weights import check_head
+from zoo.plugins.blame import config_of_size
 from zoo.tokenizers import TextTokenizer
 from zoo.tokenizers.tokenizer_json import parse, read_checked
 from zoo.training.config.finetune import FineTuneConfig
@@ -122,21 +123,11 @@ def run_tokenizer(
             None if info is None else ExistingTokenizer(read_checked(resumed[0] / TOKENIZER), info)
         )
     if config.tokenizer in (None, TRAIN):
-        size = config.vocab_size or family.sizes()[_size(config, family)].vocab_size
+        size = config.vocab_size or config_of_size(family, config.size or "tiny").vocab_size
         LOG.info("training a tokenizer of at most %s tokens on the texts", f"{size:,}")
         texts = [text for sample in train for text in task.texts(sample)]
         return TokenizerToTrain.for_family(family, vocab_size=size).make(lambda: [texts])
     return load_tokenizer(str(config.tokenizer), family, offline=offline)
-
-
-def _size(config: FineTuneConfig, family: Family) -> str:
-    size, sizes = config.size or "tiny", family.sizes()
-    if size not in sizes:
-        raise UsageError(
-            f"{family.name} has no size {size!r}",
-            did_you_mean(size, list(sizes)) or f"it has {', '.join(sizes)}",
-        )
-    return size
 
 
 def fit_config(
@@ -152,7 +143,7 @@ def fit_config(
     Raises:
         UsageError: a field of ``config`` does not exist, has a wrong value, or must not change.
     """
-    base = family.sizes()[_size(config, family)] if init is None else init.config
+    base = config_of_size(family, config.size or "tiny") if init is None else init.config
     known = list(base.__struct_fields__)
     for name in config.config:
         if name not in known:

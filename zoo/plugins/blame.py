@@ -4,11 +4,15 @@ import os
 import sys
 from collections.abc import Iterator
 from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any
 
-from zoo.errors import PluginError, ZooError
+from zoo.errors import PluginError, UsageError, ZooError, did_you_mean
 from zoo.plugins.discovery import PluginInfo, entry_points_by_name
 from zoo.plugins.loading import broken
 from zoo.plugins.named import KINDS, named_objects
+
+if TYPE_CHECKING:
+    from zoo.families.base import Family
 
 
 def plugin_error(error: BaseException) -> PluginError | None:
@@ -54,6 +58,24 @@ def third_party(provided: object) -> PluginInfo | None:
     module = type(provided).__module__
     plugins = (p for package, p in _third_parties().items() if _belongs(module, package))
     return next(plugins, None)
+
+
+def config_of_size(family: "Family", size: str) -> Any:
+    """Return the configuration of a size of a family.
+
+    Raises:
+        UsageError: the family has no such size.
+        PluginError: it has no size ``tiny``, which every family has.
+    """
+    sizes = family.sizes()
+    if size in sizes:
+        return sizes[size]
+    if size == "tiny" and (plugin := third_party(family)):
+        raise broken(plugin, f"its family {family.name} has no size 'tiny', which is mandatory")
+    raise UsageError(
+        f"{family.name} has no size {size!r}",
+        did_you_mean(size, list(sizes)) or f"it has {', '.join(sizes)}",
+    )
 
 
 def _belongs(module: str, package: str) -> bool:

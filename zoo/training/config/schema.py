@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 import msgspec
 
 from zoo.data.readers.documents import ReaderConfig
-from zoo.errors import SourceError, UsageError, did_you_mean
+from zoo.errors import SourceError, UsageError
 from zoo.families.recipe import Recipe, SeqLenWarmup
 from zoo.io.limits import MAX_ROW_TOKENS, MAX_RUN_NUMBER
 from zoo.training.config.checks import check_run_numbers
@@ -214,25 +214,21 @@ def build_config(
         SourceError, VerificationError: the pretrained model is missing or damaged.
     """
     from zoo.plugins import get_family
+    from zoo.plugins.blame import config_of_size
 
     requested = deep_merge(values, overrides)
     if not isinstance(requested.get("family"), str):
         raise UsageError("the settings name no family", "name one as `family`")
     family = get_family(requested["family"])
-    sizes = family.sizes()
     check_keys(requested, struct_type, "", "settings")
     started = _started(family, requested, offline=offline) if requested.get("init_from") else None
     size = requested.get("size", started or "tiny")
     _check_kinds(requested)
-    if size not in sizes:
-        raise UsageError(
-            f"{family.name} has no size {size!r}",
-            did_you_mean(str(size), list(sizes)) or f"it has {', '.join(sizes)}",
-        )
+    config = config_of_size(family, size)
     recipe = msgspec.to_builtins(family.recipe(size))
     if started is not None:  # the pretrained configuration is kept, except for dropout
         recipe["config"] = {k: v for k, v in recipe["config"].items() if k.endswith(DROPOUT)}
-        _drop_from_scratch(recipe, family, sizes[size])
+        _drop_from_scratch(recipe, family, config)
         requested = deep_merge(requested, {"size": size})
     first_rows = (recipe["seq_len_warmup"] or {}).get("seq_len", 0)
     if "seq_len_warmup" not in requested and requested.get("seq_len", math.inf) <= first_rows:

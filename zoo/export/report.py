@@ -79,7 +79,7 @@ class Agreement(JsonStruct):
     """Agreement of a quantized or fused graph with the one in float32.
 
     Attributes:
-        texts: number of texts, or of rows of random tokens where there is no tokenizer.
+        texts: number of texts, or of rows of random tokens.
         measure: what the gate compares: the metric of labelled data, ``perplexity`` of language
             models, ``correlation`` of heads with a single logit, ``argmax`` of other heads with
             logits, else ``cosine``.
@@ -94,6 +94,7 @@ class Agreement(JsonStruct):
         reference: perplexity in float32.
         metric: metric on labelled data, called ``measure``; ``None`` without.
         reference_metric: the same in float32.
+        random_tokens: whether rows of random tokens took the place of texts.
     """
 
     texts: int
@@ -106,6 +107,7 @@ class Agreement(JsonStruct):
     reference: float | None = None
     metric: float | None = None
     reference_metric: float | None = None
+    random_tokens: bool = False
 
     def with_metric(self, name: str, reference: float, value: float) -> "Agreement":
         """Return the agreement with a metric as the measure; a higher metric is better."""
@@ -128,7 +130,8 @@ class Agreement(JsonStruct):
             parts.append(f"correlation of the scores {self.correlation:.4f}")
         if self.perplexity is not None and self.reference is not None:
             parts.append(f"perplexity {self.perplexity:.2f}, in float32 {self.reference:.2f}")
-        line = f"{', '.join(parts)}, of {self.texts} texts"
+        compared = "rows of random tokens" if self.random_tokens else "texts"
+        line = f"{', '.join(parts)}, of {self.texts} {compared}"
         if self.metric is not None:
             line += f"; {self.measure} {self.metric:.4f}, in float32 {self.reference_metric:.4f}"
         return line

@@ -75,8 +75,9 @@ Examples:
     "eval_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Texts that graphs are compared on, one a line, or a table with labels (*.tsv, *.csv, "
-    "*.jsonl, *.parquet), for the metric of the task.  [default: books of the package]",
+    help="Texts that graphs are compared on, one a line, of which the first 256 are read; or a "
+    "table with labels (*.tsv, *.csv, *.jsonl, *.parquet), for the metric of the task.  [default: "
+    "books of the package]",
 )
 @click.option("--text", metavar="COL", help="Column of the text in a table.  [default: text]")
 @click.option("--pair", metavar="COL", help="Column of the second text in a table.")
@@ -86,7 +87,7 @@ Examples:
     "calibration_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Texts for `--int8 static`, one a line.",
+    help="Texts for `--int8 static`, one a line, of which the first 256 are read.",
 )
 @hub_options
 @force_option

@@ -65,7 +65,7 @@ class Summary:
 
 
 def read_texts(file: Path | None) -> list[str]:
-    """Return the lines of a file that are not empty, or a sample of the books of the package.
+    """Return the first lines of a file that are not blank, or a sample of the package's books.
 
     Raises:
         SourceError, UsageError: the file cannot be read, or has no texts.
@@ -73,10 +73,11 @@ def read_texts(file: Path | None) -> list[str]:
     if file is None:
         return [text for book in sorted(SAMPLE.glob("*.txt")) for text in _paragraphs(book)]
     records = read_records((), str(file), kind="text")
-    texts = [record.text for record in islice(records, MOST_TEXTS)]
-    if not any(text.strip() for text in texts):
+    texts = (record.text for record in records if record.text.strip())
+    first = list(islice(texts, MOST_TEXTS))
+    if not first:
         raise UsageError(f"{file} has no texts", "give a file with one text a line")
-    return [text for text in texts if text.strip()]
+    return first
 
 
 def _paragraphs(book: Path) -> list[str]:
@@ -92,7 +93,7 @@ def make_samples(checkpoint: Checkpoint, texts: Sequence[str]) -> list[Sample]:
     """
     spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
     longest = min(MOST_TOKENS, spec.limits.get("tokens", MOST_TOKENS))
-    if not _reads_text(checkpoint, spec):
+    if why_no_texts(checkpoint) is not None:
         return list(_random(checkpoint, spec))
     tokenizer = load_text_tokenizer(checkpoint)
     encoded = tokenizer.encode(texts, max_tokens=longest, offsets=False)
@@ -105,10 +106,15 @@ def make_samples(checkpoint: Checkpoint, texts: Sequence[str]) -> list[Sample]:
     return samples
 
 
-def _reads_text(checkpoint: Checkpoint, spec: OnnxSpec) -> bool:
+def why_no_texts(checkpoint: Checkpoint) -> str | None:
+    """Return why a model is compared on random tokens and not on texts; ``None`` if it is not."""
+    spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
+    if any("choices" in axes for axes in spec.inputs.values()):
+        return f"the head {checkpoint.head_name} reads several texts a row"
     built_in = checkpoint.family.text_tokenizer(checkpoint.config)
-    known = built_in is not None or checkpoint.model.tokenizer is not None
-    return known and all("choices" not in axes for axes in spec.inputs.values())
+    if built_in is None and checkpoint.model.tokenizer is None:
+        return f"{checkpoint.path} has no tokenizer"
+    return None
 
 
 def _random(checkpoint: Checkpoint, spec: OnnxSpec) -> Iterator[Sample]:
@@ -163,7 +169,7 @@ def agreement(expected: Sequence[Summary], actual: Sequence[Summary], spec: Onnx
     """
     pairs = list(zip(expected, actual, strict=True))
     cosines = np.concatenate([_cosines(a.vectors, b.vectors) for a, b in pairs])
-    values = {"cosine": float(cosines.mean())}
+    values: dict[str, Any] = {"cosine": float(cosines.mean())}
     if any(summary.scores.size for summary in expected):
         values["correlation"] = _correlation(_scores(expected), _scores(actual))
     elif any("logits" in name for name in spec.outputs):

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
+
 from zoo.checkpoint import DATA, Checkpoint, variant_file
 from zoo.errors import UsageError
 from zoo.export.graph.onnx_file import EXTERNAL_OVER
@@ -17,6 +19,7 @@ from zoo.export.quantization.agreement import (
     read_texts,
     require_different_scores,
     summaries,
+    why_no_texts,
 )
 from zoo.export.quantization.quantize import Quantization, quantizable, quantize
 from zoo.export.quantization.search import Layer, search
@@ -27,6 +30,11 @@ from zoo.inference.session import Session
 MAX_DROP = 0.01
 # texts and labelled samples by which layers are ordered, in batches and in number
 QUICK_BATCHES, QUICK_SAMPLES = 4, 256
+# of models that no file of texts is for
+REMEDY = {
+    "--calibration": "--int8 without static computes the scales in each run",
+    "--eval": "leave it out, and rows of random tokens are compared",
+}
 
 
 class Metric(Protocol):
@@ -58,7 +66,7 @@ class QuantizationPlan:
         """Check that the copies are possible for a model.
 
         Raises:
-            UsageError: they are not, or a file cannot be read or has no texts.
+            UsageError: they are not, or a file cannot be read, has no texts, or would not be read.
         """
         generates = checkpoint.head.has_cache and cache is not False
         for method in self.methods:
@@ -80,7 +88,16 @@ class QuantizationPlan:
                 )
             if method.static and self.calibration_file is None:
                 raise UsageError("static scales need texts", "give --calibration FILE")
-        for file in (self.eval_file, self.calibration_file):
+        self._check_files(checkpoint)
+
+    def _check_files(self, checkpoint: Checkpoint) -> None:
+        without_texts = why_no_texts(checkpoint)
+        files = {"--calibration": self.calibration_file, "--eval": self.eval_file}
+        for option, file in files.items():
+            if file is not None and without_texts is not None:
+                raise UsageError(
+                    f"{option} {file} cannot be read as tokens: {without_texts}", REMEDY[option]
+                )
             if file is not None:
                 read_texts(file)
 
@@ -112,7 +129,10 @@ class _Reference:
         session = GraphSession(paths, self.checkpoint, cache=self.cache)
         spec = self.checkpoint.family.onnx(self.checkpoint.config, self.checkpoint.head_name)
         actual = summaries(session.run, self.samples, self.checkpoint.model.pooling)
-        compared = agreement(self.summaries, actual, spec)
+        compared = msgspec.structs.replace(
+            agreement(self.summaries, actual, spec),
+            random_tokens=why_no_texts(self.checkpoint) is not None,
+        )
         if self.metric is None:
             return compared
         name, value = self.metric.measure(session, self.limit)

@@ -1,5 +1,6 @@
 """Options shared by several commands."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,6 +14,22 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class FiniteRange(click.FloatRange):
+    """Range of floating-point numbers, without NaN and infinities.
+
+    ``click.FloatRange`` takes NaN, which compares as false with every bound.
+    """
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """See ``click.ParamType``."""
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return number
 
 
 def common_options(function: Function) -> Function:

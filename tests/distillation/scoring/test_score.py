@@ -149,6 +149,12 @@ def test_a_student_without_a_trained_head_has_no_quality(teacher: Path, tmp_path
         require_retention(scores, 0.1)
 
 
+def test_a_retention_that_is_no_number_is_a_miss(scores: Scores) -> None:
+    require_retention(scores, 0.01)
+    with pytest.raises(VerificationError, match="less than nan%"):
+        require_retention(scores, float("nan"))
+
+
 @pytest.mark.parametrize(
     ("name", "teacher", "student", "expected"),
     [

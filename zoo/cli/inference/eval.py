@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from zoo.cli.options import backend_options, common_options, hub_options, reference_argument
+from zoo.cli.options import (
+    FiniteRange,
+    backend_options,
+    common_options,
+    hub_options,
+    reference_argument,
+)
 from zoo.cli.output import result, table
 from zoo.evaluate import EVALUATIONS
 
@@ -93,7 +99,7 @@ columns are named, or counted from 1 in a file without a header."""
 )
 @click.option(
     "--replace-prob",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    type=FiniteRange(0, 1, min_open=True, max_open=True),
     metavar="P",
     help="Fraction of the tokens that is replaced.  [default: 0.1]",
 )
@@ -137,7 +143,7 @@ columns are named, or counted from 1 in a file without a header."""
 )
 @click.option(
     "--null-threshold",
-    type=float,
+    type=FiniteRange(),
     metavar="X",
     help="Answer nothing if that is more likely by this log-probability.  [default: 0]",
 )

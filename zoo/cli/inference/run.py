@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zoo.cli import output
-from zoo.cli.options import backend_options, common_options, hub_options, reference_argument
+from zoo.cli.options import (
+    FiniteRange,
+    backend_options,
+    common_options,
+    hub_options,
+    reference_argument,
+)
 from zoo.inference.tasks import TASKS, all_tasks, task_type
 
 if TYPE_CHECKING:
@@ -62,7 +68,7 @@ beginning; "truncated" is the number of tokens that were cut.""",
 
 def generation_options(command: Any) -> Any:
     """Add the options of tasks that generate text."""
-    number, real = click.IntRange, click.FloatRange
+    number, real = click.IntRange, FiniteRange
     options = [
         click.option(
             "--max-new-tokens",
@@ -77,7 +83,7 @@ def generation_options(command: Any) -> Any:
         click.option("--num-beams", type=number(1), default=1, help="Number of beams."),
         click.option(
             "--length-penalty",
-            type=float,
+            type=FiniteRange(),
             default=1.0,
             help="Exponent of the length that beam scores are divided by.",
         ),
@@ -123,7 +129,7 @@ def answer_options(command: Any) -> Any:
         ),
         click.option(
             "--null-threshold",
-            type=float,
+            type=FiniteRange(),
             default=0.0,
             show_default=True,
             metavar="X",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zoo.cli.options import (
+    FiniteRange,
     common_options,
     force_option,
     hub_options,
@@ -65,7 +66,7 @@ Examples:
 )
 @click.option(
     "--max-drop",
-    type=click.FloatRange(0, 1),
+    type=FiniteRange(0, 1),
     metavar="X",
     help="Largest loss of a quantized graph: of cosine, correlation, argmax, perplexity or "
     "metric.  [default: 0.01]",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from zoo.cli.options import common_options, force_option, seed_option
+from zoo.cli.options import FiniteRange, common_options, force_option, seed_option
 from zoo.cli.output import result, table
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ per row, every other file is text. .gz and .zst are decompressed."""
 )
 @click.option(
     "--eval-fraction",
-    type=click.FloatRange(0, 1, max_open=True),
+    type=FiniteRange(0, 1, max_open=True),
     default=0.01,
     show_default=True,
     metavar="SHARE",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zoo.cli import output
-from zoo.cli.options import common_options, seed_option
+from zoo.cli.options import FiniteRange, common_options, seed_option
 from zoo.cli.training.options import config_file, overrides_from_options
 from zoo.cli.training.runs import RunRequest, runs_options, train_runs
 
@@ -109,7 +109,7 @@ The recipe gives loss terms, initial layers and settings; RUN/config.yaml lists 
 )
 @click.option(
     "--min-retention",
-    type=click.FloatRange(0, min_open=True),
+    type=FiniteRange(0, min_open=True),
     metavar="R",
     help="Exit code 3 if the student keeps less of its teacher's quality, such as 0.95.",
 )

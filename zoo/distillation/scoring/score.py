@@ -204,7 +204,7 @@ def require_retention(scores: Scores, least: float) -> None:
             f"the student keeps an unknown part of its teacher's quality, not {least:.1%}",
             "no metric of both is above 0; see the table",
         )
-    if scores.retention < least:
+    if not scores.retention >= least:  # also where one of both is NaN
         raise VerificationError(
             f"the student keeps {scores.retention:.1%} of its teacher's quality by "
             f"{scores.metric}, less than {least:.1%}",

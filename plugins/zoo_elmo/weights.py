@@ -100,6 +100,6 @@ def _trained(name: str) -> ReleaseTensor:
     if name in ("global_step", "train_perplexity"):
         return ReleaseTensor(name, reason="says how far training went, not a weight")
     dumped_name = name.removeprefix("lm/")
-    for theirs, dumped in _TRAINED.items():
-        dumped_name = dumped_name.replace(theirs, dumped)
+    for trained, dumped in _TRAINED.items():
+        dumped_name = dumped_name.replace(trained, dumped)
     return ReleaseTensor(dumped_name)

@@ -65,8 +65,8 @@ def _other_plugins(module: str) -> set[str]:
     """
     plugins = [plugin for rivals in entry_points_by_name().values() for plugin in rivals]
     modules = {plugin.module.partition(":")[0].strip(): plugin for plugin in plugins}
-    ours = modules.get(module)
-    third_party = ours is None or not ours.built_in
+    plugin_of_module = modules.get(module)
+    third_party = plugin_of_module is None or not plugin_of_module.built_in
     return {
         name
         for name, plugin in modules.items()

@@ -105,9 +105,9 @@ def check_round_trip(checkpoint: Checkpoint) -> str:
     with checkpoint.open_weights() as reader, progress("round trip", len(entries)) as advance:
         for entry in entries:
             if entry.target in reader.tensors:
-                ours = reader.read(entry.target)
-                back = entry.op.to_ours(entry.op.to_hf(ours), entry.shape)
-                if not bitwise_equal(back, ours):
+                tensor = reader.read(entry.target)
+                back = entry.op.to_ours(entry.op.to_hf(tensor), entry.shape)
+                if not bitwise_equal(back, tensor):
                     raise VerificationError(f"{entry.target} does not come back bit for bit")
             advance(1)
     return "every tensor to the Hub's layout and back, bit for bit"

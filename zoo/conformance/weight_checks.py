@@ -58,11 +58,11 @@ class WeightChecks(TinyModel):
         translated = self.family.from_hf(kind().to_dict())
         require(not translated.unknown, f"unknown keys: {', '.join(translated.unknown)}")
         default: Any = self.family.config_type
-        expected, ours = asdict(translated.config), asdict(default())
+        expected, defaults = asdict(translated.config), asdict(default())
         differing = [
-            f"{name} is {ours[name]} by default, and {value} in the reference"
+            f"{name} is {defaults[name]} by default, and {value} in the reference"
             for name, value in expected.items()
-            if value != ours[name]
+            if value != defaults[name]
         ]
         require(not differing, "; ".join(differing))
 

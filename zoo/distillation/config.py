@@ -397,8 +397,8 @@ def text_objective(student: Student, teacher: "Checkpoint", default: str) -> str
 
     parts = default.split("+")  # without the loss of sentence pairs, which has no teacher
     for name in dict.fromkeys((parts[0], *OBJECTIVES)):
-        ours = supported(student.family, _config(student), name)
-        if ours and supported(teacher.family, teacher.config, name):
+        student_supports = supported(student.family, _config(student), name)
+        if student_supports and supported(teacher.family, teacher.config, name):
             return name
     return default
 

@@ -1,4 +1,4 @@
-"""Distillation: an objective around an objective, with further terms from teachers.
+"""The objective of distillation, which wraps the student's and adds loss terms of teachers.
 
 The student's objective or task makes the batches and has its own loss terms; the teachers read the
 same batches, and terms compare the results. The trainer sees one objective.
@@ -190,7 +190,7 @@ class Distillation(TrainingObjective):
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """Compute all terms, with metrics and predictions of the student's objective."""
         assert isinstance(outputs, DistillationOutputs), "forward returns it"
-        base = self.base.loss_terms(outputs, batch) if self.needs_head else LossOutput({})
+        base = self.base.loss_with_auxiliary(outputs, batch) if self.needs_head else LossOutput({})
         projections = dict(outputs.module.projections.items())
         sums = {
             c.name: c.total(outputs.student, outputs.teachers, projections.get(c.name))

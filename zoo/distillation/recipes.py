@@ -312,8 +312,10 @@ def find_recipe(
     if name is not None and name.endswith((".yaml", ".yml")):
         return name, validate_config(read_config_file(Path(name)), DistillationRecipe, name)
     known = all_recipes(family)
-    ours = [r for r in family.distillation() if not labelled and r.objective in (None, head)]
-    name = name or (*ours, *SHARED)[0].name
+    family_recipes = [
+        r for r in family.distillation() if not labelled and r.objective in (None, head)
+    ]
+    name = name or (*family_recipes, *SHARED)[0].name
     if name not in known:
         raise UsageError(
             f"there is no distillation recipe {name!r}",

@@ -15,7 +15,7 @@ from zoo.io.locks import file_lock
 from zoo.io.output.atomic import atomic_write
 
 NAME = "zoo.lock"
-LAYOUT = 1
+FORMAT_VERSION = 1
 Commit = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{40}$")]
 
 
@@ -188,7 +188,7 @@ class Lock:
         if not self.path.exists():
             return {}
         content = read_json_record(self.path, LockFile)
-        if content.zoo > LAYOUT:
+        if content.zoo > FORMAT_VERSION:
             raise VerificationError(
                 f"{self.path} is of layout {content.zoo}", "install a newer plm-zoo"
             )
@@ -199,4 +199,4 @@ class Lock:
             key: LockedRepo(revision=pinned.revision, files=dict(sorted(pinned.files.items())))
             for key, pinned in sorted(self._models.items())
         }
-        atomic_write(self.path, encode_json(LockFile(zoo=LAYOUT, models=models)))
+        atomic_write(self.path, encode_json(LockFile(zoo=FORMAT_VERSION, models=models)))

@@ -14,7 +14,7 @@ from zoo.io.json import JsonStruct, encode_json, read_json_record
 from zoo.io.output.atomic import atomic_write
 from zoo.io.paths import home
 
-LAYOUT = 1
+FORMAT_VERSION = 1
 
 
 class RemoteFile(JsonStruct):
@@ -72,11 +72,11 @@ def load_metadata(repo: str, commit: str) -> CommitMetadata:
     """
     path = metadata_path(repo, commit)
     if not path.is_file():
-        return CommitMetadata(zoo=LAYOUT, repo=repo, revision=commit)
+        return CommitMetadata(zoo=FORMAT_VERSION, repo=repo, revision=commit)
     try:
         metadata = read_json_record(path, CommitMetadata)
     except VerificationError as error:
         raise VerificationError(error.what, "delete it; it is created again") from error
-    if metadata.zoo > LAYOUT or (metadata.repo, metadata.revision) != (repo, commit):
+    if metadata.zoo > FORMAT_VERSION or (metadata.repo, metadata.revision) != (repo, commit):
         raise VerificationError(f"{path} is no record of {repo}", "delete it; it is created again")
     return metadata

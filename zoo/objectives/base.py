@@ -247,13 +247,17 @@ class TrainingObjective(ABC):
         """
         return {}
 
-    def loss_terms(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        """Return ``loss`` with the terms that ``forward`` computed itself; by default none."""
+    def loss_with_auxiliary(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
+        """Return ``loss`` with the auxiliary terms that ``forward`` computed; by default none.
+
+        An auxiliary term is a sum in ``outputs.logits``, since it needs hidden states of all
+        tokens, which ``loss`` does not have.
+        """
         return self.loss(outputs, batch)
 
     def compute_loss(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> LossOutput:
         """Return the loss terms of a batch, in evaluations with all predictions."""
-        output = self.loss_terms(self.forward(model, batch), batch)
+        output = self.loss_with_auxiliary(self.forward(model, batch), batch)
         if model.training or not (further := self.generated_predictions(model, batch)):
             return output
         return replace(output, predictions=output.predictions | further)

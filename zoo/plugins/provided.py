@@ -104,8 +104,10 @@ def _of_all(
 ) -> Iterator[tuple[PluginInfo, Any]]:
     """Yield plugin and value for every value that a plugin's hook returns, built-in ones first."""
     plugins = installed()
-    ours = {name: name in plugins and plugins[name].built_in for name in entry_points_by_name()}
-    for name in (name for kind in built_in for name in ours if ours[name] == kind):
+    is_built_in = {
+        name: name in plugins and plugins[name].built_in for name in entry_points_by_name()
+    }
+    for name in (name for kind in built_in for name in is_built_in if is_built_in[name] == kind):
         try:
             values = implementations(name, hook)
         except PluginError as error:

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.errors import VerificationError, ZooError
 from zoo.training.config.schema import TrainConfig
+from zoo.training.logging.jsonl import METRICS_FILE
 
 if TYPE_CHECKING:
     from zoo.objectives.base import Objective
     from zoo.training.setup import TrainSetup
-
-LOG = "metrics.jsonl"
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ def check_resume(values: Mapping[str, Any], *, kills: int = 2, device: str | Non
         known = ["--resume", str(broken)] if broken.exists() else [str(file), "-o", str(broken)]
         _finish([*known, *more])
         tensors = _compare(whole, broken)
-        size = (whole / LOG).stat().st_size
+        size = (whole / METRICS_FILE).stat().st_size
     return ResumeCheck(int(values["max_steps"]), tuple(seen), tensors, size)
 
 
@@ -105,7 +104,7 @@ def _kill(arguments: Sequence[str], run: Path, *, within: float) -> int:
 
 def _lines(run: Path) -> int:
     try:
-        return (run / LOG).read_bytes().count(b"\n")
+        return (run / METRICS_FILE).read_bytes().count(b"\n")
     except FileNotFoundError:
         return 0
 
@@ -145,7 +144,7 @@ def _compare(whole: Path, broken: Path) -> int:
 
 
 def _content(run: Path) -> list[bytes]:
-    return (run / LOG).read_bytes().splitlines()
+    return (run / METRICS_FILE).read_bytes().splitlines()
 
 
 @dataclass(frozen=True)

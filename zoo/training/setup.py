@@ -158,7 +158,8 @@ def _warmup_objective(
         options = parse_options(kind.options_type, warmup.objective_args, warmup.objective)
     if kind.stateful:
         raise UsageError(
-            f"rows of {kind.name} go on, and have one length", "--set seq_len_warmup=null"
+            f"rows of {kind.name} continue in the next step, and have one length",
+            "--set seq_len_warmup=null",
         )
     for method in ("model", "forward", "loss"):
         if getattr(kind, method) is not getattr(type(objective), method):
@@ -245,15 +246,15 @@ def check_same_vocab(tokenizer: Any, corpus: "Corpus") -> None:
     """
     from tokenizers import Tokenizer
 
-    ours, theirs = (
+    model_vocab, corpus_vocab = (
         Tokenizer.from_str(definition.decode()).get_vocab()
         for definition in (tokenizer.json, corpus.tokenizer_json())
     )
-    if ours != theirs:
-        odd = min(token for token, _ in ours.items() ^ theirs.items())
+    if model_vocab != corpus_vocab:
+        odd = min(token for token, _ in model_vocab.items() ^ corpus_vocab.items())
         raise UsageError(
             f"the corpus in {corpus.path} has another tokenizer than the model: {odd!r} is "
-            f"{theirs.get(odd, 'no token')}, not {ours.get(odd, 'any')}",
+            f"{corpus_vocab.get(odd, 'no token')}, not {model_vocab.get(odd, 'any')}",
             "build it with the model's, or say with --tokenizer that it is meant",
         )
 

@@ -74,7 +74,16 @@ def _kl(student: Logits, teachers: Sequence[Logits], temperature: float, columns
 
 def _log_softmax(logits: Tensor) -> Tensor:
     """Return log-probabilities, finite also for logits of minus infinity, whose terms are 0."""
-    return logits.clamp(min=torch.finfo(logits.dtype).min / 4).log_softmax(-1)
+    return logits.clamp(min=_lowest(logits.dtype)).log_softmax(-1)
+
+
+def _lowest(dtype: torch.dtype) -> float:
+    """Return a number whose exponential is 0, in place of minus infinity.
+
+    A quarter of the lowest finite number: its difference from the largest logit of a row and from
+    another log-probability remains finite.
+    """
+    return torch.finfo(dtype).min / 4
 
 
 def squared_error(student: Tensor, teacher: Tensor) -> Tensor:
@@ -125,7 +134,7 @@ def attention_divergence(student: Tensor, teacher: Tensor, pairs: Tensor) -> Ten
     """
     queries = pairs.any(-1, keepdim=True)
     predicted, target = (
-        scores.masked_fill(~pairs, torch.finfo(scores.dtype).min / 4).log_softmax(-1)
+        scores.masked_fill(~pairs, _lowest(scores.dtype)).log_softmax(-1)
         for scores in (student, teacher)
     )
     divergence = F.kl_div(predicted, target, reduction="none", log_target=True)

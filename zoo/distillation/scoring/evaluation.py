@@ -106,7 +106,7 @@ class Evaluation:
 
 
 def embedding_metrics(student: Tensor, teacher: Tensor) -> dict[str, float]:
-    """Return how near embeddings are to those of a teacher.
+    """Return the similarity of embeddings to those of a teacher.
 
     ``similarity`` is the correlation of similarities, see ``similarity_correlation``; of one width,
     ``cosine`` is the mean cosine similarity of the two embeddings of a sentence, and ``mse`` their
@@ -258,6 +258,6 @@ def _add_teachers(
 
 def _output(view: ModelView, module: Any) -> LossOutput:
     """Return losses and predictions of an evaluation, generated ones included."""
-    output = view.objective.loss_terms(view.outputs, view.batch)
+    output = view.objective.loss_with_auxiliary(view.outputs, view.batch)
     further = view.objective.generated_predictions(module, view.batch)
     return replace(output, predictions=output.predictions | further)

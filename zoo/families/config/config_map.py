@@ -92,8 +92,8 @@ class ConfigMap:
                     "key would compute something else",
                 )
         values = dict(self.implied) | {
-            ours: _typed(kind, ours, self._value(key, hub[key]), f"{location}: {key}")
-            for key, ours in self.keys.items()
+            name: _typed(kind, name, self._value(key, hub[key]), f"{location}: {key}")
+            for key, name in self.keys.items()
             if key in hub
         }
         try:
@@ -101,8 +101,8 @@ class ConfigMap:
         except (ValueError, TypeError, msgspec.ValidationError) as error:
             raise VerificationError(f"{location}: {error}") from error
         self._check_following(hub, config, location)
-        ours = {*self.keys, "id2label", "num_labels", "problem_type", *WRITTEN_ANEW}
-        extra = {key: value for key, value in hub.items() if key not in ours}
+        hub_keys = {*self.keys, "id2label", "num_labels", "problem_type", *WRITTEN_ANEW}
+        extra = {key: value for key, value in hub.items() if key not in hub_keys}
         known = {*BOOKKEEPING, *self.ignored, *self.follows, *self.fixed, *NOT_IMPLEMENTED}
         unknown = tuple(key for key in extra if key not in known)
         return TranslatedConfig(config, extra, unknown)
@@ -120,9 +120,9 @@ class ConfigMap:
         """
         hub: dict[str, Any] = dict(extra or {})
         default = {f.name: f.default for f in msgspec.structs.fields(config)}
-        for key, ours in self.keys.items():
-            value = getattr(config, ours)
-            if key not in self.unsaid or value != default[ours]:
+        for key, name in self.keys.items():
+            value = getattr(config, name)
+            if key not in self.unsaid or value != default[name]:
                 hub[key] = self._word(key, value)
         if extra is None:
             fixed = {key: accepted[0] for key, accepted in self.fixed.items()}
@@ -191,8 +191,8 @@ class ConfigMap:
                 )
 
     def _check_following(self, hub: Mapping[str, Any], config: Config, location: str) -> None:
-        for key, ours in self.follows.items():
-            value = getattr(config, ours)
+        for key, name in self.follows.items():
+            value = getattr(config, name)
             if hub.get(key, value) != value:
                 message = f"{location}: {key} = {shown(hub[key])} contradicts the other keys"
                 raise VerificationError(message, f"it follows from them, and is {shown(value)}")

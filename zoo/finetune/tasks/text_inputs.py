@@ -62,7 +62,7 @@ class TextOptions(InputOptions, frozen=True, kw_only=True, forbid_unknown_fields
 
     Attributes:
         both_orders: add the logits of a pair in both orders, where the order means nothing;
-            ``None`` to go on as in the checkpoint, or else not.
+            ``None`` to do as the checkpoint does, or else not.
         layers: the layers that the classifier reads, see ``LayerTask``.
     """
 
@@ -121,7 +121,7 @@ class InputTask(FineTuning):
         """See ``TrainingObjective``."""
         return (self.name,)
 
-    def loss_terms(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
+    def loss_with_auxiliary(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """See ``TrainingObjective``: with the auxiliary loss."""
         output = self.loss(outputs, batch)
         if NEXT_TOKEN not in outputs.logits:
@@ -159,7 +159,7 @@ class TextTask(LayerTask, InputTask):
 
     @classmethod
     def resolve(cls, run: FineTuneConfig, init: "PretrainedInit | None") -> FineTuneConfig:
-        """See ``FineTuning``: a head that adds both orders goes on being used so."""
+        """See ``FineTuning``: a pretrained head that adds both orders keeps doing so."""
         pairs = run.data.pair is not None
         return cls.with_option_of_head(
             run, init, "both_orders", lambda before: before.model.both_orders and pairs

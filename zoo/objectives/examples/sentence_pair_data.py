@@ -210,18 +210,19 @@ def best_fit_decreasing(sizes: NDArray[np.int64], length: int) -> NDArray[np.int
     """
     row_of = np.empty(len(sizes), dtype=np.int64)
     by_room: list[list[int]] = [[] for _ in range(length + 1)]
-    bits, rows = 0, 0
+    nonempty, row_count = 0, 0  # bit n of nonempty: there are rows with room for n
     order = np.argsort(-sizes.astype(np.int32), kind="stable")
-    for thing, size in zip(order.tolist(), sizes[order].tolist(), strict=True):
-        if fitting := bits >> size:
+    for item, size in zip(order.tolist(), sizes[order].tolist(), strict=True):
+        if fitting := nonempty >> size:  # the rows with room for the item
+            # the lowest bit that is set stands for the least room that suffices
             room = size + (fitting & -fitting).bit_length() - 1
             row = by_room[room].pop()
             if not by_room[room]:
-                bits ^= 1 << room
+                nonempty ^= 1 << room
         else:
-            row, room = rows, length
-            rows += 1
-        row_of[thing] = row
+            row, room = row_count, length
+            row_count += 1
+        row_of[item] = row
         by_room[room - size].append(row)
-        bits |= 1 << (room - size)
+        nonempty |= 1 << (room - size)
     return row_of

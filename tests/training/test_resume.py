@@ -75,7 +75,7 @@ def test_a_signal_saves_and_stops(unbroken: Path, tmp_path: Path, number: int) -
     assert process.returncode == 130, stderr
     (step,) = list_checkpoints(run)
     assert stderr.strip().splitlines()[-1] == (
-        f"error: interrupted; step {step} of 12 is saved; zoo pretrain --resume {run} goes on"
+        f"error: interrupted; step {step} of 12 is saved; zoo pretrain --resume {run} resumes it"
     )
     assert 1 <= step < 12
     done = finish("--resume", str(run))

@@ -59,7 +59,7 @@ def distill(
         UsageError: a setting, recipe, student or teacher is unknown or wrong.
         SourceError: a model or file is missing.
         VerificationError: a file is damaged, or a loss is not finite.
-        Interrupted: a signal came; ``zoo distill --resume`` goes on.
+        Interrupted: a signal came; ``zoo distill --resume`` continues.
 
     Example:
         >>> result = zoo.distill("runs/books/model", "tiny", data="books/")  # doctest: +SKIP

@@ -1,4 +1,4 @@
-"""From the settings of a distillation run to its objective: the terms, and the teachers."""
+"""Construction of a distillation run's objective: its loss terms and teachers."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -157,7 +157,7 @@ def model_shape(
 
 
 def text_aligner(base: RunSetup, checkpoints: Sequence[Checkpoint]) -> TextAligner:
-    """Return what makes the texts of the student the tokens of its teacher.
+    """Return the ``TextAligner`` of a teacher with another tokenizer than its student.
 
     Raises:
         UsageError: there are several teachers, or the run is not on text.

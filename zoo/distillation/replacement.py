@@ -1,4 +1,4 @@
-"""Progressive module replacing: a student grows within its teacher (arXiv:2002.02925).
+"""Progressive module replacing (Xu et al. 2020, arXiv:2002.02925).
 
 Each layer of the student stands for a group of successive layers of the teacher. In each step of
 training, a layer replaces its group with a probability that rises to 1, from where the student is
@@ -105,7 +105,7 @@ def mixed_layers(
     objective: ModuleReplacing,
     device: torch.device,
 ) -> Iterator[None]:
-    """Let layers of the teacher run in the place of those of the student that are not drawn.
+    """Run the teacher's groups of layers in place of the student's layers that are not drawn.
 
     Args:
         student: the student's model.
@@ -166,7 +166,7 @@ def _is_stack(model: nn.Module) -> bool:
 
 
 def train_layers_alone(model: nn.Module, student: nn.Module) -> None:
-    """Exclude all parameters from training but those of the student's layers that are not frozen.
+    """Freeze all parameters except those of the student's layers that are not frozen yet.
 
     Args:
         model: the module that is trained.

@@ -1,7 +1,7 @@
-"""Embeddings of texts as what is compared, which needs no common tokens.
+"""The loss term over sentence embeddings, for models with different tokenizers.
 
 A student's rows are cut into their documents. The embedding of one is the mean of the last hidden
-states of its tokens, special ones included. With tokens of another kind, a teacher reads the same
+states of its tokens, special ones included. A teacher with another tokenizer reads the same
 documents: the student's tokens are decoded, and the text is encoded by the teacher's tokenizer.
 """
 

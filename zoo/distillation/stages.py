@@ -1,6 +1,6 @@
-"""Runs of several stages: each is a run of its own, in a directory of the whole.
+"""Runs of several stages: a directory with a run for each.
 
-A stage goes on with the model of the stage before as its student, or learns from it as its teacher.
+The student of a stage is the final model of the stage before, or is trained with it as its teacher.
 ``stages.json`` lists them, and ``model`` is that of the last one.
 """
 
@@ -40,7 +40,7 @@ OF_THE_FIRST = (
     "size",
     "tokenizer",
     "vocab_size",
-)  # not of a stage that goes on with a model
+)  # settings of the first stage: later ones begin with a model
 
 
 class StagesRecord(JsonStruct):
@@ -139,10 +139,10 @@ class StagedKind(RunKind):
         """See ``RunKind``; of several stages, the first unfinished one is resumed."""
         if not (path / STAGES).is_file():
             if STUDENT in {**values, **overrides}:
-                raise UsageError(f"{path} goes on with its own student", "leave out --student")
+                raise UsageError(f"{path} resumes with its own student", "leave out --student")
             return super().resume(path, values, overrides, dist, offline=offline)
         if values or overrides:
-            raise UsageError(f"{path} goes on with its own settings", "give --resume alone")
+            raise UsageError(f"{path} resumes with its own settings", "give --resume alone")
         record = read_json_record(path / STAGES, StagesRecord)
         recipe = requested_recipe(record.settings, offline=offline)
         if recipe != record.recipe:
@@ -169,7 +169,7 @@ class StagedKind(RunKind):
                 elif not (run / MODEL).is_dir():
                     super().resume(run, {}, {}, dist, offline=offline)
             except Interrupted as error:
-                raise Interrupted(error.what, f"zoo distill --resume {path} goes on") from error
+                raise Interrupted(error.what, f"zoo distill --resume {path} resumes it") from error
             dist.barrier()
         if dist.is_main_process and not (path / MODEL).exists():
             os.symlink(Path(run.name, MODEL), path / MODEL)

@@ -135,8 +135,8 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """A stage of a recipe: a run that begins with the model of the stage before.
 
     Attributes:
-        begins_with: what that model is: the ``student``, which goes on, or the ``teacher`` of a
-            new one.
+        begins_with: what that model is: the ``student``, whose training continues, or the
+            ``teacher`` of a new one.
         terms, objective_weight, freeze: see ``DistillationRecipe``.
         student_depth: see there; ``None`` for that of the recipe, or of the settings of the run.
         settings: settings of the run, nested, that replace those of the recipe.

@@ -31,7 +31,7 @@ class EarlyStopping(Callback):
         self.patience = patience
 
     def on_train_begin(self, trainer: "Trainer") -> None:
-        """See ``Callback``: a run that had stopped goes no further."""
+        """See ``Callback``: a run that had stopped ends at once."""
         self._update(trainer)
 
     def on_log(self, trainer: "Trainer", record: Mapping[str, Any]) -> None:

@@ -18,7 +18,7 @@ class ProportionalMixture(EpochShuffle):
 
     Examples-proportional mixing (Raffel et al. 2020, arXiv:1910.10683, section 3.5.2): of a
     dataset of ``e`` rows, an epoch has ``min(e, limit)``, which make the paper's rate exact rather
-    than expected. A dataset above the limit goes on in the next epoch where it stopped, in a new
+    than expected. A dataset above the limit continues in the next epoch where it stopped, in a new
     order whenever it begins anew.
 
     Args:

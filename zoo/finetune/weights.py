@@ -1,4 +1,4 @@
-"""Initial weights of fine-tuning: a pretrained backbone, and a head that is new or goes on."""
+"""Initial weights of fine-tuning: a pretrained backbone, and a new or pretrained head."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ HEAD = "head"  # module that ``init_from.new_modules`` may name
 
 
 def check_head(init: PretrainedInit, head: str, labels: Sequence[str]) -> None:
-    """Check that a head that goes on being used has the labels of the data.
+    """Check that a pretrained head has the labels of the data.
 
     Args:
         init: the pretrained model; that of a resumed run has no checkpoint.

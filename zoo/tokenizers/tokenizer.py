@@ -116,7 +116,7 @@ class TextTokenizer:
         return [Encoded(e, _cuts(e, max_tokens), located=offsets) for e in encodings]
 
     def encode_prompts(self, texts: Sequence[Text], *, max_tokens: int | None) -> list[Encoded]:
-        """Tokenize texts that go on, without the special tokens that the template has at the end.
+        """Tokenize prompts, without the closing special tokens.
 
         Args:
             texts: the beginnings of texts.

@@ -93,7 +93,7 @@ def group_runs(paths: Sequence[Path]) -> list[RunGroup]:
         history = RunHistory.read(path)
         if not history.validation:
             raise UsageError(
-                f"{path} has no evaluation yet", f"`zoo pretrain --resume {path}` goes on"
+                f"{path} has no evaluation yet", f"`zoo pretrain --resume {path}` resumes it"
             )
         settings = {name: value for name, value in history.config.items() if name != SEED}
         for known, members in groups:

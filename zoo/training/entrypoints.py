@@ -212,7 +212,7 @@ def resume(
     if record.kind != kind.command:
         raise UsageError(
             f"{path} is a run of `zoo {record.kind}`, not of `zoo {kind.command}`",
-            f"`zoo {record.kind} --resume {path}` goes on",
+            f"`zoo {record.kind} --resume {path}` resumes it",
         )
     file = read_config_file(path / SETTINGS)
     struct_type = config_type(kind.command, file)
@@ -283,7 +283,8 @@ def _run(setup: RunSetup, path: Path, dist: DistContext, *, new: bool) -> Path:
         try:
             build_trainer(setup, path, dist, stop, prepared).train()
         except Interrupted as error:
-            raise Interrupted(error.what, f"zoo {setup.command} --resume {path} goes on") from error
+            hint = f"zoo {setup.command} --resume {path} resumes it"
+            raise Interrupted(error.what, hint) from error
     return path / "model"
 
 

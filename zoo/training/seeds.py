@@ -67,7 +67,7 @@ def train_seeds(
         The directories of the runs.
 
     Raises:
-        Interrupted: a signal came; ``resume_seeds`` goes on.
+        Interrupted: a signal came; ``resume_seeds`` continues.
         ZooError: see ``train``.
     """
     with errors_naming(file):
@@ -103,7 +103,7 @@ def resume_seeds(
         The directories of the runs.
 
     Raises:
-        Interrupted: a signal came; this function goes on again.
+        Interrupted: a signal came; this function continues.
         ZooError: see ``resume``.
     """
     record = read_json_record(path / SEEDS, SeedRecord)
@@ -124,6 +124,7 @@ def _train_all(
             elif not (run / MODEL).is_dir():
                 kind.resume(run, {}, {}, dist, offline=offline)
         except Interrupted as error:
-            raise Interrupted(error.what, f"zoo {kind.command} --resume {path} goes on") from error
+            hint = f"zoo {kind.command} --resume {path} resumes it"
+            raise Interrupted(error.what, hint) from error
         runs.append(run)
     return runs

@@ -150,10 +150,10 @@ def _train(
     resume, changes = request.resume, request.overrides
     more: dict[str, Any] = {"offline": request.offline, "kind": kind}
     if resume is not None and request.output not in (None, resume):
-        raise click.UsageError(f"--resume {resume} goes on in that directory; leave -o out", ctx)
+        raise click.UsageError(f"--resume {resume} continues in that directory; leave -o out", ctx)
     if resume is not None and is_seed_directory(resume):
         if request.seeds is not None or request.values or changes:
-            raise click.UsageError(f"--resume {resume} goes on with the settings of its runs", ctx)
+            raise click.UsageError(f"--resume {resume} uses the settings of its runs", ctx)
         runs = resume_seeds(resume, dist, **more)
         return _seed_paths(runs, dist, finish_seeds)
     if resume is not None:

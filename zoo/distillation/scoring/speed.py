@@ -1,4 +1,4 @@
-"""Latency and throughput of a student beside its teachers, on the backends at hand."""
+"""Latency and throughput of a student beside its teachers, on the available backends."""
 
 import logging
 import statistics

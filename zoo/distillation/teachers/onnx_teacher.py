@@ -1,4 +1,4 @@
-"""Teachers on ONNX Runtime, which give logits alone.
+"""Teachers on ONNX Runtime, which return logits and no hidden states.
 
 Graphs have no document ids: packed rows are unpacked into texts, padded on the right, and the
 logits of their tokens are put back where they were.
@@ -144,7 +144,7 @@ class OnnxTeacher(Teacher):
 
 
 class _Encoded(nn.Module):
-    """A model whose results are known."""
+    """A model that returns logits computed before."""
 
     def __init__(self, logits: Tensor) -> None:
         super().__init__()

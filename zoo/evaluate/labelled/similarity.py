@@ -1,4 +1,4 @@
-"""Evaluation of sentence embeddings: similarity of two texts against scores of people."""
+"""Evaluation of sentence embeddings: correlation of cosine similarity with human ratings."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Sentence embeddings: texts that belong together get similar vectors."""
+"""Sentence embeddings, trained on pairs, triplets or scored pairs of texts."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar

@@ -24,11 +24,11 @@ class LayerTask(FineTuning):
 
     @classmethod
     def config_changes(cls, run: FineTuneConfig) -> dict[str, Any]:
-        """See ``FineTuning``: there is a mix."""
+        """See ``FineTuning``: whether the model has a scalar mix of its layers."""
         return {} if run.task_args.get("layers") is None else {MIX: True}
 
     def prepare_model(self, model: "nn.Module") -> None:
-        """See ``FineTuning``: one layer gets the whole share of the mix."""
+        """See ``FineTuning``: a single layer gets the whole weight of the mix."""
         layers: Layers | None = self.options.layers
         if not isinstance(layers, int):
             return

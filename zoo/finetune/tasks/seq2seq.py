@@ -266,6 +266,6 @@ class Seq2Seq(FineTuning):
 
 
 def text_key(text: str) -> int:
-    """Return a number of 64 bits, with sign, that stands for a text without space at its ends."""
+    """Return a signed 64-bit hash of the stripped text."""
     digest = blake3(text.strip().encode()).digest(8)
     return int.from_bytes(digest, signed=True)

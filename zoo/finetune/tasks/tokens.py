@@ -41,7 +41,7 @@ class TokenOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     Attributes:
         crf: label the words of a sentence together, by a linear-chain CRF over the logits; ``None``
-            to go on as in the checkpoint, or else not.
+            to do as the checkpoint does, or else not.
         layers: the layers that the classifier reads, see ``LayerTask``.
     """
 
@@ -87,7 +87,7 @@ class TokenClassification(ClassTask, LayerTask):
 
     @classmethod
     def resolve(cls, run: FineTuneConfig, init: "PretrainedInit | None") -> FineTuneConfig:
-        """See ``FineTuning``: a CRF of the checkpoint goes on being used with its head."""
+        """See ``FineTuning``: a pretrained head keeps the CRF of its checkpoint."""
         return cls.with_option_of_head(
             run, init, "crf", lambda before: before.model.transitions is not None
         )

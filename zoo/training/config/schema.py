@@ -276,7 +276,7 @@ def errors_naming(file: Path | None) -> Iterator[None]:
 
 
 def _started(family: "Family", requested: ConfigDict, *, offline: bool) -> str:
-    """Return the size that is most similar to the pretrained model.
+    """Return the size of the family that is most similar to the pretrained model.
 
     Raises:
         UsageError: the requested size is less similar, or the family is not the model's.

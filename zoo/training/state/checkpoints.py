@@ -30,7 +30,7 @@ from zoo.training.distributed.context import DistContext
 from zoo.training.state.distributed import save_shards
 
 CHECKPOINTS, STATE, SHARDS = "checkpoints", "state.json", "shards"
-DISK_FULL_HINT = "make room, and go on with --resume"
+DISK_FULL_HINT = "make room, and resume with --resume"
 REMOVE_HINT = "remove this checkpoint's directory"
 RESTORE_HINT = "restore it from a copy"
 _NAME = re.compile(r"step-(\d{8,})")

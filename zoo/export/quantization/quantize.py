@@ -95,6 +95,7 @@ def quantize(
             else:
                 _fold_transpose(model.graph, node)
         products = [str(node.name) for node in chosen if node.op_type == "MatMul"]
+        _drop_unused(model)  # calibration warns of tables that their int8 rows replaced
         ir.save(model, prepared, external_data=f"{prepared.name}_data")
         if products:
             _quantize_products(prepared, quantized, method, products, calibration)

@@ -1,4 +1,4 @@
-import inspect
+import re
 import subprocess
 import sys
 
@@ -8,6 +8,7 @@ import pytest
 import zoo
 from tests.inference import conftest
 from tests.inference.conftest import Small
+from tests.interfaces import FOLDER, ROOT, SNAPSHOTS
 from zoo.errors import UsageError
 
 small, hub_checkpoint = conftest.small, conftest.hub_checkpoint
@@ -67,72 +68,23 @@ def test_importing_zoo_and_its_tasks_is_cheap() -> None:
     assert done.stdout.strip() == "[]"
 
 
-# The signatures in docs/api.md. A change here needs a line in the changelog.
-LOAD = (
-    "(ref: str | os.PathLike[str], *, backend: Literal['auto', 'cpu', 'cuda', 'onnx'] = 'auto', "
-    "device: str | None = None, dtype: str | None = None, threads: int | None = None, "
-    "revision: str | None = None, offline: bool = False) -> 'Model'"
-)
-DISTILL = (
-    "(teacher: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], "
-    "student: str | os.PathLike[str], *, recipe: str | os.PathLike[str] | None = None, "
-    "data: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (), "
-    "settings: Mapping[str, Any] | None = None, output: str | os.PathLike[str] | None = None, "
-    "device: str | None = None, score: bool = True, offline: bool = False) -> "
-    "zoo.distillation.function.Distilled"
-)
-METHODS = {
-    "embed": "(self, texts: Iterable[str]) -> 'NDArray[np.floating[Any]]'",
-    "fill_mask": "(self, texts: Iterable[str], *, top_k: int = 5) -> list[dict[str, Any]]",
-    "features": "(self, texts: Iterable[str | tuple[str, str]], *, "
-    "layers: Sequence[int] = (-1,)) -> list[dict[str, Any]]",
-    "classify": "(self, texts: Iterable[str | tuple[str, str]], *, "
-    "aggregate: 'Aggregate' = 'none') -> list[dict[str, Any]]",
-    "answer": "(self, texts: Iterable[tuple[str, str]], *, top_k: int = 1, "
-    "doc_stride: int | None = None, max_answer_len: int = 15, "
-    "handle_impossible_answer: bool = False, null_threshold: float = 0.0) -> list[dict[str, Any]]",
-    "choose": "(self, questions: Iterable[tuple[str, str, Sequence[str]]]) -> list[dict[str, Any]]",
-    "score": "(self, texts: Iterable[str | tuple[str, str]]) -> list[dict[str, Any]]",
-    "similarity": "(self, texts: Iterable[tuple[str, str]]) -> 'NDArray[np.float64]'",
-    "encode": "(self, sentences: Iterable[str], *, batch_size: int | None = None, **_: Any) "
-    "-> 'NDArray[np.floating[Any]]'",
-    "generate": "(self, texts: Iterable[str], **settings: Any) -> list[dict[str, Any]]",
-    "seq2seq": "(self, texts: Iterable[str], **settings: Any) -> list[dict[str, Any]]",
-    "stream": "(self, text: str, **settings: Any) -> Iterator[str]",
-}
-ERRORS = {
-    "ZooError": 1,
-    "UsageError": 2,
-    "VerificationError": 3,
-    "NonFiniteError": 3,
-    "SourceError": 4,
-    "PluginError": 5,
-    "Interrupted": 130,
-}
-CAPTURE = ["model", "hidden", "attention", "attention_scores", "cross_attention"]
+@pytest.mark.parametrize("name", SNAPSHOTS)
+def test_interfaces_are_those_of_the_snapshot(name: str) -> None:
+    expected = (FOLDER / f"{name}.txt").read_text("utf-8").splitlines()
+    remedy = "for a wanted change, run `python -m tests.interfaces`, and add a line to CHANGELOG.md"
+    assert list(SNAPSHOTS[name]()) == expected, remedy
 
 
-def signature(function: object) -> str:
-    """Return a signature without module names."""
-    text = str(inspect.signature(function))  # type: ignore[arg-type]
-    for module in ("typing.", "collections.abc."):
-        text = text.replace(module, "")
-    return text
+def test_the_snapshot_has_the_names_of_the_documentation() -> None:
+    """The first column of the table names functions, classes and modules."""
+    page = (ROOT / "docs" / "api.md").read_text("utf-8")
+    rows = re.findall(r"^\| (`zoo.*?) \|", page.partition("## Python")[2], re.MULTILINE)
+    names = [name for row in rows for name in re.findall(r"`(zoo(?:\.\w+)+)", row)]
+    assert {"zoo.load", "zoo.__version__", "zoo.errors", "zoo.objectives"} <= set(names)
+    snapshot = [line for lines in SNAPSHOTS.values() for line in lines()]
+    assert [n for n in names if not any(re.match(rf"{n}\b", line) for line in snapshot)] == []
 
 
-def test_the_public_names_are_those_of_the_documentation() -> None:
-    from zoo import errors
-    from zoo.distillation.function import distill
-    from zoo.nn.capture import capture
-
-    assert zoo.__all__ == ["Model", "__version__", "distill", "load"]
-    assert signature(zoo.load) == LOAD
-    assert signature(distill) == DISTILL
-    methods = {n: signature(getattr(zoo.Model, n)) for n in dir(zoo.Model) if n in METHODS}
-    assert methods == METHODS
-    public = {name for name in dir(zoo.Model) if not name.startswith("_")}
-    assert public == {*METHODS, "tokenizer"}
-    classes = {n: c for n, c in vars(errors).items() if isinstance(c, type)}
-    codes = {n: c.exit_code for n, c in classes.items() if issubclass(c, errors.ZooError)}
-    assert codes == ERRORS
-    assert list(inspect.signature(capture).parameters) == [*CAPTURE, "queries_keys_values"]
+def test_errors_have_the_documented_attributes() -> None:
+    error = UsageError("a fault", "a remedy")
+    assert (error.what, error.hint, error.exit_code) == ("a fault", "a remedy", 2)

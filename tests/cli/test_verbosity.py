@@ -8,27 +8,17 @@ import sys
 import click
 import pytest
 
-from zoo.cli import cli, output
+from tests.interfaces import commands
+from zoo.cli import output
 from zoo.io.progress import shows_progress
 
 
-def commands(group: click.Group, prefix: str = "") -> list[tuple[str, click.Command]]:
-    context = click.Context(group)
-    every: list[tuple[str, click.Command]] = []
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        assert command is not None
-        if isinstance(command, click.Group):
-            every += commands(command, f"{prefix}{name} ")
-        else:
-            every.append((f"{prefix}{name}", command))
-    return every
-
-
 def test_every_command_has_both_options() -> None:
-    for name, command in commands(cli):
+    for name, command in commands():
+        if isinstance(command, click.Group) and not command.invoke_without_command:
+            continue  # it only holds others
         options = {option for parameter in command.params for option in parameter.opts}
-        json = set() if name == "completion" else {"--json"}  # it prints a script
+        json = set() if name == "zoo completion" else {"--json"}  # it prints a script
         assert {*json, "-v", "--verbose", "-q", "--quiet"} <= options, name
 
 

@@ -1,6 +1,7 @@
 """Pretraining settings of ALBERT (arXiv:1909.11942, section 4.1, and the released code)."""
 
 from zoo.families.recipe import (
+    MASKING,
     TINY_CONFIG,
     LRSchedulerConfig,
     OptimizerConfig,
@@ -10,12 +11,7 @@ from zoo.families.recipe import (
 
 OBJECTIVE = "masked-lm+sentence-order"
 # section 4.1: n-grams; create_pretraining_data.py: 0.15, 80-10-10
-OPTIONS = {
-    "mask_strategy": "ngrams",
-    "mask_prob": 0.15,
-    "mask_token_prob": 0.8,
-    "random_token_prob": 0.1,
-}
+OPTIONS = {"mask_strategy": "ngrams", **MASKING}
 # README of the release: version 2 was trained longer
 STEPS = {"base-v2": 10_000_000, "large-v2": 3_000_000, "xlarge-v2": 3_000_000}
 STEPS["xxlarge-v2"] = 3_000_000

@@ -1,21 +1,17 @@
 """Pretraining settings of BERT (arXiv:1810.04805, appendix A.2, and the released code)."""
 
 from zoo.families.recipe import (
+    ADAMW_WITHOUT_BIAS_CORRECTION,
+    MASKING,
     TINY_CONFIG,
     LRSchedulerConfig,
-    OptimizerConfig,
     Recipe,
     SeqLenWarmup,
     tiny_recipe,
 )
 
 OBJECTIVE = "masked-lm+next-sentence"
-OPTIONS = {
-    "mask_strategy": "tokens",
-    "mask_prob": 0.15,
-    "mask_token_prob": 0.8,
-    "random_token_prob": 0.1,
-}  # section 3.1
+OPTIONS = {"mask_strategy": "tokens", **MASKING}  # section 3.1
 
 # appendix A.3, and run_classifier.py of the released code: 10 % warm-up, decay of 0.01, no bias
 # correction; of the learning rates 5e-5, 3e-5 and 2e-5 the lowest
@@ -64,14 +60,6 @@ def recipe(size: str) -> Recipe:
         seq_len_warmup=SeqLenWarmup(seq_len=128, fraction=0.9),
         global_batch_tokens=256 * 512,
         max_steps=1_000_000,
-        # optimization.py: no bias correction, 1e-6, and norms up to 1
-        optimizer=OptimizerConfig(
-            learning_rate=1e-4,
-            betas=(0.9, 0.999),
-            weight_decay=0.01,
-            eps=1e-6,
-            bias_correction=False,
-            max_grad_norm=1.0,
-        ),
+        optimizer=ADAMW_WITHOUT_BIAS_CORRECTION,
         lr_scheduler=LRSchedulerConfig(name="linear-decay-from-zero", warmup_steps=10_000),
     )

@@ -3,6 +3,7 @@
 from typing import Any
 
 from zoo.families.recipe import (
+    MASKING,
     TINY_CONFIG,
     LRSchedulerConfig,
     OptimizerConfig,
@@ -18,12 +19,7 @@ SCHEDULE = LRSchedulerConfig(name="linear-decay-from-zero", warmup_steps=10_000)
 # a probability in proportion to 1 / n. (There, one n-gram is drawn in each window of 6 n words, and
 # those beyond 15 % of the tokens, at the end of a row, are dropped; here, n-grams are drawn
 # anywhere until so many tokens are.)
-MASKS = {
-    "mask_strategy": "ngrams",
-    "mask_prob": 0.15,
-    "mask_token_prob": 0.8,
-    "random_token_prob": 0.1,
-}
+MASKS = {"mask_strategy": "ngrams", **MASKING}
 # Version 3, experiments/language_model/rtd_*.json: a generator as wide, and half as deep; single
 # tokens are chosen, and all become the mask (apps/tasks/rtd_task.py: max_gram=1, mask_prob=1).
 # By default, the released code steps two optimizers in turn (decoupled_training): the generator's,

@@ -6,20 +6,16 @@ BERT's (arXiv:1810.04805, section 3.1 and appendix A.2, and the released code).
 
 from zoo.families.distillation import pretraining_recipe
 from zoo.families.recipe import (
+    ADAMW_WITHOUT_BIAS_CORRECTION,
+    MASKING,
     TINY_CONFIG,
     LRSchedulerConfig,
-    OptimizerConfig,
     Recipe,
     tiny_recipe,
 )
 
 OBJECTIVE = "masked-lm"
-OPTIONS = {
-    "mask_strategy": "tokens",
-    "mask_prob": 0.15,
-    "mask_token_prob": 0.8,
-    "random_token_prob": 0.1,
-}  # BERT, section 3.1
+OPTIONS = {"mask_strategy": "tokens", **MASKING}  # BERT, section 3.1
 
 # the paper has no settings; those of run_glue.py, the released code's script of that time
 PRESETS = {
@@ -54,14 +50,6 @@ def recipe(size: str) -> Recipe:
         seq_len=512,
         global_batch_tokens=256 * 512,
         max_steps=1_000_000,
-        # BERT, optimization.py: no bias correction, 1e-6, and norms up to 1
-        optimizer=OptimizerConfig(
-            learning_rate=1e-4,
-            betas=(0.9, 0.999),
-            weight_decay=0.01,
-            eps=1e-6,
-            bias_correction=False,
-            max_grad_norm=1.0,
-        ),
+        optimizer=ADAMW_WITHOUT_BIAS_CORRECTION,
         lr_scheduler=LRSchedulerConfig(name="linear-decay-from-zero", warmup_steps=10_000),
     )

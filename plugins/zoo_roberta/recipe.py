@@ -2,6 +2,7 @@
 
 from zoo.families.distillation import pretraining_recipe
 from zoo.families.recipe import (
+    MASKING,
     TINY_CONFIG,
     LRSchedulerConfig,
     OptimizerConfig,
@@ -10,12 +11,7 @@ from zoo.families.recipe import (
 )
 
 OBJECTIVE = "masked-lm"  # section 4.1: masks are drawn anew each time; 4.2: without pairs
-OPTIONS = {
-    "mask_strategy": "tokens",
-    "mask_prob": 0.15,
-    "mask_token_prob": 0.8,
-    "random_token_prob": 0.1,
-}  # section 2.3, as BERT
+OPTIONS = {"mask_strategy": "tokens", **MASKING}  # section 2.3, as BERT
 BETAS = (0.9, 0.98)  # table 9
 # table 9: the highest rate, and the updates until then
 RATES = {"base": (6e-4, 24_000), "large": (4e-4, 30_000)}

@@ -198,6 +198,20 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ema_decay: float | None = None
 
 
+# Devlin et al. 2019, arXiv:1810.04805, section 3.1: of the tokens, 15 % are predicted, of which 80 %
+# become the mask and 10 % a random token
+MASKING = {"mask_prob": 0.15, "mask_token_prob": 0.8, "random_token_prob": 0.1}
+
+# ibid., appendix A.2, and optimization.py of the released code: 1e-6, and no bias correction
+ADAMW_WITHOUT_BIAS_CORRECTION = OptimizerConfig(
+    learning_rate=1e-4,
+    betas=(0.9, 0.999),
+    weight_decay=0.01,
+    eps=1e-6,
+    bias_correction=False,
+    max_grad_norm=1.0,
+)
+
 # Of a model that is 128 wide: products have the initial scale that 0.02 gives them at a width of
 # 768, and a few million tokens need no dropout.
 TINY_CONFIG = {"dropout": 0.0, "attention_dropout": 0.0, "initializer_range": 0.05}

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from importlib import metadata
@@ -37,11 +38,20 @@ def test_the_core_names_no_family(path: Path) -> None:
     assert not names, f"{path} names {sorted(set(names))}"
 
 
-@pytest.mark.parametrize("plugin", PLUGINS, ids=lambda p: p.name)
-def test_plugins_do_not_import_each_other(plugin: Path) -> None:
-    others = {path.name for path in PLUGINS} - {plugin.name}
-    for path in plugin.rglob("*.py"):
-        assert not imported(path) & others, path
+def test_the_contracts_of_imports_are_for_all_plugins() -> None:
+    """``make lint`` checks the contracts."""
+    plugins = {path.name for path in PLUGINS}
+    assert plugins > {"zoo_bert", "zoo_t5"}
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
+    assert set(settings["root_packages"]) == {"zoo", "zoo_converters", *plugins}
+    layers, families, siblings, converters, core = settings["contracts"]
+    assert set(families["source_modules"]) == plugins and set(siblings["modules"]) == plugins
+    assert set(core["forbidden_modules"]) == {"zoo_converters", *plugins}
+    packages = {f"zoo.{name}" for entry in layers["layers"] for name in re.findall(r"\w+", entry)}
+    assert {*families["forbidden_modules"], *converters["forbidden_modules"]} < {
+        "zoo_converters",
+        *packages,
+    }
 
 
 @pytest.mark.parametrize("plugin", PLUGINS, ids=lambda p: p.name)

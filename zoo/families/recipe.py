@@ -198,7 +198,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ema_decay: float | None = None
 
 
-# Devlin et al. 2019, arXiv:1810.04805, section 3.1: of the tokens, 15 % are predicted, of which 80 %
+# Devlin et al. 2019, arXiv:1810.04805, section 3.1: 15 % of the tokens are predicted, of which 80 %
 # become the mask and 10 % a random token
 MASKING = {"mask_prob": 0.15, "mask_token_prob": 0.8, "random_token_prob": 0.1}
 

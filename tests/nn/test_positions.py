@@ -19,7 +19,15 @@ from zoo.nn.encoder import Encoder
 from zoo.nn.encoder_factory import make_blocks, make_embeddings, make_self_attention
 from zoo.nn.kv_cache import KeyValueCache
 from zoo.nn.packed_attention import DocumentOffsets
-from zoo.nn.positions import AttentionInputs, LinearBias, Positions, Rotary, add_bias, alibi_slopes
+from zoo.nn.positions import (
+    AttentionInputs,
+    LinearBias,
+    Positions,
+    Rotary,
+    add_bias,
+    alibi_slopes,
+    position_in_document,
+)
 from zoo.nn.transformer import GatedFeedForward, ParallelBlock, PreNormBlock
 
 POSITIONS = torch.tensor([[0, 1, 2, 3, 4], [0, 0, 0, 1, 2]])
@@ -144,3 +152,9 @@ def test_blocks_without_biases_have_none() -> None:
     encoder = Encoder(make_embeddings(SHAPE), blocks)
     names = [name for name, _ in encoder.layers.named_parameters()]
     assert not [name for name in names if name.endswith("bias")]
+
+
+def test_positions_begin_anew_in_each_document() -> None:
+    documents = torch.tensor([[1, 1, 2, 2, 2, 0, 0], [1, 1, 1, 1, 1, 1, 2]])
+    expected = [[0, 1, 0, 1, 2, 0, 1], [0, 1, 2, 3, 4, 5, 0]]
+    assert position_in_document(documents).tolist() == expected

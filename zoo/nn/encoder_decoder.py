@@ -16,7 +16,7 @@ from zoo.nn.decoder import causal_mask
 from zoo.nn.encoder import Encoder, packed_mask, padding_mask
 from zoo.nn.generation import DecodeState, KeysAndValues, Seq2SeqGenerationMixin
 from zoo.nn.kv_cache import KeyValueCache
-from zoo.nn.positions import AttentionInputs, Positions
+from zoo.nn.positions import AttentionInputs, Positions, position_in_document
 from zoo.nn.transformer import Attention, PreNormBlock
 
 
@@ -210,22 +210,26 @@ class EncoderDecoder(Encoder):
             attention_mask: (batch, tokens), int64: 1 for tokens, 0 for padding; ``None`` for all 1.
             decoder_input_ids: (batch, decoder_tokens), int64: the target, shifted right.
             document_ids: (batch, tokens), int64: the document of each token of a packed row,
-                counted from 1; 0 for padding. It takes the place of ``attention_mask``. Positions
-                continue from one document to the next, so they have to be relative.
+                counted from 1; 0 for padding. It takes the place of ``attention_mask``.
             decoder_document_ids: (batch, decoder_tokens), int64: the same for the target.
 
         Returns:
             the last hidden states of encoder and decoder, (batch, tokens, hidden) and
             (batch, decoder_tokens, hidden).
         """
-        source = self.encode(input_ids, attention_mask, document_ids=document_ids)
         if document_ids is None or decoder_document_ids is None:
+            source = self.encode(input_ids, attention_mask)
             cross_mask = padding_mask(attention_mask, source.dtype)
             return source, self.decode(decoder_input_ids, source, cross_mask)
+        source = self.encode(
+            input_ids, position_ids=position_in_document(document_ids), document_ids=document_ids
+        )
         documents = decoder_document_ids
         mask = packed_mask(documents, documents, source.dtype, causal=True)
         cross_mask = packed_mask(documents, document_ids, source.dtype)
-        return source, self.decode(decoder_input_ids, source, cross_mask, mask)
+        positions = position_in_document(documents)
+        target = self.decode(decoder_input_ids, source, cross_mask, mask, position_ids=positions)
+        return source, target
 
     def decode(
         self,
@@ -234,6 +238,7 @@ class EncoderDecoder(Encoder):
         cross_mask: Tensor | None,
         mask: Tensor | None = None,
         cache: KeyValueCache | None = None,
+        position_ids: Tensor | None = None,
     ) -> Tensor:
         """Run the decoder.
 
@@ -243,12 +248,15 @@ class EncoderDecoder(Encoder):
             cross_mask: mask of the source, or ``None``.
             mask: mask of packed rows; ``None`` for all earlier tokens.
             cache: see ``Decoder``.
+            position_ids: (batch, decoder_tokens), int64, from 0 in each document of a packed row;
+                ``None`` where each row is one document.
 
         Returns:
             (batch, decoder_tokens, hidden).
         """
-        past = cache.length if cache else 0
-        keys = torch.arange(past + tokens.shape[1], device=tokens.device)[None]
+        past, keys = cache.length if cache else 0, position_ids
+        if keys is None:
+            keys = torch.arange(past + tokens.shape[1], device=tokens.device)[None]
         positions = Positions(keys[:, past:], keys)
         # not by calling the module: forward hooks on it are to see the source alone
         x: Tensor = self.embeddings.forward(tokens, None, positions.queries)

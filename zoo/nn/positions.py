@@ -31,6 +31,18 @@ class Positions:
         return self.keys[:, None, :] - self.queries[:, :, None]
 
 
+def position_in_document(document_ids: Tensor) -> Tensor:
+    """Return the positions of the tokens of packed rows, from 0 in each document.
+
+    Args:
+        document_ids: (batch, tokens), int64, of which equal ones are adjacent.
+    """
+    columns = torch.arange(document_ids.shape[1], device=document_ids.device)
+    begins = torch.ones_like(document_ids)
+    begins[:, 1:] = document_ids[:, 1:] != document_ids[:, :-1]
+    return columns - (columns * begins).cummax(dim=1).values
+
+
 class Rotation(NamedTuple):
     """Cosines and sines of the angles of a batch's positions.
 

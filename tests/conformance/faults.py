@@ -17,6 +17,7 @@ from zoo.weights import Identity, WeightMap
 from zoo_bert import Bert
 from zoo_bert.config import BertConfig
 from zoo_gpt import Gpt
+from zoo_t5 import T5
 
 
 @dataclass
@@ -70,6 +71,10 @@ class FaultyGpt(Faulty, Gpt):
     """A decoder with faults."""
 
 
+class FaultyT5(Faulty, T5):
+    """An encoder-decoder with faults."""
+
+
 class Checks(FamilyChecks):
     """The checks of a family with faults."""
 
@@ -97,6 +102,66 @@ def without(name: str) -> Callable[[Any], None]:
         model.encode = ignoring
 
     return change
+
+
+def swallow_documents(model: Any) -> None:
+    """``encode`` takes any option, and ignores the documents of packed rows."""
+    encode = model.encode
+    model.encode = lambda ids, mask=None, **options: encode(
+        ids, mask, **{name: value for name, value in options.items() if name != "document_ids"}
+    )
+
+
+def no_packed_rows(model: Any) -> None:
+    encode = model.encode
+    model.encode = lambda ids, mask=None, types=None: encode(ids, mask, types)
+
+
+def see_other_sources(model: Any) -> None:
+    """In packed rows, a target attends to all sources."""
+
+    def without_documents(forward: Any) -> Any:
+        def changed_forward(x: Any, source: Any, mask: Any) -> Any:
+            packs = mask is not None and mask.shape[2] > 1
+            return forward(x, source, None if packs else mask)
+
+        return changed_forward
+
+    for layer in model.decoder.layers:
+        layer.cross.forward = without_documents(layer.cross.forward)
+
+
+def wrong_step(model: Any) -> None:
+    step = model.step
+    model.step = lambda tokens, state: step(tokens, state) * 0
+
+
+def ignore_new_tokens(model: Any) -> None:
+    step = model.step
+    model.step = lambda tokens, state: step(torch.zeros_like(tokens), state)
+
+
+def keep_order_of_rows(model: Any) -> None:
+    init_state = model.init_state
+
+    def without_select(*args: Any) -> Any:
+        state = init_state(*args)
+        state.select = lambda rows: None
+        return state
+
+    model.init_state = without_select
+
+
+def ignore_padding_of_prompts(model: Any) -> None:
+    init_state = model.init_state
+    model.init_state = lambda inputs, tokens: init_state({"input_ids": inputs["input_ids"]}, tokens)
+
+
+def fills_masks() -> Mapping[str, Any]:
+    """Return the heads of a decoder whose tokens change the hidden states of earlier ones."""
+    heads = dict(Gpt().heads())
+    head = heads["causal-lm"]
+    return {**heads, "causal-lm": changed(head, tasks=(*head.tasks, "fill-mask"))}
 
 
 def ignore_mask(model: Any) -> None:

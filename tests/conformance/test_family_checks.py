@@ -20,22 +20,31 @@ from tests.conformance.faults import (
     Faults,
     FaultyBert,
     FaultyGpt,
+    FaultyT5,
     after,
     divide_by_real_tokens,
     fewer_positions,
+    fills_masks,
     forget_positions,
     ignore_mask,
+    ignore_new_tokens,
+    ignore_padding_of_prompts,
+    keep_order_of_rows,
     mask_last_by_default,
     more_dropout,
     no_dropout,
+    no_packed_rows,
     random_buffer,
     reversed_rows,
     rule,
+    see_other_sources,
     silent_config,
+    swallow_documents,
     unseeded_bias,
     unused_parameter,
     without,
     without_types,
+    wrong_step,
 )
 from zoo.conformance import smoke_train
 from zoo.conformance.family_checks import FamilyChecks
@@ -182,8 +191,52 @@ CASES = [
         {"head": "causal-lm"},
         FaultyGpt,
     ),
+    *(
+        Case("generation", Faults(model=fault), message, {"head": "causal-lm"}, FaultyGpt)
+        for fault, message in [
+            (wrong_step, "logits after 1 new tokens differ"),
+            (ignore_new_tokens, "logits after 1 new tokens differ"),
+            (keep_order_of_rows, "logits after 1 new tokens differ"),
+            (ignore_padding_of_prompts, "logits after 0 new tokens differ"),
+        ]
+    ),
+    *(
+        Case(
+            "generation",
+            Faults(model=fault, attributes={"heads": fills_masks}),
+            message,
+            {"head": "causal-lm"},
+            FaultyGpt,
+        )
+        for fault, message in [
+            (wrong_step, "every token the same logits"),
+            (ignore_new_tokens, "every token the same logits"),
+            (ignore_padding_of_prompts, "logits after 0 new tokens differ"),
+        ]
+    ),
+    Case(
+        "generation",
+        Faults(model=ignore_padding_of_prompts),
+        "logits after 0 new tokens differ",
+        {"head": "seq2seq-lm"},
+        FaultyT5,
+    ),
     Case("padding", Faults(model=ignore_mask), "of a row of 7 tokens", {"head": "masked-lm"}),
     Case("packed_rows", Faults(model=without("document_ids")), "documents of a packed row differ"),
+    Case("packed_rows", Faults(model=swallow_documents), "documents of a packed row differ"),
+    Case(
+        "packed_rows",
+        Faults(model=no_packed_rows),
+        "packs rows of the head pretraining, and encode has no document_ids",
+        {"head": "pretraining"},
+    ),
+    Case(
+        "packed_rows",
+        Faults(model=see_other_sources),
+        "targets of a packed row differ",
+        {"head": "seq2seq-lm"},
+        FaultyT5,
+    ),
     Case("longest_input", Faults(model=fewer_positions), "size of tensor", error=RuntimeError),
     Case(
         "longest_input",

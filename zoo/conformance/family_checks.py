@@ -8,7 +8,6 @@ import inspect
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -17,7 +16,9 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from zoo.conformance.declaration import check_declaration
+from zoo.conformance.generation_checks import GenerationChecks
 from zoo.conformance.golden import Golden
+from zoo.conformance.packing_checks import PackingChecks
 from zoo.conformance.smoke_train import smoke_finetune, smoke_train
 from zoo.conformance.tiny_model import (
     LENGTHS,
@@ -28,25 +29,16 @@ from zoo.conformance.tiny_model import (
 )
 from zoo.conformance.weight_checks import WeightChecks
 from zoo.errors import UsageError
-from zoo.export.graph.parts import NEW, with_cache
 from zoo.families.config import Config
-from zoo.families.onnx import LOGITS
 from zoo.families.random_inputs import CHOICES, axis_lengths, random_inputs
 from zoo.finetune import task_type
 from zoo.inference.validate_inputs import NEUTRAL
-from zoo.nn.generation import GenerationMixin
 
 LONGEST_TRIED = 256  # tokens of the longest input of a model without a limit
 
 
-class FamilyChecks(WeightChecks):
-    """Checks of one family: of its declarations, weights, outputs and training.
-
-    Attributes:
-        packed_lengths: number of tokens of the documents of a packed row, the longest first.
-    """
-
-    packed_lengths: ClassVar[Sequence[int]] = (9, 5)
+class FamilyChecks(WeightChecks, PackingChecks, GenerationChecks):
+    """Checks of one family: of its declarations, weights, outputs and training."""
 
     # Declarations
 
@@ -120,20 +112,6 @@ class FamilyChecks(WeightChecks):
             shape = tuple(sizes[axis] if isinstance(axis, str) else axis for axis in axes)
             require(tuple(outputs[name].shape) == shape, f"{name} is not {shape}")
 
-    def check_cached_decoding(self, head: str) -> None:
-        """Check that tokens after a cache get the logits that they have in one pass."""
-        spec, model = self.family.onnx(self.config, head), self.model(head)
-        inputs = self.inputs(head)
-        if not isinstance(model, GenerationMixin) or list(spec.outputs) != [LOGITS]:
-            return
-        parts = with_cache(model, spec, inputs)
-        for part in (*(part.first_run for part in parts if part.first_run), *parts):
-            outputs = self.run(part.module, part.example)
-            require(list(outputs) == list(part.spec.outputs), f"{part.file}: {list(outputs)}")
-        expected = self.run(model, inputs)[LOGITS][:, -NEW:]
-        difference = largest_difference(outputs[LOGITS], expected)
-        require(difference <= TOLERANCE, f"logits with a cache differ by {difference:.1e}")
-
     def check_padding(self, head: str) -> None:
         """Check that a row has the same outputs alone and padded in a batch."""
         spec, model = self.family.onnx(self.config, head), self.model(head)
@@ -155,31 +133,6 @@ class FamilyChecks(WeightChecks):
                 difference = largest_difference(padded, output[0])
                 message = f"{name} of a row of {length} tokens differs by {difference:.1e}"
                 require(difference <= TOLERANCE, message)
-
-    def check_packed_rows(self, head: str) -> None:
-        """Check that documents of a packed row have the hidden states of rows of their own.
-
-        Of models whose ``encode`` takes packed rows, as objectives of text give them.
-        """
-        model: Any = self.model(head)
-        encode = getattr(model, "encode", None)
-        if encode is None or "document_ids" not in inspect.signature(encode).parameters:
-            return
-        spec, lengths = self.family.onnx(self.config, "none"), self.packed_lengths
-        ids = random_inputs(spec, self.config, lengths)["input_ids"]
-        texts = [row[:length] for row, length in zip(ids, lengths, strict=True)]
-        positions = [torch.arange(length) for length in lengths]
-        numbers = [torch.full((length,), k) for k, length in enumerate(lengths, start=1)]
-        with torch.no_grad():
-            packed = encode(
-                torch.cat(texts)[None],
-                position_ids=torch.cat(positions)[None],
-                document_ids=torch.cat(numbers)[None],
-            )
-            alone = torch.cat([encode(text[None]) for text in texts], dim=-2)
-        difference = largest_difference(packed, alone)
-        message = f"documents of a packed row differ by {difference:.1e} from rows of their own"
-        require(difference <= TOLERANCE, message)
 
     def check_longest_input(self, head: str) -> None:
         """Check that an input of the largest declared length runs."""

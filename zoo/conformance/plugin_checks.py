@@ -5,6 +5,7 @@ Here all modules of the package are imported, the hooks are called, the ``tiny``
 is built with each head, and the conformance checks that need no files and no training run on it.
 """
 
+import contextlib
 import inspect
 import os
 import subprocess
@@ -195,6 +196,8 @@ def _arguments(check: Callable[..., None], heads: Sequence[str]) -> Iterable[dic
 
 
 def _run_check(checks: "FamilyChecks", name: str, arguments: dict[str, str]) -> Iterator[str]:
+    from zoo.conformance.tiny_model import NotApplicable
+
     check = getattr(checks, name)
     label = f"{name.removeprefix('check_').replace('_', ' ')} of {checks.family.name}"
     if "head" in arguments:
@@ -202,7 +205,12 @@ def _run_check(checks: "FamilyChecks", name: str, arguments: dict[str, str]) -> 
     with tempfile.TemporaryDirectory() as folder:
         files = {"directory": Path(folder)}
         needed = inspect.signature(check).parameters.keys() & files.keys()
-        yield from _attempt(label, lambda: check(**arguments, **{n: files[n] for n in needed}))
+
+        def run() -> None:
+            with contextlib.suppress(NotApplicable):
+                check(**arguments, **{name: files[name] for name in needed})
+
+        yield from _attempt(label, run)
 
 
 def _smaller(config: "Config") -> "Config":

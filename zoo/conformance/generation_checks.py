@@ -1,0 +1,117 @@
+"""Checks of generation: steps after a cache, padded prompts, rows that a beam search reorders."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from zoo.conformance.tiny_model import TOLERANCE, TinyModel, largest_difference, require
+from zoo.export.graph.parts import NEW, with_cache
+from zoo.families.onnx import LOGITS
+from zoo.families.random_inputs import random_inputs
+from zoo.inference.generation.decoder import Decoder, pad
+from zoo.nn.generation import GenerationMixin
+
+PROMPTS = (5, 2)  # tokens of the prompts of a batch
+# rows that are kept before each step; those of the last share their prompt and earlier tokens
+SELECTED = ((1, 0), (0, 1, 1))
+TARGET = "decoder_input_ids"
+
+
+class GenerationChecks(TinyModel):
+    """Checks of the heads of one family that generate tokens."""
+
+    def check_cached_decoding(self, head: str) -> None:
+        """Check that tokens after a cache get the logits that they have in one pass."""
+        spec, model = self.family.onnx(self.config, head), self.model(head)
+        inputs = self.inputs(head)
+        if not isinstance(model, GenerationMixin) or list(spec.outputs) != [LOGITS]:
+            return
+        parts = with_cache(model, spec, inputs)
+        for part in (*(part.first_run for part in parts if part.first_run), *parts):
+            outputs = self.run(part.module, part.example)
+            require(list(outputs) == list(part.spec.outputs), f"{part.file}: {list(outputs)}")
+        expected = self.run(model, inputs)[LOGITS][:, -NEW:]
+        difference = largest_difference(outputs[LOGITS], expected)
+        require(difference <= TOLERANCE, f"logits with a cache differ by {difference:.1e}")
+
+    def check_generation(self, head: str) -> None:
+        """Check that padded prompts, in rows that are reordered, continue as each does alone.
+
+        Of models that have ``prefill`` and ``step``. Logits of a step are compared with those of
+        the whole text, computed without a cache; of heads that also fill masks, whose tokens change
+        earlier hidden states, with the steps of the row alone.
+        """
+        model: Any = self.model(head)
+        outputs = list(self.family.onnx(self.config, head).outputs)
+        if not isinstance(model, Decoder) or outputs != [LOGITS]:
+            return
+        prompts, continuations = self._prompts_and_continuations(head)
+        side = "right" if self._has_target(head) else "left"
+        with torch.no_grad():
+            logits, state = model.prefill(self._batch(prompts, side), len(SELECTED))
+            rows = [(prompt, list[int]()) for prompt in prompts]
+            self._compare(head, model, rows, logits)
+            for step, selected in enumerate(SELECTED):
+                tokens = [text[step] for text in continuations[: len(selected)]]
+                state.select(torch.tensor(selected))
+                rows = [
+                    (rows[index][0], [*rows[index][1], token])
+                    for index, token in zip(selected, tokens, strict=True)
+                ]
+                logits = model.step(torch.tensor(tokens), state)
+                self._compare(head, model, rows, logits)
+        require(not torch.equal(logits[1], logits[2]), "a step gives every token the same logits")
+
+    def _prompts_and_continuations(self, head: str) -> tuple[list[list[int]], list[list[int]]]:
+        """Return prompts and continuations, as many as rows are kept."""
+        spec = self.family.onnx(self.config, head)
+        shortest = spec.minimums.get("tokens", 1)
+        lengths = [max(length, shortest) for length in PROMPTS]
+        prompts = random_inputs(spec, self.config, lengths)["input_ids"]
+        drawn = random_inputs(spec, self.config, [len(SELECTED) + shortest] * 3, seed=1)
+        texts = [row[:length] for row, length in zip(prompts.tolist(), lengths, strict=True)]
+        return texts, drawn["input_ids"].tolist()
+
+    def _has_target(self, head: str) -> bool:
+        return TARGET in self.family.onnx(self.config, head).inputs
+
+    def _batch(self, texts: Sequence[Sequence[int]], side: str) -> Mapping[str, Tensor]:
+        pad_id = getattr(self.config, "pad_token_id", None) or 0
+        return pad(texts, side=side, pad_id=pad_id, device="cpu")
+
+    def _compare(
+        self,
+        head: str,
+        model: Any,
+        rows: Sequence[tuple[list[int], list[int]]],
+        logits: Tensor,
+    ) -> None:
+        """Compare the next logits of a batch with those of each row alone.
+
+        Args:
+            head: name of the head.
+            model: the model.
+            rows: prompt and new tokens of each row.
+            logits: (batch, vocabulary).
+        """
+        for row, (prompt, tokens) in enumerate(rows):
+            difference = largest_difference(logits[row], self._alone(head, model, prompt, tokens))
+            message = f"logits after {len(tokens)} new tokens differ by {difference:.1e} from those"
+            require(difference <= TOLERANCE, f"{message} of the text of the row alone")
+
+    def _alone(self, head: str, model: Any, prompt: list[int], tokens: list[int]) -> Tensor:
+        """Return the next logits of one row, (vocabulary,), without a cache if that is exact."""
+        source = torch.tensor([prompt])
+        if not self.family.heads()[head].has_cache:
+            logits, state = model.prefill({"input_ids": source}, len(tokens))
+            for token in tokens:
+                logits = model.step(torch.tensor([token]), state)
+            return logits[0]  # type: ignore[no-any-return]
+        inputs = {"input_ids": torch.tensor([[*prompt, *tokens]])}
+        if self._has_target(head):
+            start = model.decoder_input_ids(source)
+            target = torch.cat((start, torch.tensor([tokens], dtype=torch.int64)), dim=1)
+            inputs = {"input_ids": source, TARGET: target}
+        return self.run(model, inputs)[LOGITS][0, -1]

@@ -101,6 +101,9 @@ def test_plugin_is_installed_checked_and_uninstalled(
     assert plugin["provides"] == {"loggers": ["mine"]} and plugin["health"] == "ok"
     site = environment.folder / "lib"
     assert plugin["location"].startswith(str(site)) and len(plugin["record_sha256"]) == 64
+    done = environment.zoo("install", "zoo-mine", "--json")
+    again = json.loads(done.stdout)
+    assert (again["changes"], again["installed"], again["plugins"]) == ([], False, [plugin])
     settings = settings_file()
     settings.parent.mkdir(exist_ok=True)
     settings.write_text("enabled: [bert]\n")
@@ -126,9 +129,45 @@ def test_broken_plugins_are_reported_with_the_command_that_removes_them(
         done = environment.zoo("install", make_wheel(tmp_path, source, version), "--yes")
         assert done.returncode == 5, done.stderr
         assert message in done.stderr and "`zoo plugins uninstall mine` removes it" in done.stderr
+        assert (done.stderr.count("\n"), done.stderr.count("uninstall")) == (1, 1), done.stderr
+        again = environment.zoo("install", make_wheel(tmp_path, source, version))
+        assert (again.returncode, again.stderr) == (5, done.stderr)
     assert environment.zoo("uninstall", "zoo-mine", "--yes").returncode == 0
     done = environment.zoo("install", make_wheel(tmp_path, "", "1.5", "[other]"), "--yes")
     assert done.returncode == 5 and "uninstall zoo-mine` removes" in done.stderr
+
+
+def commit(repository: Path, source: str) -> str:
+    """Commit a plugin with this module, and return the requirement for pip."""
+    repository.mkdir(exist_ok=True)
+    (repository / "zoo_mine.py").write_text(source)
+    (repository / "pyproject.toml").write_text(
+        '[project]\nname = "zoo-mine"\nversion = "1.2"\n'
+        '[project.entry-points.zoo]\nmine = "zoo_mine"\n'
+        '[tool.setuptools]\npy-modules = ["zoo_mine"]\n'
+    )
+    author = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for arguments in (["init"], ["add", "."], [*author, "commit", "-m", "Change the plugin"]):
+        subprocess.run(["git", *arguments], cwd=repository, check=True, capture_output=True)
+    return f"git+{repository.as_uri()}"
+
+
+@pytest.mark.long
+def test_repository_is_checked_again_and_upgraded(environment: Environment, tmp_path: Path) -> None:
+    """The version stays the same, with which pip has everything installed already."""
+    url = commit(tmp_path / "repository", "raise RuntimeError('odd')\n")
+    for options in (["--yes"], []):
+        done = environment.zoo("install", url, *options)
+        assert done.returncode == 5 and "RuntimeError: odd" in done.stderr
+    assert done.stdout.startswith("everything is installed already\n")
+    commit(tmp_path / "repository", LOGGER)
+    planned = environment.zoo("install", url, "--upgrade", "--json")
+    (change,) = json.loads(planned.stdout)["changes"]
+    assert (change["version"], change["replaces"]) == ("1.2", "1.2")
+    done = environment.zoo("install", url, "--upgrade", "--yes", "--json")
+    assert done.returncode == 0, done.stderr
+    (plugin,) = json.loads(done.stdout)["plugins"]
+    assert plugin["provides"] == {"loggers": ["mine"]} and plugin["health"] == "ok"
 
 
 @pytest.mark.long
@@ -170,6 +209,7 @@ def test_refusals(environment: Environment, tmp_path: Path) -> None:
     for arguments, code, message in (
         (("install", "zoo-nowhere", "--yes"), 4, "pip install failed: No matching distribution"),
         (("install", tmp_path / "unversioned"), 4, "`project` must contain ['version']"),
+        (("install", "numpy"), 2, "numpy is installed already, and has no plugin"),
         (("install", "--yes", "--", "-r"), 2, "-r is an option"),
         (("uninstall", "bert"), 2, "`zoo plugins disable bert`"),
         (("uninstall", "nothing"), 2, "no plugin"),

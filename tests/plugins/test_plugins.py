@@ -224,7 +224,7 @@ def test_plugins_with_one_name_are_listed(tmp_path: Path, more: tuple[str, ...])
         result = json.loads(done.stdout)["plugins"]
         twins = [plugin for plugin in result if plugin["name"] == "twin"]
         assert {plugin["distribution"] for plugin in twins} == {"zoo-one", "zoo-two"}
-        assert [plugin for plugin in twins if "uninstall" not in plugin["health"]] == []
+        assert [plugin for plugin in twins if "uninstall" not in plugin["remedy"]] == []
         assert {plugin["health"] for plugin in result if plugin not in twins} == {"ok"}
     else:
         assert "zoo-one 1.2" in done.stdout and "zoo-two 1.2" in done.stdout

@@ -42,6 +42,7 @@ class PluginReport:
             such a list.
         provides: kind (``families``, ``formats``, ...) -> names; empty unless it loads.
         health: ``ok``, ``disabled``, or the error.
+        remedy: what to do about the error.
         problems: problems of its conformance checks, if they ran.
     """
 
@@ -54,12 +55,17 @@ class PluginReport:
     record_sha256: str | None
     provides: dict[str, list[str]] = field(default_factory=dict)
     health: str = OK
+    remedy: str = ""
     problems: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
         """Return the values for JSON."""
         values = asdict(self)
-        return values if self.problems else {k: v for k, v in values.items() if k != "problems"}
+        return {k: v for k, v in values.items() if v or k not in ("remedy", "problems")}
+
+    def blame(self, error: PluginError) -> None:
+        """Set health and remedy to those of an error."""
+        self.health, self.remedy = error.what, error.hint
 
     @property
     def summary(self) -> str:
@@ -89,7 +95,7 @@ def report_plugins(names: Iterable[str] = (), commands: Collection[str] = ()) ->
         for plugin_name, error in conflicts(kind, built_in):
             for report in reports:
                 if report.name == plugin_name and report.health == OK:
-                    report.health = str(error)
+                    report.blame(error)
     return reports
 
 
@@ -124,7 +130,7 @@ def _report(plugin: PluginInfo) -> PluginReport:
             raise error
         report.provides = provided_names(plugin)
     except PluginError as error:
-        report.health = str(error)
+        report.blame(error)
     return report
 
 

@@ -15,7 +15,8 @@ from zoo.plugins.discovery import PluginInfo, all_entry_points
 
 _UV_LINE = re.compile(r"^ ([+-]) (\S+?)(?:==(\S+)| @ (\S+)|)(?: \(from (\S+)\))?$", re.MULTILINE)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_CAUSE = re.compile(r"(?:[Ee]rror|fatal): (?!subprocess-exited-with-error)")
+_SPEC_WITH_NAME = re.compile(r"([A-Za-z0-9][\w.-]*)\s*(?:\[[^\]]*\]\s*)?(?:[<>=!~;@(].*)?")
+_CAUSE = re.compile(r"(?:[Ee]rror|fatal|cause): ")
 
 
 @dataclass(frozen=True)
@@ -63,12 +64,14 @@ def uses_uv(command: Sequence[str]) -> bool:
     return command[0] != sys.executable
 
 
-def plan_install(specs: Sequence[str]) -> list[Change]:
+def plan_install(specs: Sequence[str], *, upgrade: bool = False) -> list[Change]:
     """Return what an installation would change, without changing anything.
 
     Args:
         specs: requirements, as pip and uv accept them: ``name``, ``name==1.0``, a path, a wheel or
             ``git+https://...``.
+        upgrade: replace installed distributions by the newest versions; paths and URLs are
+            installed again, also at the same version.
 
     Raises:
         UsageError: a requirement is an option, or a name that is also a directory here.
@@ -76,11 +79,51 @@ def plan_install(specs: Sequence[str]) -> list[Change]:
     """
     for spec in specs:
         _check_spec(spec)
+    changes = [change for step in _steps(specs, upgrade) for change in _changes(step)]
+    return list({_canonical(change.name): change for change in changes}.values())
+
+
+def _steps(specs: Sequence[str], upgrade: bool) -> list[list[str]]:
+    """Return the options and requirements of each run of the installer."""
+    if not upgrade:
+        return [[*specs]]
+    names = [name for spec in specs if (name := _name_of(spec))]
+    newest = [f"--upgrade-package={name}" for name in names] if uses_uv(installer()) else None
+    steps = [[*(["--upgrade"] if newest is None else newest), *specs]]
+    again = [spec for spec in specs if _name_of(spec) is None or "@" in spec]
+    return [*steps, [*_again(), *again]] if again else steps
+
+
+def _again() -> list[str]:
+    """Return the options that install what is installed already, without its dependencies."""
+    return ["--reinstall" if uses_uv(installer()) else "--force-reinstall", "--no-deps"]
+
+
+def _name_of(spec: str) -> str | None:
+    """Return the name in a requirement; ``None`` for a path or a URL."""
+    match = _SPEC_WITH_NAME.fullmatch(spec)
+    return match[1] if match and not Path(spec).is_file() else None
+
+
+def distributions_of(specs: Sequence[str]) -> list[str]:
+    """Return the names of the distributions that requirements ask for, installed or not.
+
+    Raises:
+        SourceError: the installer cannot find the name of a path or URL.
+    """
+    unnamed = [spec for spec in specs if _name_of(spec) is None]
+    resolved = [change.name for change in _changes([*_again(), *unnamed])] if unnamed else []
+    return [*filter(None, map(_name_of, specs)), *resolved]
+
+
+def _changes(arguments: Sequence[str]) -> list[Change]:
+    """Return what one run of the installer would change."""
     command = installer()
     if uses_uv(command):
-        return _parse_uv(_run([*command, "install", *_target(command), "--dry-run", *specs]).stderr)
+        target = [*_target(command), "--dry-run"]
+        return _parse_uv(_run([*command, "install", *target, *arguments]).stderr)
     options = ["--dry-run", "--quiet", "--disable-pip-version-check", "--report", "-"]
-    report = json.loads(_run([*command, "install", *options, *specs]).stdout)
+    report = json.loads(_run([*command, "install", *options, *arguments]).stdout)
     return [
         Change(
             item["metadata"]["name"],
@@ -114,15 +157,16 @@ def _parse_uv(text: str) -> list[Change]:
     ]
 
 
-def install(specs: Sequence[str]) -> None:
-    """Install requirements; the installer writes its progress to standard error.
+def install(specs: Sequence[str], *, upgrade: bool = False) -> None:
+    """Install requirements; the arguments are those of ``plan_install``.
 
     Raises:
         SourceError: the installation failed.
     """
     command = installer()
     quiet = [] if uses_uv(command) else ["--quiet", "--disable-pip-version-check"]
-    _run([*command, "install", *_target(command), *quiet, *specs])
+    for step in _steps(specs, upgrade):
+        _run([*command, "install", *_target(command), *quiet, *step])
 
 
 def uninstall(distribution: str) -> None:
@@ -165,17 +209,27 @@ def distribution_of(name: str) -> str:
 
 
 def require_plugins(changes: Sequence[Change], specs: Sequence[str]) -> list[PluginInfo]:
-    """Return the plugins that an installation brought.
+    """Return the plugins that an installation brought, or that were installed already.
+
+    Args:
+        changes: what the installation changed.
+        specs: its requirements.
 
     Raises:
-        PluginError: there are none.
+        PluginError: it brought none.
+        UsageError: what was installed already has none.
     """
-    plugins = plugins_of([change.name for change in changes])
+    named = [name for spec in specs if (name := _name_of(spec))]
+    names = [change.name for change in changes] + named if changes else distributions_of(specs)
+    plugins = [plugin for plugin in plugins_of(names) if not plugin.built_in]
+    if not plugins and not changes:
+        raise UsageError(f"{', '.join(names)} is installed already, and has no plugin")
     if not plugins:
-        names = ", ".join(change.name for change in changes)
+        added = [change.name for change in changes]
         raise PluginError(
-            f"{' '.join(specs)} has no plugin: none of {names} has an entry point of the group zoo",
-            f"`{' '.join(installer())} uninstall {names.replace(',', '')}` removes them",
+            f"{' '.join(specs)} has no plugin: none of {', '.join(added)} has an entry point of "
+            "the group zoo",
+            f"`{' '.join([*installer(), 'uninstall', *added])}` removes them",
         )
     return plugins
 
@@ -207,10 +261,9 @@ def _run(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
 
 
 def _reason(stderr: str) -> str:
-    """Return the last error of an installer, and that of the build or of git which it shows."""
+    """Return the last error of an installer, and its cause: that of the build or of git."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     errors = [line for line in lines if line.lower().startswith("error:")] or lines[-1:]
-    output, end, _ = stderr.partition("[end of output]")
-    causes = [line.strip() for line in output.splitlines() if _CAUSE.search(line)] if end else []
+    causes = [line for line in lines if line not in errors and _CAUSE.search(line)]
     reason = re.sub("(?i)^error: *", "", " ".join(errors[-1:]))
-    return f"{reason} ({causes[-1]})" if causes else reason
+    return f"{reason} ({causes[-1].removeprefix('cause: ')})" if causes else reason

@@ -96,10 +96,10 @@ def check(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
     reports = [r for r in _reports(names) if names or r.health != DISABLED]
     _run_checks(reports)
     _print(reports, as_json)
-    unhealthy = [report.health for report in reports if report.health != OK]
+    unhealthy = [report for report in reports if report.health != OK]
     if unhealthy:
-        error = PluginError(f"{len(unhealthy)} of the plugins fail: {unhealthy[0]}")
-        fail(error.what, error.hint, error.exit_code, ())
+        error = PluginError(f"{len(unhealthy)} of the plugins fail: {unhealthy[0].health}")
+        fail(error.what, unhealthy[0].remedy, error.exit_code, ())
         ctx.exit(error.exit_code)
 
 
@@ -121,7 +121,7 @@ def _run_checks(reports: "list[PluginReport]") -> None:
     for report in loaded:
         if lines := problems[report.name]:
             others = f", and {len(lines) - 1} more" if len(lines) > 1 else ""
-            report.health = str(broken(installed()[report.name], lines[0] + others))
+            report.blame(broken(installed()[report.name], lines[0] + others))
             report.problems = lines
 
 
@@ -170,7 +170,7 @@ def _print(reports: "list[PluginReport]", as_json: bool) -> None:
             report.location or "",
             (report.record_sha256 or "")[:12],
             report.summary,
-            report.health,
+            "; ".join(filter(None, (report.health, report.remedy))),
         )
         for report in reports
     ]
@@ -188,5 +188,6 @@ def _lines(report: "PluginReport") -> list[str]:
         "record": report.record_sha256 or "none",
         **{kind: ", ".join(names) for kind, names in report.provides.items()},
         "health": report.health,
+        **({"remedy": report.remedy} if report.remedy else {}),
     }
     return [f"{name:<12}  {value}" for name, value in named.items()]

@@ -25,17 +25,24 @@ Examples:
   zoo plugins install git+https://example.org/zoo-mine.git"""
 )
 @click.argument("specs", nargs=-1, required=True, metavar="SPEC...")
+@click.option(
+    "--upgrade",
+    is_flag=True,
+    help="Install the newest versions, and paths and URLs again.",
+)
 @yes_option
 @common_options
 @click.pass_context
-def install(ctx: click.Context, specs: tuple[str, ...], yes: bool, as_json: bool) -> None:
+def install(
+    ctx: click.Context, specs: tuple[str, ...], upgrade: bool, yes: bool, as_json: bool
+) -> None:
     """Install plugins with pip, or uv in an environment of uv, and check them.
 
     SPEC is a name in the package index, a directory, a wheel, or git+URL. The distributions that
     would be installed are listed first, and nothing is installed without --yes or an answer at the
     terminal. Building and installing a plugin runs its code. Afterwards, its conformance checks run
-    in a new process. The exit code is 5 if one fails; the plugin remains installed, and the message
-    has the command that removes it.
+    in a new process, also where it was installed already. The exit code is 5 if one fails; the
+    plugin remains installed, and the message has the command that removes it.
 
     Options of the installer are set by its environment variables, such as PIP_INDEX_URL.
     """
@@ -43,19 +50,18 @@ def install(ctx: click.Context, specs: tuple[str, ...], yes: bool, as_json: bool
     from zoo.plugins.install import install as install_specs
     from zoo.plugins.install import plan_install, require_plugins
 
-    changes = plan_install(specs)
+    changes = plan_install(specs, upgrade=upgrade)
     value: dict[str, Any] = {"changes": [_as_json(c) for c in changes], "installed": False}
-    lines = _change_lines(changes)
+    lines = _change_lines(changes) if changes else ["everything is installed already"]
     if changes and not _confirm("Install them?", lines, yes):
         result(value, [*lines, "add --yes to install them"], as_json=as_json)
         return
-    if not changes:
-        result(value, ["everything is installed already"], as_json=as_json)
-        return
-    install_specs(specs)
+    if changes:
+        install_specs(specs, upgrade=upgrade)
     plugins = _check([plugin.name for plugin in require_plugins(changes, specs)])
     described = [f"{p['name']}: {_provided(p)}" for p in plugins]
-    result({**value, "installed": True, "plugins": plugins}, [*lines, *described], as_json=as_json)
+    value |= {"installed": bool(changes), "plugins": plugins}
+    result(value, [*lines, *described], as_json=as_json)
     for plugin in plugins:
         if plugin["health"] == DISABLED:
             note(f"{plugin['name']} is disabled; `zoo plugins enable {plugin['name']}`")

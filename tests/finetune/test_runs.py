@@ -184,7 +184,7 @@ def test_new_weights_are_named(pretrained: Pretrained, tmp_path: Path) -> None:
         cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr
-    assert f"new weights, which {model} has not: pooler, head (1,122)" in done.stderr
+    assert "new weights: pooler, head (1,122)" in done.stderr
     new = json.loads((tmp_path / "run" / "run.json").read_text())["init_from"]["new_parameters"]
     assert new == ["pooler.weight", "pooler.bias", "head.weight", "head.bias"]
 

@@ -12,6 +12,7 @@ from zoo.data.readers.labelled import Columns, read_samples
 from zoo.errors import UsageError, did_you_mean
 from zoo.families.base import Family
 from zoo.families.config import Config, Problem
+from zoo.finetune.heads import HEAD, serves_other_task
 from zoo.finetune.rows import TokenizedRows, pad_and_stack, tokenize
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainingObjective
 from zoo.objectives.options import Options, parse_options
@@ -171,7 +172,8 @@ class FineTuning(TrainingObjective):
         before = None if init is None else init.checkpoints.get("model")
         if run.task_args.get(option) is not None or init is None or before is None:
             return run
-        same_head = before.head_name == cls.head and "head" not in init.init_config.new_modules
+        same_head = before.head_name == cls.head and HEAD not in init.init_config.new_modules
+        same_head = same_head and not serves_other_task(before, cls.head, cls.problem)
         options = {**run.task_args, option: same_head and value(before)}
         return msgspec.structs.replace(run, task_args=options)
 

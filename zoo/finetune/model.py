@@ -14,7 +14,7 @@ from zoo.errors import UsageError, did_you_mean
 from zoo.families.base import Family
 from zoo.families.config import Config
 from zoo.finetune.base import FineTuning
-from zoo.finetune.weights import check_head
+from zoo.finetune.heads import check_head
 from zoo.plugins.blame import config_of_size
 from zoo.tokenizers import TextTokenizer
 from zoo.tokenizers.tokenizer_json import parse, read_checked
@@ -78,7 +78,7 @@ class ModelSetup:
         tokenizer = task.adapt_tokenizer(run, tokenizer)
         config = fit_config(run, family, task, init, tokenizer, labels)
         if init is not None and family.heads()[head].has_labels:
-            check_head(init, head, config.labels)
+            check_head(init, head, config)
         check_memory(family, config, head)
         limit = family.max_seq_len(config) or run.max_seq_len
         run = msgspec.structs.replace(run, max_seq_len=min(run.max_seq_len, limit))
@@ -153,13 +153,14 @@ def fit_config(
             )
         if init is not None and not name.endswith(DROPOUT):
             raise UsageError(f"config.{name} cannot change in a pretrained model", "leave it out")
-    derived: dict[str, Any] = {"labels": task.output_names(labels) or base.labels}
+    derived: dict[str, Any] = {
+        "labels": task.output_names(labels) or base.labels,
+        "problem": task.problem,
+    }
     for name, value in task.config_changes(config).items():
         if name not in known:
             raise UsageError(f"models of {family.name} have no {name} of layers", "leave it out")
         derived[name] = value
-    if task.problem is not None:
-        derived["problem"] = task.problem
     if tokenizer is not None and family.text_tokenizer(base) is None:
         parsed = parse(tokenizer.json, Path(TOKENIZER))
         size = max(parsed.get_vocab().values()) + 1

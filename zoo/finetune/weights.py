@@ -7,45 +7,17 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
+from zoo.checkpoint import Checkpoint
 from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.families.config import Config
+from zoo.finetune.heads import HEAD, describe_head, serves_other_task
 from zoo.nn.layers.scalar_mix import ScalarMix
 from zoo.objectives.base import TrainedModel
-from zoo.training.state.load_weights import MissingWeights, copy_weights
+from zoo.training.state.load_weights import MissingWeights, copy_weights, outermost_parts
 from zoo.training.state.pretrained import InitRecord, ModelRecord, PretrainedInit
 
 LOG = logging.getLogger("zoo")
-HEAD = "head"  # module that ``init_from.new_modules`` may name
-
-
-def check_head(init: PretrainedInit, head: str, labels: Sequence[str]) -> None:
-    """Check that a pretrained head has the labels of the data.
-
-    Args:
-        init: the pretrained model; that of a resumed run has no checkpoint.
-        head: head of the model to train.
-        labels: names of its outputs.
-
-    Raises:
-        UsageError: the labels differ.
-    """
-    if not init.checkpoints or HEAD in init.init_config.new_modules:
-        return
-    checkpoint, reference = init.checkpoints["model"], init.init_config.model
-    before = checkpoint.config.labels
-    unnamed = tuple(f"LABEL_{number}" for number in range(len(labels)))
-    numbered = tuple(map(str, range(len(labels))))
-    fits = before == tuple(labels) or (before == unnamed and tuple(labels) in (numbered, unnamed))
-    if checkpoint.head_name == head and not fits:
-        raise UsageError(
-            f"{reference} has a head for {_list(before)}, and the data has {_list(labels)}",
-            f"--set init_from.new_modules=[{HEAD}] begins with a new head",
-        )
-
-
-def _list(labels: Sequence[str]) -> str:
-    return ", ".join(labels[:4]) + (f", ... ({len(labels)} in all)" if len(labels) > 4 else "")
 
 
 @torch.no_grad()
@@ -57,14 +29,14 @@ def load_backbone(
     reinit_layers: int,
     announce: bool,
 ) -> InitRecord:
-    """Load a checkpoint into a model whose head may be new.
+    """Load a checkpoint into a model whose head may be new, as that for another task is.
 
     Args:
         init: the checkpoint; modules named in ``new_modules`` keep their new weights.
         family: family of the model.
         network: the model, with new weights.
         reinit_layers: number of highest layers that keep their new weights.
-        announce: log the names of the modules with new weights.
+        announce: log the names of the modules with new weights, and of those that are not used.
 
     Returns:
         Record of the checkpoint and of the parameters that stay new.
@@ -77,6 +49,8 @@ def load_backbone(
     checkpoint, reference = init.checkpoints["model"], init.init_config.model
     model, filled = network.module, dict[int, Tensor]()
     skip = [*init.init_config.new_modules, *_highest(model, reinit_layers)]
+    if serves_other_task(checkpoint, network.head, network.config.problem):
+        skip.append(HEAD)
     before, size = checkpoint.config.vocab_size, network.config.vocab_size
     unused = copy_weights(
         reference, checkpoint, network, filled, skip=skip, new_rows=max(0, size - before)
@@ -91,6 +65,7 @@ def load_backbone(
     missing.validate(new, reference, f"the head {network.head}")
     if announce:
         _announce(reference, missing.modules(new), model, new)
+        _announce_unused(reference, checkpoint, unused)
         if size > before:
             LOG.info("new embeddings of %s tokens, which %s has not", size - before, reference)
     record = ModelRecord.of(reference, checkpoint, unused)
@@ -111,11 +86,20 @@ def _outside_backbone(family: Family, config: Config, head: str) -> set[str]:
 
 def _announce(reference: str, modules: Sequence[str], model: nn.Module, new: Sequence[str]) -> None:
     if not new:
-        LOG.info("all weights are those of %s, its head included", reference)
+        LOG.info("all weights are those of %s", reference)
         return
     state = model.state_dict()
     count = sum(state[name].numel() for name in new)
-    LOG.info("new weights, which %s has not: %s (%s)", reference, ", ".join(modules), f"{count:,}")
+    LOG.info("new weights: %s (%s)", ", ".join(modules), f"{count:,}")
+
+
+def _announce_unused(reference: str, checkpoint: Checkpoint, unused: Sequence[str]) -> None:
+    if unused:
+        used = {entry.target for entry in checkpoint.weights.entries()}.difference(unused)
+        parts = ", ".join(outermost_parts(unused, used))
+        LOG.info(
+            "not used of %s, with the head %s: %s", reference, describe_head(checkpoint), parts
+        )
 
 
 def stacks(model: nn.Module) -> Iterator[tuple[str, int]]:

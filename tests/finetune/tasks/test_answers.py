@@ -226,7 +226,7 @@ def test_the_model_answers_and_converts(pretrained: Pretrained, tmp_path: Path) 
     arguments = ("--task", TASK, "--train", data, "--max-steps", "2", "--device", "cpu")
     done = warm.zoo("finetune", model, *arguments, "-o", tmp_path / "run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert f"new weights, which {model} has not: head (66)" in done.stderr
+    assert "new weights: head (66)" in done.stderr
     config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert config["max_seq_len"] == 40, "the model's limit, below the 384 of the task"
     hub = tmp_path / "hub"

@@ -152,7 +152,7 @@ def test_the_model_converts(pretrained: Pretrained, tmp_path: Path) -> None:
         *("finetune", model, *arguments, "--device", "cpu", "-o", tmp_path / "run"), cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
-    assert f"new weights, which {model} has not: pooler, head (1,089)" in done.stderr
+    assert "new weights: pooler, head (1,089)" in done.stderr
     hub = tmp_path / "hub"
     done = warm.zoo("convert", tmp_path / "run" / "model", "--to", "hub", "-o", hub)
     assert done.returncode == 0, done.stderr

@@ -15,8 +15,8 @@ from zoo.errors import UsageError
 from zoo.evaluate.labelled.answers import MAX_ANSWER_LEN, predicted_text
 from zoo.evaluate.squad import ScoredAnswers
 from zoo.finetune.base import FineTuning
+from zoo.finetune.heads import HEAD
 from zoo.finetune.rows import TokenizedRows
-from zoo.finetune.weights import HEAD
 from zoo.inference.processing.spans import SpanSearch, WindowSpans
 from zoo.inference.processing.windows import WINDOW_TOKENS, ContextWindows, Window
 from zoo.inference.tasks.answer import LOGITS, Answer

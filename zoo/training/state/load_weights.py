@@ -1,6 +1,6 @@
 """Loading of pretrained weights into a model, and detection of parameters that were not loaded."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -66,16 +66,25 @@ class MissingWeights:
         Args:
             names: names of parameters that were not loaded.
         """
-        return list(dict.fromkeys(map(self._part, names)))
+        return outermost_parts(names, self._loaded)
 
-    def _part(self, name: str) -> str:
-        """Return the outermost module around a parameter of which nothing was loaded.
 
-        If there is none, return the name of the parameter.
-        """
+def outermost_parts(names: Sequence[str], others: Collection[str]) -> list[str]:
+    """Return the outermost modules around parameters that hold none of the others.
+
+    A parameter whose every module holds one of the others is named itself.
+
+    Args:
+        names: names of parameters.
+        others: names of parameters.
+    """
+
+    def part(name: str) -> str:
         pieces = name.split(".")
         around = (".".join(pieces[:size]) for size in range(1, len(pieces)))
-        return next((p for p in around if not any(_inside(n, p) for n in self._loaded)), name)
+        return next((p for p in around if not any(_inside(n, p) for n in others)), name)
+
+    return list(dict.fromkeys(map(part, names)))
 
 
 def _inside(name: str, part: str) -> bool:

@@ -1,0 +1,104 @@
+"""Tests of initial weights: which heads are kept, and which are new."""
+
+import itertools
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.finetune.conftest import Pretrained
+from tests.finetune.making import settings, texts, write_table
+from zoo.errors import UsageError
+from zoo.finetune.config import build_config
+from zoo.finetune.setup import build_setup
+from zoo.training.state.pretrained import InitRecord
+
+CLASSES = "BertForSequenceClassification"
+REGRESSION, MULTI_LABEL = "regression", "multi_label_classification"
+# task -> class, settings of its checkpoint
+HEADS: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "text-classification": (CLASSES, {"problem_type": "single_label_classification"}),
+    "multi-label": (CLASSES, {"problem_type": MULTI_LABEL}),
+    "regression": (CLASSES, {"problem_type": REGRESSION, "num_labels": 1}),
+    "token-classification": ("BertForTokenClassification", {}),
+    "question-answering": ("BertForQuestionAnswering", {}),
+    "multiple-choice": ("BertForMultipleChoice", {}),
+}
+LABELLED = ("text-classification", "multi-label", "token-classification")
+
+
+def source(task: str, labels: int) -> dict[str, Any]:
+    """Return the settings of a checkpoint for a task, whose labels are letters."""
+    architecture, changes = HEADS[task]
+    names = dict(enumerate("abcdefgh"[:labels]))
+    if task in LABELLED:
+        changes = {"id2label": names, "label2id": {name: k for k, name in names.items()}, **changes}
+    return {"architecture": architecture, **changes}
+
+
+def table(task: str, labels: int, folder: Path) -> tuple[Path, dict[str, Any]]:
+    """Return data for a task with labels that are letters, and the names of its columns."""
+    names = ["abcdefgh"[k % labels] for k in range(40)]
+    rows: list[dict[str, Any]]
+    match task:
+        case "token-classification":
+            rows = [{"text": [t[0]], "label": [n]} for t, n in zip(texts(40), names, strict=True)]
+        case "question-answering":
+            answers = {"text": ["a"], "answer_start": [0]}
+            rows = [{"text": t[:1], "pair": f"a {t}", "answers": answers} for t in texts(40)]
+        case "multiple-choice":
+            rows = [{"text": t, "choices": ["a b", "c"], "label": 0} for t in texts(40)]
+        case _:
+            rows = [{"text": t, "label": n} for t, n in zip(texts(40), names, strict=True)]
+            if task == "regression":
+                rows = [{"text": row["text"], "label": len(row["text"])} for row in rows]
+    pair = {"pair": "pair"} if task == "question-answering" else {}
+    return write_table(folder / f"{task}-{labels}.jsonl", rows), {"text": "text", **pair}
+
+
+def load(model: Path, task: str, labels: int, folder: Path) -> tuple[InitRecord, torch.Tensor]:
+    """Load the weights of a run that does not start; return the record and the head's weight."""
+    data, columns = table(task, labels, folder)
+    setup = build_setup(build_config(settings(model, data, task=task, data=columns), {}))
+    network = setup.objective.model(setup.family, setup.model_config)
+    record = setup.load_pretrained(network)
+    assert setup.model_config.problem == setup.objective.problem
+    return record, network.state_dict()["head.weight"]
+
+
+@pytest.mark.parametrize("old", HEADS)
+@pytest.mark.parametrize("labels", [2, 3])
+def test_the_head_of_another_task_is_not_used(
+    pretrained: Pretrained, tmp_path: Path, old: str, labels: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its tensors have the names and, for as many labels, the shapes of those of the new head."""
+    model, _ = pretrained(**source(old, labels))
+    before = load_file(model / "model.safetensors")["head.weight"]
+    for new, count in itertools.product(HEADS, [2, 3]):
+        if new == old:
+            continue
+        caplog.clear()
+        with caplog.at_level(logging.INFO, "zoo"):
+            record, head = load(model, new, count, tmp_path)
+        assert {"head.weight", "head.bias"} <= set(record.new_parameters), new
+        assert {"head.weight", "head.bias"} <= set(record.models["model"].unused), new
+        assert head.shape != before.shape or not torch.equal(head, before), new
+        name = "sequence-classification (" if HEADS[old][0] == CLASSES else old
+        assert f"not used of {model}, with the head {name}" in caplog.text, new
+
+
+@pytest.mark.parametrize("task", HEADS)
+def test_the_head_of_the_same_task_is_kept(
+    pretrained: Pretrained, tmp_path: Path, task: str
+) -> None:
+    model, _ = pretrained(**source(task, 2))
+    record, head = load(model, task, 2, tmp_path)
+    torch.testing.assert_close(head, load_file(model / "model.safetensors")["head.weight"])
+    assert not [name for name in record.new_parameters if name.startswith("head.")]
+    if task in LABELLED:
+        with pytest.raises(UsageError, match="has a head for a, b, and the data has a, b, c"):
+            load(model, task, 3, tmp_path)

@@ -1,0 +1,78 @@
+"""The head of a pretrained model in fine-tuning: whether it is kept, or a new one begins."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from zoo.errors import UsageError
+
+if TYPE_CHECKING:
+    from zoo.checkpoint import Checkpoint
+    from zoo.families.config import Config, Problem
+    from zoo.training.state.pretrained import PretrainedInit
+
+HEAD = "head"  # module that ``init_from.new_modules`` may name
+# tasks of heads that are learned from labelled data
+LABELLED = frozenset(("classify", "answer", "choose"))
+
+
+def serves_other_task(checkpoint: "Checkpoint", head: str, problem: "Problem | None") -> bool:
+    """Return whether the head of a checkpoint was trained on labelled data for another task.
+
+    Heads of several tasks have tensors of the same names and even shapes on the Hub, such as
+    ``classifier.weight`` of texts, words and choices, whose outputs mean something else.
+
+    Args:
+        checkpoint: the checkpoint.
+        head: head of the model to train, of the same family.
+        problem: problem type of the model to train; ``None`` where the head has none.
+    """
+    if checkpoint.head_name != head:
+        tasks = checkpoint.head.tasks, checkpoint.family.heads()[head].tasks
+        return all(LABELLED.intersection(names) for names in tasks)
+    before = _problem(checkpoint.config)
+    return None not in (before, problem) and before != problem
+
+
+def _problem(config: "Config") -> "Problem | None":
+    """Return the problem type of a checkpoint; ``None`` if it may be either of classes."""
+    return "regression" if config.problem is None and len(config.labels) == 1 else config.problem
+
+
+def describe_head(checkpoint: "Checkpoint") -> str:
+    """Return the head of a checkpoint in words, with the labels that it has."""
+    if not checkpoint.head.has_labels:
+        return checkpoint.head_name
+    problem, labels = checkpoint.config.problem, _list(checkpoint.config.labels)
+    kind = "" if problem is None else f"{problem.replace('_', ' ')} "
+    return f"{checkpoint.head_name} ({kind}with the labels {labels})"
+
+
+def check_head(init: "PretrainedInit", head: str, config: "Config") -> None:
+    """Check that a pretrained head that is kept has the labels of the data.
+
+    Args:
+        init: the pretrained model; that of a resumed run has no checkpoint.
+        head: head of the model to train.
+        config: configuration of the model to train.
+
+    Raises:
+        UsageError: the labels differ.
+    """
+    if not init.checkpoints or HEAD in init.init_config.new_modules:
+        return
+    checkpoint, reference, labels = init.checkpoints["model"], init.init_config.model, config.labels
+    if checkpoint.head_name != head or serves_other_task(checkpoint, head, config.problem):
+        return  # the head is new
+    before = checkpoint.config.labels
+    unnamed = tuple(f"LABEL_{number}" for number in range(len(labels)))
+    numbered = tuple(map(str, range(len(labels))))
+    if before != labels and (before != unnamed or labels not in (numbered, unnamed)):
+        wanted = "a number" if config.problem == "regression" else _list(labels)
+        raise UsageError(
+            f"{reference} has a head for {_list(before)}, and the data has {wanted}",
+            f"--set init_from.new_modules=[{HEAD}] begins with a new head",
+        )
+
+
+def _list(labels: Sequence[str]) -> str:
+    return ", ".join(labels[:4]) + (f", ... ({len(labels)} in all)" if len(labels) > 4 else "")

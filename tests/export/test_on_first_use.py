@@ -2,14 +2,18 @@
 
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.inference.making import make_checkpoint
 from tests.plugins.laying import find_again, lay_out
+from zoo.errors import VerificationError
 from zoo.export.fastest import fastest_backend, save_speeds
-from zoo.export.on_first_use import _key
+from zoo.export.on_first_use import _key, cached_graph
+from zoo.export.quantization import variants
+from zoo.export.quantization.variants import QuantizationPlan
 from zoo.plugins import get_family, loading
 
 
@@ -47,3 +51,15 @@ def test_a_changed_plugin_has_graphs_and_speeds_of_its_own(
         assert fastest_backend(checkpoint) is None
         keys.add(_key(checkpoint, None))
     assert len(keys) == 3 and _key(checkpoint, None) in keys
+
+
+def test_copies_that_lose_too_much_name_the_command_that_accepts_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZOO_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(variants, "QuantizationPlan", partial(QuantizationPlan, max_drop=0.0))
+    checkpoint = make_checkpoint(tmp_path / "model", num_layers=1)
+    with pytest.raises(VerificationError) as caught:
+        cached_graph(checkpoint, "int8")
+    assert "quantizing all layers to int8" in caught.value.what
+    assert f"`zoo export {checkpoint.path} --onnx --int8 --max-drop X" in caught.value.hint

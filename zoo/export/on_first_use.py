@@ -35,26 +35,37 @@ def cached_graph(checkpoint: Checkpoint, dtype: str | None = None) -> Checkpoint
 
     Raises:
         UsageError: ``$ZOO_HOME`` cannot be written.
-        VerificationError: the outputs of the graph differ from those of torch.
+        VerificationError: the outputs of the graph differ from those of torch, or quantized copies
+            do not agree with float32.
     """
     target = home() / "onnx" / _key(checkpoint, dtype)
     with _locked(target):
         if not _intact(target):
-            from zoo.export.export import export_onnx  # imports torch
-            from zoo.export.quantization.quantize import Quantization
-            from zoo.export.quantization.variants import QuantizationPlan
-
-            quantized = dtype in QUANTIZED
-            export_onnx(
-                checkpoint,
-                target,
-                dtype=None if quantized else dtype,
-                force=True,
-                managed=True,
-                quantization=QuantizationPlan([Quantization(str(dtype))]) if quantized else None,
-            )
+            _export(checkpoint, target, dtype)
         touch_and_evict(target)
         return load_checkpoint(target)
+
+
+def _export(checkpoint: Checkpoint, target: Path, dtype: str | None) -> None:
+    from zoo.export.export import export_onnx  # imports torch
+    from zoo.export.quantization.quantize import Quantization
+    from zoo.export.quantization.search import DropError
+    from zoo.export.quantization.variants import QuantizationPlan
+
+    quantized = dtype in QUANTIZED
+    try:
+        export_onnx(
+            checkpoint,
+            target,
+            dtype=None if quantized else dtype,
+            force=True,
+            managed=True,
+            quantization=QuantizationPlan([Quantization(str(dtype))]) if quantized else None,
+        )
+    except DropError as error:
+        command = f"zoo export {checkpoint.path} --onnx --{dtype} --max-drop X -o DIR"
+        remedy = f"`{command}` accepts more, and writes a model to run in {dtype}"
+        raise VerificationError(error.what, remedy) from error
 
 
 def _key(checkpoint: Checkpoint, dtype: str | None) -> str:

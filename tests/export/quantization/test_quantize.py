@@ -315,3 +315,15 @@ def test_wrong_options_are_one_line(
     with pytest.raises(UsageError, match=message):
         CliRunner().invoke(command, arguments, catch_exceptions=False)
     assert not (tmp_path / "out").exists()
+
+
+def test_int4_without_a_cache(tmp_path: Path) -> None:
+    checkpoint = made("second", tmp_path / "model", layers=1)
+    with pytest.raises(UsageError, match="with a key-value cache; leave --no-cache out"):
+        QuantizationPlan([INT4]).check(checkpoint, "float32", cache=False)
+
+
+def test_the_model_is_no_value_of_int8(sentence_encoder: Checkpoint) -> None:
+    done = CliRunner().invoke(command, ["--onnx", "--int8", str(sentence_encoder.path)])
+    assert done.exit_code == 2
+    assert "is not one of 'dynamic', 'static'. Give the model before this option" in done.output

@@ -26,6 +26,15 @@ BLOCK_SIZE, MAX_DROP = 32, 0.01  # defaults
 QUANTIZATION = ("int8", "int4", "block_size", "max_drop", "eval_file", "calibration_file", *COLUMNS)
 
 
+class _Scales(click.Choice[str]):
+    """Choice of an option whose value may be left out, for which click takes the next argument."""
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        """See ``click.Choice``."""
+        message = super().get_invalid_choice_message(value, ctx)
+        return f"{message} Give the model before this option, or a value after it."
+
+
 @click.command(
     epilog="""\b
 Examples:
@@ -53,7 +62,7 @@ Examples:
 @click.option("--opset", type=int, metavar="N", help="ONNX operator set version.")
 @click.option(
     "--int8",
-    type=click.Choice(["dynamic", "static"]),
+    type=_Scales(["dynamic", "static"]),
     is_flag=False,
     flag_value="dynamic",
     help="Add graphs with 8-bit weights; `static` scales activations by --calibration texts.",

@@ -11,6 +11,10 @@ Layer = tuple[str, str]  # file of the graph and name of the node
 Measure = Callable[[Collection[Layer]], Agreement]
 
 
+class DropError(VerificationError):
+    """No layer can be quantized within the accepted drop."""
+
+
 class SearchResult(NamedTuple):
     """Result of a search.
 
@@ -41,7 +45,8 @@ def search(
         dtype: dtype of the quantized layers, for messages.
 
     Raises:
-        VerificationError: no layer can be quantized.
+        VerificationError: there are no layers.
+        DropError: no layer can be quantized.
     """
     if not layers:
         raise VerificationError(f"no layer can be quantized to {dtype}", "nothing was written")
@@ -60,7 +65,7 @@ def search(
         else:
             low = middle + 1
     if best is None:
-        raise VerificationError(
+        raise DropError(
             f"quantizing all layers to {dtype} changes the {agreement.measure} by "
             f"{agreement.drop:.1%}, and no layer alone stays within {max_drop:.1%}",
             "nothing was written; --max-drop accepts more",

@@ -75,6 +75,10 @@ class QuantizationPlan:
                     f"{method.dtype} copies are made of a graph in float32, not {dtype}",
                     "leave --dtype out",
                 )
+            if method.dtype == "int4" and checkpoint.head.has_cache and not generates:
+                raise UsageError(
+                    "int4 is for graphs with a key-value cache", "leave --no-cache out"
+                )
             if method.dtype == "int4" and not generates:
                 raise UsageError(
                     "int4 is for models that generate text with a key-value cache, and the head "

@@ -31,6 +31,10 @@ class FiniteRange(click.FloatRange):
             self.fail(f"{value!r} is not a finite number.", param, ctx)
         return number
 
+    def _describe_range(self) -> str:
+        """Return the range in help texts, which click writes as ``x<=None`` without bounds."""
+        return "" if self.min is None and self.max is None else super()._describe_range()
+
 
 def common_options(function: Function) -> Function:
     """Add the options of all commands: ``--json``, ``--verbose`` and ``--quiet``.
@@ -72,6 +76,20 @@ def _set_verbosity(ctx: click.Context, param: click.Parameter, value: bool) -> N
         raise click.UsageError("--verbose and --quiet exclude each other", ctx)
     ctx.meta["zoo.verbosity"] = param.name
     output.set_verbosity(1 if param.name == "verbose" else -1)
+
+
+def count_option(
+    name: str, description: str, *, minimum: int = 1, default: int | None = None
+) -> Callable[[Function], Function]:
+    """Return an option that takes an integer, ``minimum`` or more."""
+    return click.option(
+        name,
+        type=click.IntRange(minimum),
+        metavar="N",
+        default=default,
+        show_default=default is not None,
+        help=description,
+    )
 
 
 output_option = click.option(
@@ -143,7 +161,5 @@ def backend_options(function: Function) -> Function:
             metavar="D",
             help="Dtype of the computation, such as float32, bfloat16 or int8.",
         ),
-        click.option(
-            "--threads", type=click.IntRange(1), metavar="N", help="Number of CPU threads."
-        ),
+        count_option("--threads", "Number of CPU threads."),
     )(function)

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from zoo.cli.options import common_options, hub_options, reference_argument, seed_option
+from zoo.cli.options import (
+    common_options,
+    count_option,
+    hub_options,
+    reference_argument,
+    seed_option,
+)
 from zoo.cli.output import result, table
 
 if TYPE_CHECKING:
@@ -32,28 +38,11 @@ Examples:
     type=click.Choice(["auto", "cpu", "cuda", "onnx"]),
     help="Backend to measure; may be repeated.  [default: cpu and onnx]",
 )
-@click.option(
-    "--batch-size",
-    type=click.IntRange(1),
-    default=8,
-    show_default=True,
-    metavar="N",
-    help="Number of rows per batch.",
+@count_option("--batch-size", "Number of rows per batch.", default=8)
+@count_option(
+    "--seq-len", "Number of tokens per row.  [default: 128, or the model's limit if it is lower]"
 )
-@click.option(
-    "--seq-len",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Number of tokens per row.  [default: 128, or the model's limit if it is lower]",
-)
-@click.option(
-    "--iterations",
-    type=click.IntRange(1),
-    default=20,
-    show_default=True,
-    metavar="N",
-    help="Number of timed batches.",
-)
+@count_option("--iterations", "Number of timed batches.", default=20)
 @click.option(
     "--dtype",
     "dtypes",
@@ -61,7 +50,7 @@ Examples:
     metavar="D",
     help="Dtype of the computation, such as float32, bfloat16 or int8; may be repeated.",
 )
-@click.option("--threads", type=click.IntRange(1), metavar="N", help="Number of CPU threads.")
+@count_option("--threads", "Number of CPU threads.")
 @click.option(
     "--startup/--no-startup",
     default=True,

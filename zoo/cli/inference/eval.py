@@ -11,6 +11,7 @@ from zoo.cli.options import (
     FiniteRange,
     backend_options,
     common_options,
+    count_option,
     hub_options,
     reference_argument,
 )
@@ -19,6 +20,7 @@ from zoo.evaluate import EVALUATIONS
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
+    from zoo.evaluate.base import Result
 
 LOG = logging.getLogger("zoo")
 TASK_HELP = "\n".join(f"  {name:21}{text}" for name, (_, text) in EVALUATIONS.items())
@@ -79,23 +81,12 @@ columns are named, or counted from 1 in a file without a header."""
     metavar="PATH",
     help="Text, or a table; of seq2seq also NAME=FILE; may be repeated.",
 )
-@click.option(
-    "--limit",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Number of examples.  [default: all]",
-)
-@click.option(
-    "--stride",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Tokens between the windows of a long text.  [default: half a window]",
-)
-@click.option(
+@count_option("--limit", "Number of examples.  [default: all]")
+@count_option("--stride", "Tokens between the windows of a long text.  [default: half a window]")
+@count_option(
     "--seq-len",
-    type=click.IntRange(3),
-    metavar="N",
-    help="Tokens per row.  [default: 64; of windows 384; of choices the model's limit]",
+    "Tokens per row.  [default: 64; of windows 384; of choices the model's limit]",
+    minimum=3,
 )
 @click.option(
     "--replace-prob",
@@ -119,28 +110,18 @@ columns are named, or counted from 1 in a file without a header."""
     "--label-separator", metavar="TEXT", help="Separator of the labels of a text.  [default: ,]"
 )
 @click.option("--prefix", metavar="TEXT", help="Text before each source.")
-@click.option("--num-beams", type=click.IntRange(1), metavar="N", help="Number of beams.")
-@click.option(
+@count_option("--num-beams", "Number of beams.")
+@count_option(
     "--max-new-tokens",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Largest number of tokens to generate.  [default: those of the longest target]",
+    "Largest number of tokens to generate.  [default: those of the longest target]",
 )
 @click.option(
     "--choices", multiple=True, metavar="COL", help="Column of the choices, or of each of them."
 )
-@click.option(
-    "--doc-stride",
-    type=click.IntRange(0),
-    metavar="N",
-    help="Tokens that windows over a long context share.  [default: 128]",
+@count_option(
+    "--doc-stride", "Tokens that windows over a long context share.  [default: 128]", minimum=0
 )
-@click.option(
-    "--max-answer-len",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Maximum number of tokens of an answer.  [default: 30]",
-)
+@count_option("--max-answer-len", "Maximum number of tokens of an answer.  [default: 30]")
 @click.option(
     "--null-threshold",
     type=FiniteRange(),
@@ -173,25 +154,16 @@ def command(
     name of the store, the registry or the Hub keeps its manifest.
     """
     from zoo.convert.on_first_use import resolve_checkpoint
-    from zoo.errors import UsageError
     from zoo.evaluate import evaluation_type, make_evaluation
     from zoo.evaluate.record import evaluation_record, record_evaluation
     from zoo.export.fastest import open_fastest
-    from zoo.report.figures import plot_confusion, plot_reliability, require_matplotlib
+    from zoo.report.figures import require_matplotlib
 
-    if (task is None) == (suite is None):
-        raise UsageError("give either --task or --suite", "see `zoo eval --help`")
     compute = {name: options.pop(name) for name in ("backend", "device", "dtype", "threads")}
     requested = {name: value for name, value in options.items() if value not in (None, ())}
-    for name in requested.keys() & OPTIONS.keys():
-        if task not in OPTIONS[name]:
-            flag = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{task or suite} has no option {flag}", f"leave {flag} out")
+    _check_options(task, suite, {**requested, "revision": revision, "lock": lock})
+    record = not no_record
     if task is None:
-        for flag, option in (("--revision", revision), ("--lock", lock)):
-            if option is not None:
-                raise UsageError(f"--suite {suite} evaluates directories", f"leave {flag} out")
-        record = not no_record
         _print_glue(Path(ref), data, compute, options["limit"], record=record, as_json=as_json)
         return
     figures: Path | None = requested.pop("figures", None)
@@ -201,21 +173,46 @@ def command(
     requested = {**named, **requested}
     checkpoint = resolve_checkpoint(ref, revision=revision, offline=offline, lock=lock)
     evaluation_type(task).require_supported(checkpoint)  # before loading the weights
-    record = not no_record and _is_recordable(ref, checkpoint)
+    record = record and _is_recordable(ref, checkpoint)
     session = open_fastest(checkpoint, **compute)
     measured = make_evaluation(task, checkpoint, session, **requested).evaluate(data)
     if record:
         entry = evaluation_record(task, files, requested, session, measured)
         record_evaluation(checkpoint.path, entry)
     if figures is not None:
-        figures.mkdir(parents=True, exist_ok=True)
-        plot_confusion(figures / CONFUSION, measured.details["confusion"])
-        plot_reliability(figures / RELIABILITY, measured.details["reliability"])
+        _draw(figures, measured)
+    settings = {"reference": ref, "task": task, "data": [str(path) for path in data], **requested}
+    _print(settings, measured, record=record, as_json=as_json)
+
+
+def _check_options(task: str | None, suite: str | None, requested: Mapping[str, Any]) -> None:
+    """Check that a task or a suite is given, and the options that are requested belong to it."""
+    from zoo.errors import UsageError
+
+    if (task is None) == (suite is None):
+        raise UsageError("give either --task or --suite", "see `zoo eval --help`")
+    for name in requested.keys() & OPTIONS.keys():
+        if task not in OPTIONS[name]:
+            flag = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{task or suite} has no option {flag}", f"leave {flag} out")
+    for name in ("revision", "lock"):
+        if suite is not None and requested[name] is not None:
+            raise UsageError(f"--suite {suite} evaluates directories", f"leave --{name} out")
+
+
+def _draw(folder: Path, measured: "Result") -> None:
+    """Draw the confusion matrix and the reliability curve."""
+    from zoo.report.figures import plot_confusion, plot_reliability
+
+    folder.mkdir(parents=True, exist_ok=True)
+    plot_confusion(folder / CONFUSION, measured.details["confusion"])
+    plot_reliability(folder / RELIABILITY, measured.details["reliability"])
+
+
+def _print(settings: Mapping[str, Any], measured: "Result", *, record: bool, as_json: bool) -> None:
+    """Print the metrics and details of an evaluation."""
     value = {
-        "reference": ref,
-        "task": task,
-        "data": [str(path) for path in data],
-        **requested,
+        **settings,
         "metrics": dict(measured.metrics),
         **measured.details,
         "recorded": record,

@@ -10,6 +10,7 @@ from zoo.cli.options import (
     FiniteRange,
     backend_options,
     common_options,
+    count_option,
     hub_options,
     reference_argument,
 )
@@ -152,13 +153,7 @@ def choice_options(command: Any) -> Any:
 
 # options of single tasks
 TASK_OPTIONS: dict[str, Callable[[Any], Any]] = {
-    "fill-mask": click.option(
-        "--top-k",
-        type=click.IntRange(1),
-        default=5,
-        show_default=True,
-        help="Number of predictions per mask.",
-    ),
+    "fill-mask": count_option("--top-k", "Number of predictions per mask.", default=5),
     "features": click.option(
         "--layers",
         default="-1",
@@ -243,14 +238,8 @@ def task_command(name: str) -> click.Command:
             help="Format of the input.",
         ),
         *([TASK_OPTIONS[name]] if name in TASK_OPTIONS else []),
-        click.option(
-            "--max-tokens", type=click.IntRange(1), help="Truncate texts to this number of tokens."
-        ),
-        click.option(
-            "--max-batch-tokens",
-            type=click.IntRange(1),
-            help="Maximum number of tokens per batch, with padding.",
-        ),
+        count_option("--max-tokens", "Truncate texts to this number of tokens."),
+        count_option("--max-batch-tokens", "Maximum number of tokens per batch, with padding."),
         backend_options,
         hub_options,
         common_options,

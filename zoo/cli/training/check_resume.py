@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from zoo.cli.options import common_options
+from zoo.cli.options import common_options, count_option
 from zoo.cli.output import result
 from zoo.cli.training.options import (
     SETTINGS,
@@ -26,9 +26,7 @@ Examples:
 )
 @config_argument
 @run_options
-@click.option(
-    "--kills", type=click.IntRange(1), default=2, show_default=True, help="Number of kills."
-)
+@count_option("--kills", "Number of kills.", default=2)
 @click.option(
     "--device", metavar="D", help="Device, such as cpu or cuda; by default CUDA if available."
 )

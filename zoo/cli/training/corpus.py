@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from zoo.cli.options import FiniteRange, common_options, force_option, seed_option
+from zoo.cli.options import FiniteRange, common_options, count_option, force_option, seed_option
 from zoo.cli.output import result, table
 
 if TYPE_CHECKING:
@@ -45,21 +45,15 @@ per row, every other file is text. .gz and .zst are decompressed."""
     type=click.Choice(["wordpiece", "byte-level-bpe", "unigram", "words"]),
     help="Type of the tokenizer to train.  [default: the family's]",
 )
-@click.option(
-    "--vocab-size",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Vocabulary size of a trained tokenizer, with special tokens.  [default: 30000]",
+@count_option(
+    "--vocab-size", "Vocabulary size of a trained tokenizer, with special tokens.  [default: 30000]"
 )
 @click.option(
     "--lowercase/--cased", default=None, help="Whether a trained tokenizer lower-cases texts."
 )
-@click.option(
+@count_option(
     "--tokenizer-sample-chars",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Number of characters that a tokenizer is trained on, evenly sampled.  "
-    "[default: 100 million]",
+    "Number of characters that a tokenizer is trained on, evenly sampled.  [default: 100 million]",
 )
 @click.option(
     "--document-separator",
@@ -97,9 +91,7 @@ per row, every other file is text. .gz and .zst are decompressed."""
     help="Held-out texts instead of a fraction; may be repeated.",
 )
 @seed_option
-@click.option(
-    "--workers", type=click.IntRange(1), metavar="N", help="Number of tokenizer processes."
-)
+@count_option("--workers", "Number of tokenizer processes.")
 @click.option("--offline", is_flag=True, help="Make no network connection.")
 @force_option
 @common_options

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zoo.cli import output
-from zoo.cli.options import FiniteRange, common_options, seed_option
+from zoo.cli.options import FiniteRange, common_options, count_option, seed_option
 from zoo.cli.training.options import config_file, overrides_from_options
 from zoo.cli.training.runs import RunRequest, runs_options, train_runs
 
@@ -87,10 +87,8 @@ The recipe gives loss terms, initial layers and settings; RUN/config.yaml lists 
 @click.option(
     "--cache-teacher", metavar="DIR", help="Keep the teacher's outputs, and read them there."
 )
-@click.option("--max-steps", type=click.IntRange(1), help="Number of optimizer steps.")
-@click.option(
-    "--global-batch-tokens", type=click.IntRange(1), metavar="N", help="Tokens of text per step."
-)
+@count_option("--max-steps", "Number of optimizer steps.")
+@count_option("--global-batch-tokens", "Tokens of text per step.")
 @click.option(
     "--report-to",
     multiple=True,

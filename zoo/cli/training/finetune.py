@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from zoo.cli.options import common_options, seed_option
+from zoo.cli.options import common_options, count_option, seed_option
 from zoo.cli.training.options import config_file, overrides_from_options
 from zoo.cli.training.runs import RunRequest, run_command, runs_options
 from zoo.finetune import TASKS
@@ -74,26 +74,18 @@ is held out. RUN/config.yaml lists all settings; --set changes any of them."""
 @click.option(
     "--choices", multiple=True, metavar="COL", help="Column of the choices, or of each of them."
 )
-@click.option(
-    "--doc-stride",
-    type=click.IntRange(0),
-    metavar="N",
-    help="Tokens that windows over a long context share.  [default: 128]",
+@count_option(
+    "--doc-stride", "Tokens that windows over a long context share.  [default: 128]", minimum=0
 )
 @click.option("--preset", metavar="NAME", help="Defaults: paper, stable, or the family's others.")
-@click.option(
-    "--freeze",
-    type=click.IntRange(0),
-    metavar="N",
-    help="Train neither the embeddings nor the N lowest layers.",
-)
+@count_option("--freeze", "Train neither the embeddings nor the N lowest layers.", minimum=0)
 @click.option("--size", metavar="S", help="Size of a model with random weights.")
 @click.option(
     "--tokenizer",
     metavar="REF|train",
     help="Tokenizer of a model with random weights.  [default: train]",
 )
-@click.option("--max-steps", type=click.IntRange(1), help="Number of optimizer steps.")
+@count_option("--max-steps", "Number of optimizer steps.")
 @click.option(
     "--report-to",
     multiple=True,

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
-from zoo.cli.options import seed_option
+from zoo.cli.options import count_option, seed_option
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -47,12 +47,8 @@ def run_options(function: Function) -> Function:
                 metavar="REF|train",
                 help="Checkpoint whose tokenizer is used, or train.",
             ),
-            click.option("--max-steps", type=click.IntRange(1), help="Number of optimizer steps."),
-            click.option(
-                "--global-batch-tokens",
-                type=click.IntRange(1),
-                help="Number of tokens per optimizer step.",
-            ),
+            count_option("--max-steps", "Number of optimizer steps."),
+            count_option("--global-batch-tokens", "Number of tokens per optimizer step."),
             click.option(
                 "--report-to",
                 multiple=True,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from zoo.cli.options import count_option
 from zoo.cli.output import result
 
 if TYPE_CHECKING:
@@ -20,12 +21,7 @@ def runs_options(function: Function) -> Function:
     """Add the options of a run's directory and devices."""
     for option in reversed(
         (
-            click.option(
-                "--seeds",
-                type=click.IntRange(1),
-                metavar="N",
-                help="Train N runs, with seeds from --seed on.",
-            ),
+            count_option("--seeds", "Train N runs, with seeds from --seed on."),
             click.option(
                 "--resume",
                 type=click.Path(path_type=Path, file_okay=False),

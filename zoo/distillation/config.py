@@ -12,6 +12,7 @@ from zoo.distillation.recipes import (
     SENTENCES,
     TEXT,
     adapt_to_data,
+    adapt_to_widths,
     find_recipe,
     select_stage,
     with_stage_changes,
@@ -47,15 +48,18 @@ class Student:
 
     Attributes:
         family: family of the student.
-        size: size whose recipe is used; ``None`` for a pretrained student.
+        size: size whose recipe is used; of a pretrained student, the most similar one.
         reference: reference to a pretrained student; ``None`` for new weights.
-        changes: fields of the configuration that differ from those of the size.
+        changes: fields of the configuration that differ from those of the size, or of the
+            pretrained student.
+        config: the configuration.
     """
 
     family: Family
-    size: str | None
+    size: str
     reference: str | None
     changes: ConfigDict
+    config: Any
 
 
 def build_config(
@@ -85,7 +89,7 @@ def build_config(
     name, fields = changes.get(NAME), {k: v for k, v in changes.items() if k != NAME}
     if name is None:
         raise UsageError("the settings name no student", "name one with --student")
-    family = _student_family(str(name), teacher, offline=offline)
+    family, pretrained = _named_student(str(name), teacher, offline=offline)
     distillation = requested.get("distillation") or {}
     labelled = "task" in requested
     recipe_name, recipe = find_recipe(
@@ -101,7 +105,8 @@ def build_config(
     distillation = {key: value for key, value in distillation.items() if key != "stages"}
     of_stage = (stages.get(stage) or {}).get("settings") or {}
     requested = deep_merge({**requested, "distillation": distillation}, of_stage)
-    student = find_student(str(name), family, teacher, recipe, fields)
+    student = find_student(str(name), family, pretrained, teacher, recipe, fields)
+    recipe = adapt_to_widths(recipe, student.config, teacher.config)
     of_recipe = {
         "generator": generator,
         **_distillation(recipe_name, recipe, student, teacher),
@@ -179,7 +184,7 @@ def requested_recipe(requested: ConfigDict, *, offline: bool) -> DistillationRec
     if name is None:
         raise UsageError("the settings name no student", "name one with --student")
     teacher = resolve_teacher(requested, offline=offline)
-    family = _student_family(str(name), teacher, offline=offline)
+    family, _ = _named_student(str(name), teacher, offline=offline)
     name, labelled = _recipe_name(distillation), "task" in requested
     _, recipe = find_recipe(name, family, teacher.head_name, labelled=labelled)
     return with_stage_changes(recipe, distillation.get("stages") or {})
@@ -233,15 +238,19 @@ def resolve_teacher(requested: ConfigDict, *, offline: bool) -> "Checkpoint":
         ) from error
 
 
-def _student_family(name: str, teacher: "Checkpoint", *, offline: bool) -> Family:
+def _named_student(
+    name: str, teacher: "Checkpoint", *, offline: bool
+) -> tuple[Family, Config | None]:
+    """Return the family of a student, and the configuration of a pretrained one."""
     from zoo.convert.on_first_use import resolve_checkpoint
 
     if name in all_families():
-        return get_family(name)
+        return get_family(name), None
     if name in teacher.family.sizes():
-        return teacher.family
+        return teacher.family, None
     try:
-        return resolve_checkpoint(name, offline=offline).family
+        checkpoint = resolve_checkpoint(name, offline=offline)
+        return checkpoint.family, checkpoint.config
     except UsageError as error:
         known = [*all_families(), *teacher.family.sizes()]
         raise UsageError(
@@ -253,6 +262,7 @@ def _student_family(name: str, teacher: "Checkpoint", *, offline: bool) -> Famil
 def find_student(
     name: str,
     family: Family,
+    pretrained: Config | None,
     teacher: "Checkpoint",
     recipe: DistillationRecipe,
     fields: ConfigDict,
@@ -264,6 +274,7 @@ def find_student(
     Args:
         name: a family, a size of the teacher's family, or a reference.
         family: family of the student.
+        pretrained: configuration of the model that a reference names; ``None`` for new weights.
         teacher: checkpoint of the first teacher.
         recipe: recipe of the run.
         fields: fields of the student's configuration to change.
@@ -273,15 +284,33 @@ def find_student(
     """
     sizes = family.sizes()
     _check_fields(family, fields)
-    if name not in all_families() and name not in teacher.family.sizes():
-        return Student(family, None, name, fields)
-    if name not in all_families():
-        return Student(family, name, None, fields)
-    config = derived_config(family, teacher.config, recipe.student_depth, fields)
+    if pretrained is None and name not in all_families():
+        config = _with_fields(family, config_of_size(family, name), fields)
+        return Student(family, name, None, fields, config)
+    config = (
+        derived_config(family, teacher.config, recipe.student_depth, fields)
+        if pretrained is None
+        else _with_fields(family, pretrained, fields)
+    )
     size = max(sizes, key=lambda key: config_similarity(sizes[key], config))
+    if pretrained is not None:
+        return Student(family, size, name, fields, config)
     base = msgspec.to_builtins(sizes[size])
     changes = {k: v for k, v in msgspec.to_builtins(config).items() if base.get(k) != v}
-    return Student(family, size, None, {k: v for k, v in changes.items() if k not in KEPT})
+    changes = {k: v for k, v in changes.items() if k not in KEPT}
+    return Student(family, size, None, changes, _with_fields(family, sizes[size], changes))
+
+
+def _with_fields(family: Family, config: Config, fields: ConfigDict) -> Any:
+    """Return a configuration with changed fields.
+
+    Raises:
+        UsageError: a value is wrong for the family.
+    """
+    try:
+        return msgspec.convert({**msgspec.to_builtins(config), **fields}, family.config_type)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise UsageError(f"student, {family.name}: {error}", "set its fields") from error
 
 
 def _check_fields(family: Family, fields: ConfigDict) -> None:
@@ -318,10 +347,7 @@ def derived_config(family: Family, teacher: Config, depth: float, fields: Config
     for name in DEPTHS:
         if isinstance(shared.get(name), int):
             shared[name] = max(1, round(depth * shared[name]))
-    try:
-        return msgspec.convert({**base, **shared, **fields}, family.config_type)
-    except (msgspec.ValidationError, ValueError) as error:
-        raise UsageError(f"student, {family.name}: {error}", "set its fields") from error
+    return _with_fields(family, config_of_size(family, "tiny"), {**shared, **fields})
 
 
 def _fits(family: Family, base: ConfigDict, name: str, value: Any) -> bool:
@@ -344,35 +370,35 @@ def _student_settings(
 
     reference = (requested.get("distillation") or {})["teachers"][0]
     settings: ConfigDict = {"family": student.family.name, "config": student.changes}
-    if student.reference is not None:
-        return {**settings, "init_from": {"model": student.reference}}
-    settings["size"] = student.size
-    spelled = student.family.text_tokenizer(_config(student)) is not None
+    settings |= (
+        {"size": student.size}
+        if student.reference is None
+        else {"init_from": {"model": student.reference}}
+    )
     if "task" in requested:
-        return settings if spelled else {**settings, "tokenizer": reference}
-    recipe = student.family.recipe(str(student.size))
+        built_in = student.family.text_tokenizer(student.config) is not None
+        has_tokenizer = built_in or student.reference is not None
+        return settings if has_tokenizer else {**settings, "tokenizer": reference}
+    recipe = student.family.recipe(student.size)
     if (requested.get("distillation") or {}).get("align") == TEXT:
-        longest_row = student.family.max_seq_len(_config(student)) or recipe.seq_len
+        longest_row = student.family.max_seq_len(student.config) or recipe.seq_len
         length, objective = min(longest_row, recipe.seq_len), recipe.objective.split("+")[0]
         return {**settings, "seq_len": length, "objective": objective}
-    settings["data"] = {"tokenizer": reference}
     limits = [
         family.max_seq_len(config)
         for family, config in (
             (teacher.family, teacher.config),
-            (student.family, _config(student)),
+            (student.family, student.config),
         )
     ]
     longest = min(limit for limit in (*limits, recipe.seq_len) if limit is not None)
     objective = distillation.objective or text_objective(student, teacher, recipe.objective)
-    new = objective_type(student.family, _config(student), objective).from_scratch_options
+    settings |= {"seq_len": longest, "objective": objective}
+    if student.reference is not None:  # which has a tokenizer, and no options for new weights
+        return settings
+    new = objective_type(student.family, student.config, objective).from_scratch_options
     none: ConfigDict = {"objective_args": dict.fromkeys(new, 0.0)} if new else {}
-    return {**settings, "seq_len": longest, "objective": objective, **none}
-
-
-def _config(student: Student) -> Any:
-    base = msgspec.to_builtins(config_of_size(student.family, str(student.size)))
-    return msgspec.convert({**base, **student.changes}, student.family.config_type)
+    return {**settings, "data": {"tokenizer": reference}, **none}
 
 
 def text_objective(student: Student, teacher: "Checkpoint", default: str) -> str:
@@ -397,7 +423,7 @@ def text_objective(student: Student, teacher: "Checkpoint", default: str) -> str
 
     parts = default.split("+")  # without the loss of sentence pairs, which has no teacher
     for name in dict.fromkeys((parts[0], *OBJECTIVES)):
-        student_supports = supported(student.family, _config(student), name)
+        student_supports = supported(student.family, student.config, name)
         if student_supports and supported(teacher.family, teacher.config, name):
             return name
     return default
@@ -413,7 +439,7 @@ def _distillation(
     if student.reference is not None:
         values["init_layers"] = None
         return values
-    widths = [getattr(c, "hidden_size", None) for c in (_config(student), teacher.config)]
+    widths = [getattr(c, "hidden_size", None) for c in (student.config, teacher.config)]
     if widths[0] != widths[1]:
         values["init_layers"] = None
         LOG.info("the student begins with new weights: it is %s wide, and its teacher %s", *widths)

@@ -4,6 +4,8 @@ Departures of all recipes from the released code: padding never counts in a mean
 always in evaluation mode.
 """
 
+import logging
+import math
 from pathlib import Path
 
 import msgspec
@@ -11,11 +13,13 @@ import msgspec
 from zoo.data.readers.glue import PREFIX, glue_task
 from zoo.errors import UsageError, did_you_mean
 from zoo.families.base import Family
+from zoo.families.config import Config
 from zoo.families.distillation import DistillationRecipe, Replacement, Stage, Targets, Term
 from zoo.plugins import recipes_of_plugins
 from zoo.training.config.overrides import ConfigDict, deep_merge, read_config_file
 from zoo.training.config.schema import validate_config
 
+LOG = logging.getLogger("zoo")
 TEXT = "text"  # the recipe of models with other tokens
 SENTENCES = "sentences"  # the task of recipes without labels
 OF_TEXT = "objective_args"  # settings of objectives on text
@@ -288,6 +292,39 @@ def adapt_to_data(recipe: DistillationRecipe, task: str | None) -> DistillationR
         for name, term in recipe.terms.items()
     }
     return msgspec.structs.replace(recipe, terms=terms)
+
+
+def adapt_to_widths(
+    recipe: DistillationRecipe, student: Config, teacher: Config
+) -> DistillationRecipe:
+    """Return a recipe whose numbers of relation heads divide the widths of both models.
+
+    A built-in recipe has those of a paper's models; others get the largest smaller number. A user's
+    recipe has no name, and is not changed.
+
+    Args:
+        recipe: the recipe.
+        student: configuration of the student.
+        teacher: configuration of the teacher.
+    """
+    widths = [getattr(config, "hidden_size", 0) for config in (student, teacher)]
+    if not recipe.name or not all(widths):
+        return recipe
+    terms = {
+        name: _with_common_divisor(name, term, math.gcd(*widths))
+        for name, term in recipe.terms.items()
+    }
+    return msgspec.structs.replace(recipe, terms=terms)
+
+
+def _with_common_divisor(name: str, term: Term, width: int) -> Term:
+    """Return a term with relation heads that divide a width."""
+    heads = term.relation_heads
+    if heads is None or width % heads == 0:
+        return term
+    fitting = max(number for number in range(1, heads) if width % number == 0)
+    LOG.info("terms.%s.relation_heads is %d: %d does not divide both widths", name, fitting, heads)
+    return msgspec.structs.replace(term, relation_heads=fitting)
 
 
 def squared_error_of(term: Term) -> Term:

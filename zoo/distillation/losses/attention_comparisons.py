@@ -1,5 +1,6 @@
 """Loss terms over the attention of layers: scores, probabilities, and relations of q, k and v."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -36,8 +37,11 @@ class AttentionComparison(Comparison):
         """Return which keys a query attends to, (rows, 1, tokens, tokens), bool."""
         return attention_pairs(batch, causal=self.student.causal)
 
-    def require_equal_heads(self) -> None:
+    def require_equal_heads(self, remedy: str) -> None:
         """Check that both models have one number of heads.
+
+        Args:
+            remedy: remedy where they do not.
 
         Raises:
             UsageError: they do not.
@@ -47,7 +51,7 @@ class AttentionComparison(Comparison):
             raise UsageError(
                 f"{self.term.kind} compares heads, and the student has {counts[0]}, "
                 f"its teacher {counts[1]}",
-                "relations with relation_heads compares models with other numbers of heads",
+                remedy,
             )
 
 
@@ -56,7 +60,9 @@ class ScoresComparison(AttentionComparison):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.require_equal_heads()
+        self.require_equal_heads(
+            "relations with relation_heads compares models with other numbers of heads"
+        )
 
     def total(
         self, student: ModelView, teachers: Sequence[ModelView], projection: nn.Module | None
@@ -103,15 +109,19 @@ class Relations(AttentionComparison):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         if self.term.relation_heads is None:
-            self.require_equal_heads()
+            self.require_equal_heads(
+                f"--set distillation.terms.{self.name}.relation_heads=N splits both into N parts"
+            )
         self.heads = self.term.relation_heads or self.student.heads
-        for shape in (self.student, *self.teachers):
-            if shape.hidden_size % self.heads:
-                raise UsageError(
-                    f"relation_heads is {self.heads}, which does not divide the width "
-                    f"{shape.hidden_size}",
-                    "give a divisor of both widths",
-                )
+        widths = [shape.hidden_size for shape in (self.student, *self.teachers)]
+        odd = next((width for width in widths if width % self.heads), None)
+        if odd is not None:
+            raise UsageError(
+                f"relation_heads of terms.{self.name} is {self.heads}, which does not divide the "
+                f"width {odd}",
+                f"--set distillation.terms.{self.name}.relation_heads=N takes a divisor of "
+                f"{math.gcd(*widths)}",
+            )
 
     def count(self, batch: Batch) -> int:
         """See ``Comparison``: queries and relation heads of one layer and one relation."""

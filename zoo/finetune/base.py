@@ -304,8 +304,16 @@ class FineTuning(TrainingObjective):
         """Return the order of the training rows."""
         return EpochShuffle(len(rows), self.run.seed)
 
-    def data_warnings(self, rows: TokenizedRows) -> list[str]:
-        """Return what the user should know about the training rows; by default nothing."""
+    def data_warnings(
+        self, train: Sequence[Any], evaluation: Sequence[Any], rows: TokenizedRows
+    ) -> list[str]:
+        """Return what the user should know about the data; by default nothing.
+
+        Args:
+            train: samples of the training data.
+            evaluation: samples of the evaluation data.
+            rows: the tokenized training data.
+        """
         return []
 
     def load_checkpoint(self, model: "nn.Module", checkpoint: "Checkpoint") -> list[str]:

@@ -1,20 +1,26 @@
 """Labels that are classes: their order, their indices, and their weights in the loss."""
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from zoo.data.readers.labelled import sort_labels
+from zoo.data.readers.text_io import open_last_line
 from zoo.errors import UsageError
 from zoo.finetune.base import FineTuning
+from zoo.finetune.rows import TokenizedRows
 from zoo.training.config.finetune import FineTuneConfig, TableConfig
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
+
+SHOWN = 3  # labels that are named in warnings
 
 
 class ClassTask(FineTuning):
@@ -39,6 +45,12 @@ class ClassTask(FineTuning):
         present = {name for sample in samples for name in cls.label_names(sample, run.data)}
         return order_labels(present, run.data.labels, cls.fewest_labels)
 
+    @classmethod
+    def label_location(cls, sample: Any, number: int) -> str:
+        """Return file and line of a label of a sample, counted from 0, for messages."""
+        location: str = sample.location
+        return location
+
     @property
     def labels(self) -> tuple[str, ...]:
         """See ``FineTuning``."""
@@ -58,6 +70,19 @@ class ClassTask(FineTuning):
         if self.weights is None and self.run.class_weights is not None:
             counts = np.bincount(indices, minlength=len(self.labels))
             self.weights = class_weights(self.run.class_weights, self.labels, counts)
+
+    def data_warnings(
+        self, train: Sequence[Any], evaluation: Sequence[Any], rows: TokenizedRows
+    ) -> list[str]:
+        """See ``FineTuning``: labels with one sample, which may be the start of a cut label."""
+        count = Counter(name for s in train for name in self.label_names(s, self.run.data))
+        places = [
+            (name, self.label_location(sample, number))
+            for sample in train
+            for number, name in enumerate(self.label_names(sample, self.run.data))
+            if count[name] == 1
+        ]
+        return [*super().data_warnings(train, evaluation, rows), *warn_of_single_samples(places)]
 
     def weights_like(self, logits: "Tensor") -> "Tensor | None":
         """Return the weights with dtype and device of logits, (labels,); ``None`` for none."""
@@ -96,13 +121,31 @@ def order_labels(
     return labels
 
 
-def label_index(name: str, indices: Mapping[str, int], sample: Any) -> int:
+def warn_of_single_samples(places: Sequence[tuple[str, str]]) -> list[str]:
+    """Return warnings of labels with one training sample each.
+
+    Args:
+        places: label, and file and line of its sample.
+    """
+    files = {place.rpartition(":")[0] for _, place in places}
+    ends = {f"{file}:{open_last_line(Path(file))}" for file in files if Path(file).is_file()}
+    cut_first = sorted(places, key=lambda place: place[1] not in ends)
+    lines = [
+        f"the label {name!r} has one training sample, {place}"
+        + (", the last line, which no line feed ends: is the file whole?" * (place in ends))
+        for name, place in cut_first[:SHOWN]
+    ]
+    rest = len(places) - SHOWN
+    return [*lines, *([f"{rest:,} more labels have one training sample"] if rest > 0 else [])]
+
+
+def label_index(name: str, indices: Mapping[str, int], location: str) -> int:
     """Return the index of a label.
 
     Args:
         name: the label.
         indices: label -> index.
-        sample: the sample, for messages.
+        location: file and line, for messages.
 
     Raises:
         UsageError: it is not one of the model's.
@@ -110,7 +153,7 @@ def label_index(name: str, indices: Mapping[str, int], sample: Any) -> int:
     if name not in indices:
         shown = ", ".join(list(indices)[:8])
         raise UsageError(
-            f"{sample.location}: the label {name!r} is not in the training data",
+            f"{location}: the label {name!r} is not in the training data",
             f"its labels are {shown}{', ...' if len(indices) > 8 else ''}",
         )
     return indices[name]

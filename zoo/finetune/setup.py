@@ -231,6 +231,8 @@ def build_setup(
     )
     if announce:
         _announce(config, objective, rows, family.max_seq_len(model.config))
+        for line in objective.data_warnings(train, evaluation, rows[0]):
+            LOG.warning("warning: %s", line)
     return FineTuneSetup(
         config=config,
         family=family,
@@ -312,8 +314,6 @@ def _announce(
             if config.max_seq_len == limit
             else f"--set max_seq_len=N reads more{f', up to {limit}' if limit else ''}",
         )
-    for line in task.data_warnings(train):
-        LOG.warning("warning: %s", line)
 
 
 def _data_record(

@@ -287,5 +287,5 @@ def test_an_evaluation_repairs_spans_before_it_compares_labels(
     assert result.details["classes"]["X"]["entities"] == 2
     assert f"2 spans of {tmp_path / 't.conll'} began with I-" in caplog.text
     (tmp_path / "t.conll").write_text("a\tB-X\nb\tI-X\n")
-    with pytest.raises(UsageError, match=r"t\.conll:1: the model has no label 'I-X'; it has B-X"):
+    with pytest.raises(UsageError, match=r"t\.conll:2: the model has no label 'I-X'; it has B-X"):
         make_evaluation(TASK, model.checkpoint, model.session).evaluate([tmp_path / "t.conll"])

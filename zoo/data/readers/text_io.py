@@ -42,6 +42,21 @@ def read_lines(file: Path, *, rows: bool = False, strip: bool = True) -> Iterato
                 yield stripped
 
 
+def open_last_line(file: Path) -> int | None:
+    """Return the number of the last line of a file if no line feed ends it, as if it was cut.
+
+    Args:
+        file: a regular file, also a compressed one.
+
+    Raises:
+        SourceError, VerificationError: see ``read_lines``.
+    """
+    feeds, last = 0, b"\n"
+    for piece in _pieces(file):
+        feeds, last = feeds + piece.count(b"\n"), piece[-1:] or last
+    return None if last in b"\r\n" else feeds + 1
+
+
 def _texts(file: Path, rows: bool) -> Iterator[str]:
     """Yield blocks of whole lines, without the last line feed."""
     held = b""

@@ -28,16 +28,24 @@ class WordsSample:
         words: the words.
         labels: label of each word.
         location: file and line, for messages.
+        lines: line of each word, where each has one.
     """
 
     words: tuple[str, ...]
     labels: tuple[str, ...]
     location: str
+    lines: Sequence[int] = ()
 
     @property
     def hash(self) -> float:
         """See ``zoo.data.readers.labelled.Hashed``."""
         return text_hash(*self.words)
+
+    def word_location(self, number: int) -> str:
+        """Return file and line of a word, counted from 0."""
+        if not self.lines:
+            return f"{self.location}, word {number + 1}"
+        return f"{self.location.rpartition(':')[0]}:{self.lines[number]}"
 
 
 def read_words(paths: Iterable[str | Path], columns: Columns) -> list[WordsSample]:
@@ -90,14 +98,14 @@ def _lists(file: Path, columns: Columns) -> Iterator[WordsSample]:
 
 def _columns(file: Path, columns: Columns, *, universal: bool) -> Iterator[WordsSample]:
     text, label = _column_numbers(file, columns, universal=universal)
-    words, labels, first = list[str](), list[str](), 0
+    words, labels, lines = list[str](), list[str](), list[int]()
     for number, line in enumerate(read_lines(file, rows=True), 1):
         if universal and line.startswith("#"):
             continue
         if not line or line.startswith("-DOCSTART-"):
             if words:
-                yield WordsSample(tuple(words), tuple(labels), f"{file}:{first}")
-            words, labels = [], []
+                yield _sentence(file, words, labels, lines)
+            words, labels, lines = [], [], []
             continue
         # a word may have other white space in it, such as that of a number
         cells = line.split("\t") if "\t" in line else [cell for cell in line.split(" ") if cell]
@@ -109,11 +117,20 @@ def _columns(file: Path, columns: Columns, *, universal: bool) -> Iterator[Words
                 f"{text + 1} and {'the last' if label < 0 else label + 1}",
                 "correct the line, or name the columns by their numbers",
             )
-        first = first if words else number
+        lines.append(number)
         words.append(cells[text].strip(" "))
         labels.append(cells[label].strip())
     if words:
-        yield WordsSample(tuple(words), tuple(labels), f"{file}:{first}")
+        yield _sentence(file, words, labels, lines)
+
+
+def _sentence(
+    file: Path, words: Sequence[str], labels: Sequence[str], lines: Sequence[int]
+) -> WordsSample:
+    first, last = lines[0], lines[-1]
+    contiguous = last - first + 1 == len(lines)  # a range takes less memory
+    numbers = range(first, last + 1) if contiguous else tuple(lines)
+    return WordsSample(tuple(words), tuple(labels), f"{file}:{first}", numbers)
 
 
 def _column_numbers(file: Path, columns: Columns, *, universal: bool) -> tuple[int, int]:

@@ -100,10 +100,11 @@ class TokenClassification(Evaluation):
         """
         labels = self.checkpoint.config.labels
         for sample, other in zip(samples, repaired, strict=True):
-            for name, alternative in zip(sample.labels, other.labels, strict=True):
+            pairs = zip(sample.labels, other.labels, strict=True)
+            for word, (name, alternative) in enumerate(pairs):
                 if name not in labels and alternative not in labels:
                     raise UsageError(
-                        f"{sample.location}: the model has no label {name!r}",
+                        f"{sample.word_location(word)}: the model has no label {name!r}",
                         f"it has {', '.join(labels[:8])}",
                     )
 

@@ -52,7 +52,7 @@ class TextClassification(ClassTask, TextTask):
     def target(self, sample: Any) -> Any:
         """Return the index of the label."""
         (name,) = self.label_names(sample, self.run.data)
-        return label_index(name, self.indices, sample)
+        return label_index(name, self.indices, sample.location)
 
     def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
         """See ``FineTuning``; the first call fixes ``balanced`` class weights."""

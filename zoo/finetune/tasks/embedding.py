@@ -191,7 +191,7 @@ class SentenceEmbedding(FineTuning):
         """
         if self.kind == "softmax":
             name = label_name(sample.label, sample.location)
-            return label_index(name, {n: k for k, n in enumerate(self.classes)}, sample)
+            return label_index(name, {n: k for k, n in enumerate(self.classes)}, sample.location)
         score = label_number(sample.label, sample.location)
         if self.options.score_range is not None:
             low, high = self.options.score_range
@@ -240,7 +240,9 @@ class SentenceEmbedding(FineTuning):
         present = {label_name(sample.label, sample.location) for sample in samples}
         return order_labels(present, self.run.data.labels, 2)
 
-    def data_warnings(self, rows: TokenizedRows) -> list[str]:
+    def data_warnings(
+        self, train: Sequence[Any], evaluation: Sequence[Any], rows: TokenizedRows
+    ) -> list[str]:
         """See ``FineTuning``: equal texts that have to be in one batch."""
         order = self.train_order(rows)
         count = order.duplicates(0) if isinstance(order, NoDuplicatesOrder) else 0

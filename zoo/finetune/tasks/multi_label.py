@@ -57,7 +57,7 @@ class MultiLabel(ClassTask, TextTask):
         """Return 1 for each label of the sample and 0 for all others, (labels,), float32."""
         target = np.zeros(len(self.labels), np.float32)
         for name in self.label_names(sample, self.run.data):
-            target[label_index(name, self.indices, sample)] = 1
+            target[label_index(name, self.indices, sample.location)] = 1
         return target
 
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:

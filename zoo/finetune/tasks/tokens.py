@@ -121,9 +121,18 @@ class TokenClassification(ClassTask, LayerTask):
         labels: tuple[str, ...] = sample.labels
         return labels
 
+    @classmethod
+    def label_location(cls, sample: Any, number: int) -> str:
+        """See ``ClassTask``."""
+        location: str = sample.word_location(number)
+        return location
+
     def target(self, sample: Any) -> Any:
         """Return the index of each word's label, (words,)."""
-        return np.array([label_index(name, self.indices, sample) for name in sample.labels])
+        places = enumerate(sample.labels)
+        return np.array(
+            [label_index(name, self.indices, sample.word_location(k)) for k, name in places]
+        )
 
     def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
         """See ``FineTuning``."""

@@ -1,0 +1,52 @@
+"""Tests of what a run says about the labels of its data."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.finetune.making import labelled, settings
+from tests.finetune.tasks.test_tokens import tagged
+from zoo.finetune.config import build_config
+from zoo.finetune.setup import build_setup
+
+
+def warnings(caplog: pytest.LogCaptureFixture, table: Path, **changes: Any) -> list[str]:
+    """Return the warnings of a run that does not start."""
+    caplog.clear()
+    build_setup(build_config(settings("bert", table, vocab_size=300, **changes), {}))
+    return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_a_file_that_ends_within_a_label(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table, held = labelled(tmp_path / "t.tsv"), labelled(tmp_path / "e.tsv", seed=1)
+    data = {"eval": [str(held)]}
+    table.write_bytes(table.read_bytes() + b"a b\tyes\n")
+    assert warnings(caplog, table, data=data) == []
+    table.write_bytes(table.read_bytes().removesuffix(b"s\n"))
+    assert warnings(caplog, table, data=data) == [
+        f"warning: the label 'ye' has one training sample, {table}:42, the last line, which no "
+        "line feed ends: is the file whole?"
+    ]
+
+
+def test_a_file_of_words_that_ends_within_a_label(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table, held = tagged(tmp_path / "t.conll"), tagged(tmp_path / "e.conll", seed=1)
+    data = {"eval": [str(held)]}
+    table.write_text(table.read_text() + "\nc O\na B-LO")
+    number = len(table.read_text().splitlines())
+    first, *_ = warnings(caplog, table, task="token-classification", data=data)
+    assert first == (
+        f"warning: the label 'B-LO' has one training sample, {table}:{number}, the last line, "
+        "which no line feed ends: is the file whole?"
+    )
+
+
+def test_labels_with_one_sample_each(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table, held = labelled(tmp_path / "t.tsv"), labelled(tmp_path / "e.tsv", seed=1)
+    table.write_text(table.read_text() + "".join(f"a b\tl{k}\n" for k in range(5)))
+    first, *_, rest = warnings(caplog, table, data={"eval": [str(held)]})
+    assert first == f"warning: the label 'l0' has one training sample, {table}:42"
+    assert rest == "warning: 2 more labels have one training sample"

@@ -66,6 +66,8 @@ def test_every_product_and_the_embeddings_are_quantized(int8_encoder: Exported) 
     ]
     counts = operators(after)
     assert counts["MatMulInteger"] == len(PRODUCTS)
+    products = [node for node in onnx.load(after).graph.node if node.op_type == "MatMulInteger"]
+    assert {len(node.input) for node in products} == {3}, "zero points of weights take time"
     assert counts["MatMul"] == 3  # scores and mixture of attention, and the pooler of one token
     domains = {node.domain for node in onnx.load(after).graph.node}
     assert domains == {""}, "int8 graphs run wherever standard operators do"

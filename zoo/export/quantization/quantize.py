@@ -102,6 +102,7 @@ def quantize(
         result = ir.load(quantized if products else prepared)
         ir.external_data.load_to_model(result)  # the files it refers to are temporary
         result.ir_version = version
+        _drop_zero_points(result.graph)
         _drop_unused(result)
         ir.save(result, target, external_data=target.with_suffix(DATA).name if external else None)
 
@@ -270,6 +271,21 @@ def _constant(graph: ir.Graph, name: str, values: NDArray[Any]) -> ir.Value:
     )
     graph.register_initializer(value)
     return value
+
+
+def _drop_zero_points(graph: ir.Graph) -> None:
+    """Remove the zero points of weights that are 0, their default.
+
+    ONNX Runtime multiplies faster by weights without zero points than by those with one a column.
+    """
+    for node in list(graph.all_nodes()):
+        zero_points = node.inputs[3] if len(node.inputs) > 3 else None
+        if node.op_type != "MatMulInteger" or zero_points is None:
+            continue
+        tensor = ir.convenience.get_const_tensor(zero_points)
+        if tensor is not None and not tensor.numpy().any():
+            assert isinstance(node.graph, ir.Graph), "a graph or a branch has the node"
+            _replace(node.graph, node, [ir.node(node.op_type, node.inputs[:3], name=node.name)])
 
 
 def _drop_unused(model: ir.Model) -> None:

@@ -9,6 +9,7 @@ from torch import nn
 
 from zoo.checkpoint import GRAPH, Checkpoint, variant_file
 from zoo.errors import UsageError
+from zoo.export.graph.attention import transpose_keys
 from zoo.export.graph.cache_branch import add_branch, spec_with_branch
 from zoo.export.graph.fuse import fuse, fused_operators, order_gelu
 from zoo.export.graph.last_tokens import set_default
@@ -95,6 +96,7 @@ def _traced(part: GraphToTrace, opset: int, optimize: bool) -> tuple[ir.Model, O
         model = fuse(model)
     else:
         order_gelu(model)
+        transpose_keys(model)
     set_default(model)
     if part.first_run is None:
         return model, part.spec

@@ -59,6 +59,8 @@ class Deberta(Encoder):
         **head_args: pooler and head; see ``Encoder``.
     """
 
+    layer_inputs: ClassVar[tuple[str, ...]] = ("relative", "relative_norm")
+
     def __init__(self, config: DebertaConfig, **head_args: Any) -> None:
         first = partial(ConvolutionBlock, config) if config.conv_kernel_size else PostNormBlock
         blocks = partial(make_blocks, config, attention=lambda _: DisentangledAttention(config))

@@ -1,7 +1,7 @@
 """The parts of T5: norms, feed-forward networks, attention, blocks, encoder and decoder."""
 
 import functools
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -178,6 +178,8 @@ class Stack(nn.Module):
         decoder: whether the blocks are those of a decoder.
         mix: return a learned mix of the embeddings and the outputs of all blocks.
     """
+
+    layer_inputs: ClassVar[tuple[str, ...]] = ("positions",)
 
     def __init__(self, config: T5Config, layers: int, decoder: bool, *, mix: bool = False) -> None:
         super().__init__()

@@ -9,12 +9,16 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import Tensor, nn
 
 from tests.finetune.conftest import Pretrained
-from tests.finetune.making import settings, texts, write_table
+from tests.finetune.making import HERE, labelled, settings, texts, write_table
 from zoo.errors import UsageError
 from zoo.finetune.config import build_config
-from zoo.finetune.setup import build_setup
+from zoo.finetune.setup import FineTuneSetup, build_setup
+from zoo.finetune.weights import freeze_lowest, highest_layers
+from zoo.objectives.base import Batch
+from zoo.plugins import all_families
 from zoo.training.state.pretrained import InitRecord
 
 CLASSES = "BertForSequenceClassification"
@@ -60,7 +64,7 @@ def table(task: str, labels: int, folder: Path) -> tuple[Path, dict[str, Any]]:
     return write_table(folder / f"{task}-{labels}.jsonl", rows), {"text": "text", **pair}
 
 
-def load(model: Path, task: str, labels: int, folder: Path) -> tuple[InitRecord, torch.Tensor]:
+def load(model: Path, task: str, labels: int, folder: Path) -> tuple[InitRecord, Tensor]:
     """Load the weights of a run that does not start; return the record and the head's weight."""
     data, columns = table(task, labels, folder)
     setup = build_setup(build_config(settings(model, data, task=task, data=columns), {}))
@@ -102,3 +106,46 @@ def test_the_head_of_the_same_task_is_kept(
     if task in LABELLED:
         with pytest.raises(UsageError, match="has a head for a, b, and the data has a, b, c"):
             load(model, task, 3, tmp_path)
+
+
+def outputs_of_layer(setup: FineTuneSetup, model: nn.Module, layer: str, batch: Batch) -> Tensor:
+    """Return the output of a layer, of the first of several tensors, and backpropagate the loss."""
+    outputs: list[Any] = []
+    hook = model.get_submodule(layer).register_forward_hook(lambda *call: outputs.append(call[2]))
+    setup.objective.compute_loss(model, batch.tensors).sums[setup.objective.name].backward()
+    hook.remove()
+    return outputs[-1].detach().clone()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("family", all_families())
+def test_a_frozen_layer_keeps_its_output(family: str, tmp_path: Path) -> None:
+    """All that it reads is frozen, such as relative positions, which each layer has in common."""
+    depth = 3 if family == "albert" else 1  # whose layers share their weights
+    tree = settings(family, labelled(tmp_path / "t.tsv"), vocab_size=300, preset="default")
+    setup = build_setup(build_config({**tree, "freeze_layers": depth}, {}))
+    torch.manual_seed(0)
+    model: Any = setup.objective.model(setup.family, setup.model_config).eval()
+    setup.prepare_model(model)
+    (batch, *_) = setup.train_dataloader(HERE).make_batches(0)
+    names = [n for n, _ in model.named_modules() if n.endswith("layers.0")]
+    before = outputs_of_layer(setup, model, min(names, key=len), batch)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter -= 0.0 if parameter.grad is None else parameter.grad.sign() * 0.01
+    after = outputs_of_layer(setup, model, min(names, key=len), batch)
+    assert torch.equal(before, after)
+    trained = {name for name, p in model.named_parameters() if p.requires_grad}
+    assert not {n for n in trained if "embeddings." in n or "positions." in n or "relative" in n}
+    assert trained >= {n for n, _ in model.named_parameters() if "layers.1." in n or "head." in n}
+
+
+def test_layers_that_share_weights_are_frozen_together(tmp_path: Path) -> None:
+    tree = settings("albert", labelled(tmp_path / "t.tsv"), vocab_size=300)
+    for name, change in (("freeze_layers", "be frozen"), ("reinit_layers", "get new weights")):
+        setting = name.replace("freeze_layers", "--freeze")
+        message = f"1 layers cannot {change}: they share .* others; set {setting} to 3, or leave"
+        with pytest.raises(UsageError, match=message):
+            setup = build_setup(build_config({**tree, name: 1}, {}))
+            model = setup.objective.model(setup.family, setup.model_config)
+            freeze_lowest(model, setup.config.freeze_layers)
+            highest_layers(model, setup.config.reinit_layers)

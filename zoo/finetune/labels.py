@@ -76,13 +76,13 @@ class ClassTask(FineTuning):
     ) -> list[str]:
         """See ``FineTuning``: labels with one sample, which may be the start of a cut label."""
         count = Counter(name for s in train for name in self.label_names(s, self.run.data))
-        places = [
+        single = [
             (name, self.label_location(sample, number))
             for sample in train
             for number, name in enumerate(self.label_names(sample, self.run.data))
             if count[name] == 1
         ]
-        return [*super().data_warnings(train, evaluation, rows), *warn_of_single_samples(places)]
+        return [*super().data_warnings(train, evaluation, rows), *warn_of_single_samples(single)]
 
     def weights_like(self, logits: "Tensor") -> "Tensor | None":
         """Return the weights with dtype and device of logits, (labels,); ``None`` for none."""
@@ -121,21 +121,21 @@ def order_labels(
     return labels
 
 
-def warn_of_single_samples(places: Sequence[tuple[str, str]]) -> list[str]:
+def warn_of_single_samples(labels: Sequence[tuple[str, str]]) -> list[str]:
     """Return warnings of labels with one training sample each.
 
     Args:
-        places: label, and file and line of its sample.
+        labels: label, and file and line of its sample.
     """
-    files = {place.rpartition(":")[0] for _, place in places}
+    files = {place.rpartition(":")[0] for _, place in labels}
     ends = {f"{file}:{open_last_line(Path(file))}" for file in files if Path(file).is_file()}
-    cut_first = sorted(places, key=lambda place: place[1] not in ends)
+    cut_first = sorted(labels, key=lambda label: label[1] not in ends)
     lines = [
         f"the label {name!r} has one training sample, {place}"
         + (", the last line, which no line feed ends: is the file whole?" * (place in ends))
         for name, place in cut_first[:SHOWN]
     ]
-    rest = len(places) - SHOWN
+    rest = len(labels) - SHOWN
     return [*lines, *([f"{rest:,} more labels have one training sample"] if rest > 0 else [])]
 
 

@@ -1,7 +1,7 @@
 """Initial weights of fine-tuning: a pretrained backbone, and a new or pretrained head."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import torch
@@ -12,7 +12,7 @@ from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.families.config import Config
 from zoo.finetune.heads import HEAD, describe_head, serves_other_task
-from zoo.nn.layers.scalar_mix import ScalarMix
+from zoo.nn.stacks import Stack, below, stacks
 from zoo.objectives.base import TrainedModel
 from zoo.training.state.load_weights import MissingWeights, copy_weights, outermost_parts
 from zoo.training.state.pretrained import InitRecord, ModelRecord, PretrainedInit
@@ -48,7 +48,7 @@ def load_backbone(
     """
     checkpoint, reference = init.checkpoints["model"], init.init_config.model
     model, filled = network.module, dict[int, Tensor]()
-    skip = [*init.init_config.new_modules, *_highest(model, reinit_layers)]
+    skip = [*init.init_config.new_modules, *highest_layers(model, reinit_layers)]
     if serves_other_task(checkpoint, network.head, network.config.problem):
         skip.append(HEAD)
     before, size = checkpoint.config.vocab_size, network.config.vocab_size
@@ -102,56 +102,71 @@ def _announce_unused(reference: str, checkpoint: Checkpoint, unused: Sequence[st
         )
 
 
-def stacks(model: nn.Module) -> Iterator[tuple[str, int]]:
-    """Yield name and depth of the lists of layers of a model; a mix of them is no layer."""
-    for name, module in model.named_modules():
-        if name.split(".")[-1] == "layers" and isinstance(module, nn.ModuleList):
-            yield name, sum(not isinstance(layer, ScalarMix) for layer in module)
+def _require_layers(
+    found: Sequence[Stack], count: int, *, lowest: bool, change: str, setting: str
+) -> None:
+    """Check that a model has a number of layers, which share no weights with the others.
 
-
-def _require_layers(model: nn.Module, count: int, change: str, remedy: str) -> None:
-    """Check that a model has a number of layers.
+    Args:
+        found: the stacks of the model.
+        count: number of layers.
+        lowest: whether they are the lowest, or the highest ones.
+        change: what happens to them, for messages.
+        setting: the setting that has the number, for messages.
 
     Raises:
-        UsageError: it has fewer.
+        UsageError: it has not.
     """
-    deepest = max((depth for _, depth in stacks(model)), default=0)
+    deepest = max((len(stack.order) for stack in found), default=0)
     if count > deepest:
-        raise UsageError(f"{count} layers cannot {change}: the model has {deepest}", remedy)
+        raise UsageError(
+            f"{count} layers cannot {change}: the model has {deepest}", f"set a lower {setting}"
+        )
+
+    def are_apart(number: int) -> bool:
+        depths = [min(number, len(stack.order)) for stack in found]
+        ends = depths if lowest else [len(s.order) - d for s, d in zip(found, depths, strict=True)]
+        return all(stack.splits_at(end) for stack, end in zip(found, ends, strict=True))
+
+    if not are_apart(count):
+        possible = " or ".join(str(k) for k in range(1, deepest + 1) if are_apart(k))
+        raise UsageError(
+            f"{count} layers cannot {change}: they share their weights with others",
+            f"set {setting} to {possible}, or leave it out",
+        )
 
 
-def _highest(model: nn.Module, count: int) -> list[str]:
+def highest_layers(model: nn.Module, count: int) -> list[str]:
     """Return the names of the highest layers of each stack and of the pooler.
 
     Raises:
-        UsageError: the model has fewer layers.
+        UsageError: the model has fewer layers, or they share weights with others.
     """
     if not count:
         return []
-    _require_layers(model, count, "get new weights", "set a lower reinit_layers")
-    layers = [
-        f"{name}.{number}"
-        for name, depth in stacks(model)
-        for number in range(max(0, depth - count), depth)
-    ]
-    return [*layers, "pooler"]
+    found = list(stacks(model))
+    _require_layers(found, count, lowest=False, change="get new weights", setting="reinit_layers")
+    return [*(name for stack in found for name in stack.at(slice(-count, None))), "pooler"]
 
 
 def freeze_lowest(model: nn.Module, count: int) -> None:
-    """Exclude the embeddings and the lowest layers of each stack from training, in place.
+    """Exclude the lowest layers of each stack from training, in place, and all below them.
+
+    Below them are the embeddings, and what all layers read, such as relative positions.
 
     Args:
         model: the model.
         count: number of layers; 0 for none, embeddings included.
 
     Raises:
-        UsageError: the model has fewer layers.
+        UsageError: the model has fewer layers, or they share weights with others.
     """
     if not count:
         return
-    _require_layers(model, count, "be frozen", "give a lower --freeze")
-    frozen = [f"{name}.{k}." for name, depth in stacks(model) for k in range(min(count, depth))]
+    found = list(stacks(model))
+    _require_layers(found, count, lowest=True, change="be frozen", setting="--freeze")
+    layers = [name for stack in found for name in stack.at(slice(count))]
+    frozen = tuple(f"{name}." for name in (*below(model), *layers))
     for name, parameter in model.named_parameters():
-        below = "embeddings" in name.split(".")[:-1]
-        if below or name.startswith(tuple(frozen)):
+        if name.startswith(frozen):
             parameter.requires_grad_(False)

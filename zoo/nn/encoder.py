@@ -95,7 +95,11 @@ class Encoder(HeadMixin):
             no offsets of documents, and computes no causal mask itself.
         packs_rows: pack the rows of a batch that is padded on the right in training on a CPU. The
             results are the same, up to rounding and dropout. See ``takes_packed_rows``.
+        layer_inputs: names of the modules that all blocks read, such as relative positions, beside
+            the embeddings; see ``zoo.nn.stacks``.
     """
+
+    layer_inputs: ClassVar[tuple[str, ...]] = ()
 
     adds_bias: ClassVar[bool] = False
     packs_rows: bool = False

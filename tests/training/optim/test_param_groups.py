@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 from torch import nn
 
@@ -89,7 +90,9 @@ def test_every_family_can_be_sorted(family: str) -> None:
     assert {name for name, p in model.named_parameters() if p.dim() < 2} == set(spared)
     assert not [n for g in groups if g["decayed"] for n in g["names"] if "norm" in n or "bias" in n]
     lowest = min(groups, key=lambda group: float(group["scale"]))
-    assert [name for name in lowest["names"] if "embeddings" not in name] == []
+    relative = {"deberta": ("relative.",), "t5": ("positions.", "decoder.positions.")}
+    below = ("embeddings.", *relative.get(family, ()))
+    assert [name for name in lowest["names"] if not name.startswith(below)] == []
 
 
 def test_layers_that_are_shared_are_in_one_group() -> None:
@@ -99,3 +102,29 @@ def test_layers_that_are_shared_are_in_one_group() -> None:
     groups = parameter_groups(model, make_config(0.5))
     scales = {g["scale"] for g in groups for name in g["names"] if name.startswith("layers.")}
     assert config.num_layers > 1 and scales == {0.5**2}
+
+
+@pytest.mark.parametrize(
+    ("family", "modules"),
+    [
+        ("deberta", ["embeddings", "relative", "relative_norm"]),
+        ("t5", ["embeddings", "positions", "decoder.positions"]),
+    ],
+)
+def test_what_all_layers_read_is_below_them(family: str, modules: list[str]) -> None:
+    plugin = get_family(family)
+    model = plugin.model(plugin.sizes()["tiny"], "sequence-classification")
+    groups = parameter_groups(model, make_config(0.5))
+    scales = {name: group["scale"] for group in groups for name in group["names"]}
+    lowest = {name for name, scale in scales.items() if scale == 0.5**4}
+    assert lowest == {name for name in scales if name.startswith(tuple(f"{m}." for m in modules))}
+    assert scales["layers.0.ffn_norm.weight"] == 0.5**3
+
+
+def test_a_mix_of_layers_is_no_layer() -> None:
+    plugin = get_family("elmo")
+    config = msgspec.structs.replace(plugin.sizes()["tiny"], mix=True)
+    groups = parameter_groups(plugin.model(config, "token-classification"), make_config(0.5))
+    scales = {name: group["scale"] for group in groups for name in group["names"]}
+    assert scales["layers.2.gamma"] == scales["layers.2.weights"] == scales["head.weight"] == 1
+    assert scales["embeddings.characters.weight"] == 0.5**4

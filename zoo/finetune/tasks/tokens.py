@@ -129,9 +129,11 @@ class TokenClassification(ClassTask, LayerTask):
 
     def target(self, sample: Any) -> Any:
         """Return the index of each word's label, (words,)."""
-        places = enumerate(sample.labels)
         return np.array(
-            [label_index(name, self.indices, sample.word_location(k)) for k, name in places]
+            [
+                label_index(name, self.indices, sample.word_location(word))
+                for word, name in enumerate(sample.labels)
+            ]
         )
 
     def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:

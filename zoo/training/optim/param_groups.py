@@ -52,12 +52,13 @@ def layerwise_lr_scales(model: "nn.Module", decay: float) -> dict[str, float]:
     """Return the learning-rate factors of the parts of a model, by prefix of parameter names.
 
     As ``_get_layer_lrs`` in model/optimization.py of the code released with Clark et al. 2020
-    (arXiv:2003.10555): of L layers, layer i (from 0) has decay ** (L + 1 - i), ``embeddings`` have
-    decay ** (L + 2), and all other parameters, such as heads, 1. So the last layer has decay ** 2:
-    the released code counts one layer too many.
+    (arXiv:2003.10555): of L layers, layer i (from 0) has decay ** (L + 1 - i), ``embeddings`` and
+    other modules that all layers read have decay ** (L + 2), and all other parameters, such as
+    heads, 1. So the last layer has decay ** 2: the released code counts one layer too many.
 
-    A layer that is shared between depths counts once. Of several stacks, each counts its own
-    layers; embeddings are below the stack beside them, or else below the deepest one.
+    A layer that is shared between depths counts once, and a mix of layers is none. Of several
+    stacks, each counts its own layers; embeddings are below the stack beside them, or else below
+    the deepest one. See ``zoo.nn.stacks``.
 
     Args:
         model: model with ``layers``, an ``nn.ModuleList``, at any depth, and ``embeddings``.
@@ -71,24 +72,19 @@ def layerwise_lr_scales(model: "nn.Module", decay: float) -> dict[str, float]:
     """
     if decay == 1:
         return {}
-    from torch import nn
+    from zoo.nn.stacks import below, stacks
 
-    stacks = {
-        name: len(module)
-        for name, module in model.named_modules()
-        if name.split(".")[-1] == "layers" and isinstance(module, nn.ModuleList)
-    }
-    if not stacks:
+    distinct = {stack: len(set(stack.order)) for stack in stacks(model)}
+    if not distinct:
         raise ValueError(f"layerwise_lr_decay is {decay}, and the model has no layers: leave 1")
     scales = {
-        f"{name}.{number}.": decay ** (depth + 1 - number)
-        for name, depth in stacks.items()
+        f"{stack.owner}layers.{number}.": decay ** (depth + 1 - number)
+        for stack, depth in distinct.items()
         for number in range(depth)
     }
-    for name, _ in model.named_modules():
-        if name.split(".")[-1] == "embeddings":
-            beside = f"{name[: -len('embeddings')]}layers"
-            scales[f"{name}."] = decay ** (stacks.get(beside, max(stacks.values())) + 2)
+    deepest = max(distinct.values())
+    for name, reader in below(model).items():
+        scales[f"{name}."] = decay ** ((deepest if reader is None else distinct[reader]) + 2)
     return scales
 
 

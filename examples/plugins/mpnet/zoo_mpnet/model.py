@@ -11,6 +11,8 @@ Transformer encoder that differs from the first ones in three points:
   2019, arXiv:1910.10683, section 2.1).
 """
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
@@ -51,6 +53,8 @@ def distance_bias(table: nn.Embedding, tokens: int) -> Tensor:
 
 class MPNet(nn.Module):
     """The backbone with its head: a pooler, a masked-LM head, or none."""
+
+    layer_inputs: ClassVar[tuple[str, ...]] = ("relative_bias",)
 
     def __init__(self, config: MPNetConfig, head: str) -> None:
         super().__init__()

@@ -1,5 +1,6 @@
 """Derived configuration keys, and validation of shapes."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -118,10 +119,8 @@ def test_common_keys_are_aliases_of_a_familys_keys() -> None:
         keys={**same_names("vocab_size"), "width": "hidden_size", "depth": "num_layers"}
     )
     translated = table.to_ours({"hidden_size": 8, "num_hidden_layers": 3, "vocab_size": 9}, Stack)
-    assert (
-        translated.config == Stack(vocab_size=9, hidden_size=8, num_layers=3)
-        and translated.extra == {}
-    )
+    assert translated.config == Stack(vocab_size=9, hidden_size=8, num_layers=3)
+    assert translated.unknown == ()
     assert {"vocab_size": 9, "width": 8, "depth": 3}.items() <= table.to_hf(
         translated.config
     ).items()
@@ -152,7 +151,36 @@ def test_nested_key_of_a_group_without_fields(spelling: str) -> None:
     assert table.to_hf(translated.config, translated.extra)["rope_scaling"] == {
         "type": "linear",
         "factor": 2,
+        **({"rope_type": "linear"} if spelling == "rope_type" else {}),
     }
+
+
+ROTATION = ConfigMap(
+    keys={"theta": "width", "n": "parts"},
+    aliases={"rotation.global.theta": "theta", "heads": "n"},
+    unsaid=("n",),
+)
+
+
+def test_spellings_of_a_file_come_back_with_the_value_of_the_field() -> None:
+    hub = {"heads": 3, "rotation": {"global": {"theta": 12, "kind": "default"}}}
+    translated = ROTATION.to_ours(hub, Shape)
+    assert translated.config == Shape(width=12, parts=3)
+    assert translated.unknown == ("rotation.global.kind",)
+    back = ROTATION.to_hf(translated.config, translated.extra)
+    assert back.items() >= {**hub, "theta": 12, "n": 3}.items()
+    changed = ROTATION.to_hf(Shape(width=8), translated.extra)
+    assert changed["rotation"] == {"global": {"theta": 8, "kind": "default"}}
+    assert (changed["heads"], changed["theta"]) == (2, 8) and "n" not in changed
+
+
+def test_new_model_has_the_spellings_that_are_to_be_written() -> None:
+    assert not {"rotation", "heads"} & ROTATION.to_hf(Shape()).keys()
+    both = replace(ROTATION, both=("rotation.global.theta",))
+    new = both.to_hf(Shape())
+    assert (new["theta"], new["rotation"]) == (6, {"global": {"theta": 6}}) and "heads" not in new
+    assert both.to_ours(new, Shape).config == Shape()
+    assert "rotation" not in both.to_hf(Shape(), {})  # a file that did not have it
 
 
 @pytest.mark.parametrize("table", ["ignored", "follows"])

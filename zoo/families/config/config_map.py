@@ -51,8 +51,9 @@ class ConfigMap:
             first is written for a model that was trained here.
         ignored: Hub key -> why it does not change the outputs.
         follows: Hub key -> the field or property that determines it; other values are refused.
-        aliases: another spelling of a key in ``keys`` -> that key, which is written. Those of
-            ``COMMON`` are implied.
+        aliases: another spelling of a key -> that key, which is written, as is the alias where the
+            file had it. Those of ``COMMON`` are implied.
+        both: aliases that are written for a model that was trained here, too.
         values: Hub key -> the Hub's value -> ours, where they differ; others are refused. Of
             several Hub values for one of ours, the first is written.
         implied: field -> its value where the key is absent, if it is not the field's default.
@@ -67,6 +68,7 @@ class ConfigMap:
     values: Mapping[str, Mapping[Any, Any]] = field(default_factory=dict)
     implied: Mapping[str, Any] = field(default_factory=dict)
     unsaid: Collection[str] = ()
+    both: Collection[str] = ()
 
     def to_ours(
         self, hub: Mapping[str, Any], kind: type[Config], location: str = "config.json"
@@ -82,7 +84,8 @@ class ConfigMap:
             VerificationError: a value is missing, of the wrong type, contradictory, or not
                 implemented by the family; the message names the Hub's key.
         """
-        hub = self._spelled(self._flat(hub, location), location)
+        written = self._flat(hub, location)
+        hub = self._spelled(written, location)
         self._check_complete(hub, kind, location)
         for key, accepted in {**NOT_IMPLEMENTED, **self.fixed, **self.values}.items():
             if key in hub and hub[key] not in tuple(accepted):
@@ -102,8 +105,9 @@ class ConfigMap:
             raise VerificationError(f"{location}: {error}") from error
         self._check_following(hub, config, location)
         hub_keys = {*self.keys, "id2label", "num_labels", "problem_type", *WRITTEN_ANEW}
-        extra = {key: value for key, value in hub.items() if key not in hub_keys}
+        extra = {key: value for key, value in {**written, **hub}.items() if key not in hub_keys}
         known = {*BOOKKEEPING, *self.ignored, *self.follows, *self.fixed, *NOT_IMPLEMENTED}
+        known |= self._spellings.keys()
         unknown = tuple(key for key in extra if key not in known)
         return TranslatedConfig(config, extra, unknown)
 
@@ -127,6 +131,8 @@ class ConfigMap:
         if extra is None:
             fixed = {key: accepted[0] for key, accepted in self.fixed.items()}
             hub |= {key: value for key, value in fixed.items() if value is not None}
+        for alias in self._spellings.keys() & {*(self.both if extra is None else extra)}:
+            hub[alias] = self._meant(alias, hub, config)
         hub["id2label"] = {str(i): label for i, label in enumerate(config.labels)}
         hub["label2id"] = {label: i for i, label in enumerate(config.labels)}
         if config.problem:
@@ -209,6 +215,11 @@ class ConfigMap:
                     "they are two names of one setting",
                 )
         return spelled
+
+    def _meant(self, alias: str, hub: Mapping[str, Any], config: Config) -> Any:
+        """Return the value of the key that an alias stands for, which may be left unsaid."""
+        key = self._spellings[alias]
+        return hub[key] if key in hub else self._word(key, getattr(config, self.keys[key]))
 
     def _value(self, key: str, word: Any) -> Any:
         return self.values[key][word] if key in self.values else word

@@ -62,6 +62,10 @@ class ModernBertConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=
         return [SLIDING if layer % self.global_every else FULL for layer in range(self.num_layers)]
 
 
+BASES = {
+    f"rope_parameters.{FULL}.rope_theta": "global_rope_theta",
+    f"rope_parameters.{SLIDING}.rope_theta": "local_rope_theta",
+}
 CONFIG_MAP = ConfigMap(
     keys={
         **same_names("vocab_size", "hidden_size", "intermediate_size", "pad_token_id"),
@@ -100,10 +104,8 @@ CONFIG_MAP = ConfigMap(
         "position_embedding_type": "read by no implementation: positions are rotary",
     },
     follows={"layer_types": "layer_types"},
-    aliases={
-        f"rope_parameters.{FULL}.rope_theta": "global_rope_theta",
-        f"rope_parameters.{SLIDING}.rope_theta": "local_rope_theta",
-    },
+    aliases=BASES,
+    both=BASES.keys(),  # versions of transformers before 5 read the keys, later ones write these
 )
 
 # published configurations classify by the mean of a text

@@ -1,0 +1,171 @@
+"""Every command in the documentation and in help texts parses, and the settings it gives exist.
+
+Those of some pages are run, too: see tests/test_documented_examples.py.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from tests.checkpoints import Make, hub_checkpoint
+from tests.interfaces import ROOT, commands
+from zoo.cli import cli
+from zoo.cli.training import distill, finetune, pretrain
+from zoo.cli.training.options import SETTINGS, overrides_from_options
+from zoo.data.readers.glue import GLUE
+from zoo.distillation.config import build_config as distill_config
+from zoo.errors import UsageError
+from zoo.finetune import task_type
+from zoo.finetune.config import build_config as finetune_config
+from zoo.hub.registry import entries
+from zoo.objectives.options import parse_options
+from zoo.training.config.schema import build_config as pretrain_config
+
+__all__ = ["hub_checkpoint"]
+PAGES = sorted((*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/plugins/*/*.md")))
+# the changelog has commands of former versions
+TEXTS = [page.read_text("utf-8") for page in PAGES if page.name != "CHANGELOG.md"]
+# those of the plugin in examples/plugins/toolbox, which tests/plugins/test_toolbox.py runs
+PROVIDED = ("zoo tokens", "zoo run next-token")
+# names in place of a family or a model, and families of the plugins that pages describe
+PLACEHOLDERS = ("FAMILY", "REF", "mine", "mpnet")
+FAMILY = "bert"  # what the tests have in their place
+
+
+def console_commands(text: str) -> Iterator[str]:
+    """Yield the commands of code blocks, without the programs that start them."""
+    for block in re.findall(r"```(?:console|bash)\n(.*?)```", text, re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            if match := re.match(r"(?:\$ )?(?:[^#]*? -m )?(zoo [^$]+)$", line):
+                yield shlex.join(shlex.split(match[1], comments=True))
+
+
+def inline_commands(text: str) -> Iterator[str]:
+    """Yield the commands in running text."""
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    for command in re.findall(r"`(zoo [a-z][^`]*)`", prose):
+        if not command.startswith(PROVIDED):
+            yield " ".join(command.removesuffix(" ...").split())
+
+
+def help_commands() -> Iterator[str]:
+    """Yield the examples of help texts; two spaces separate comments."""
+    for _, command in commands():
+        yield from re.findall(r"^  (zoo .*?)(?:  .*)?$", command.epilog or "", re.MULTILINE)
+
+
+COMPLETE = sorted({*(c for text in TEXTS for c in console_commands(text)), *help_commands()})
+INLINE = sorted({c for text in TEXTS for c in inline_commands(text)} - {*COMPLETE})
+TRAINING = [line for line in COMPLETE if re.match(r"zoo (pretrain|finetune|distill) ", line)]
+
+
+def parse(line: str) -> click.Context:
+    """Return the context of a command as it is before the command is called.
+
+    Raises:
+        click.UsageError: a command, an option or a value is unknown.
+    """
+    line = line.partition(" > ")[0].removesuffix(" --help")
+    words = shlex.split(re.sub("^zoo run TASK", "zoo run embed", line))[1:]
+    command: click.Command = cli
+    while words and isinstance(command, click.Group):
+        _, child, words = command.resolve_command(click.Context(command), words)
+        assert child is not None
+        command = child
+    return command.make_context(command.name, words) if words else click.Context(command)
+
+
+@pytest.mark.parametrize("line", COMPLETE)
+def test_a_command_parses(line: str) -> None:
+    parse(line)
+
+
+@pytest.mark.parametrize("line", INLINE)
+def test_a_command_in_running_text_parses(line: str) -> None:
+    """It may leave arguments out, and have words such as ``N`` for values."""
+    try:
+        parse(line)
+    except click.MissingParameter:
+        pass
+    except click.BadParameter:
+        assert re.search(r" [A-Z]+( |$)", line), line
+
+
+def pretrain_settings(context: click.Context, make: Make) -> None:
+    """Check the settings, without those of a pretrained model."""
+    overrides = overrides_from_options(context, SETTINGS, context.params)
+    if overrides.pop("init_from", None):
+        overrides.pop("objective_args", None)
+    family = context.params["family_or_file"]
+    pretrain_config({"family": FAMILY if family in PLACEHOLDERS else family}, overrides)
+
+
+def finetune_settings(context: click.Context, make: Make) -> None:
+    """Check the settings, with random weights of the model's family."""
+    overrides = overrides_from_options(context, finetune.SETTINGS, context.params)
+    model, known = context.params["model"], entries()
+    family = known[model].family if model in known else model
+    overrides.pop("freeze_layers", None)  # of a pretrained model
+    config = finetune_config({"family": FAMILY if family in PLACEHOLDERS else family}, overrides)
+    task = task_type(config.task)
+    parse_options(task.options_type, config.task_args, task.name, "task")
+
+
+def distill_settings(context: click.Context, make: Make) -> None:
+    """Check the settings, with tiny teachers."""
+    overrides = overrides_from_options(context, distill.SETTINGS, context.params)
+    head = "SequenceClassification" if "task" in overrides else "MaskedLM"
+    teachers = overrides["distillation"]["teachers"]
+    overrides["distillation"]["teachers"] = [str(make(f"BertFor{head}")) for _ in teachers]
+    if overrides["student"]["name"] in PLACEHOLDERS:
+        overrides["student"]["name"] = FAMILY
+    distill_config({}, overrides)
+
+
+CHECKS = {
+    pretrain.command: pretrain_settings,
+    finetune.command: finetune_settings,
+    distill.command: distill_settings,
+}
+
+
+@pytest.fixture
+def glue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working directory with the directory ``GLUE``."""
+    monkeypatch.chdir(tmp_path)
+    for task in GLUE.values():
+        folder = tmp_path / "GLUE" / task.folder
+        folder.mkdir(parents=True)
+        for name in ("train", *task.dev):
+            (folder / f"{name}.tsv").touch()
+
+
+@pytest.mark.parametrize("line", TRAINING)
+def test_the_settings_of_a_run_exist(line: str, glue: None, hub_checkpoint: Make) -> None:
+    context = parse(line)
+    if context.params["resume"] is None and ".yaml" not in line:
+        CHECKS[context.command](context, hub_checkpoint)
+
+
+def test_commands_are_found() -> None:
+    assert len(COMPLETE) > 150 and len(INLINE) > 40 and len(TRAINING) > 40
+    assert "zoo pretrain bert --size base --data corpus -o runs/base" in COMPLETE  # by torchrun
+    assert "zoo run answer --handle-impossible-answer" in INLINE
+
+
+def test_wrong_commands_are_noticed(glue: None, hub_checkpoint: Make) -> None:
+    for line in ("zoo trian", "zoo run embed REF --top-k 2", "zoo export REF --int8 dynamical"):
+        with pytest.raises(click.UsageError):
+            parse(line)
+    for line in (
+        "zoo pretrain bert --set optimizer.lr=1",
+        "zoo finetune bert --task glue/cola --train GLUE --set task_args.crv=true",
+        "zoo distill --teacher A --student B --set student.layers=3",
+    ):
+        context = parse(line)
+        with pytest.raises(UsageError):
+            CHECKS[context.command](context, hub_checkpoint)

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tests.export.conftest import Exported
 from tests.inference.making import make_checkpoint
 from tests.once import shared
 from tests.warm import zoo
 from zoo.cli.installation.doctor import command as doctor
-from zoo.export.fastest import fastest_backend, open_fastest, save_speeds
+from zoo.export.fastest import fastest_backend, open_fastest, save_measurements, save_speeds
 from zoo.export.on_first_use import cached_graph
+from zoo.inference.bench import Measurement
 from zoo.plugins import get_family
 
 
@@ -49,6 +51,33 @@ def test_what_leaves_no_choice(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     with caplog.at_level("INFO", "zoo"):
         assert open_fastest(checkpoint).backend == "onnx"
     assert "backend: onnx, the fastest of zoo bench" in caplog.text
+
+
+def test_every_dtype_has_a_record(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    checkpoint = make_checkpoint(tmp_path / "model", family=get_family("bert"), num_layers=1)
+
+    def measured(backend: str, dtype: str, seconds: float) -> Measurement:
+        return Measurement(backend, "cpu", dtype, (seconds,), (seconds,), 8, 0.0)
+
+    int8 = ("int8", measured("cpu", "int8", 2)), ("int8", measured("onnx", "int8", 1))
+    alone = ("float64", measured("cpu", "float64", 1))
+    assert save_measurements(checkpoint, None, [*int8, alone]) == {"int8": "onnx"}
+    assert fastest_backend(checkpoint, dtype="int8") == "onnx"
+    assert fastest_backend(checkpoint) is None is fastest_backend(checkpoint, dtype="float64")
+    default = (None, measured("cpu", "float32", 1)), (None, measured("onnx", "float32", 2))
+    assert save_measurements(checkpoint, None, default) == {"float32": "cpu"}
+    assert fastest_backend(checkpoint) == "cpu" == fastest_backend(checkpoint, dtype="float32")
+    with caplog.at_level("INFO", "zoo"):
+        assert open_fastest(checkpoint, dtype="fp32").dtype == "float32"
+    assert "backend: cpu, the fastest of zoo bench on this machine in float32" in caplog.text
+
+
+def test_an_export_is_measured_in_all_its_dtypes(int8_encoder: Exported) -> None:
+    words = ("--iterations", "1", "--batch-size", "2", "--no-startup", "--json")
+    done = zoo("bench", int8_encoder[1].path, *words)
+    assert done.returncode == 0, done.stderr
+    results = [(entry["backend"], entry["dtype"]) for entry in json.loads(done.stdout)["results"]]
+    assert results == [("onnx", "float32"), ("onnx", "int8")]
 
 
 def test_another_model_and_a_damaged_record(tmp_path: Path, empty_home: Path) -> None:

@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from torch import Tensor
 
 from tests.inference.making import make_checkpoint, write_manifest
 from tests.warm import zoo
 from zoo.checkpoint import Checkpoint, load_checkpoint
-from zoo.errors import VerificationError
+from zoo.errors import UsageError, VerificationError
 from zoo.export.session import open_or_export
 from zoo.inference import open_session
-from zoo.inference.bench import measure
+from zoo.inference.bench import WARM_UP, default_new_tokens, default_seq_len, measure
 from zoo.plugins import get_family
 
 WORK: dict[str, Any] = {"batch_size": 3, "seq_len": 16, "iterations": 2}
@@ -101,3 +102,49 @@ def test_dtypes_memory_and_percentiles_of_one_row(tmp_path: Path) -> None:
     assert "float64" in figure.read_text()
     done = zoo("bench", str(tmp_path / "model"), "-o", str(tmp_path / "speed.txt"))
     assert done.returncode == 2 and "speed.txt is no figure" in done.stderr
+
+
+def test_pairs_that_are_not_possible_are_left_out(tmp_path: Path) -> None:
+    make_checkpoint(tmp_path / "model", family=get_family("bert"), num_layers=1)
+    base = ("bench", str(tmp_path / "model"), "--backend", "cpu", "--no-startup", "--json")
+    done = zoo(*base, "--iterations", "1", "--dtype", "float32", "--dtype", "int4")
+    assert done.returncode == 0, done.stderr
+    value = json.loads(done.stdout)
+    assert [entry["dtype"] for entry in value["results"]] == ["float32"]
+    (left_out,) = value["left_out"]
+    assert (left_out["backend"], left_out["dtype"]) == ("cpu", "int4")
+    assert "torch does not compute in int4" in left_out["error"]
+    done = zoo(*base, "--dtype", "int4")
+    assert done.returncode == 2 and "torch does not compute in int4" in done.stderr
+
+
+def decoder(path: Path) -> Checkpoint:
+    """A small model of 40 positions that generates text."""
+    return make_checkpoint(path, "causal-lm", family=get_family("gpt"), num_layers=1)
+
+
+def test_generation_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = open_session(decoder(tmp_path / "model"), "cpu", threads=1)
+    model, steps = session.decoder(), list[Tensor]()
+    step = model.step
+
+    def counted(tokens: Tensor, state: Any) -> Tensor:
+        steps.append(tokens)
+        return step(tokens, state)
+
+    monkeypatch.setattr(model, "step", counted)
+    (timing,) = measure(load_checkpoint(tmp_path / "model"), [session], **WORK, new_tokens=5)
+    assert timing.tokens == 3 * 5
+    batches = 2 * (WORK["iterations"] + WARM_UP)  # of all rows and of one
+    assert len(steps) == batches * (5 - 1), "the first token comes of the prompt"
+
+
+def test_new_tokens_are_within_the_limit(tmp_path: Path) -> None:
+    checkpoint = decoder(tmp_path / "model")
+    new_tokens = default_new_tokens(checkpoint, None)
+    assert (new_tokens, default_seq_len(checkpoint, new_tokens)) == (20, 20)
+    assert default_new_tokens(checkpoint, 36) == 4
+    assert default_new_tokens(make_checkpoint(tmp_path / "encoder"), None) == 0
+    session = open_session(checkpoint, "cpu", threads=1)
+    with pytest.raises(UsageError, match="takes 40 tokens, and 16 with 33 new ones are more"):
+        measure(checkpoint, [session], **WORK, new_tokens=33)

@@ -153,7 +153,7 @@ def backend_options(function: Function) -> Function:
             default="auto",
             show_default=True,
             help="Where the model runs; auto is the fastest that zoo bench measured for the model "
-            "on this machine, else cuda, else cpu.",
+            "and --dtype on this machine, else cuda, else cpu.",
         ),
         click.option("--device", metavar="D", help="Device, such as cpu or cuda:1."),
         click.option(

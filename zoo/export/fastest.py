@@ -1,14 +1,14 @@
 """The fastest backend of a model on this machine, as ``zoo bench`` measured it.
 
-A record is a file under ``$ZOO_HOME/backends``. It is for one model, kind of CPU, number of threads
-and set of versions, of libraries and of the family's plugin: where any of them differs, nothing was
-measured.
+A record is a file under ``$ZOO_HOME/backends``. It is for one model, dtype, kind of CPU, number of
+threads and set of versions, of libraries and of the family's plugin: where any of them differs,
+nothing was measured. Backends are compared at one dtype, since the results of another differ.
 """
 
 import logging
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from blake3 import blake3
 
 from zoo.checkpoint import Checkpoint, encode_manifest
 from zoo.export.session import open_or_export
-from zoo.inference import BACKENDS
+from zoo.inference import BACKENDS, dtype_name
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_write
 from zoo.io.paths import home
@@ -26,6 +26,7 @@ from zoo.version import __version__, package_version
 
 if TYPE_CHECKING:
     from zoo.inference import Session
+    from zoo.inference.bench import Measurement
 
 LOG = logging.getLogger("zoo")
 PACKAGES = ("torch", "onnxruntime")
@@ -46,16 +47,51 @@ class BackendSpeeds(msgspec.Struct, frozen=True):
         return max(self.tokens_per_second, key=self.tokens_per_second.__getitem__)
 
 
-def save_speeds(checkpoint: Checkpoint, threads: int | None, speeds: Mapping[str, float]) -> str:
+def save_measurements(
+    checkpoint: Checkpoint,
+    threads: int | None,
+    measurements: "Sequence[tuple[str | None, Measurement]]",
+) -> dict[str, str]:
+    """Record speeds in each dtype in which several backends were measured.
+
+    Args:
+        checkpoint: the model.
+        threads: number of CPU threads; ``None`` for the default.
+        measurements: dtypes that were asked for, ``None`` for the default of the backend, and
+            measurements.
+
+    Returns:
+        dtype -> the fastest backend.
+    """
+    fastest = {}
+    for requested in dict.fromkeys(dtype for dtype, _ in measurements):
+        measured = [m for dtype, m in measurements if dtype == requested]
+        speeds = {m.backend: m.tokens_per_second for m in measured}
+        if len(speeds) < 2:
+            continue
+        dtypes = dict.fromkeys(m.dtype for m in measured)
+        for dtype in {requested, *dtypes} if len(dtypes) == 1 else {requested}:
+            save_speeds(checkpoint, threads, speeds, dtype)
+        fastest[" and ".join(dtypes)] = max(speeds, key=speeds.__getitem__)
+    return fastest
+
+
+def save_speeds(
+    checkpoint: Checkpoint,
+    threads: int | None,
+    speeds: Mapping[str, float],
+    dtype: str | None = None,
+) -> str:
     """Record the speeds of backends, and return the fastest one.
 
     Args:
         checkpoint: the model.
         threads: number of CPU threads; ``None`` for the default.
-        speeds: backend -> tokens per second, in its default dtype.
+        speeds: backend -> tokens per second.
+        dtype: dtype of the computation; ``None`` for the default of each backend.
     """
     record = BackendSpeeds(dict(speeds))
-    path = _record_path(checkpoint, threads)
+    path = _record_path(checkpoint, threads, dtype)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(path, encode_json(msgspec.to_builtins(record)))
@@ -64,15 +100,18 @@ def save_speeds(checkpoint: Checkpoint, threads: int | None, speeds: Mapping[str
     return record.fastest
 
 
-def fastest_backend(checkpoint: Checkpoint, threads: int | None = None) -> str | None:
+def fastest_backend(
+    checkpoint: Checkpoint, threads: int | None = None, dtype: str | None = None
+) -> str | None:
     """Return the fastest backend of a model; ``None`` if none was measured here.
 
     Args:
         checkpoint: the model.
         threads: number of CPU threads; ``None`` for the default.
+        dtype: see ``save_speeds``.
     """
     try:
-        content = _record_path(checkpoint, threads).read_bytes()
+        content = _record_path(checkpoint, threads, dtype).read_bytes()
         fastest = msgspec.json.decode(content, type=BackendSpeeds).fastest
     except (OSError, msgspec.DecodeError, ValueError):  # absent, or damaged: measured again
         return None
@@ -88,24 +127,26 @@ def open_fastest(
 ) -> "Session":
     """Load a checkpoint as ``open_or_export``, with ``auto`` as the fastest backend measured here.
 
-    A device or dtype, and a graph without weights, leave no choice.
+    A device and a graph without weights leave no choice. The dtype is the one that is asked for.
 
     Raises:
         UsageError, SourceError, VerificationError: see ``open_or_export``.
     """
-    if backend == "auto" and device is None and dtype is None and not checkpoint.is_export:
-        measured = fastest_backend(checkpoint, threads)
+    if backend == "auto" and device is None and not checkpoint.is_export:
+        measured = fastest_backend(checkpoint, threads, dtype_name(dtype))
         if measured is not None:
-            LOG.info("backend: %s, the fastest of zoo bench on this machine", measured)
+            at = f" in {dtype_name(dtype)}" if dtype else ""
+            LOG.info("backend: %s, the fastest of zoo bench on this machine%s", measured, at)
             backend = measured
     return open_or_export(checkpoint, backend, device, dtype, threads)
 
 
-def _record_path(checkpoint: Checkpoint, threads: int | None) -> Path:
+def _record_path(checkpoint: Checkpoint, threads: int | None, dtype: str | None) -> Path:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     versions = [f"{name} {package_version(name)}" for name in PACKAGES]
     family = state_of_family(checkpoint.family.name)
-    surroundings = [__version__, _processor(), str(threads or cores), *versions, family]
+    compute = [str(threads or cores), dtype or "default"]
+    surroundings = [__version__, _processor(), *compute, *versions, family]
     manifest = encode_manifest(msgspec.structs.replace(checkpoint.manifest, evaluations=[]))
     digest = blake3(manifest + "\n".join(surroundings).encode()).hexdigest()[:32]
     return home() / "backends" / f"{digest}.json"

@@ -65,7 +65,7 @@ def _export(checkpoint: Checkpoint, target: Path, dtype: str | None) -> None:
     except DropError as error:
         command = f"zoo export {checkpoint.path} --onnx --{dtype} --max-drop X -o DIR"
         remedy = f"`{command}` accepts more, and writes a model to run in {dtype}"
-        raise VerificationError(error.what, remedy) from error
+        raise DropError(error.what, remedy) from error
 
 
 def _key(checkpoint: Checkpoint, dtype: str | None) -> str:

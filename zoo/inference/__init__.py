@@ -18,6 +18,7 @@ __all__ = [
     "available",
     "check_threads",
     "dtype_name",
+    "has_graph_alone",
     "open_session",
     "require_onnxruntime",
 ]
@@ -125,15 +126,18 @@ def require_onnxruntime() -> None:
         ) from error
 
 
+def has_graph_alone(checkpoint: "Checkpoint") -> bool:
+    """Return whether a directory holds an ONNX graph and no weights for torch."""
+    return checkpoint.is_export and not any(path.is_file() for path in checkpoint.weight_files())
+
+
 def _runs_in_onnxruntime(checkpoint: "Checkpoint", backend: str) -> bool:
     if backend not in BACKENDS:
         raise UsageError(
             f"no backend is called {backend!r}",
             did_you_mean(backend, BACKENDS) or f"there are {', '.join(BACKENDS)}",
         )
-    graph_alone = checkpoint.is_export and not any(
-        path.is_file() for path in checkpoint.weight_files()
-    )
+    graph_alone = has_graph_alone(checkpoint)
     if backend == "auto":
         return graph_alone
     if backend != "onnx" and graph_alone:

@@ -1,12 +1,17 @@
-"""Throughput and latency of a model on several backends, after a comparison of their outputs."""
+"""Throughput and latency of a model on several backends, after a comparison of their outputs.
+
+Models that generate text are timed while they do so, greedily and with a cache.
+"""
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from zoo.errors import VerificationError
+from zoo.errors import UsageError, VerificationError
+from zoo.inference.exported import read_export_info
 from zoo.io.progress import progress
 
 if TYPE_CHECKING:
@@ -17,7 +22,7 @@ if TYPE_CHECKING:
     from zoo.inference import Session
 
 WARM_UP = 2
-DEFAULT_SEQ_LEN = 128  # tokens
+DEFAULT_SEQ_LEN, DEFAULT_NEW_TOKENS = 128, 32
 TOLERANCE = {
     "float64": 1e-3,
     "float32": 1e-3,
@@ -39,7 +44,7 @@ class Measurement:
         dtype: dtype of the computation.
         seconds: seconds of each iteration.
         latencies: seconds of each iteration with one row.
-        tokens: number of tokens per iteration.
+        tokens: number of tokens per iteration: of new ones, where the model generates.
         difference: largest difference from the first backend, relative to the largest magnitude
             of the output.
     """
@@ -69,10 +74,21 @@ class Measurement:
         return float(np.percentile(self.latencies, percent))
 
 
-def default_seq_len(checkpoint: "Checkpoint") -> int:
-    """Return 128 tokens, or the limit of the model if it is lower."""
+def default_seq_len(checkpoint: "Checkpoint", new_tokens: int = 0) -> int:
+    """Return 128 tokens, or what the limit of the model leaves beside the new ones."""
     spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
-    return min([DEFAULT_SEQ_LEN, *spec.limits.values()])
+    return min([DEFAULT_SEQ_LEN, *(limit - new_tokens for limit in spec.limits.values())])
+
+
+def default_new_tokens(checkpoint: "Checkpoint", seq_len: int | None) -> int:
+    """Return 32 tokens, or what the limit of the model leaves; 0 if it does not generate."""
+    if not checkpoint.head.has_cache:
+        return 0
+    if checkpoint.is_export and not read_export_info(checkpoint).cache:
+        return 0
+    spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
+    rest = [limit - (seq_len or limit // 2) for limit in spec.limits.values()]
+    return max(0, min([DEFAULT_NEW_TOKENS, *rest]))
 
 
 def measure(
@@ -82,6 +98,7 @@ def measure(
     batch_size: int,
     seq_len: int,
     iterations: int,
+    new_tokens: int = 0,
     seed: int = 0,
 ) -> list[Measurement]:
     """Time sessions on the same random batch, in turn within each iteration.
@@ -92,11 +109,16 @@ def measure(
         batch_size: number of rows.
         seq_len: number of tokens per row; the last quarter of every other row is padding.
         iterations: number of timed batches, after a warm-up.
+        new_tokens: number of tokens to generate after each row, which then has no padding; 0 to
+            time forward passes.
         seed: random seed of the tokens.
 
     Raises:
+        UsageError: a session does not generate, or not that many tokens.
         VerificationError: the outputs of two sessions differ.
     """
+    if new_tokens:
+        _check_room(checkpoint, seq_len, new_tokens)
     inputs = random_batch(checkpoint, batch_size, seq_len, seed)
     outputs = [session.run(inputs) for session in sessions]
     differences = [_difference(outputs[0], output, inputs) for output in outputs]
@@ -108,10 +130,14 @@ def measure(
                 f"{names[0]} differs from {names[1]} by {difference:.1e} of the largest magnitude: "
                 "a comparison of their speed would mean nothing"
             )
-    times = time_in_turn([(session, inputs) for session in sessions], iterations)
-    row = random_batch(checkpoint, 1, seq_len, seed)
-    latencies = time_in_turn([(session, row) for session in sessions], iterations)
-    tokens = batch_size * seq_len
+    times, latencies = (
+        time_in_turn([_timed(session, timed, new_tokens) for session in sessions], iterations)
+        for timed in (
+            random_batch(checkpoint, rows, seq_len, seed, padding=not new_tokens)
+            for rows in (batch_size, 1)
+        )
+    )
+    tokens = batch_size * (new_tokens or seq_len)
     return [
         Measurement(s.backend, s.device, s.dtype, tuple(seconds), tuple(single), tokens, difference)
         for s, seconds, single, difference in zip(
@@ -120,21 +146,49 @@ def measure(
     ]
 
 
-def time_in_turn(
-    runs: "Sequence[tuple[Session, dict[str, NDArray[np.int64]]]]", iterations: int
-) -> list[list[float]]:
-    """Return the seconds of each iteration, of sessions that run in turn within each.
+def _check_room(checkpoint: "Checkpoint", seq_len: int, new_tokens: int) -> None:
+    spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
+    together = sum if "decoder_input_ids" not in spec.inputs else max
+    for limit in spec.limits.values():
+        if together((seq_len, new_tokens)) > limit:
+            raise UsageError(
+                f"the model takes {limit} tokens, and {seq_len} with {new_tokens} new ones are "
+                "more",
+                "lower --seq-len or --new-tokens",
+            )
+
+
+def _timed(
+    session: "Session", inputs: "dict[str, NDArray[np.int64]]", new_tokens: int
+) -> Callable[[], object]:
+    """Return a function that runs a session once: a forward pass, or generation of all rows."""
+    if not new_tokens:
+        return partial(session.run, inputs)
+    import torch
+
+    from zoo.inference.generation.config import GenerationConfig
+    from zoo.inference.generation.generate import generate
+
+    # ONNX Runtime copies its inputs from the CPU to its device
+    device = "cpu" if session.backend == "onnx" else session.device
+    prompts = {"input_ids": torch.from_numpy(inputs["input_ids"]).to(device)}
+    settings = GenerationConfig(max_new_tokens=new_tokens)
+    return partial(generate, session.decoder(), prompts, settings)
+
+
+def time_in_turn(runs: Sequence[Callable[[], object]], iterations: int) -> list[list[float]]:
+    """Return the seconds of each iteration, of functions that run in turn within each.
 
     Args:
-        runs: sessions and their inputs.
+        runs: functions that run a session.
         iterations: number of timed iterations, after a warm-up.
     """
     times: list[list[float]] = [[] for _ in runs]
     with progress("measuring", iterations + WARM_UP) as advance:
         for iteration in range(iterations + WARM_UP):
-            for (session, inputs), seconds in zip(runs, times, strict=True):
+            for run, seconds in zip(runs, times, strict=True):
                 start = time.perf_counter()
-                session.run(inputs)
+                run()
                 if iteration >= WARM_UP:
                     seconds.append(time.perf_counter() - start)
             advance(1)
@@ -142,20 +196,21 @@ def time_in_turn(
 
 
 def random_batch(
-    checkpoint: "Checkpoint", batch_size: int, seq_len: int, seed: int = 0
+    checkpoint: "Checkpoint", batch_size: int, seq_len: int, seed: int = 0, *, padding: bool = True
 ) -> "dict[str, NDArray[np.int64]]":
     """Return random inputs of a model.
 
     Args:
         checkpoint: the model.
         batch_size: number of rows.
-        seq_len: number of tokens per row; the last quarter of every other row is padding.
+        seq_len: number of tokens per row.
         seed: random seed of the tokens.
+        padding: whether the last quarter of every other row is padding.
     """
     from zoo.families.random_inputs import random_inputs
 
     spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
-    lengths = [seq_len - row % 2 * (seq_len // 4) for row in range(batch_size)]
+    lengths = [seq_len - row % 2 * padding * (seq_len // 4) for row in range(batch_size)]
     tensors = random_inputs(spec, checkpoint.config, lengths, seed=seed)
     return {name: tensor.numpy() for name, tensor in tensors.items()}
 

@@ -17,16 +17,22 @@ from zoo.cli.options import (
 from zoo.cli.output import result, table
 
 if TYPE_CHECKING:
+    from zoo.checkpoint import Checkpoint
+    from zoo.errors import ZooError
     from zoo.export.startup import Startup
+    from zoo.inference import Session
     from zoo.inference.bench import Measurement
 
 PERCENTILES = (50, 95, 99)  # of the latency
+BATCH = ("batch_size", "seq_len", "iterations", "new_tokens", "seed")  # options of ``measure``
+Pair = tuple[str, str | None]  # backend and dtype
 
 
 @click.command(
     epilog="""\b
 Examples:
   zoo bench all-minilm-l6-v2
+  zoo bench ./export
   zoo bench ./model --backend cpu --backend onnx --batch-size 1 --seq-len 32
   zoo bench ./model --backend cpu --dtype float32 --dtype bfloat16 --no-startup -o speed.svg"""
 )
@@ -36,7 +42,7 @@ Examples:
     "backends",
     multiple=True,
     type=click.Choice(["auto", "cpu", "cuda", "onnx"]),
-    help="Backend to measure; may be repeated.  [default: cpu and onnx]",
+    help="Backend to measure; may be repeated.  [default: cpu and onnx; onnx of an export]",
 )
 @count_option("--batch-size", "Number of rows per batch.", default=8)
 @count_option(
@@ -48,7 +54,15 @@ Examples:
     "dtypes",
     multiple=True,
     metavar="D",
-    help="Dtype of the computation, such as float32, bfloat16 or int8; may be repeated.",
+    help="Dtype of the computation, such as float32, bfloat16 or int8; may be repeated.  "
+    "[default: that of the backend; all of an export]",
+)
+@click.option(
+    "--new-tokens",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Number of tokens that a model which generates text adds to each row; 0 measures a "
+    "forward pass.  [default: 32, or what the model's limit leaves]",
 )
 @count_option("--threads", "Number of CPU threads.")
 @click.option(
@@ -78,43 +92,93 @@ def command(
 ) -> None:
     """Measure the speed and memory of a model on one or several backends.
 
-    Backends and dtypes run the same random batch in turn, and then one row of it. Their outputs are
-    compared first; backends that disagree are not timed, and the exit code is 3. Start-up is the
-    time of a new process that opens the model and runs one batch, and memory the largest resident
-    set size of that process. The fastest of several backends is kept for this machine, and is what
-    `--backend auto` of zoo run and zoo eval means for this model from then on.
+    Backends and dtypes run the same random batch in turn, and then one row of it; models that
+    generate text generate from it. Their outputs are compared first; backends that disagree are
+    not timed, and the exit code is 3. What a backend does not compute in is left out and listed.
+    Start-up is the time of a new process that opens the model and runs one batch, and memory the
+    largest resident set size of that process.
+
+    The fastest of several backends in a dtype is kept for this machine, and is what `--backend
+    auto` of zoo run and zoo eval means for this model in that dtype from then on. The dtype is
+    never changed, since results in another differ.
     """
     from zoo.convert.on_first_use import resolve_checkpoint
-    from zoo.export.fastest import save_speeds
-    from zoo.export.session import open_or_export
-    from zoo.inference.bench import default_seq_len, measure
+    from zoo.export.fastest import save_measurements
+    from zoo.inference.bench import default_new_tokens, default_seq_len, measure
     from zoo.report.figures import plot_speeds, require_matplotlib
 
     if output is not None:
         require_matplotlib(output)  # before anything is measured
-    batch = {name: options.pop(name) for name in ("batch_size", "seq_len", "iterations", "seed")}
+    batch = {name: options.pop(name) for name in BATCH}
     checkpoint = resolve_checkpoint(ref, **options)
-    batch["seq_len"] = batch["seq_len"] or default_seq_len(checkpoint)
-    kinds = list(
-        product(dict.fromkeys(backends or ("cpu", "onnx")), dict.fromkeys(dtypes or [None]))
-    )
-    sessions = [
-        open_or_export(checkpoint, name, dtype=dtype, threads=threads) for name, dtype in kinds
-    ]
-    measurements = measure(checkpoint, sessions, **batch)
+    if batch["new_tokens"] is None:
+        batch["new_tokens"] = default_new_tokens(checkpoint, batch["seq_len"])
+    batch["seq_len"] = batch["seq_len"] or default_seq_len(checkpoint, batch["new_tokens"])
+    sessions, refused = _open(checkpoint, _pairs(checkpoint, backends, dtypes), threads)
+    measurements = measure(checkpoint, list(sessions.values()), **batch)
     path = str(checkpoint.path)
     starts = [
-        _startup(path, name, dtype, threads, batch) if startup else None for name, dtype in kinds
+        _startup(path, name, dtype, threads, batch) if startup else None for name, dtype in sessions
     ]
-    lines = _table(measurements, starts)
-    if len(measurements) > 1 and not dtypes:
-        speeds = {m.backend: m.tokens_per_second for m in measurements}
-        lines.append(f"--backend auto: {save_speeds(checkpoint, threads, speeds)} from now on")
+    lines = _table(measurements, starts, batch["new_tokens"])
+    lines += [f"left out: {_name(*pair)}: {error}" for pair, error in refused.items()]
+    measured = [(dtype, m) for (_, dtype), m in zip(sessions, measurements, strict=True)]
+    for dtype, name in save_measurements(checkpoint, threads, measured).items():
+        lines.append(f"--backend auto in {dtype}: {name} from now on")
     if output is not None:
         plot_speeds(output, _speeds(measurements))
         lines.append(f"figure: {output}")
     results = [_as_json(*pair) for pair in zip(measurements, starts, strict=True)]
-    result({"reference": ref, **batch, "results": results}, lines, as_json=as_json)
+    left_out = [
+        {"backend": name, "dtype": dtype, "error": str(error)}
+        for (name, dtype), error in refused.items()
+    ]
+    values = {"reference": ref, **batch, "results": results, "left_out": left_out}
+    result(values, lines, as_json=as_json)
+
+
+def _pairs(
+    checkpoint: "Checkpoint", backends: "Sequence[str]", dtypes: "Sequence[str]"
+) -> list[Pair]:
+    """Return all pairs of a backend and a dtype; ``None`` is the default of the backend."""
+    from zoo.inference import dtype_name, has_graph_alone
+    from zoo.inference.exported import read_export_info
+
+    names = [dtype_name(dtype) for dtype in dtypes]
+    if has_graph_alone(checkpoint):
+        backends = backends or ("onnx",)
+        names = names or [*read_export_info(checkpoint).dtypes]
+    return list(product(dict.fromkeys(backends or ("cpu", "onnx")), dict.fromkeys(names or [None])))
+
+
+def _open(
+    checkpoint: "Checkpoint", pairs: list[Pair], threads: int | None
+) -> "tuple[dict[Pair, Session], dict[Pair, ZooError]]":
+    """Return sessions, and the reasons why there is none of the other pairs.
+
+    Raises:
+        ZooError: there is none at all.
+    """
+    from zoo.errors import UsageError
+    from zoo.export.quantization.search import DropError
+    from zoo.export.session import open_or_export
+    from zoo.inference import check_threads
+
+    check_threads(threads)
+    sessions: dict[Pair, Session] = {}
+    refused: dict[Pair, ZooError] = {}
+    for name, dtype in pairs:
+        try:
+            sessions[name, dtype] = open_or_export(checkpoint, name, dtype=dtype, threads=threads)
+        except (UsageError, DropError) as error:
+            refused[name, dtype] = error
+    if not sessions:
+        raise next(iter(refused.values()))
+    return sessions, refused
+
+
+def _name(backend: str, dtype: str | None) -> str:
+    return f"{backend} in {dtype}" if dtype else backend
 
 
 def _startup(
@@ -154,7 +218,9 @@ def _as_json(measurement: "Measurement", startup: "Startup | None") -> dict[str,
     }
 
 
-def _table(measurements: "Sequence[Measurement]", starts: "Sequence[Startup | None]") -> list[str]:
+def _table(
+    measurements: "Sequence[Measurement]", starts: "Sequence[Startup | None]", new_tokens: int
+) -> list[str]:
     """Return a line per backend; speeds are relative to the first."""
     rows = [
         (
@@ -171,5 +237,6 @@ def _table(measurements: "Sequence[Measurement]", starts: "Sequence[Startup | No
         )
     ]
     percentiles = (f"row p{percent} ms" for percent in PERCENTILES)
-    header = ("backend", "tokens/s", "speed", *percentiles, "start-up s", "MB", "difference")
+    unit = "new tokens/s" if new_tokens else "tokens/s"
+    header = ("backend", unit, "speed", *percentiles, "start-up s", "MB", "difference")
     return table(rows, header)

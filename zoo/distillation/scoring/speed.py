@@ -3,6 +3,7 @@
 import logging
 import statistics
 from collections.abc import Sequence
+from functools import partial
 
 from zoo.checkpoint import Checkpoint
 from zoo.errors import ZooError
@@ -78,7 +79,7 @@ def _medians(
 ) -> list[float]:
     """Return the median seconds of a batch of each model."""
     runs = [
-        (session, random_batch(checkpoint, rows, seq_len))
+        partial(session.run, random_batch(checkpoint, rows, seq_len))
         for checkpoint, session in zip(checkpoints, sessions, strict=True)
     ]
     (first,) = zip(*time_in_turn(runs, 1), strict=True)

@@ -129,19 +129,32 @@ def source_lines(name: str, node: ast.stmt) -> Iterator[str]:
         yield from source_lines(f"{name}.{member}", statement)
 
 
+def imported_by_plugins() -> set[tuple[str, str]]:
+    """Return package and name of what the plugins of the repository import from ``PACKAGES``."""
+    names = set()
+    for path in (*(ROOT / "plugins").rglob("*.py"), *(ROOT / "examples" / "plugins").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("zoo."):
+                package = (node.module or "").split(".")[1]
+                names |= {(package, alias.name) for alias in node.names}
+    return names
+
+
 def package_lines() -> Iterator[str]:
-    """Yield a line for each public definition in the packages, which plugins are built from."""
+    """Yield a line for each class and function that plugins are built from, and its members."""
+    names = imported_by_plugins()
     for package in PACKAGES:
         for path in sorted((ROOT / "zoo" / package).rglob("*.py")):
             module = path.parent if path.name == "__init__.py" else path.with_suffix("")
             dotted = ".".join(module.relative_to(ROOT).parts)
             for name, node in definitions(ast.parse(path.read_text("utf-8")).body):
-                yield from source_lines(f"{dotted}.{name}", node)
+                if (package, name) in names:
+                    yield from source_lines(f"{dotted}.{name}", node)
 
 
 SNAPSHOTS: Mapping[str, Callable[[], Iterator[str]]] = {
     "commands": option_lines,
-    "packages": package_lines,
+    "plugins": package_lines,
     "python": python_lines,
 }
 

@@ -103,12 +103,12 @@ def _announce_unused(reference: str, checkpoint: Checkpoint, unused: Sequence[st
 
 
 def _require_layers(
-    found: Sequence[Stack], count: int, *, lowest: bool, change: str, setting: str
+    all_stacks: Sequence[Stack], count: int, *, lowest: bool, change: str, setting: str
 ) -> None:
     """Check that a model has a number of layers, which share no weights with the others.
 
     Args:
-        found: the stacks of the model.
+        all_stacks: the stacks of the model.
         count: number of layers.
         lowest: whether they are the lowest, or the highest ones.
         change: what happens to them, for messages.
@@ -117,16 +117,17 @@ def _require_layers(
     Raises:
         UsageError: it has not.
     """
-    deepest = max((len(stack.order) for stack in found), default=0)
+    deepest = max((len(stack.order) for stack in all_stacks), default=0)
     if count > deepest:
         raise UsageError(
             f"{count} layers cannot {change}: the model has {deepest}", f"set a lower {setting}"
         )
 
     def are_apart(number: int) -> bool:
-        depths = [min(number, len(stack.order)) for stack in found]
-        ends = depths if lowest else [len(s.order) - d for s, d in zip(found, depths, strict=True)]
-        return all(stack.splits_at(end) for stack, end in zip(found, ends, strict=True))
+        return all(
+            stack.splits_at(number if lowest else max(0, len(stack.order) - number))
+            for stack in all_stacks
+        )
 
     if not are_apart(count):
         possible = " or ".join(str(k) for k in range(1, deepest + 1) if are_apart(k))
@@ -144,9 +145,11 @@ def highest_layers(model: nn.Module, count: int) -> list[str]:
     """
     if not count:
         return []
-    found = list(stacks(model))
-    _require_layers(found, count, lowest=False, change="get new weights", setting="reinit_layers")
-    return [*(name for stack in found for name in stack.at(slice(-count, None))), "pooler"]
+    all_stacks = list(stacks(model))
+    _require_layers(
+        all_stacks, count, lowest=False, change="get new weights", setting="reinit_layers"
+    )
+    return [*(name for stack in all_stacks for name in stack.at(slice(-count, None))), "pooler"]
 
 
 def freeze_lowest(model: nn.Module, count: int) -> None:
@@ -163,9 +166,9 @@ def freeze_lowest(model: nn.Module, count: int) -> None:
     """
     if not count:
         return
-    found = list(stacks(model))
-    _require_layers(found, count, lowest=True, change="be frozen", setting="--freeze")
-    layers = [name for stack in found for name in stack.at(slice(count))]
+    all_stacks = list(stacks(model))
+    _require_layers(all_stacks, count, lowest=True, change="be frozen", setting="--freeze")
+    layers = [name for stack in all_stacks for name in stack.at(slice(count))]
     frozen = tuple(f"{name}." for name in (*below(model), *layers))
     for name, parameter in model.named_parameters():
         if name.startswith(frozen):

@@ -1,20 +1,101 @@
 """Settings that follow from a teacher, a student and a recipe."""
 
+import math
+import shutil
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
 from tests.distillation.making import distill, make_setup, pretrained, settings
-from zoo.checkpoint import load_checkpoint
+from tests.training.runs import records
+from zoo.checkpoint import CONFIG, MANIFEST, Manifest, encode_manifest, load_checkpoint
 from zoo.distillation.runs import DISTILL
 from zoo.errors import UsageError
+from zoo.io.json import encode_json, read_json, read_json_record
+from zoo.plugins import get_family
+from zoo.training.setup import TrainSetup
+
+SHAPE = ("hidden_size", "num_layers", "num_heads", "intermediate_size", "max_positions")
 
 
 @pytest.fixture(scope="module")
 def teacher() -> Path:
     return pretrained("bert")
+
+
+@pytest.fixture(scope="module")
+def base_teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a checkpoint with the configuration of BERT-base, of which no weights are read."""
+    path = tmp_path_factory.mktemp("base") / "model"
+    shutil.copytree(pretrained("bert"), path)
+    model = read_json(path / CONFIG)
+    shape = msgspec.to_builtins(get_family("bert").sizes()["base"])
+    model["config"] |= {name: shape[name] for name in SHAPE}
+    (path / CONFIG).write_bytes(encode_json(model))
+    manifest = read_json_record(path / MANIFEST, Manifest)
+    files = {name: file for name, file in manifest.files.items() if name != CONFIG}
+    changed = msgspec.structs.replace(manifest, files=files)
+    (path / MANIFEST).write_bytes(encode_manifest(changed))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("recipe", "rows", "seq_len", "rate", "steps", "warmup"),
+    [  # 3,000,000 tokens; steps and warm-up as each paper has them, or 3 epochs of which 5 %
+        ("distilbert", 250, 512, 5e-4, 71, 4),
+        ("logits", 250, 512, 1e-4, 71, 4),
+        ("tinybert", 256, 128, 5e-5, 275, 28),
+        ("minilm", 1024, 512, 5e-4, 400_000, 4000),
+        ("minilmv2", 256, 512, 6e-4, 400_000, 4000),
+    ],
+)
+def test_the_schedule_of_a_published_size_is_that_of_the_paper(
+    base_teacher: Path, recipe: str, rows: int, seq_len: int, rate: float, steps: int, warmup: int
+) -> None:
+    tree = {"distillation": {"teachers": [str(base_teacher)], "recipe": recipe}}
+    config: Any = DISTILL.build_config({**tree, "student": "distilbert"}, {})
+    resolved = config.resolved(3_000_000)
+    assert (resolved.global_batch_size, resolved.seq_len) == (rows, seq_len)
+    assert resolved.optimizer.learning_rate == rate
+    assert (resolved.max_steps, resolved.lr_scheduler.warmup_steps) == (steps, warmup)
+    assert resolved.micro_batch_tokens == 4096 and resolved.seq_len_warmup is None
+
+
+def test_a_recipe_of_text_has_the_schedule_of_the_task_on_labelled_data(base_teacher: Path) -> None:
+    tree = {"task": "text-classification", "data": {"train": ["t.tsv"]}, "student": "bert"}
+    distillation = {"teachers": [str(base_teacher)], "recipe": "minilmv2"}
+    config: Any = DISTILL.build_config({**tree, "distillation": distillation}, {})
+    assert (config.max_steps, config.num_train_epochs) == (0, 3)
+    assert config.lr_scheduler.warmup_steps == 0
+
+
+def test_epochs_are_steps_of_the_corpus(teacher: Path, tmp_path: Path) -> None:
+    tree = settings(teacher, "distilbert", num_train_epochs=0.125, warmup_ratio=0.25)
+    del tree["max_steps"], tree["lr_scheduler"]
+    setup = make_setup(tree)
+    assert isinstance(setup.base, TrainSetup)
+    epoch = setup.base.corpus.record.splits["train"].tokens / 256
+    steps = math.ceil(epoch / 8)
+    values = yaml.safe_load((distill(tmp_path / "run", tree) / "config.yaml").read_text())
+    assert (values["max_steps"], values["num_train_epochs"]) == (steps, None)
+    assert values["lr_scheduler"]["warmup_steps"] == math.ceil(steps / 4)
+    assert len(records(tmp_path / "run")) == steps
+
+
+def test_numbers_of_steps_replace_those_of_epochs(base_teacher: Path) -> None:
+    tree = {"distillation": {"teachers": [str(base_teacher)]}, "student": "distilbert"}
+    steps = {"max_steps": 7, "lr_scheduler": {"warmup_steps": 2}}
+    shares = {"num_train_epochs": 2.0, "warmup_ratio": 0.5}
+    for values, overrides in (({**tree, **shares}, steps), ({**tree, **steps}, {})):
+        config: Any = DISTILL.build_config(values, overrides)
+        resolved = config.resolved(10**6)
+        assert (resolved.max_steps, resolved.lr_scheduler.warmup_steps) == (7, 2)
+    config = DISTILL.build_config({**tree, **steps}, shares)
+    resolved = config.resolved(10**6)
+    assert (resolved.max_steps, resolved.lr_scheduler.warmup_steps) == (16, 8)
 
 
 def relation_heads(tree: dict[str, Any]) -> int | None:

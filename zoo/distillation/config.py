@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from zoo.distillation.adaptation import (
+    adapt_to_data,
+    adapt_to_widths,
+    text_settings,
+    without_relative,
+)
 from zoo.distillation.discriminator import adapt_to_generator, find_generator
 from zoo.distillation.recipes import (
     SENTENCES,
     TEXT,
-    adapt_to_data,
-    adapt_to_widths,
     find_recipe,
     select_stage,
     with_stage_changes,
@@ -114,8 +118,10 @@ def build_config(
     defaults = deep_merge(
         _student_settings(student, teacher, recipe, requested), {"distillation": of_recipe}
     )
-    settings = {} if _has_own_settings(student, recipe, labelled) else recipe.settings
-    return _validated(deep_merge(defaults, settings), requested, offline=offline)
+    if not _has_own_settings(student, recipe, labelled):
+        settings = recipe.settings if labelled else text_settings(recipe, defaults["seq_len"])
+        defaults = deep_merge(defaults, settings)
+    return _validated(without_relative(defaults, requested), requested, offline=offline)
 
 
 def merge_settings(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> ConfigDict:
@@ -135,7 +141,7 @@ def merge_settings(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> C
                 "be changed",
                 "begin from --teacher, --student and --recipe, without the run's configuration",
             )
-    return deep_merge(values, overrides)
+    return deep_merge(without_relative(dict(values), overrides), overrides)
 
 
 def _has_own_settings(student: Student, recipe: DistillationRecipe, labelled: bool) -> bool:

@@ -4,26 +4,25 @@ Departures of all recipes from the released code: padding never counts in a mean
 always in evaluation mode.
 """
 
-import logging
-import math
 from pathlib import Path
 
 import msgspec
 
-from zoo.data.readers.glue import PREFIX, glue_task
 from zoo.errors import UsageError, did_you_mean
 from zoo.families.base import Family
-from zoo.families.config import Config
-from zoo.families.distillation import DistillationRecipe, Replacement, Stage, Targets, Term
+from zoo.families.distillation import (
+    DistillationRecipe,
+    Replacement,
+    Stage,
+    Targets,
+    Term,
+)
 from zoo.plugins import recipes_of_plugins
 from zoo.training.config.overrides import ConfigDict, deep_merge, read_config_file
 from zoo.training.config.schema import validate_config
 
-LOG = logging.getLogger("zoo")
 TEXT = "text"  # the recipe of models with other tokens
 SENTENCES = "sentences"  # the task of recipes without labels
-OF_TEXT = "objective_args"  # settings of objectives on text
-WITHOUT_PROBABILITIES = ("regression", "multi_label_classification")  # problems of tasks
 TRANSFORMER_LAYERS = {  # Jiao et al. 2020, arXiv:1909.10351, equations 7 to 9
     "attention": Term(kind="attention-mse", layers="uniform"),
     "hidden": Term(
@@ -37,6 +36,18 @@ TRANSFORMER_LAYERS = {  # Jiao et al. 2020, arXiv:1909.10351, equations 7 to 9
 LAST_ATTENTION = {  # Wang et al. 2020, arXiv:2002.10957, equations 5 to 8
     "attention": Term(kind="attention-kl", layers="last"),
     "values": Term(kind="relations", relations=("values",), layers="last"),
+}
+MINILM = {  # Wang et al. 2020, section 4.1: batches of 1,024 rows of 512 tokens
+    "optimizer": {
+        "name": "adamw",
+        "learning_rate": 5e-4,
+        "betas": [0.9, 0.999],
+        "weight_decay": 0.01,
+    },
+    "lr_scheduler": {"name": "linear", "warmup_steps": 4000},
+    "max_steps": 400_000,
+    "global_batch_tokens": 1024 * 512,
+    "seq_len_warmup": None,
 }
 SHRINK_AND_FINE_TUNE = {  # Shleifer and Rush 2020, the command of the released code
     "batch_size": 64,
@@ -55,12 +66,14 @@ SHARED = (
         objective_weight=0.0,
         terms=LAST_ATTENTION,
         init_layers=None,
+        settings=MINILM,
     ),
     DistillationRecipe(
         name="minilm-assistant",
         # an assistant of the teacher's depth and the student's width, from which the student learns
         source="Wang et al. 2020, arXiv:2002.10957, section 3.3",
         init_layers=None,
+        settings=MINILM,
         stages={
             "assistant": Stage(terms=LAST_ATTENTION, student_depth=1.0),
             "student": Stage(terms=LAST_ATTENTION, begins_with="teacher"),
@@ -73,9 +86,16 @@ SHARED = (
         terms={"relations": Term(kind="relations", layers="last", relation_heads=48)},
         init_layers=None,
         settings={
-            "optimizer": {"learning_rate": 6e-4, "eps": 1e-6, "weight_decay": 0.01},
+            "optimizer": {
+                "name": "adamw",
+                "learning_rate": 6e-4,
+                "eps": 1e-6,
+                "weight_decay": 0.01,
+            },
             "lr_scheduler": {"warmup_steps": 4000},
             "max_steps": 400_000,
+            "global_batch_tokens": 256 * 512,
+            "seq_len_warmup": None,
         },
     ),
     DistillationRecipe(
@@ -84,6 +104,15 @@ SHARED = (
         objective_weight=0.0,
         terms=TRANSFORMER_LAYERS,
         init_layers=None,
+        settings={
+            "num_train_epochs": 3.0,
+            "warmup_ratio": 0.1,
+            "global_batch_tokens": 256 * 128,
+            "seq_len": 128,
+            "seq_len_warmup": None,
+            "optimizer": {"name": "adamw", "learning_rate": 5e-5, "weight_decay": 0.01},
+            "lr_scheduler": {"name": "linear"},
+        },
     ),
     DistillationRecipe(
         name="tinybert-task",
@@ -249,87 +278,6 @@ def select_stage(recipe: DistillationRecipe, name: str | None) -> DistillationRe
         targets=None,
         stages={},
     )
-
-
-def adapt_to_data(recipe: DistillationRecipe, task: str | None) -> DistillationRecipe:
-    """Return a recipe for the data of a run.
-
-    Outputs without probabilities, those of regression and of several labels, are compared by their
-    squared errors where the recipe compares probabilities.
-
-    Args:
-        recipe: the recipe.
-        task: name of the task on labelled data; ``None`` for text.
-
-    Raises:
-        UsageError: the recipe is for other data, or there is no such task.
-    """
-    from zoo.finetune import task_type
-
-    if recipe.data == "labelled" and task is None:
-        raise UsageError(
-            f"the recipe {recipe.name} is for labelled data",
-            "name a task with --task, and its data with --train",
-        )
-    if (recipe.data == SENTENCES) != (task == SENTENCES):
-        raise UsageError(f"{SENTENCES} are for recipes of embeddings, such as `embeddings`")
-    if recipe.data == "text" and task is not None:
-        raise UsageError(
-            f"the recipe {recipe.name} is for text without labels",
-            "leave out --task, and name the text with --data",
-        )
-    if task is None:
-        return recipe
-    of_task = {name: value for name, value in recipe.settings.items() if name != OF_TEXT}
-    recipe = msgspec.structs.replace(recipe, settings=of_task)
-    kind = glue_task(task).kind if task.startswith(PREFIX) else task
-    if task_type(kind).problem not in WITHOUT_PROBABILITIES:
-        return recipe
-    terms = {
-        "logits" if name == term.kind == "kl" and "logits" not in recipe.terms else name: (
-            squared_error_of(term)
-        )
-        for name, term in recipe.terms.items()
-    }
-    return msgspec.structs.replace(recipe, terms=terms)
-
-
-def adapt_to_widths(
-    recipe: DistillationRecipe, student: Config, teacher: Config
-) -> DistillationRecipe:
-    """Return a recipe whose numbers of relation heads divide the widths of both models.
-
-    A built-in recipe has those of a paper's models; others get the largest smaller number. A user's
-    recipe has no name, and is not changed.
-
-    Args:
-        recipe: the recipe.
-        student: configuration of the student.
-        teacher: configuration of the teacher.
-    """
-    widths = [getattr(config, "hidden_size", 0) for config in (student, teacher)]
-    if not recipe.name or not all(widths):
-        return recipe
-    terms = {
-        name: _with_common_divisor(name, term, math.gcd(*widths))
-        for name, term in recipe.terms.items()
-    }
-    return msgspec.structs.replace(recipe, terms=terms)
-
-
-def _with_common_divisor(name: str, term: Term, width: int) -> Term:
-    """Return a term with relation heads that divide a width."""
-    heads = term.relation_heads
-    if heads is None or width % heads == 0:
-        return term
-    fitting = max(number for number in range(1, heads) if width % number == 0)
-    LOG.info("terms.%s.relation_heads is %d: %d does not divide both widths", name, fitting, heads)
-    return msgspec.structs.replace(term, relation_heads=fitting)
-
-
-def squared_error_of(term: Term) -> Term:
-    """Return a term over probabilities as one over logits, and others as they are."""
-    return Term(kind="logits-mse", weight=term.weight) if term.kind == "kl" else term
 
 
 def find_recipe(

@@ -10,6 +10,7 @@ import msgspec
 from torch import nn
 
 from zoo.convert.on_first_use import resolve_checkpoint
+from zoo.data.corpus import TRAIN
 from zoo.data.tokenizer import ExistingTokenizer
 from zoo.distillation.initial_weights import copy_teacher_weights
 from zoo.distillation.make_objective import make_objective
@@ -209,6 +210,8 @@ def build_setup(
         base = finetune.build_setup(config, **options)
     else:
         base = pretrain_setup(config, **options)
+        tokens = base.corpus.record.splits[TRAIN].tokens
+        base = replace(base, config=config.resolved(tokens))
     generator = config.distillation.generator
     beside = None if generator is None else resolve_checkpoint(generator, offline=offline)
     objective = make_objective(base, config.distillation, checkpoints, beside)

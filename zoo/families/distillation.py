@@ -38,6 +38,14 @@ HEADS = ("kl", "logits-mse", "embeddings")  # the kinds that compare outputs of 
 NAME = re.compile(r"[A-Za-z0-9_-]+")  # of terms and stages, which name modules and directories
 RESERVED = ("model", "targets")  # other entries of the directory of stages
 OTHER_NAME = "choose one of letters, digits, - and _, other than model and targets"
+# The schedule on text of Sanh et al. 2019, train.py of the released code: 50 accumulated batches of
+# 5 rows of at most 512 tokens. Recipes without a schedule of their own have it, too.
+TEXT_SCHEDULE: Mapping[str, Any] = {
+    "num_train_epochs": 3.0,
+    "warmup_ratio": 0.05,
+    "global_batch_tokens": 128_000,
+    "seq_len_warmup": None,
+}
 HIGHEST_TEMPERATURE = 1e6  # its square multiplies losses
 
 
@@ -178,6 +186,8 @@ class DistillationRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         targets: settings with which the teacher generates the targets of the first stage; ``None``
             for those of the data.
         settings: settings of the run, nested, that replace those of the family's recipe or preset.
+            Of a recipe with a name whose data is ``any``, those of length and schedule are for
+            text.
         stages: name -> stage, in order, each with terms of its own; empty for a single run.
     """
 
@@ -235,8 +245,7 @@ def pretraining_recipe(
 
     Cross-entropy with the teacher's softened predictions at all tokens, the student's own
     objective, and the cosine distance of the last hidden states, with weights of 5, 2 and 1 (Sanh
-    et al. 2019, arXiv:1910.01108, section 3, and the command line of its released code). Not as
-    there: the schedule is that of the student's family; the script warms up over 5 % of the steps.
+    et al. 2019, arXiv:1910.01108, section 3, and the command line of its released code).
 
     Args:
         name: name of the recipe.
@@ -249,6 +258,8 @@ def pretraining_recipe(
         "cosine": Term(kind="hidden-cosine", weight=1.0, layers="last"),
     }
     settings = {
+        **TEXT_SCHEDULE,
+        "lr_scheduler": {"name": "linear"},
         **({"objective_args": dict(objective_args)} if objective_args else {}),
         "optimizer": {
             "name": "adamw",

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor, nn
 
+from zoo.distillation.adaptation import WITHOUT_PROBABILITIES
 from zoo.distillation.losses import terms
 from zoo.distillation.losses.attention_comparisons import (
     AttentionDivergence,
@@ -22,7 +23,7 @@ from zoo.distillation.losses.comparisons import (
     ModelView,
     linear_map,
 )
-from zoo.distillation.recipes import SENTENCES, WITHOUT_PROBABILITIES
+from zoo.distillation.recipes import SENTENCES
 from zoo.distillation.sentences import SentenceError
 from zoo.errors import UsageError, did_you_mean
 from zoo.families.distillation import Term

@@ -1,7 +1,7 @@
 """The configurations of a distillation run: over a corpus, or over labelled data."""
 
 import math
-from typing import Literal
+from typing import Any, Literal, Self
 
 import msgspec
 
@@ -66,9 +66,48 @@ class DistillTextConfig(TrainConfig, frozen=True, kw_only=True, forbid_unknown_f
 
     Attributes:
         distillation: teachers and loss terms.
+        num_train_epochs: number of passes over the corpus, which replaces ``max_steps``;
+            evaluations and checkpoints are then at most a pass apart. ``None`` for ``max_steps``.
+        warmup_ratio: fraction of the steps that are warm-up, which replaces
+            ``lr_scheduler.warmup_steps``; ``None`` for these.
     """
 
     distillation: DistillationConfig
+    num_train_epochs: float | None = None
+    warmup_ratio: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            ValueError: a number is out of its range.
+        """
+        super().__post_init__()
+        epochs, warmup = self.num_train_epochs, self.warmup_ratio
+        if epochs is not None and not 0 < epochs < math.inf:
+            raise ValueError(f"num_train_epochs is {epochs}, not positive")
+        if warmup is not None and not 0 <= warmup < 1:
+            raise ValueError(f"warmup_ratio is {warmup}, which is not in [0, 1)")
+
+    def resolved(self, tokens: int) -> Self:
+        """Return the configuration with the numbers of steps that follow from the corpus.
+
+        Args:
+            tokens: number of tokens of the training data.
+        """
+        changes: dict[str, Any] = {"num_train_epochs": None, "warmup_ratio": None}
+        steps = self.max_steps
+        if self.num_train_epochs is not None:
+            steps_per_epoch = tokens / (self.global_batch_size * self.seq_len)
+            steps = math.ceil(self.num_train_epochs * steps_per_epoch)
+            for name in ("eval_steps", "save_steps"):
+                changes[name] = min(getattr(self, name), math.ceil(steps_per_epoch))
+        if self.warmup_ratio is not None:
+            warmup = math.ceil(self.warmup_ratio * steps)
+            changes["lr_scheduler"] = msgspec.structs.replace(
+                self.lr_scheduler, warmup_steps=warmup
+            )
+        return msgspec.structs.replace(self, max_steps=steps, **changes)
 
 
 class DistillTaskConfig(FineTuneConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):

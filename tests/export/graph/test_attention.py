@@ -8,9 +8,10 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 
-from tests.export.graph.test_fuse import LAYERS, traced
+from tests.export.graph.test_fuse import CACHED, LAYERS, traced
 from zoo.export.graph.attention import transpose_keys
-from zoo.families.onnx import PRESENT
+from zoo.export.graph.fuse import fuse
+from zoo.families.onnx import PAST, PRESENT
 
 TYPES = {"tensor(float)": np.float32, "tensor(int64)": np.int64}
 SIZES = {"batch": 2, "past_tokens": 4, "all_tokens": 7}  # other axes have 3
@@ -43,6 +44,12 @@ def transposed_in_products(graph: onnx.GraphProto) -> int:
     return sum(values)
 
 
+def transposed(graph: onnx.GraphProto) -> set[str]:
+    """Return which tensors of the cache are transposed."""
+    read = {name for node in graph.node if node.op_type == "Transpose" for name in node.input}
+    return {name for name in read if name.startswith((PRESENT, PAST))}
+
+
 @pytest.mark.parametrize(("name", "attentions"), [("second", LAYERS), ("plain", 2 * LAYERS)])
 def test_keys_of_a_cache_are_not_copied(name: str, attentions: int, tmp_path: Path) -> None:
     """Self-attention, and of an encoder-decoder cross-attention, too."""
@@ -53,7 +60,22 @@ def test_keys_of_a_cache_are_not_copied(name: str, attentions: int, tmp_path: Pa
     ir.save(model, after)
     (copied, expected), (merged, outputs) = optimized(before), optimized(after)
     assert (transposed_in_products(copied), transposed_in_products(merged)) == (0, attentions)
-    read = {name for node in merged.node if node.op_type == "Transpose" for name in node.input}
-    assert not [name for name in read if name.startswith((PRESENT, "past"))]
+    assert transposed(merged) == set()
     for wanted, actual in zip(expected, outputs, strict=True):
         assert np.abs(actual - wanted).max() <= 1e-6 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("name", CACHED)
+def test_the_cache_is_of_fused_attention_as_it_is(name: str, tmp_path: Path) -> None:
+    plain, cached = traced(name)[-1], tmp_path / "fused.onnx"
+    ir.save(plain, tmp_path / "plain.onnx")
+    presents = [value.name for value in plain.graph.outputs][1:]
+    ir.save(fuse(plain), cached)
+    (_, expected), (graph, outputs) = optimized(tmp_path / "plain.onnx"), optimized(cached)
+    attention = [node for node in graph.node if node.op_type == "MultiHeadAttention"]
+    assert [name for node in attention for name in node.output[1:]] == presents
+    assert transposed(graph) == set()
+    sources = [name for node in attention for name in node.input[1:3] if name.startswith(PAST)]
+    assert len(sources) == (2 * LAYERS if name == "plain" else 0), "keys and values of the source"
+    for wanted, actual in zip(expected, outputs, strict=True):
+        assert np.abs(actual - wanted).max() <= 1e-5 * np.abs(wanted).max()

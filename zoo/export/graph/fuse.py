@@ -14,6 +14,7 @@ from collections import Counter
 
 import onnx_ir as ir
 
+from zoo.export.graph.attention import read_cache
 from zoo.export.graph.trace import silence
 from zoo.inference.graph_scan import CONTRIB
 
@@ -48,6 +49,7 @@ def fuse(model: ir.Model) -> ir.Model:
         gelu.fuse_gelu(model)
         sdpa_via_mha.replace_sdpa_by_mha(model)
         optimize(model)  # inlines the functions that rules introduced and did not use
+    read_cache(model)
     return model
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import transformers
 
 from zoo.errors import VerificationError
 from zoo.families.config import Config, ConfigMap, same_names
@@ -153,6 +154,32 @@ def test_nested_key_of_a_group_without_fields(spelling: str) -> None:
         "factor": 2,
         **({"rope_type": "linear"} if spelling == "rope_type" else {}),
     }
+
+
+@pytest.mark.parametrize("key", ["is_decoder", "is_encoder_decoder"])
+def test_key_of_another_architecture_is_refused_unless_the_family_names_it(key: str) -> None:
+    for value in (False, None):
+        translated = MAP.to_ours({"d": 4, key: value}, Shape)
+        assert translated.unknown == () and translated.extra == {key: value}
+    with pytest.raises(VerificationError, match=f"{key} = True is not implemented"):
+        MAP.to_ours({"d": 4, key: True}, Shape)
+    for table in ({"ignored": {key: "a reason"}}, {"fixed": {key: (True,)}}):
+        named = replace(MAP, **table)
+        assert named.to_ours({"d": 4, key: True}, Shape).unknown == ()
+
+
+def test_settings_of_generation_change_no_outputs() -> None:
+    config = transformers.GenerationConfig(max_length=7, num_beams=2, temperature=0.5)
+    names = {
+        *("max_length", "do_sample", "num_beams", "temperature", "top_k", "length_penalty"),
+        *("num_return_sequences", "no_repeat_ngram_size", "bad_words_ids"),
+    }
+    assert names <= config.to_dict().keys()
+    hub: dict[str, Any] = {"d": 4, **dict.fromkeys(names, 3), "unk_token_id": 3, "mask_token_id": 4}
+    hub["transformers.js_config"] = {"dtype": "q8"}
+    translated = MAP.to_ours(hub, Shape)
+    assert translated.unknown == ()
+    assert MAP.to_hf(translated.config, translated.extra).items() >= hub.items()
 
 
 ROTATION = ConfigMap(

@@ -87,7 +87,8 @@ class ConfigMap:
         written = self._flat(hub, location)
         hub = self._spelled(written, location)
         self._check_complete(hub, kind, location)
-        for key, accepted in {**NOT_IMPLEMENTED, **self.fixed, **self.values}.items():
+        not_used = {k: v for k, v in NOT_IMPLEMENTED.items() if k not in self._own_keys}
+        for key, accepted in {**not_used, **self.fixed, **self.values}.items():
             if key in hub and hub[key] not in tuple(accepted):
                 raise VerificationError(
                     f"{location}: {key} = {shown(hub[key])} is not implemented",
@@ -143,9 +144,14 @@ class ConfigMap:
     def _spellings(self) -> dict[str, str]:
         """Alias -> key: those of ``COMMON`` where the family has another key, and ``aliases``."""
         key_of = {name: key for key, name in self.keys.items()}
-        known = {*self.keys, *self.fixed, *self.ignored, *self.follows}
         common = {word: key_of[name] for word, name in COMMON.items() if name in key_of}
-        return {word: key for word, key in common.items() if word not in known} | {**self.aliases}
+        others = {word: key for word, key in common.items() if word not in self._own_keys}
+        return others | {**self.aliases}
+
+    @cached_property
+    def _own_keys(self) -> frozenset[str]:
+        """Keys in a table of the family; aliases are no keys."""
+        return frozenset({*self.keys, *self.fixed, *self.ignored, *self.follows})
 
     @cached_property
     def _groups(self) -> frozenset[str]:

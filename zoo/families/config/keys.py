@@ -38,7 +38,23 @@ BOOKKEEPING: Mapping[str, str] = {
     "eos_token_ids": "the tokenizer decides",
     "sep_token_id": "the tokenizer decides",
     "cls_token_id": "the tokenizer decides",
+    "unk_token_id": "the tokenizer decides",
+    "mask_token_id": "the tokenizer decides",
     "decoder_start_token_id": "generation only",
+    **dict.fromkeys(
+        (
+            *("max_length", "min_length", "do_sample", "early_stopping"),
+            *("num_beams", "num_beam_groups", "num_return_sequences", "diversity_penalty"),
+            *("temperature", "top_k", "top_p", "typical_p"),
+            *("length_penalty", "exponential_decay_length_penalty", "repetition_penalty"),
+            *("no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids"),
+            *("suppress_tokens", "begin_suppress_tokens", "remove_invalid_values"),
+            *("forced_bos_token_id", "forced_eos_token_id"),
+        ),
+        "generation only",
+    ),
+    "transformers.js_config": "settings of another library",
+    "attn_implementation": "an implementation choice",
     "task_specific_params": "defaults for old pipelines",
     "sbert_ce_default_activation_function": "what another library applies to the scores it gives",
 }
@@ -50,8 +66,11 @@ COMMON: Mapping[str, str] = {
     "max_position_embeddings": "max_positions",
 }
 WRITTEN_ANEW = ("architectures", "model_type", "torch_dtype", "dtype", "label2id")
-# Keys that change the outputs of every family, with the values that mean "not used".
+# Keys that change the outputs of a family which does not name them in a table of its own, with the
+# values that mean "not used".
 NOT_IMPLEMENTED: Mapping[str, tuple[Any, ...]] = {
+    "is_decoder": (False, None),
+    "is_encoder_decoder": (False, None),
     "add_cross_attention": (False, None),
     "tie_encoder_decoder": (False, None),
     "cross_attention_hidden_size": (None,),

@@ -54,7 +54,6 @@ CONFIG_MAP = ConfigMap(
     fixed={
         "apply_residual_connection_post_layernorm": (False,),
         "tie_word_embeddings": (True,),
-        "is_encoder_decoder": (False, None),
     },
     ignored={
         "pretraining_tp": "splits products over devices; results are equal",
@@ -62,7 +61,7 @@ CONFIG_MAP = ConfigMap(
         "seq_length": "the length of rows in pretraining; attention has no limit",
         "n_inner": "always four times the width",
         "offset_alibi": "read by no implementation",
-        "unk_token_id": "the tokenizer decides",
+        "is_decoder": "attention is always causal",
         "attention_softmax_in_fp32": _FUSION,
         "bias_dropout_fusion": _FUSION,
         "masked_softmax_fusion": _FUSION,

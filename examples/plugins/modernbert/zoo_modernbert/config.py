@@ -89,7 +89,6 @@ CONFIG_MAP = ConfigMap(
         "norm_bias": (False,),
         "classifier_bias": (False,),
         "decoder_bias": (True,),
-        "is_encoder_decoder": (False, None),
         f"rope_parameters.{FULL}.rope_type": (None, "default"),
         f"rope_parameters.{SLIDING}.rope_type": (None, "default"),
     },

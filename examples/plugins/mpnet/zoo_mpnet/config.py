@@ -37,7 +37,6 @@ CONFIG_MAP = ConfigMap(
     fixed={
         "relative_attention_num_buckets": (BUCKETS,),
         "tie_word_embeddings": (True,),
-        "is_encoder_decoder": (False, None),
     },
 )
 

@@ -87,7 +87,6 @@ CONFIG_MAP = ConfigMap(
         "summary_use_proj": (True,),
         "summary_activation": ("tanh",),
         "tie_word_embeddings": (True,),
-        "is_encoder_decoder": (False, None),
     },
     follows={"d_head": "head_size"},
     ignored={

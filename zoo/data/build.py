@@ -15,7 +15,15 @@ import msgspec
 import numpy as np
 
 from zoo.checkpoint import TOKENIZER
-from zoo.data.corpus import FORMAT_VERSION, MANIFEST, TRAIN, VALIDATION, Corpus, CorpusRecord
+from zoo.data.corpus import (
+    FORMAT_VERSION,
+    MANIFEST,
+    TRAIN,
+    VALIDATION,
+    Corpus,
+    CorpusRecord,
+    SplitRecord,
+)
 from zoo.data.encoding import (
     DocumentTokenizer,
     chunks,
@@ -128,17 +136,7 @@ def build(
         )
         names = [TRAIN, VALIDATION] if spec.eval_fraction or spec.eval_paths else [TRAIN]
         writers = {name: SplitWriter(staging, name, dtype, shard_bytes) for name in names}
-        try:
-            _fill(spec, encoder, held, writers, workers or _processes(sources))
-            splits = {name: writer.close() for name, writer in writers.items()}
-        finally:
-            for writer in writers.values():
-                writer.abandon()
-        for name, split in splits.items():
-            if not split.tokens:
-                raise UsageError(
-                    f"no text is left for {name}", "give more text, or another --eval-fraction"
-                )
+        splits = _write_splits(spec, encoder, held, writers, workers or _processes(sources))
         _check_unchanged(spec)
         record = CorpusRecord(
             zoo=FORMAT_VERSION,
@@ -154,6 +152,32 @@ def build(
         )
         (staging / MANIFEST).write_bytes(add_digest(encode_json(record)))
     return Corpus(target)
+
+
+def _write_splits(
+    spec: CorpusSpec,
+    encoder: DocumentTokenizer,
+    held: ValidationSplit,
+    writers: dict[str, SplitWriter],
+    workers: int,
+) -> dict[str, SplitRecord]:
+    """Write the tokens of all splits, and return their records.
+
+    Raises:
+        UsageError: a split is empty.
+    """
+    try:
+        _fill(spec, encoder, held, writers, workers)
+        splits = {name: writer.close() for name, writer in writers.items()}
+    finally:
+        for writer in writers.values():
+            writer.abandon()
+    for name, split in splits.items():
+        if not split.tokens:
+            raise UsageError(
+                f"no text is left for {name}", "give more text, or another --eval-fraction"
+            )
+    return splits
 
 
 def _held_out(plan: CorpusSpec) -> ValidationSplit:

@@ -6,7 +6,7 @@ common vocabulary, as targets are texts.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,14 +88,9 @@ def write_targets(
     samples, held_out = read_splits(task_type(config.task), config, announce=True)
     sources = [source_of(sample) for sample in samples]
     LOG.info("generating %s targets by %s", f"{len(sources):,}", reference)
-    session = open_session(checkpoint, "cuda" if device.startswith("cuda") else "cpu")
     options = msgspec.to_builtins(settings)
-    tokenizer = load_text_tokenizer(checkpoint)
-    results = make_task(task, checkpoint, session, tokenizer=tokenizer, **options).run(
-        as_records(sources)
-    )
-    pairs = [(s, r["generated"]) for s, r in zip(sources, results, strict=True)]
-    full = [(source, target) for source, target in pairs if target.strip()]
+    targets = _generate(task, checkpoint, sources, options, device)
+    full = [pair for pair in zip(sources, targets, strict=True) if pair[1].strip()]
     if not full:
         raise UsageError(f"the teacher {reference} generates nothing", "give a trained teacher")
     contents = {
@@ -110,9 +105,19 @@ def write_targets(
             name: FileDigest(bytes=len(content), blake3=blake3(content).hexdigest())
             for name, content in contents.items()
         },
-        empty=len(pairs) - len(full),
+        empty=len(sources) - len(full),
     )
     _write(path / FOLDER, {**contents, RECORD: encode_json(record)})
+
+
+def _generate(
+    task: str, checkpoint: Checkpoint, sources: Sequence[str], options: Any, device: str
+) -> list[str]:
+    """Return the text that a teacher generates for each source."""
+    session = open_session(checkpoint, "cuda" if device.startswith("cuda") else "cpu")
+    tokenizer = load_text_tokenizer(checkpoint)
+    generation = make_task(task, checkpoint, session, tokenizer=tokenizer, **options)
+    return [result["generated"] for result in generation.run(as_records(sources))]
 
 
 def require_generation(config: FineTuneConfig) -> str:

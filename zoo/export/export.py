@@ -18,7 +18,7 @@ from zoo.export.graph.onnx_file import (
 from zoo.export.graph.write import WrittenGraph, example_shape, write_graphs
 from zoo.export.layout import unreadable_elsewhere, write_side_files
 from zoo.export.quantization.variants import QuantizationPlan, write_quantized
-from zoo.export.report import ExportReport
+from zoo.export.report import ExportReport, ShapeCheck
 from zoo.export.validate import (
     compare,
     compare_with_cache,
@@ -168,20 +168,10 @@ def _gate(
     graphs: list[WrittenGraph],
     weights: dict[str, FileDigest],
 ) -> ExportReport:
-    from zoo.inference.load_model import load_model
-
     traced, tolerance = example_shape(spec), spec.tolerance[dtype]
-    # the model is freed before ONNX Runtime loads the same weights
-    references = run_reference(
-        load_model(checkpoint, torch.float32), spec, checkpoint.config, traced
-    )
     cache = any(name.startswith(f"{PAST}.") for name in graphs[-1].spec.inputs)
-    if cache:
-        session = OrtDecoder([folder / graph.file for graph in graphs])
-        checks = compare_with_cache(references, session, spec)
-    else:
-        graph = folder / graphs[0].file
-        checks = compare(references, graph, spec)
+    files = [folder / graph.file for graph in graphs]
+    checks = _compare_with_torch(checkpoint, spec, files, traced, cache=cache)
     require_equal(checks, tolerance)
     model = models[0]
     opset = model.opset_import[0].version
@@ -203,6 +193,25 @@ def _gate(
         checks=checks,
         **worst(checks),
     )
+
+
+def _compare_with_torch(
+    checkpoint: Checkpoint,
+    spec: "OnnxSpec",
+    files: list[Path],
+    traced: tuple[int, int],
+    *,
+    cache: bool,
+) -> list[ShapeCheck]:
+    from zoo.inference.load_model import load_model
+
+    # the model is freed before ONNX Runtime loads the same weights
+    references = run_reference(
+        load_model(checkpoint, torch.float32), spec, checkpoint.config, traced
+    )
+    if cache:
+        return compare_with_cache(references, OrtDecoder(files), spec)
+    return compare(references, files[0], spec)
 
 
 def _count_dtypes(models: list[onnx.ModelProto]) -> dict[str, int]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor, nn
 
     from zoo.families.onnx import OnnxSpec
@@ -66,7 +67,6 @@ def random_inputs(
     real = axis_lengths(spec, lengths)
     end = getattr(config, "eos_token_id", -1)
     pad = getattr(config, "pad_token_id", None) or 0
-    reserved = {pad, end, getattr(config, "mask_token_id", None)}
     kinds: Mapping[str, int] = {
         "token_type_ids": getattr(config, "type_vocab_size", 1),
         "character_ids": getattr(config, "characters", 1),
@@ -82,21 +82,34 @@ def random_inputs(
         rows = torch.full((len(lengths) * choices, width, *fixed), pad if are_ids else 0)
         for row, length in enumerate(length for length in along for _ in range(choices)):
             generator = torch.Generator().manual_seed(seed * 7919 + row * 31 + order)
-            high = kinds.get(name, config.vocab_size)
-            low = 1 if fixed else 0  # a character id of 0 is padding
-            drawn = torch.randint(low, high, (length, *fixed), generator=generator)
-            if are_ids:  # no padding, mask or end of text within a row
-                others = ((pad + step) % high for step in range(1, 4))
-                substitute = next(token for token in others if token not in reserved)
-                for token in reserved - {None}:
-                    drawn[drawn == token] = substitute
+            drawn = _draw(name, (length, *fixed), kinds.get(name, config.vocab_size), generator)
+            if are_ids:
+                _replace_special(drawn, config, pad, end)
             if name == "input_ids" and end >= 0:
                 drawn[-1] = end
             start = width - length if padding_side == "left" else 0
-            is_mask = name.endswith("attention_mask")
-            rows[row, start : start + length] = 1 if is_mask else drawn
+            rows[row, start : start + length] = drawn
         inputs[name] = rows if choices == 1 else rows.view(len(lengths), choices, width)
     return inputs
+
+
+def _draw(name: str, shape: Sequence[int], high: int, generator: "torch.Generator") -> "Tensor":
+    """Return a row of an input without padding: ones for masks, else integers below ``high``."""
+    import torch
+
+    low = 1 if len(shape) > 1 else 0  # a character id of 0 is padding
+    drawn = torch.randint(low, high, tuple(shape), generator=generator)
+    return torch.ones_like(drawn) if name.endswith("attention_mask") else drawn
+
+
+def _replace_special(ids: "Tensor", config: Any, pad: int, end: int) -> None:
+    """Replace padding, mask and end of text by another token, in place."""
+    mask = getattr(config, "mask_token_id", None)
+    reserved = {pad, end} if mask is None else {pad, end, mask}
+    others = ((pad + step) % config.vocab_size for step in range(1, 4))
+    substitute = next(token for token in others if token not in reserved)
+    for token in reserved:
+        ids[ids == token] = substitute
 
 
 def _last(axes: Sequence[str | int]) -> str:

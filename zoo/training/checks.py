@@ -20,6 +20,7 @@ from zoo.training.logging.jsonl import METRICS_FILE
 if TYPE_CHECKING:
     from zoo.objectives.base import Objective
     from zoo.training.setup import TrainSetup
+    from zoo.training.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -205,39 +206,42 @@ def _gradients(setup: "TrainSetup", objective: "Objective", rows_at_once: int) -
     """Compute the gradients of the first batch of an objective, by parameter."""
     import torch
 
+    torch.manual_seed(setup.config.seed)
+    model = setup.objective.model(setup.family, setup.model_config)
+    if setup.init is not None:
+        setup.init.load_weights(setup.objective, model)
+    trainer = _trainer(setup, objective, model.double(), rows_at_once)
+    trainer.loss_module.eval()
+    trainer.forward_backward(trainer.train_dataloader.make_batches(0))
+    trainer.train_dataloader.close()
+    return {
+        name: parameter.grad
+        for name, parameter in model.named_parameters()
+        if parameter.grad is not None
+    }
+
+
+def _trainer(
+    setup: "TrainSetup", objective: "Objective", model: Any, rows_at_once: int
+) -> "Trainer":
+    import torch
+
     from zoo.training.dataloader import BatchLoader
     from zoo.training.distributed.context import DistContext
     from zoo.training.loss_module import LossModule
     from zoo.training.setup import build_dataset
     from zoo.training.trainer import Trainer
 
-    config, rows = setup.config, setup.config.batch_size(objective.length)
-    torch.manual_seed(config.seed)
-    model = setup.objective.model(setup.family, setup.model_config)
-    if setup.init is not None:
-        setup.init.load_weights(setup.objective, model)
-    model.double()
-    feed = BatchLoader(
+    rows = setup.config.batch_size(objective.length)
+    loader = BatchLoader(
         objective,
         build_dataset(setup, "train", rows, warmup=objective is setup.warmup_objective),
-        seed=config.seed,
+        seed=setup.config.seed,
         global_batch_size=rows,
         micro_batch_size=rows_at_once,
     )
-    trainer = Trainer(
-        LossModule(objective, model),
-        config,
-        DistContext(0, 1, torch.device("cpu")),
-        feed,
-    )
-    trainer.loss_module.eval()
-    trainer.forward_backward(feed.make_batches(0))
-    feed.close()
-    return {
-        name: parameter.grad
-        for name, parameter in model.named_parameters()
-        if parameter.grad is not None
-    }
+    context = DistContext(0, 1, torch.device("cpu"))
+    return Trainer(LossModule(objective, model), setup.config, context, loader)
 
 
 def _distance(first: Any, second: Any) -> float:

@@ -22,7 +22,7 @@ from zoo.export.quantization.agreement import (
     why_no_texts,
 )
 from zoo.export.quantization.quantize import Quantization, quantizable, quantize
-from zoo.export.quantization.search import Layer, search
+from zoo.export.quantization.search import Layer, SearchResult, search
 from zoo.export.report import Agreement, QuantizedGraphs
 from zoo.inference.ort.session import GraphSession
 from zoo.inference.session import Session
@@ -243,17 +243,23 @@ def write_quantized(
             method.dtype,
         )
         paths = variant.write(result.quantized, folder)
-        reports[method.dtype] = QuantizedGraphs(
-            graphs={str(path.relative_to(folder)): _external(path) for path in paths},
-            method=method.name,
-            bytes=sum(map(size_of, paths)),
-            bytes_before=sum(size_of(folder / file) for file in files),
-            layers=len(result.quantized),
-            float32_layers=[name for _, name in result.float32_layers],
-            max_drop=plan.max_drop,
-            agreement=result.agreement,
-        )
+        reports[method.dtype] = _describe(paths, variant, result, plan.max_drop)
     return reports
+
+
+def _describe(
+    paths: Sequence[Path], variant: "_Variant", result: SearchResult, max_drop: float
+) -> QuantizedGraphs:
+    return QuantizedGraphs(
+        graphs={str(path.relative_to(variant.folder)): _external(path) for path in paths},
+        method=variant.method.name,
+        bytes=sum(map(size_of, paths)),
+        bytes_before=sum(size_of(variant.folder / file) for file in variant.files),
+        layers=len(result.quantized),
+        float32_layers=[name for _, name in result.float32_layers],
+        max_drop=max_drop,
+        agreement=result.agreement,
+    )
 
 
 def _external(path: Path) -> dict[str, str | None]:

@@ -14,6 +14,7 @@ from zoo.tokenizers.untrusted.definition import check_charsmap
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer, normalizers
+    from tokenizers.decoders import Decoder
 
 SPACE = "\u2581"
 
@@ -67,7 +68,7 @@ def set_pipeline(
     Raises:
         VerificationError: the character map of the model file is malformed.
     """
-    from tokenizers import Regex, decoders, normalizers, pre_tokenizers
+    from tokenizers import Regex, normalizers, pre_tokenizers
 
     steps = options.steps(model.charsmap, origin)
     # pieces of several words need the words together
@@ -93,13 +94,21 @@ def set_pipeline(
         )
     if steps:
         tokenizer.normalizer = normalizers.Sequence(steps)
-    ends: list[decoders.Decoder] = [decoders.Metaspace(SPACE, prepend_scheme=scheme)]
+    tokenizer.decoder = _decoder(model, whole=whole)
+
+
+def _decoder(model: PieceModel, *, whole: bool) -> "Decoder":
+    """Return the decoder of pieces to text; ``whole`` if pieces may have several words."""
+    from tokenizers import decoders
+
+    scheme: Any = "always" if model.leading_space else "never"
+    steps: list[Decoder] = [decoders.Metaspace(SPACE, prepend_scheme=scheme)]
     if whole:  # the library removes every space of the first piece
-        ends = [decoders.Replace(SPACE, " "), decoders.Fuse()]
-        ends += [decoders.Strip(" ", 1, 0)] if model.leading_space else []
+        steps = [decoders.Replace(SPACE, " "), decoders.Fuse()]
+        steps += [decoders.Strip(" ", 1, 0)] if model.leading_space else []
     if model.bytes_for_unknown:
-        ends.insert(0, decoders.ByteFallback())
-    tokenizer.decoder = decoders.Sequence(ends) if len(ends) > 1 else ends[0]
+        steps.insert(0, decoders.ByteFallback())
+    return decoders.Sequence(steps) if len(steps) > 1 else steps[0]
 
 
 def override_normalizer(

@@ -17,7 +17,7 @@ from zoo.cli import cli
 from zoo.cli.training import distill, finetune, pretrain
 from zoo.cli.training.options import SETTINGS, overrides_from_options
 from zoo.data.readers.glue import GLUE
-from zoo.distillation.config import build_config as distill_config
+from zoo.distillation.config.build import build_config as distill_config
 from zoo.errors import UsageError
 from zoo.finetune import task_type
 from zoo.finetune.config import build_config as finetune_config

@@ -17,7 +17,7 @@ from tests.distillation.making import (
 )
 from tests.training.runs import finish_in_two_processes, records
 from zoo.checkpoint import load_checkpoint
-from zoo.distillation.config import build_config
+from zoo.distillation.config.build import build_config
 from zoo.distillation.runs import DISTILL
 from zoo.errors import UsageError
 from zoo.training.build import prepare_run

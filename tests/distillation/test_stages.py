@@ -17,7 +17,7 @@ from tests.distillation.test_labelled import make_teacher, settings, views
 from tests.finetune.making import SETTINGS, labelled
 from tests.training.runs import assert_same, cut, records
 from zoo.checkpoint import load_checkpoint
-from zoo.distillation.config import requested_recipe
+from zoo.distillation.config.build import requested_recipe
 from zoo.distillation.runs import DISTILL, summarize_seeds
 from zoo.distillation.stages import StagesRecord, stage_settings
 from zoo.errors import UsageError

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zoo.distillation.config import build_config
+from zoo.distillation.config.build import build_config
 from zoo.distillation.setup import build_setup
 from zoo.distillation.stages import StagedKind
 from zoo.finetune.runs import SUMMARY, keep_median, spread

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from zoo.distillation.config import (
-    DEPTHS,
+from zoo.distillation.config.build import (
     NAME,
     STUDENT,
     is_resolved,
@@ -19,6 +18,7 @@ from zoo.distillation.config import (
     requested_recipe,
     resolve_teacher,
 )
+from zoo.distillation.config.student import DEPTHS
 from zoo.distillation.targets import require_generation, targets_data, write_targets
 from zoo.errors import Interrupted, UsageError
 from zoo.families.distillation import DistillationRecipe

@@ -10,7 +10,7 @@ import msgspec
 
 from zoo.checkpoint import TOKENIZER
 from zoo.data.tokenizer import TRAIN, ExistingTokenizer, TokenizerToTrain, load_tokenizer
-from zoo.errors import UsageError, did_you_mean
+from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.families.config import Config
 from zoo.finetune.base import FineTuning
@@ -20,7 +20,7 @@ from zoo.tokenizers import TextTokenizer
 from zoo.tokenizers.tokenizer_json import parse, read_checked
 from zoo.training.config.finetune import FineTuneConfig
 from zoo.training.config.schema import DROPOUT
-from zoo.training.setup import check_memory, special_ids
+from zoo.training.fit_model import check_memory, require_fields, special_ids
 from zoo.training.state.pretrained import PretrainedInit
 from zoo.training.state.run_manifest import RunManifest
 
@@ -144,13 +144,8 @@ def fit_config(
         UsageError: a field of ``config`` does not exist, has a wrong value, or must not change.
     """
     base = config_of_size(family, config.size or "tiny") if init is None else init.config
-    known = list(base.__struct_fields__)
+    require_fields(family, config.config, "config")
     for name in config.config:
-        if name not in known:
-            raise UsageError(
-                f"{family.name} has no setting config.{name}",
-                did_you_mean(name, known) or f"there are {', '.join(known)}",
-            )
         if init is not None and not name.endswith(DROPOUT):
             raise UsageError(f"config.{name} cannot change in a pretrained model", "leave it out")
     derived: dict[str, Any] = {
@@ -158,7 +153,7 @@ def fit_config(
         "problem": task.problem,
     }
     for name, value in task.config_changes(config).items():
-        if name not in known:
+        if name not in base.__struct_fields__:
             raise UsageError(f"models of {family.name} have no {name} of layers", "leave it out")
         derived[name] = value
     if tokenizer is not None and family.text_tokenizer(base) is None:

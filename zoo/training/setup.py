@@ -1,17 +1,13 @@
-"""Setup of a run from its configuration: corpus, tokenizer, model configuration, objective."""
+"""Setup of a pretraining run from its configuration: corpus, tokenizer and objective."""
 
-import math
-import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from zoo.errors import UsageError, did_you_mean
+from zoo.errors import UsageError
 from zoo.families.base import Family
-from zoo.families.config import Config
 from zoo.families.recipe import SeqLenWarmup
 from zoo.objectives import objective_type
 from zoo.objectives.base import Objective
@@ -19,7 +15,8 @@ from zoo.objectives.examples.vocabulary import TokenizerView
 from zoo.objectives.options import parse_options
 from zoo.plugins import get_family
 from zoo.training.base import RunSetup
-from zoo.training.config.schema import DROPOUT, TrainConfig
+from zoo.training.config.schema import TrainConfig
+from zoo.training.fit_model import adapt_model_config, check_memory
 from zoo.training.logging.selection import select_loggers
 from zoo.training.state.pretrained import PretrainedInit
 from zoo.training.state.run_manifest import RunManifest
@@ -28,7 +25,6 @@ if TYPE_CHECKING:
     from zoo.data.corpus import Corpus
     from zoo.data.tokenizer import ExistingTokenizer
     from zoo.objectives.base import Batch
-    from zoo.tokenizers.info import TokenizerInfo
     from zoo.training.dataloader import BatchLoader
     from zoo.training.distributed.context import DistContext
 
@@ -185,27 +181,6 @@ def _refuse_from_scratch(kind: type[Objective], options: Any) -> None:
             )
 
 
-def check_memory(family: Family, config: Config, head: str) -> None:
-    """Check, before anything is allocated, that the weights fit into the machine's memory.
-
-    Args:
-        family: family of the model.
-        config: configuration of the model.
-        head: name of the head.
-
-    Raises:
-        UsageError: the weights need more memory than the machine has.
-    """
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    count = sum(math.prod(entry.shape) for entry in family.weights(config, head).entries())
-    if 4 * count > memory:
-        raise UsageError(
-            f"{family.name} has {count:,} parameters with these settings, which take "
-            f"{4 * count / 2**30:,.0f} GiB, and this machine has {memory / 2**30:,.0f} GiB",
-            "give a smaller config",
-        )
-
-
 def open_corpus(
     config: TrainConfig, family: Family, origin: PretrainedInit | None, *, offline: bool
 ) -> "Corpus":
@@ -257,99 +232,6 @@ def check_same_vocab(tokenizer: Any, corpus: "Corpus") -> None:
             f"{corpus_vocab.get(odd, 'no token')}, not {model_vocab.get(odd, 'any')}",
             "build it with the model's, or say with --tokenizer that it is meant",
         )
-
-
-def adapt_model_config(
-    family: Family, config: Any, train_config: TrainConfig, corpus: "Corpus", tokenizer: Any
-) -> Config:
-    """Return the model configuration with the run's overrides and the tokenizer's vocabulary.
-
-    The configuration of a pretrained model is kept, except for dropout.
-
-    Args:
-        family: family of the model.
-        config: configuration of the model's size, or of the pretrained model.
-        train_config: configuration of the run.
-        corpus: the tokenized corpus.
-        tokenizer: tokenizer of the corpus.
-
-    Raises:
-        UsageError: a field does not exist, or its value contradicts the corpus or the model.
-    """
-    known = list(config.__struct_fields__)
-    for name in train_config.config:
-        if name not in known:
-            raise UsageError(
-                f"{family.name} has no setting config.{name}",
-                did_you_mean(name, known) or f"there are {', '.join(known)}",
-            )
-    derived = {
-        "vocab_size": corpus.record.vocab_size,
-        **special_ids(config, corpus.record.tokenizer, tokenizer),
-    }
-    if train_config.init_from is not None:
-        spelled = family.text_tokenizer(config) is not None
-        derived = check_init_overrides(config, train_config, derived, spelled=spelled)
-    try:
-        tree = {**msgspec.to_builtins(config), **derived, **train_config.config}
-        fitted: Config = msgspec.convert(tree, type(config))
-    except (msgspec.ValidationError, ValueError) as error:
-        raise UsageError(f"{family.name} {train_config.size}, config: {error}") from error
-    spelled = objective_type(family, fitted, train_config.objective).char_inputs
-    if fitted.vocab_size < corpus.record.vocab_size and not spelled:
-        raise UsageError(
-            f"config.vocab_size is {fitted.vocab_size}, and the corpus in {corpus.path} has "
-            f"tokens up to {corpus.record.vocab_size - 1}",
-            "leave it out, or build the corpus with a smaller tokenizer",
-        )
-    longest = getattr(fitted, "max_positions", train_config.seq_len)
-    if longest < train_config.seq_len:
-        raise UsageError(
-            f"seq_len is {train_config.seq_len}, and the model has {longest} positions",
-            f"--set seq_len={longest}, or --set config.max_positions={train_config.seq_len}",
-        )
-    return fitted
-
-
-def check_init_overrides(
-    config: Any, train_config: TrainConfig, derived: Mapping[str, Any], *, spelled: bool
-) -> dict[str, Any]:
-    """Check that settings agree with the pretrained model that the run starts from.
-
-    Args:
-        config: configuration of the pretrained model.
-        train_config: configuration of the run.
-        derived: values of the fields that the corpus's tokenizer determines. They are compared only
-            with ``--tokenizer``, and ``vocab_size`` never: a smaller vocabulary is valid.
-        spelled: whether the model reads characters, so that any vocabulary is valid.
-
-    Returns:
-        Fields to change: none, except the vocabulary of a model that reads characters.
-
-    Raises:
-        UsageError: a field has another value in the model.
-    """
-    assert train_config.init_from is not None
-    reused, free = train_config.data.tokenizer is None, {"vocab_size"} if spelled else set()
-    required = {} if reused else {**derived, "vocab_size": config.vocab_size}
-    for name, value in {**required, **train_config.config}.items():
-        model = msgspec.to_builtins(getattr(config, name))
-        if value != model and name not in free and not name.endswith(DROPOUT):
-            raise UsageError(
-                f"config.{name} would be {value}, and {train_config.init_from.model} has {model}",
-                "leave it out" if name in train_config.config else "give another --tokenizer",
-            )
-    return {} if reused else {name: derived[name] for name in free}
-
-
-def special_ids(config: Any, info: "TokenizerInfo", tokenizer: Any) -> dict[str, int]:
-    """Return the values of a configuration's special-token fields for a tokenizer."""
-    ids = {}
-    for role, token in info.special.items():
-        name = f"{role}_token_id"
-        if name in config.__struct_fields__:
-            ids[name] = tokenizer.token_to_id(token)
-    return ids
 
 
 def build_dataset(

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,6 +12,7 @@ from zoo.distillation.adaptation import (
     text_settings,
     without_relative,
 )
+from zoo.distillation.config.student import Student, find_student, named_student
 from zoo.distillation.discriminator import adapt_to_generator, find_generator
 from zoo.distillation.recipes import (
     SENTENCES,
@@ -21,17 +21,14 @@ from zoo.distillation.recipes import (
     select_stage,
     with_stage_changes,
 )
-from zoo.errors import UsageError, did_you_mean
+from zoo.errors import UsageError
 from zoo.families.base import Family
-from zoo.families.config import Config
 from zoo.families.distillation import DistillationRecipe
 from zoo.finetune import config as finetune
-from zoo.plugins import all_families, get_family
-from zoo.plugins.blame import config_of_size
+from zoo.plugins import all_families
 from zoo.training.config import schema as pretrain
 from zoo.training.config.distill import DistillTaskConfig, DistillTextConfig
 from zoo.training.config.overrides import ConfigDict, deep_merge
-from zoo.training.state.pretrained import config_similarity
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
@@ -40,30 +37,6 @@ LOG = logging.getLogger("zoo")
 LABELLED = ("train", "eval", "text", "pair", "label")  # settings of labelled data
 STUDENT, NAME = "student", "name"
 FOLLOWED = ("recipe", "stage", "align")  # besides the student: other settings follow from them
-DEPTHS = ("num_layers", "num_decoder_layers", "lstm_layers")
-SEGMENTS = "type_vocab_size"
-SIZES = ("hidden_size", "num_heads", "embedding_size", "intermediate_size")
-KEPT = ("labels", "problem", "vocab_size")  # follow from the data and the tokenizer
-
-
-@dataclass(frozen=True)
-class Student:
-    """The student that a command names.
-
-    Attributes:
-        family: family of the student.
-        size: size whose recipe is used; of a pretrained student, the most similar one.
-        reference: reference to a pretrained student; ``None`` for new weights.
-        changes: fields of the configuration that differ from those of the size, or of the
-            pretrained student.
-        config: the configuration.
-    """
-
-    family: Family
-    size: str
-    reference: str | None
-    changes: ConfigDict
-    config: Any
 
 
 def build_config(
@@ -93,22 +66,15 @@ def build_config(
     name, fields = changes.get(NAME), {k: v for k, v in changes.items() if k != NAME}
     if name is None:
         raise UsageError("the settings name no student", "name one with --student")
-    family, pretrained = _named_student(str(name), teacher, offline=offline)
-    distillation = requested.get("distillation") or {}
+    family, pretrained = named_student(str(name), teacher, offline=offline)
     labelled = "task" in requested
     recipe_name, recipe = find_recipe(
-        _recipe_name(distillation), family, teacher.head_name, labelled=labelled
+        _recipe_name(requested), family, teacher.head_name, labelled=labelled
     )
     if recipe.data == SENTENCES:
         requested, labelled = sentence_settings(requested, teacher), True
-    stage, stages = distillation.get("stage"), distillation.get("stages") or {}
-    recipe = select_stage(with_stage_changes(recipe, stages), stage)
-    recipe = adapt_to_data(recipe, requested.get("task"))
-    generator = distillation.get("generator") or find_generator(recipe, teacher)
-    recipe = adapt_to_generator(recipe, teacher, generator)
-    distillation = {key: value for key, value in distillation.items() if key != "stages"}
-    of_stage = (stages.get(stage) or {}).get("settings") or {}
-    requested = deep_merge({**requested, "distillation": distillation}, of_stage)
+    recipe, generator = _adapt_recipe(recipe, requested, teacher)
+    requested = _with_stage_settings(requested)
     student = find_student(str(name), family, pretrained, teacher, recipe, fields)
     recipe = adapt_to_widths(recipe, student.config, teacher.config)
     of_recipe = {
@@ -122,6 +88,25 @@ def build_config(
         settings = recipe.settings if labelled else text_settings(recipe, defaults["seq_len"])
         defaults = deep_merge(defaults, settings)
     return _validated(without_relative(defaults, requested), requested, offline=offline)
+
+
+def _adapt_recipe(
+    recipe: DistillationRecipe, requested: ConfigDict, teacher: "Checkpoint"
+) -> tuple[DistillationRecipe, str | None]:
+    """Return a recipe for the stage, data and teacher of a run, and the teacher's generator."""
+    distillation = requested.get("distillation") or {}
+    recipe = with_stage_changes(recipe, distillation.get("stages") or {})
+    recipe = adapt_to_data(select_stage(recipe, distillation.get("stage")), requested.get("task"))
+    generator = distillation.get("generator") or find_generator(recipe, teacher)
+    return adapt_to_generator(recipe, teacher, generator), generator
+
+
+def _with_stage_settings(requested: ConfigDict) -> ConfigDict:
+    """Return the settings of a run with those of its stage, and without those of all stages."""
+    distillation = dict(requested.get("distillation") or {})
+    stages = distillation.pop("stages", None) or {}
+    of_stage = (stages.get(distillation.get("stage")) or {}).get("settings") or {}
+    return deep_merge({**requested, "distillation": distillation}, of_stage)
 
 
 def merge_settings(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> ConfigDict:
@@ -190,14 +175,15 @@ def requested_recipe(requested: ConfigDict, *, offline: bool) -> DistillationRec
     if name is None:
         raise UsageError("the settings name no student", "name one with --student")
     teacher = resolve_teacher(requested, offline=offline)
-    family, _ = _named_student(str(name), teacher, offline=offline)
-    name, labelled = _recipe_name(distillation), "task" in requested
+    family, _ = named_student(str(name), teacher, offline=offline)
+    name, labelled = _recipe_name(requested), "task" in requested
     _, recipe = find_recipe(name, family, teacher.head_name, labelled=labelled)
     return with_stage_changes(recipe, distillation.get("stages") or {})
 
 
-def _recipe_name(distillation: Mapping[str, Any]) -> str | None:
+def _recipe_name(requested: ConfigDict) -> str | None:
     """Return the name of the recipe; ``None`` for the default."""
+    distillation = requested.get("distillation") or {}
     by_text = distillation.get("align") == TEXT
     return distillation.get("recipe") or (TEXT if by_text else None)
 
@@ -244,127 +230,6 @@ def resolve_teacher(requested: ConfigDict, *, offline: bool) -> "Checkpoint":
         ) from error
 
 
-def _named_student(
-    name: str, teacher: "Checkpoint", *, offline: bool
-) -> tuple[Family, Config | None]:
-    """Return the family of a student, and the configuration of a pretrained one."""
-    from zoo.convert.on_first_use import resolve_checkpoint
-
-    if name in all_families():
-        return get_family(name), None
-    if name in teacher.family.sizes():
-        return teacher.family, None
-    try:
-        checkpoint = resolve_checkpoint(name, offline=offline)
-        return checkpoint.family, checkpoint.config
-    except UsageError as error:
-        known = [*all_families(), *teacher.family.sizes()]
-        raise UsageError(
-            f"{name!r} is no family, no size of {teacher.family.name} and no model",
-            did_you_mean(name, known) or error.hint or "",
-        ) from error
-
-
-def find_student(
-    name: str,
-    family: Family,
-    pretrained: Config | None,
-    teacher: "Checkpoint",
-    recipe: DistillationRecipe,
-    fields: ConfigDict,
-) -> Student:
-    """Return the student of a name.
-
-    A family gives a student of the teacher's shape with fewer layers, a size that size.
-
-    Args:
-        name: a family, a size of the teacher's family, or a reference.
-        family: family of the student.
-        pretrained: configuration of the model that a reference names; ``None`` for new weights.
-        teacher: checkpoint of the first teacher.
-        recipe: recipe of the run.
-        fields: fields of the student's configuration to change.
-
-    Raises:
-        UsageError: a field does not exist, or has a wrong value.
-    """
-    sizes = family.sizes()
-    _check_fields(family, fields)
-    if pretrained is None and name not in all_families():
-        config = _with_fields(family, config_of_size(family, name), fields)
-        return Student(family, name, None, fields, config)
-    config = (
-        derived_config(family, teacher.config, recipe.student_depth, fields)
-        if pretrained is None
-        else _with_fields(family, pretrained, fields)
-    )
-    size = max(sizes, key=lambda key: config_similarity(sizes[key], config))
-    if pretrained is not None:
-        return Student(family, size, name, fields, config)
-    base = msgspec.to_builtins(sizes[size])
-    changes = {k: v for k, v in msgspec.to_builtins(config).items() if base.get(k) != v}
-    changes = {k: v for k, v in changes.items() if k not in KEPT}
-    return Student(family, size, None, changes, _with_fields(family, sizes[size], changes))
-
-
-def _with_fields(family: Family, config: Config, fields: ConfigDict) -> Any:
-    """Return a configuration with changed fields.
-
-    Raises:
-        UsageError: a value is wrong for the family.
-    """
-    try:
-        return msgspec.convert({**msgspec.to_builtins(config), **fields}, family.config_type)
-    except (msgspec.ValidationError, ValueError) as error:
-        raise UsageError(f"student, {family.name}: {error}", "set its fields") from error
-
-
-def _check_fields(family: Family, fields: ConfigDict) -> None:
-    known = list(family.config_type.__struct_fields__)
-    for field in fields:
-        if field not in known:
-            raise UsageError(
-                f"{family.name} has no setting student.{field}",
-                did_you_mean(field, known) or f"there are {', '.join(known)}",
-            )
-
-
-def derived_config(family: Family, teacher: Config, depth: float, fields: ConfigDict) -> Any:
-    """Return the configuration of a student with the teacher's fields, and fewer layers.
-
-    Args:
-        family: family of the student.
-        teacher: configuration of the teacher.
-        depth: number of layers, as a fraction of the teacher's.
-        fields: fields to set.
-
-    Raises:
-        UsageError: a value is wrong for the family.
-    """
-    base = msgspec.to_builtins(config_of_size(family, "tiny"))
-    known = msgspec.to_builtins(teacher)
-    shared = {
-        name: known[name]
-        for name in base
-        if known.get(name) is not None and _fits(family, base, name, known[name])
-    }
-    if not shared.get(SEGMENTS):  # no shape: the teacher reads no token types
-        shared.pop(SEGMENTS, None)
-    for name in DEPTHS:
-        if isinstance(shared.get(name), int):
-            shared[name] = max(1, round(depth * shared[name]))
-    return _with_fields(family, config_of_size(family, "tiny"), {**shared, **fields})
-
-
-def _fits(family: Family, base: ConfigDict, name: str, value: Any) -> bool:
-    """Return whether a value of a teacher is one that the family has, too."""
-    try:
-        msgspec.convert({**base, name: value}, family.config_type)
-    except (msgspec.ValidationError, ValueError):
-        return name in SIZES  # a combination of sizes may be valid
-    return True
-
-
 def _student_settings(
     student: Student,
     teacher: "Checkpoint",
@@ -372,8 +237,6 @@ def _student_settings(
     requested: ConfigDict,
 ) -> ConfigDict:
     """Return the settings of a run that follow from student and teacher."""
-    from zoo.objectives import objective_type
-
     reference = (requested.get("distillation") or {})["teachers"][0]
     settings: ConfigDict = {"family": student.family.name, "config": student.changes}
     settings |= (
@@ -385,11 +248,26 @@ def _student_settings(
         built_in = student.family.text_tokenizer(student.config) is not None
         has_tokenizer = built_in or student.reference is not None
         return settings if has_tokenizer else {**settings, "tokenizer": reference}
+    by_text = (requested.get("distillation") or {}).get("align") == TEXT
+    return settings | _corpus_settings(student, teacher, distillation, reference, by_text=by_text)
+
+
+def _corpus_settings(
+    student: Student,
+    teacher: "Checkpoint",
+    distillation: DistillationRecipe,
+    reference: str,
+    *,
+    by_text: bool,
+) -> ConfigDict:
+    """Return tokenizer, length of rows and objective over a corpus."""
+    from zoo.objectives import objective_type
+
     recipe = student.family.recipe(student.size)
-    if (requested.get("distillation") or {}).get("align") == TEXT:
+    if by_text:
         longest_row = student.family.max_seq_len(student.config) or recipe.seq_len
         length, objective = min(longest_row, recipe.seq_len), recipe.objective.split("+")[0]
-        return {**settings, "seq_len": length, "objective": objective}
+        return {"seq_len": length, "objective": objective}
     limits = [
         family.max_seq_len(config)
         for family, config in (
@@ -399,7 +277,7 @@ def _student_settings(
     ]
     longest = min(limit for limit in (*limits, recipe.seq_len) if limit is not None)
     objective = distillation.objective or text_objective(student, teacher, recipe.objective)
-    settings |= {"seq_len": longest, "objective": objective}
+    settings: ConfigDict = {"seq_len": longest, "objective": objective}
     if student.reference is not None:  # which has a tokenizer, and no options for new weights
         return settings
     new = objective_type(student.family, student.config, objective).from_scratch_options

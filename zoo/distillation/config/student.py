@@ -1,0 +1,155 @@
+"""The student of a distillation run: its family, size and configuration."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from zoo.errors import UsageError, did_you_mean
+from zoo.families.base import Family
+from zoo.families.config import Config
+from zoo.families.distillation import DistillationRecipe
+from zoo.plugins import all_families, get_family
+from zoo.plugins.blame import config_of_size
+from zoo.training.config.overrides import ConfigDict
+from zoo.training.fit_model import require_fields
+from zoo.training.state.pretrained import config_similarity
+
+if TYPE_CHECKING:
+    from zoo.checkpoint import Checkpoint
+
+DEPTHS = ("num_layers", "num_decoder_layers", "lstm_layers")
+SEGMENTS = "type_vocab_size"
+SIZES = ("hidden_size", "num_heads", "embedding_size", "intermediate_size")
+KEPT = ("labels", "problem", "vocab_size")  # follow from the data and the tokenizer
+
+
+@dataclass(frozen=True)
+class Student:
+    """The student that a command names.
+
+    Attributes:
+        family: family of the student.
+        size: size whose recipe is used; of a pretrained student, the most similar one.
+        reference: reference to a pretrained student; ``None`` for new weights.
+        changes: fields of the configuration that differ from those of the size, or of the
+            pretrained student.
+        config: the configuration.
+    """
+
+    family: Family
+    size: str
+    reference: str | None
+    changes: ConfigDict
+    config: Any
+
+
+def named_student(
+    name: str, teacher: "Checkpoint", *, offline: bool
+) -> tuple[Family, Config | None]:
+    """Return the family of a student, and the configuration of a pretrained one."""
+    from zoo.convert.on_first_use import resolve_checkpoint
+
+    if name in all_families():
+        return get_family(name), None
+    if name in teacher.family.sizes():
+        return teacher.family, None
+    try:
+        checkpoint = resolve_checkpoint(name, offline=offline)
+        return checkpoint.family, checkpoint.config
+    except UsageError as error:
+        known = [*all_families(), *teacher.family.sizes()]
+        raise UsageError(
+            f"{name!r} is no family, no size of {teacher.family.name} and no model",
+            did_you_mean(name, known) or error.hint or "",
+        ) from error
+
+
+def find_student(
+    name: str,
+    family: Family,
+    pretrained: Config | None,
+    teacher: "Checkpoint",
+    recipe: DistillationRecipe,
+    fields: ConfigDict,
+) -> Student:
+    """Return the student of a name.
+
+    A family gives a student of the teacher's shape with fewer layers, a size that size.
+
+    Args:
+        name: a family, a size of the teacher's family, or a reference.
+        family: family of the student.
+        pretrained: configuration of the model that a reference names; ``None`` for new weights.
+        teacher: checkpoint of the first teacher.
+        recipe: recipe of the run.
+        fields: fields of the student's configuration to change.
+
+    Raises:
+        UsageError: a field does not exist, or has a wrong value.
+    """
+    sizes = family.sizes()
+    require_fields(family, fields, "student")
+    if pretrained is None and name not in all_families():
+        config = _with_fields(family, config_of_size(family, name), fields)
+        return Student(family, name, None, fields, config)
+    config = (
+        derived_config(family, teacher.config, recipe.student_depth, fields)
+        if pretrained is None
+        else _with_fields(family, pretrained, fields)
+    )
+    size = max(sizes, key=lambda key: config_similarity(sizes[key], config))
+    if pretrained is not None:
+        return Student(family, size, name, fields, config)
+    base = msgspec.to_builtins(sizes[size])
+    changes = {k: v for k, v in msgspec.to_builtins(config).items() if base.get(k) != v}
+    changes = {k: v for k, v in changes.items() if k not in KEPT}
+    return Student(family, size, None, changes, _with_fields(family, sizes[size], changes))
+
+
+def _with_fields(family: Family, config: Config, fields: ConfigDict) -> Any:
+    """Return a configuration with changed fields.
+
+    Raises:
+        UsageError: a value is wrong for the family.
+    """
+    try:
+        return msgspec.convert({**msgspec.to_builtins(config), **fields}, family.config_type)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise UsageError(f"student, {family.name}: {error}", "set its fields") from error
+
+
+def derived_config(family: Family, teacher: Config, depth: float, fields: ConfigDict) -> Any:
+    """Return the configuration of a student with the teacher's fields, and fewer layers.
+
+    Args:
+        family: family of the student.
+        teacher: configuration of the teacher.
+        depth: number of layers, as a fraction of the teacher's.
+        fields: fields to set.
+
+    Raises:
+        UsageError: a value is wrong for the family.
+    """
+    base = msgspec.to_builtins(config_of_size(family, "tiny"))
+    known = msgspec.to_builtins(teacher)
+    shared = {
+        name: known[name]
+        for name in base
+        if known.get(name) is not None and _fits(family, base, name, known[name])
+    }
+    if not shared.get(SEGMENTS):  # no shape: the teacher reads no token types
+        shared.pop(SEGMENTS, None)
+    for name in DEPTHS:
+        if isinstance(shared.get(name), int):
+            shared[name] = max(1, round(depth * shared[name]))
+    return _with_fields(family, config_of_size(family, "tiny"), {**shared, **fields})
+
+
+def _fits(family: Family, base: ConfigDict, name: str, value: Any) -> bool:
+    """Return whether a value of a teacher is one that the family has, too."""
+    try:
+        msgspec.convert({**base, name: value}, family.config_type)
+    except (msgspec.ValidationError, ValueError):
+        return name in SIZES  # a combination of sizes may be valid
+    return True

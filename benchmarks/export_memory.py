@@ -25,7 +25,7 @@ import sys
 from pathlib import Path
 import torch
 from tests.inference.making import store
-from zoo.nn.skip_init import init_empty_weights
+from zoo.nn.layers.skip_init import init_empty_weights
 from zoo.plugins import get_family
 family, config = get_family(sys.argv[1]), get_family(sys.argv[1]).sizes()[sys.argv[2]]
 with init_empty_weights():

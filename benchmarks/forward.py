@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from benchmarks._common import Timing, alternate, machine, table, versions
 from zoo.conformance.hf_reference import Difference, named_outputs, reference_model
 from zoo.families.random_inputs import random_inputs, randomize_weights
-from zoo.nn.skip_init import init_empty_weights
+from zoo.nn.layers.skip_init import init_empty_weights
 from zoo.plugins import get_family
 
 MODELS = {  # name -> family, size and head

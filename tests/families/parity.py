@@ -25,7 +25,7 @@ from zoo.families.base import Family
 from zoo.families.random_inputs import random_inputs, randomize_weights
 from zoo.hub.source import CheckpointDir
 from zoo.io.tensors.formats import TensorInfo
-from zoo.nn.skip_init import init_empty_weights
+from zoo.nn.layers.skip_init import init_empty_weights
 
 NOTHING: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 

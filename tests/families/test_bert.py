@@ -26,7 +26,7 @@ from zoo.errors import VerificationError
 from zoo.families.config import Activation
 from zoo.families.random_inputs import random_inputs
 from zoo.io.tensors.formats import TensorInfo
-from zoo.nn.skip_init import init_empty_weights
+from zoo.nn.layers.skip_init import init_empty_weights
 from zoo.testing.conformance import FamilyTests
 from zoo.weights import match_tensors
 from zoo_bert import Bert

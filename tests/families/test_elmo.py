@@ -17,7 +17,7 @@ from zoo.conformance.hf_reference import hub_state
 from zoo.errors import UsageError, VerificationError
 from zoo.families.random_inputs import random_inputs, randomize_weights
 from zoo.nn.layers.recurrent import RecurrentState
-from zoo.nn.skip_init import init_empty_weights
+from zoo.nn.layers.skip_init import init_empty_weights
 from zoo.testing.conformance import FamilyTests
 from zoo_elmo import ElmoFamily
 from zoo_elmo.characters import sentence_ids, word_ids

@@ -18,7 +18,7 @@ from zoo.errors import UsageError, VerificationError
 from zoo.families.random_inputs import random_inputs
 from zoo.hub.registry import builtin, entry_config
 from zoo.io.tensors.formats import TensorInfo
-from zoo.nn.skip_init import init_empty_weights
+from zoo.nn.layers.skip_init import init_empty_weights
 from zoo.nn.transformer import SelfAttention
 from zoo.testing.conformance import FamilyTests
 from zoo.weights import match_tensors

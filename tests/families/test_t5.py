@@ -29,7 +29,7 @@ from zoo.families.random_inputs import random_inputs
 from zoo.hub.source import CheckpointDir
 from zoo.inference.load_model import load_model
 from zoo.io.tensors.formats import TensorInfo
-from zoo.nn.skip_init import init_empty_weights
+from zoo.nn.layers.skip_init import init_empty_weights
 from zoo.testing.conformance import FamilyTests
 from zoo.weights import match_tensors
 from zoo_t5 import T5

@@ -112,7 +112,8 @@ def outputs_of_layer(setup: FineTuneSetup, model: nn.Module, layer: str, batch: 
     """Return the output of a layer, of the first of several tensors, and backpropagate the loss."""
     outputs: list[Any] = []
     hook = model.get_submodule(layer).register_forward_hook(lambda *call: outputs.append(call[2]))
-    setup.objective.compute_loss(model, batch.tensors).sums[setup.objective.name].backward()
+    loss = setup.objective.compute_loss(model, batch.tensors).sums[setup.objective.name]
+    loss.backward()  # type: ignore[no-untyped-call]
     hook.remove()
     return outputs[-1].detach().clone()  # type: ignore[no-any-return]
 

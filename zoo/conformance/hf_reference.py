@@ -183,7 +183,7 @@ def reference_model(
         VerificationError: its model does not take exactly the tensors that the rules give; or see
             ``reference_class``.
     """
-    from zoo.nn.skip_init import SkipInit
+    from zoo.nn.layers.skip_init import SkipInit
 
     kind = reference_class(family, config, head)
     weights = hub_state(family.weights(config, head), state)

@@ -160,7 +160,7 @@ def _family_problems(family: "Family") -> Iterator[str]:
 
 def _build_problems(family: "Family", config: "Config", head: str) -> Iterator[str]:
     """Yield the problems of building the rules and the model, which has no weights."""
-    from zoo.nn.skip_init import init_empty_weights
+    from zoo.nn.layers.skip_init import init_empty_weights
 
     label = f"{family.name} with head {head}"
     yield from _attempt(f"weights of {label}", lambda: family.weights(config, head).entries())

@@ -10,7 +10,7 @@ from zoo.errors import UsageError, VerificationError
 from zoo.export.graph.trace import Example
 from zoo.families.base import Family
 from zoo.families.random_inputs import random_inputs, randomize_weights
-from zoo.nn.skip_init import SkipInit
+from zoo.nn.layers.skip_init import SkipInit
 
 LENGTHS = (7, 3, 1)  # tokens of the rows of a batch
 TOLERANCE = 1e-12  # of differences in float64 between two ways to the same result

@@ -12,7 +12,7 @@ def differing_tensors(family: "Family", config: Any, head: str) -> list[str]:
 
     The model is built without memory for its weights.
     """
-    from zoo.nn.skip_init import init_empty_weights
+    from zoo.nn.layers.skip_init import init_empty_weights
 
     with init_empty_weights():
         state_dict = family.model(config, head).state_dict()

@@ -27,7 +27,7 @@ from zoo.finetune.rows import TokenizedRows
 from zoo.finetune.weights import freeze_lowest, load_backbone
 from zoo.io.digests.files import FileDigest, hash_file
 from zoo.nn.encoder import Encoder, takes_packed_rows
-from zoo.nn.skip_init import init_empty_weights
+from zoo.nn.layers.skip_init import init_empty_weights
 from zoo.objectives.base import Batch
 from zoo.plugins import get_family
 from zoo.training.base import RunSetup

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from zoo.checkpoint import Checkpoint
 from zoo.errors import VerificationError
-from zoo.nn.skip_init import init_empty_weights
+from zoo.nn.layers.skip_init import init_empty_weights
 
 SHOWN = 6
 TORCH = {

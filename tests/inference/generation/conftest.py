@@ -8,7 +8,7 @@ import torch
 from msgspec.structs import replace
 
 from zoo.conformance.hf_reference import reference_model
-from zoo.nn.skip_init import init_empty_weights
+from zoo.nn.layers.skip_init import init_empty_weights
 from zoo_gpt import Gpt
 from zoo_gpt.config import SIZES, GptConfig
 

@@ -58,15 +58,11 @@ def build_config(
     """
     requested = merge_settings(values, overrides)
     teacher = resolve_teacher(requested, offline=offline)
-    changes = requested.pop(STUDENT, None) or {}
-    if not isinstance(changes, Mapping):
-        changes = {NAME: changes}
-    if is_resolved(requested) and not changes:
+    if is_resolved(requested):
+        requested.pop(STUDENT, None)  # it is empty
         return _validated({}, requested, offline=offline)
-    name, fields = changes.get(NAME), {k: v for k, v in changes.items() if k != NAME}
-    if name is None:
-        raise UsageError("the settings name no student", "name one with --student")
-    family, pretrained = named_student(str(name), teacher, offline=offline)
+    name, fields = _student_name(requested.pop(STUDENT, None))
+    family, pretrained = named_student(name, teacher, offline=offline)
     labelled = "task" in requested
     recipe_name, recipe = find_recipe(
         _recipe_name(requested), family, teacher.head_name, labelled=labelled
@@ -75,7 +71,7 @@ def build_config(
         requested, labelled = sentence_settings(requested, teacher), True
     recipe, generator = _adapt_recipe(recipe, requested, teacher)
     requested = _with_stage_settings(requested)
-    student = find_student(str(name), family, pretrained, teacher, recipe, fields)
+    student = find_student(name, family, pretrained, teacher, recipe, fields)
     recipe = adapt_to_widths(recipe, student.config, teacher.config)
     of_recipe = {
         "generator": generator,
@@ -170,15 +166,26 @@ def requested_recipe(requested: ConfigDict, *, offline: bool) -> DistillationRec
     Raises:
         ZooError: see ``build_config``.
     """
-    distillation, student = requested.get("distillation") or {}, requested.get(STUDENT)
-    name = student.get(NAME) if isinstance(student, Mapping) else student
+    name, _ = _student_name(requested.get(STUDENT))
+    teacher = resolve_teacher(requested, offline=offline)
+    family, _ = named_student(name, teacher, offline=offline)
+    labelled = "task" in requested
+    _, recipe = find_recipe(_recipe_name(requested), family, teacher.head_name, labelled=labelled)
+    stages = (requested.get("distillation") or {}).get("stages")
+    return with_stage_changes(recipe, stages or {})
+
+
+def _student_name(student: Any) -> tuple[str, ConfigDict]:
+    """Return the name in the setting ``student``, and the fields of its configuration.
+
+    Raises:
+        UsageError: there is no name.
+    """
+    changes = dict(student) if isinstance(student, Mapping) else {NAME: student or None}
+    name = changes.pop(NAME, None)
     if name is None:
         raise UsageError("the settings name no student", "name one with --student")
-    teacher = resolve_teacher(requested, offline=offline)
-    family, _ = named_student(str(name), teacher, offline=offline)
-    name, labelled = _recipe_name(requested), "task" in requested
-    _, recipe = find_recipe(name, family, teacher.head_name, labelled=labelled)
-    return with_stage_changes(recipe, distillation.get("stages") or {})
+    return str(name), changes
 
 
 def _recipe_name(requested: ConfigDict) -> str | None:

@@ -43,6 +43,84 @@ def test_every_broken_file_is_named(tmp_path: Path) -> None:
     assert "model of mine with head none: SyntaxError" in "\n".join(problems)
 
 
+def test_every_problem_is_a_line(tmp_path: Path) -> None:
+    site = lay_out(tmp_path, {"model.py": "def build(:\n", "weights.py": "raise SystemExit(0)\n"})
+    done = zoo("plugins", "check", "mine", "loggers", PYTHONPATH=str(site))
+    _, _, problems = check(site)
+    lines = [f"mine (zoo-mine 1.2): {len(problems)} problems"]
+    lines += [f"  problem: {problem}" for problem in problems]
+    assert done.returncode == 5 and len(problems) > 2
+    *of_mine, healthy = done.stdout.splitlines()
+    assert of_mine == lines and healthy.startswith("loggers (plm-zoo ") and healthy.endswith(": ok")
+    assert done.stderr.startswith("error: 1 of 2 plugins fail: mine (from zoo-mine 1.2); ")
+    assert done.stderr.count("\n") == 1
+
+
+NO_RECIPE = FAMILY.replace(
+    "\n@hookimpl",
+    """
+    def heads(self):
+        return {"none": super().heads()["none"]}
+
+    def recipe(self, size):
+        from zoo.errors import UsageError
+        raise UsageError("mine has no recipe")
+
+@hookimpl""",
+    1,
+)
+
+
+def test_full_checks_and_those_that_do_not_apply(tmp_path: Path) -> None:
+    """Classes called as those of BERT have another model type in transformers."""
+    site = lay_out(tmp_path, {}, first=NO_RECIPE)
+    done = zoo("plugins", "check", "mine", "--full", PYTHONPATH=str(site))
+    assert done.returncode == 5
+    first, *lines = done.stdout.splitlines()
+    problems = [line for line in lines if line.startswith("  problem: ")]
+    failed = {line.removeprefix("  problem: ").partition(" of mine")[0] for line in problems}
+    references = {"published tensors", "reference defaults", "reference outputs"}
+    assert failed == references and len(problems) == 3
+    assert [line for line in problems if "has the model type mine, and Bert" not in line] == []
+    assert first == "mine (zoo-mine 1.2): 3 problems"
+    skipped = [line for line in lines if line.startswith("  not run: ")]
+    assert len(problems) + len(skipped) == len(lines)
+    reasons = [line.removeprefix("  not run: ").partition(": ") for line in skipped]
+    assert {(check, reason) for check, _, reason in reasons} == {
+        ("export of mine", "no recipe: mine has no recipe"),
+        ("loss decreases of mine", "no recipe: mine has no recipe"),
+        *(
+            (f"fine tuning of mine with task {task}", f"mine has no head {head}")
+            for task, head in (
+                ("text-classification", "sequence-classification"),
+                ("question-answering", "question-answering"),
+                ("multiple-choice", "multiple-choice"),
+            )
+        ),
+        (
+            "golden file of mine",
+            "it compares with files, which the plugin's own tests have",
+        ),
+    }
+
+
+@pytest.mark.long
+def test_full_checks_train_and_export(tmp_path: Path) -> None:
+    """The recipe of the first needs a head that it lacks; the second has all heads."""
+    for heads, first, failing in (
+        ("few", FEW_HEADS, {"loss decreases", "export"}),
+        ("all", FAMILY, set()),
+    ):
+        site = lay_out(tmp_path / heads, {}, first=first)
+        done = zoo("plugins", "check", "mine", "--full", "--json", PYTHONPATH=str(site))
+        (mine,) = json.loads(done.stdout)["plugins"]
+        failed = {text.partition(" of mine")[0] for text in mine["problems"]}
+        references = {"published tensors", "reference defaults", "reference outputs"}
+        assert failed - references == failing, mine["problems"]
+        skipped = {text.partition(" of mine")[0] for text in mine["skipped"]} - {"packed rows"}
+        assert skipped == {"golden file", *(["fine tuning"] if heads == "few" else [])}
+
+
 IGNORES_MASK = """
 from zoo_bert.model import build as build_bert
 
@@ -92,5 +170,5 @@ def test_module_that_hangs_or_exits(
     """The package has no slow imports, so that the subprocess starts quickly."""
     site = lay_out(tmp_path, {"more.py": text}, first=FAMILY)
     monkeypatch.setenv("PYTHONPATH", str(site))
-    (problem,) = check_plugin("mine", seconds=4)
-    assert message in problem
+    (finding,) = check_plugin("mine", seconds=4)
+    assert message in finding.text and not finding.skipped

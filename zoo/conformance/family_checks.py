@@ -23,6 +23,7 @@ from zoo.conformance.smoke_train import smoke_finetune, smoke_train
 from zoo.conformance.tiny_model import (
     LENGTHS,
     TOLERANCE,
+    NotApplicable,
     largest_difference,
     require,
     require_finite,
@@ -218,9 +219,10 @@ class FamilyChecks(WeightChecks, PackingChecks, GenerationChecks):
         """Check that the loss of a short run by the recipe of ``tiny`` is finite and decreases.
 
         Raises:
-            UsageError: the family has no recipe.
+            NotApplicable: the family has no recipe.
             VerificationError: the loss is not finite, or does not decrease.
         """
+        self._require_recipe()
         losses = smoke_train(self.family, self.config, directory)
         require(np.isfinite(losses).all(), f"the losses are not finite: {losses}")
         require(np.mean(losses[-5:]) < np.mean(losses[:5]), f"the loss does not decrease: {losses}")
@@ -229,14 +231,21 @@ class FamilyChecks(WeightChecks, PackingChecks, GenerationChecks):
         """Check that a pretrained model is exported to ONNX graphs with the outputs of torch.
 
         Raises:
-            UsageError: the family has no recipe.
+            NotApplicable: the family has no recipe.
             VerificationError: the exporter fails, or the outputs differ.
         """
         from zoo.checkpoint import load_checkpoint
         from zoo.export.export import export_onnx
 
+        self._require_recipe()
         smoke_train(self.family, self.config, directory / "run")
         export_onnx(load_checkpoint(directory / "run" / "model"), directory / "graph")
+
+    def _require_recipe(self) -> None:
+        try:
+            self.family.recipe("tiny")
+        except UsageError as error:
+            raise NotApplicable(f"no recipe: {error}") from error
 
     def check_fine_tuning(self, directory: Path, task: str) -> None:
         """Check that a model of the size ``tiny`` learns to tell two kinds of words apart.

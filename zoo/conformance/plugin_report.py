@@ -44,6 +44,7 @@ class PluginReport:
         health: ``ok``, ``disabled``, or the error.
         remedy: what to do about the error.
         problems: problems of its conformance checks, if they ran.
+        skipped: checks that do not apply, with the reasons.
     """
 
     name: str
@@ -57,11 +58,18 @@ class PluginReport:
     health: str = OK
     remedy: str = ""
     problems: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
         """Return the values for JSON."""
         values = asdict(self)
-        return {k: v for k, v in values.items() if v or k not in ("remedy", "problems")}
+        return {k: v for k, v in values.items() if v or k not in ("remedy", "problems", "skipped")}
+
+    @property
+    def findings(self) -> list[str]:
+        """What is wrong, one line each; empty if the plugin is healthy or disabled."""
+        errors = [] if self.health in (OK, DISABLED) else [self.health]
+        return self.problems or errors
 
     def blame(self, error: PluginError) -> None:
         """Set health and remedy to those of an error."""

@@ -100,6 +100,7 @@ HUB_SLOW_SECONDS = 60  # ... over an answer that takes longer than this
 
 # Plugins.
 PLUGIN_CHECK_SECONDS = 300.0  # to check a plugin
+PLUGIN_FULL_CHECK_SECONDS = 7200.0  # ... with training and the reference library
 
 
 def check_limit(path: "str | os.PathLike[str]", quantity: str, value: int, limit: int) -> None:

@@ -81,24 +81,32 @@ Examples:
   zoo plugins check mine"""
 )
 @click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option(
+    "--full",
+    is_flag=True,
+    help="Also run the checks that need training or transformers.",
+)
 @common_options
 @click.pass_context
-def check(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
+def check(ctx: click.Context, names: tuple[str, ...], full: bool, as_json: bool) -> None:
     """Run the conformance checks on the plugins NAMEs, by default on all that are enabled.
 
     All modules are imported in a separate process, and the checks that need no training run on the
-    smallest model of each family, which takes seconds to a minute for each. The exit code is 5 if a
-    plugin fails.
+    smallest model of each family, which takes seconds to a minute for each. --full adds those that
+    train, export, and compare with transformers, which take minutes, and lists those that do not
+    apply. Each problem is a line. The exit code is 5 if a plugin fails.
     """
     from zoo.conformance.plugin_report import DISABLED, OK
     from zoo.errors import PluginError
 
     reports = [r for r in _reports(names) if names or r.health != DISABLED]
-    _run_checks(reports)
-    _print(reports, as_json)
+    _run_checks(reports, full)
+    value = {"plugins": [report.as_json() for report in reports]}
+    result(value, [line for r in reports for line in _check_lines(r, full)], as_json=as_json)
     unhealthy = [report for report in reports if report.health != OK]
     if unhealthy:
-        error = PluginError(f"{len(unhealthy)} of the plugins fail: {unhealthy[0].health}")
+        failing = ", ".join(f"{r.name} (from {r.distribution} {r.version})" for r in unhealthy)
+        error = PluginError(f"{len(unhealthy)} of {len(reports)} plugins fail: {failing}")
         fail(error.what, unhealthy[0].remedy, error.exit_code, ())
         ctx.exit(error.exit_code)
 
@@ -110,19 +118,31 @@ def _reports(names: Sequence[str] = ()) -> "list[PluginReport]":
     return report_plugins(names, ALL_COMMANDS)
 
 
-def _run_checks(reports: "list[PluginReport]") -> None:
+def _run_checks(reports: "list[PluginReport]", full: bool) -> None:
     """Update the health of the plugins that load by checking them."""
     from zoo.conformance.plugin_checks import check_plugins
     from zoo.conformance.plugin_report import OK
     from zoo.plugins import broken, installed
 
     loaded = [report for report in reports if report.health == OK]
-    problems = check_plugins([report.name for report in loaded])
+    findings = check_plugins([report.name for report in loaded], full=full)
     for report in loaded:
-        if lines := problems[report.name]:
+        report.problems = [f.text for f in findings[report.name] if not f.skipped]
+        report.skipped = [f.text for f in findings[report.name] if f.skipped]
+        if lines := report.problems:
             others = f", and {len(lines) - 1} more" if len(lines) > 1 else ""
             report.blame(broken(installed()[report.name], lines[0] + others))
-            report.problems = lines
+
+
+def _check_lines(report: "PluginReport", full: bool) -> list[str]:
+    """Return a line for each problem of a plugin, and each check that does not apply."""
+    problems = report.findings
+    health = f"{len(problems)} problem{'s'[: len(problems) > 1]}" if problems else report.health
+    return [
+        f"{report.name} ({report.distribution} {report.version}): {health}",
+        *(f"  problem: {line}" for line in problems),
+        *(f"  not run: {line}" for line in report.skipped if full),
+    ]
 
 
 @click.command(epilog="Example: zoo plugins enable mine")

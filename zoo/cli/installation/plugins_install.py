@@ -59,7 +59,7 @@ def install(
     if changes:
         install_specs(specs, upgrade=upgrade)
     plugins = _check([plugin.name for plugin in require_plugins(changes, specs)])
-    described = [f"{p['name']}: {_provided(p)}" for p in plugins]
+    described = [line for plugin in plugins for line in _plugin_lines(plugin)]
     value |= {"installed": bool(changes), "plugins": plugins}
     result(value, [*lines, *described], as_json=as_json)
     for plugin in plugins:
@@ -126,9 +126,11 @@ def _check(names: list[str]) -> list[dict[str, Any]]:
     return plugins
 
 
-def _provided(plugin: dict[str, Any]) -> str:
+def _plugin_lines(plugin: dict[str, Any]) -> list[str]:
+    """Return what a plugin provides, and a line for each of its problems."""
     parts = [f"{kind} {', '.join(names)}" for kind, names in plugin["provides"].items()]
-    return "; ".join(parts) or plugin["health"]
+    problems = [f"  problem: {line}" for line in plugin.get("problems", ())]
+    return [f"{plugin['name']}: {'; '.join(parts) or 'nothing'}", *problems]
 
 
 def _as_json(change: "Change") -> dict[str, Any]:

@@ -109,7 +109,12 @@ def export_onnx(
         if quantization is not None:
             files = [graph.file for graph in graphs]
             report.quantized |= write_quantized(
-                checkpoint, staging, files, quantization, cache=report.cache
+                checkpoint,
+                staging,
+                files,
+                quantization,
+                cache=report.cache,
+                min_onnxruntime=report.min_onnxruntime,
             )
         write_side_files(checkpoint, staging, report)
         advance(1)

@@ -143,6 +143,7 @@ class QuantizedGraphs(JsonStruct):
     Attributes:
         graphs: names of the files.
         method: ``dynamic``, ``static``, or ``block N`` of int4 with N weights a scale.
+        min_onnxruntime: oldest release of ONNX Runtime that runs them.
         bytes: size of the files and their external data.
         bytes_before: size in float32.
         layers: number of quantized layers.
@@ -153,6 +154,7 @@ class QuantizedGraphs(JsonStruct):
 
     graphs: dict[str, dict[str, str | None]]
     method: str
+    min_onnxruntime: str
     bytes: int
     bytes_before: int
     layers: int
@@ -165,7 +167,8 @@ class QuantizedGraphs(JsonStruct):
         share = self.bytes / self.bytes_before
         lines = [
             f"{dtype} ({self.method}): {self.bytes_before / 1e6:,.1f} MB become "
-            f"{self.bytes / 1e6:,.1f} MB ({share:.0%}), {self.layers} layers quantized",
+            f"{self.bytes / 1e6:,.1f} MB ({share:.0%}), {self.layers} layers quantized; "
+            f"runs on onnxruntime {self.min_onnxruntime} or newer",
             f"{dtype}: {self.agreement.line()}; accepted: {self.max_drop:.1%} of "
             f"{self.agreement.measure}",
         ]

@@ -1,5 +1,6 @@
 """Files of an ONNX export: their record in the manifest, and checks of their digests."""
 
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,9 +18,11 @@ class QuantizedInfo(msgspec.Struct, frozen=True):
 
     Attributes:
         graphs: file -> description, in the order in which they run.
+        min_onnxruntime: oldest release of ONNX Runtime that runs them.
     """
 
     graphs: dict[str, Any]
+    min_onnxruntime: str | None = None
 
 
 class ExportInfo(msgspec.Struct, frozen=True):
@@ -30,6 +33,7 @@ class ExportInfo(msgspec.Struct, frozen=True):
         dtype: dtype of the computation.
         cache: whether the graphs have a key-value cache.
         graphs: file -> description, in the order in which they run.
+        min_onnxruntime: oldest release of ONNX Runtime that runs the graphs.
         quantized: dtype -> quantized copies of the graphs.
     """
 
@@ -37,6 +41,7 @@ class ExportInfo(msgspec.Struct, frozen=True):
     dtype: Literal["float32", "float16"] = "float32"
     cache: bool = False
     graphs: dict[str, Any] = msgspec.field(default_factory=lambda: {GRAPH: None})
+    min_onnxruntime: str | None = None
     quantized: dict[Literal["int8", "int4"], QuantizedInfo] = msgspec.field(default_factory=dict)
 
     @property
@@ -44,6 +49,24 @@ class ExportInfo(msgspec.Struct, frozen=True):
         """Dtype -> files of the graphs in it; the first is the default."""
         copies = {str(dtype): list(info.graphs) for dtype, info in self.quantized.items()}
         return {self.dtype: list(self.graphs), **copies}
+
+    def remedy(self, dtype: str, installed: str) -> str:
+        """Return the remedy for a release of ONNX Runtime that is too old; empty for others.
+
+        Args:
+            dtype: dtype of the graph that it refuses.
+            installed: the release.
+        """
+        copies = {str(name): info.min_onnxruntime for name, info in self.quantized.items()}
+        needed = {self.dtype: self.min_onnxruntime, **copies}[dtype]
+        if needed is None or _release(needed) <= _release(installed):
+            return ""
+        return f"install onnxruntime {needed} or newer"
+
+
+def _release(version: str) -> list[int]:
+    """Return the first two numbers of a version."""
+    return [int(number) for number in re.findall(r"\d{1,9}", version)[:2]]
 
 
 def read_export_info(checkpoint: Checkpoint) -> ExportInfo:

@@ -133,17 +133,22 @@ def later_opset(model: onnx.ModelProto) -> None:
 def test_what_the_runtime_lacks_is_one_line(
     copy: Checkpoint, change: Callable[[onnx.ModelProto], None]
 ) -> None:
-    """The digests are those of the graph, as if another release had exported it."""
+    """The digests are those of the graph, as if a later release had exported it."""
     name = "onnx/model.onnx"
     model = onnx.load(copy.path / name, load_external_data=False)
     change(model)
     onnx.save(model, copy.path / name)
     files = {**copy.manifest.files, name: hash_file(copy.path / name)}
-    manifest = msgspec.structs.replace(copy.manifest, files=files)
-    (copy.path / "zoo.json").write_bytes(encode_manifest(manifest))
-    done = warm.zoo("bench", copy.path, "--backend", "onnx")
-    assert done.returncode == 3, done.stderr
-    assert re.fullmatch(rf"error: .*{name}: ONNX Runtime refuses it: .+\n", done.stderr)
+    for release, remedy in (("1.15", ""), ("99.1", "; install onnxruntime 99.1 or newer")):
+        export = {**(copy.manifest.export or {}), "min_onnxruntime": release}
+        manifest = msgspec.structs.replace(copy.manifest, files=files, export=export)
+        (copy.path / "zoo.json").write_bytes(encode_manifest(manifest))
+        done = warm.zoo("bench", copy.path, "--backend", "onnx")
+        assert done.returncode == 3, done.stderr
+        line = rf"error: .*{name}: ONNX Runtime [\d.]+ refuses it: (.+)\n"
+        message = re.fullmatch(line, done.stderr)
+        assert message and message[1].endswith(remedy)
+        assert bool(remedy) == ("install onnxruntime" in message[1])
 
 
 def test_a_directory_with_a_graph_alone(split: Checkpoint) -> None:

@@ -37,7 +37,9 @@ OPSETS = {
     21: Versions(10, "1.18"),
     22: Versions(10, "1.21"),
 }
-FLOAT16_SINCE = "1.17"  # older releases have no float16 layer norm on CPUs; tested likewise
+# Dtypes of graphs that older releases do not run: they have no float16 layer norm on CPUs, and no
+# products of 4-bit weights with the inputs that are written here. Tested likewise.
+SINCE = {"float16": "1.17", "int4": "1.17"}
 # The opset of the exporter's own operators, and the fastest in onnxruntime 1.31.
 DEFAULT_OPSET = 18
 SCOPES = "pkg.torch.onnx.name_scopes"  # metadata of a node: the modules that it is of, as a list
@@ -64,7 +66,12 @@ def min_onnxruntime(opset: int, dtype: str, *, fused: bool = False) -> str:
     """
     if fused:
         return ".".join(onnxruntime.__version__.split(".")[:2])
-    releases = [OPSETS[opset].onnxruntime, *([FLOAT16_SINCE] if dtype == "float16" else [])]
+    return latest_release(OPSETS[opset].onnxruntime, dtype)
+
+
+def latest_release(release: str, dtype: str) -> str:
+    """Return the later one of a release and the first that runs graphs in a dtype."""
+    releases = (release, SINCE.get(dtype, release))
     return max(releases, key=lambda version: [int(part) for part in version.split(".")])
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from zoo.checkpoint import DATA, Checkpoint, variant_file
 from zoo.errors import UsageError
-from zoo.export.graph.onnx_file import EXTERNAL_OVER
+from zoo.export.graph.onnx_file import EXTERNAL_OVER, latest_release
 from zoo.export.quantization.agreement import (
     Sample,
     Summary,
@@ -203,6 +203,7 @@ def write_quantized(
     plan: QuantizationPlan,
     *,
     cache: bool,
+    min_onnxruntime: str,
 ) -> Mapping[str, QuantizedGraphs]:
     """Write quantized copies of graphs that agree with them.
 
@@ -212,6 +213,7 @@ def write_quantized(
         files: names of the graphs in float32.
         plan: the copies.
         cache: whether the graphs have a key-value cache.
+        min_onnxruntime: oldest release of ONNX Runtime that runs the graphs in float32.
 
     Returns:
         dtype -> description.
@@ -243,16 +245,22 @@ def write_quantized(
             method.dtype,
         )
         paths = variant.write(result.quantized, folder)
-        reports[method.dtype] = _describe(paths, variant, result, plan.max_drop)
+        needed = latest_release(min_onnxruntime, method.dtype)
+        reports[method.dtype] = _describe(paths, variant, result, plan.max_drop, needed)
     return reports
 
 
 def _describe(
-    paths: Sequence[Path], variant: "_Variant", result: SearchResult, max_drop: float
+    paths: Sequence[Path],
+    variant: "_Variant",
+    result: SearchResult,
+    max_drop: float,
+    min_onnxruntime: str,
 ) -> QuantizedGraphs:
     return QuantizedGraphs(
         graphs={str(path.relative_to(variant.folder)): _external(path) for path in paths},
         method=variant.method.name,
+        min_onnxruntime=min_onnxruntime,
         bytes=sum(map(size_of, paths)),
         bytes_before=sum(size_of(variant.folder / file) for file in variant.files),
         layers=len(result.quantized),

@@ -20,6 +20,10 @@ SLOW_ON_CPU = ["SkipLayerNormFusion"]
 FOLDED = "optimization.constant_folding_max_output_size_in_bytes"  # older releases ignore it
 
 
+class RefusedGraph(VerificationError):
+    """ONNX Runtime rejects a graph, such as for an operator that it lacks."""
+
+
 def create_session(
     graph: Path, device: str = "cpu", threads: int | None = None
 ) -> onnxruntime.InferenceSession:
@@ -32,7 +36,7 @@ def create_session(
 
     Raises:
         UsageError: the installed ONNX Runtime has no CUDA.
-        VerificationError: ONNX Runtime rejects the graph.
+        RefusedGraph: ONNX Runtime rejects the graph.
     """
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
@@ -49,7 +53,8 @@ def create_session(
                 graph, options, providers=providers, disabled_optimizers=disabled
             )
     except Exception as error:  # exceptions of ONNX Runtime have no common base
-        raise VerificationError(f"{graph}: ONNX Runtime refuses it: {_line(error)}") from error
+        release = f"ONNX Runtime {onnxruntime.__version__}"
+        raise RefusedGraph(f"{graph}: {release} refuses it: {_line(error)}") from error
 
 
 @contextlib.contextmanager

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 from warnings import warn
 
 import numpy as np
+import onnxruntime
 
 from zoo.checkpoint import Checkpoint
-from zoo.errors import UsageError
+from zoo.errors import UsageError, VerificationError
 from zoo.families.onnx import LOGITS
 from zoo.inference.check_outputs import check_result, check_signature
 from zoo.inference.exported import check_files, read_export_info
 from zoo.inference.ort.decoder import OrtDecoder
-from zoo.inference.ort.runtime import create_session, run_graph
+from zoo.inference.ort.runtime import RefusedGraph, create_session, run_graph
 from zoo.inference.session import BackendWarning, Session
 from zoo.inference.validate_inputs import check_inputs, check_outputs, with_defaults
 
@@ -149,11 +150,15 @@ class OnnxSession(GraphSession):
                 stacklevel=4,
             )
         dtype = dtype or export.dtype
-        super().__init__(
-            [checkpoint.path / name for name in export.dtypes[dtype]],
-            checkpoint,
-            cache=export.cache,
-            dtype=dtype,
-            device=device or "cpu",
-            threads=threads,
-        )
+        try:
+            super().__init__(
+                [checkpoint.path / name for name in export.dtypes[dtype]],
+                checkpoint,
+                cache=export.cache,
+                dtype=dtype,
+                device=device or "cpu",
+                threads=threads,
+            )
+        except RefusedGraph as error:
+            remedy = export.remedy(dtype, onnxruntime.__version__)
+            raise VerificationError(error.what, remedy) from error

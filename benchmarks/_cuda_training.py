@@ -12,12 +12,11 @@ from torch.nn import functional as F
 from benchmarks._trainer import trainer_speed
 from zoo.conformance.hf_reference import reference_model
 from zoo.objectives.base import Objective
-from zoo.training.callbacks import flops_per_token
 from zoo.training.config.schema import build_config
-from zoo.training.dataloader import train_dataloader
 from zoo.training.distributed.context import DistContext
+from zoo.training.logging.callback import flops_per_token
 from zoo.training.loss_module import LossModule
-from zoo.training.setup import TrainSetup, build_setup
+from zoo.training.setup import TrainSetup, build_setup, train_dataloader
 from zoo.training.state.state_dict import unique_state_dict
 from zoo.training.trainer import Trainer
 

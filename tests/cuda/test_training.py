@@ -10,11 +10,10 @@ import torch
 from tests.training.cases import dry
 from tests.training.runs import assert_same, cut, records, small, tree
 from zoo.data.rng import generator
-from zoo.training.dataloader import train_dataloader
 from zoo.training.devices.transfer import DeviceTransfer
 from zoo.training.distributed.context import DistContext
 from zoo.training.entrypoints import resume, train
-from zoo.training.setup import build_setup
+from zoo.training.setup import build_setup, train_dataloader
 
 pytestmark = [pytest.mark.cuda, pytest.mark.usefixtures("shared_home")]
 RESUMED = [

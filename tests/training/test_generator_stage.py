@@ -18,9 +18,8 @@ from tests.training.runs import (
 )
 from tests.training.test_distributed import HERE
 from zoo.errors import UsageError
-from zoo.training.dataloader import train_dataloader
 from zoo.training.loss_module import LossModule
-from zoo.training.setup import build_setup
+from zoo.training.setup import build_setup, train_dataloader
 from zoo.training.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("shared_home")

@@ -12,10 +12,9 @@ from tests.training.runs import assert_resumes_from, records, run_training, smal
 from zoo.errors import UsageError
 from zoo.training.config.overrides import deep_merge
 from zoo.training.config.schema import build_config
-from zoo.training.dataloader import eval_batches, train_dataloader
 from zoo.training.distributed.context import DistContext
 from zoo.training.entrypoints import train
-from zoo.training.setup import build_setup
+from zoo.training.setup import build_setup, eval_batches, train_dataloader
 
 pytestmark = pytest.mark.usefixtures("shared_home")
 HERE = DistContext(0, 1, torch.device("cpu"))

@@ -17,7 +17,7 @@ from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.families.config import Config
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainedModel, TrainingObjective
-from zoo.training.base import Collate
+from zoo.training.dataloader import Collate
 
 if TYPE_CHECKING:
     from torch import Tensor

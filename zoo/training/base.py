@@ -1,31 +1,27 @@
 """Interface between the trainer and a kind of run: model, objective and data."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import nn
 
 from zoo.checkpoint import TOKENIZER
 from zoo.families.base import Family
 from zoo.families.config import Config
-from zoo.objectives.base import Batch, Example, TrainingObjective
+from zoo.objectives.base import Batch, TrainingObjective
 from zoo.plugins.logger import Logger
 from zoo.training.config.kinds import RunConfig
+from zoo.training.dataloader import BatchLoader, CollateWrapper
+from zoo.training.distributed.context import DistContext
 from zoo.training.state.pretrained import InitRecord, PretrainedInit
 from zoo.training.state.run_manifest import RunManifest
 
 if TYPE_CHECKING:
     from zoo.data.tokenizer import ExistingTokenizer
     from zoo.training.callbacks import Callback
-    from zoo.training.dataloader import BatchLoader
-    from zoo.training.distributed.context import DistContext
-
-
-Collate: TypeAlias = Callable[[Sequence[Example]], Batch]
-CollateWrapper: TypeAlias = Callable[[Collate, Sequence[Example]], Batch]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +55,7 @@ class RunSetup(ABC):
         """Tokenizer that the final models are saved with; ``None`` for none."""
 
     @abstractmethod
-    def train_dataloader(self, dist: "DistContext", *, completed_steps: int = 0) -> "BatchLoader":
+    def train_dataloader(self, dist: DistContext, *, completed_steps: int = 0) -> BatchLoader:
         """Return the loader of the training data.
 
         Args:
@@ -71,7 +67,7 @@ class RunSetup(ABC):
         """
 
     @abstractmethod
-    def eval_batches(self, dist: "DistContext") -> list[Batch]:
+    def eval_batches(self, dist: DistContext) -> list[Batch]:
         """Return this process's batches of an evaluation."""
 
     @abstractmethod

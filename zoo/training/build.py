@@ -9,12 +9,14 @@ from torch import nn
 from zoo.errors import VerificationError
 from zoo.objectives.base import Batch
 from zoo.training.base import RunSetup
-from zoo.training.callbacks import Callback, CheckpointCallback, LoggingCallback
+from zoo.training.callbacks import Callback
 from zoo.training.dataloader import BatchLoader
 from zoo.training.distributed.context import DistContext
 from zoo.training.graceful_shutdown import StopSignal
+from zoo.training.logging.callback import LoggingCallback
 from zoo.training.logging.throughput import Throughput
 from zoo.training.loss_module import LossModule
+from zoo.training.state.callback import CheckpointCallback
 from zoo.training.state.checkpoints import load_tensors, remove_partial
 from zoo.training.state.final_model import check_writable, model_file
 from zoo.training.state.pretrained import InitRecord
@@ -107,7 +109,8 @@ def build_trainer(
     if dist.is_main_process:
         remove_partial(run)
         for name, trained in setup.objective.models_to_save(prepared.loss_module.model).items():
-            check_writable(run / name, setup, model_file(setup, trained))
+            file = model_file(setup.family, setup.tokenizer, trained)
+            check_writable(run / name, setup.family, setup.tokenizer, file)
     checkpoint = prepared.checkpoint
     trainer = Trainer(
         prepared.loss_module,

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 
 from zoo.data.packing import EpochShuffle
 from zoo.data.rng import generator
-from zoo.objectives.base import Batch, Example, ExampleDataset, Objective, TrainingObjective
-from zoo.training.base import CollateWrapper
-from zoo.training.devices.static_shapes import collate_static
+from zoo.objectives.base import Batch, Example, ExampleDataset, TrainingObjective
 from zoo.training.devices.transfer import DeviceTransfer, PendingBatches
-from zoo.training.distributed.context import DistContext
-from zoo.training.setup import TrainSetup, build_dataset
+
+Collate: TypeAlias = Callable[[Sequence[Example]], Batch]
+CollateWrapper: TypeAlias = Callable[[Collate, Sequence[Example]], Batch]
 
 
 class RowOrder(Protocol):
@@ -172,80 +171,3 @@ def share_of(rows: range, rank: int, world_size: int) -> range:
 def split_range(rows: range, size: int) -> list[range]:
     """Return successive parts of a range, of which the last may be smaller."""
     return [rows[start : start + size] for start in range(0, len(rows), size)]
-
-
-def train_dataloader(
-    setup: TrainSetup, dist: DistContext, *, completed_steps: int = 0
-) -> BatchLoader:
-    """Return the loader of the training split.
-
-    Args:
-        setup: setup of the run.
-        dist: rank and world size.
-        completed_steps: number of steps done before; the dataset of a sequence-length warm-up that
-            is over is not packed again.
-
-    Raises:
-        UsageError: the corpus has less than a batch.
-    """
-    warmup_steps, warmup_loader = setup.config.seq_len_warmup_steps, None
-    if setup.warmup_objective is not None and completed_steps < warmup_steps:
-        warmup_loader = _make_loader(setup, dist, setup.warmup_objective, warmup=True)
-    return _make_loader(
-        setup, dist, setup.objective, first_step=warmup_steps, warmup_loader=warmup_loader
-    )
-
-
-def _make_loader(
-    setup: TrainSetup,
-    dist: DistContext,
-    objective: Objective,
-    *,
-    warmup: bool = False,
-    first_step: int = 0,
-    warmup_loader: BatchLoader | None = None,
-) -> BatchLoader:
-    config, rows = setup.config, setup.config.batch_size(objective.length)
-    # terms of a wrapper count all positions, so that none are added
-    static = config.compile and setup.collate_wrapper is None
-    collate = partial(collate_static, objective) if static else objective.collate
-    return BatchLoader(
-        objective,
-        build_dataset(setup, "train", rows, warmup=warmup),
-        seed=config.seed,
-        global_batch_size=rows,
-        micro_batch_size=config.micro_batch_size(objective.length),
-        rank=dist.rank,
-        world_size=dist.world_size,
-        first_step=first_step,
-        warmup_loader=warmup_loader,
-        collate=collate,
-        collate_wrapper=setup.collate_wrapper,
-        device=dist.device,
-    )
-
-
-def eval_batches(setup: TrainSetup, dist: DistContext) -> list[Batch]:
-    """Return this process's batches of an evaluation, always with rows of full length.
-
-    Args:
-        setup: setup of the run.
-        dist: rank and world size.
-
-    Raises:
-        UsageError: the corpus has no validation split.
-    """
-    rows = build_dataset(setup, "validation", 1)
-    wanted = min(len(rows), setup.config.eval_sequences)
-    shared = wanted % dist.world_size == 0  # otherwise each process evaluates all rows
-    return BatchLoader(
-        setup.objective,
-        rows,
-        seed=setup.config.seed,
-        global_batch_size=wanted,
-        micro_batch_size=setup.config.micro_batch_size(setup.config.seq_len),
-        rank=dist.rank if shared else 0,
-        world_size=dist.world_size if shared else 1,
-        purpose="validation",
-        collate_wrapper=setup.collate_wrapper,
-    ).make_batches(0)

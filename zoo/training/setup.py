@@ -1,6 +1,7 @@
-"""Setup of a pretraining run from its configuration: corpus, tokenizer and objective."""
+"""Setup of a pretraining run from its configuration: corpus, tokenizer, objective, batches."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,12 +11,15 @@ from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.families.recipe import SeqLenWarmup
 from zoo.objectives import objective_type
-from zoo.objectives.base import Objective
+from zoo.objectives.base import Batch, Objective
 from zoo.objectives.examples.vocabulary import TokenizerView
 from zoo.objectives.options import parse_options
 from zoo.plugins import get_family
 from zoo.training.base import RunSetup
 from zoo.training.config.schema import TrainConfig
+from zoo.training.dataloader import BatchLoader
+from zoo.training.devices.static_shapes import collate_static
+from zoo.training.distributed.context import DistContext
 from zoo.training.fit_model import adapt_model_config, check_memory
 from zoo.training.logging.selection import select_loggers
 from zoo.training.state.pretrained import PretrainedInit
@@ -24,9 +28,6 @@ from zoo.training.state.run_manifest import RunManifest
 if TYPE_CHECKING:
     from zoo.data.corpus import Corpus
     from zoo.data.tokenizer import ExistingTokenizer
-    from zoo.objectives.base import Batch
-    from zoo.training.dataloader import BatchLoader
-    from zoo.training.distributed.context import DistContext
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,16 +53,12 @@ class TrainSetup(RunSetup):
 
         return ExistingTokenizer(self.corpus.tokenizer_json(), self.corpus.record.tokenizer)
 
-    def train_dataloader(self, dist: "DistContext", *, completed_steps: int = 0) -> "BatchLoader":
+    def train_dataloader(self, dist: DistContext, *, completed_steps: int = 0) -> BatchLoader:
         """See ``RunSetup``."""
-        from zoo.training.dataloader import train_dataloader
-
         return train_dataloader(self, dist, completed_steps=completed_steps)
 
-    def eval_batches(self, dist: "DistContext") -> "list[Batch]":
+    def eval_batches(self, dist: DistContext) -> list[Batch]:
         """See ``RunSetup``."""
-        from zoo.training.dataloader import eval_batches
-
         return eval_batches(self, dist)
 
     def manifest_fields(self) -> dict[str, Any]:
@@ -260,3 +257,80 @@ def build_dataset(
             "use more text, a lower --global-batch-tokens, or a smaller length",
         )
     return rows
+
+
+def train_dataloader(
+    setup: TrainSetup, dist: DistContext, *, completed_steps: int = 0
+) -> BatchLoader:
+    """Return the loader of the training split.
+
+    Args:
+        setup: setup of the run.
+        dist: rank and world size.
+        completed_steps: number of steps done before; the dataset of a sequence-length warm-up that
+            is over is not packed again.
+
+    Raises:
+        UsageError: the corpus has less than a batch.
+    """
+    warmup_steps, warmup_loader = setup.config.seq_len_warmup_steps, None
+    if setup.warmup_objective is not None and completed_steps < warmup_steps:
+        warmup_loader = _make_loader(setup, dist, setup.warmup_objective, warmup=True)
+    return _make_loader(
+        setup, dist, setup.objective, first_step=warmup_steps, warmup_loader=warmup_loader
+    )
+
+
+def _make_loader(
+    setup: TrainSetup,
+    dist: DistContext,
+    objective: Objective,
+    *,
+    warmup: bool = False,
+    first_step: int = 0,
+    warmup_loader: BatchLoader | None = None,
+) -> BatchLoader:
+    config, rows = setup.config, setup.config.batch_size(objective.length)
+    # terms of a wrapper count all positions, so that none are added
+    static = config.compile and setup.collate_wrapper is None
+    collate = partial(collate_static, objective) if static else objective.collate
+    return BatchLoader(
+        objective,
+        build_dataset(setup, "train", rows, warmup=warmup),
+        seed=config.seed,
+        global_batch_size=rows,
+        micro_batch_size=config.micro_batch_size(objective.length),
+        rank=dist.rank,
+        world_size=dist.world_size,
+        first_step=first_step,
+        warmup_loader=warmup_loader,
+        collate=collate,
+        collate_wrapper=setup.collate_wrapper,
+        device=dist.device,
+    )
+
+
+def eval_batches(setup: TrainSetup, dist: DistContext) -> list[Batch]:
+    """Return this process's batches of an evaluation, always with rows of full length.
+
+    Args:
+        setup: setup of the run.
+        dist: rank and world size.
+
+    Raises:
+        UsageError: the corpus has no validation split.
+    """
+    rows = build_dataset(setup, "validation", 1)
+    wanted = min(len(rows), setup.config.eval_sequences)
+    shared = wanted % dist.world_size == 0  # otherwise each process evaluates all rows
+    return BatchLoader(
+        setup.objective,
+        rows,
+        seed=setup.config.seed,
+        global_batch_size=wanted,
+        micro_batch_size=setup.config.micro_batch_size(setup.config.seq_len),
+        rank=dist.rank if shared else 0,
+        world_size=dist.world_size if shared else 1,
+        purpose="validation",
+        collate_wrapper=setup.collate_wrapper,
+    ).make_batches(0)

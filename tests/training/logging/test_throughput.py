@@ -10,10 +10,9 @@ from torch import nn
 
 from tests.training.runs import records, run_training, small
 from zoo.plugins import get_family
-from zoo.training.dataloader import train_dataloader
 from zoo.training.distributed.context import DistContext
 from zoo.training.logging.throughput import Throughput, _peak, peak_memory, training_flops
-from zoo.training.setup import build_setup
+from zoo.training.setup import build_setup, train_dataloader
 
 CPU = torch.device("cpu")
 

@@ -17,26 +17,30 @@ from zoo.checkpoint import (
     ModelFile,
     encode_manifest,
 )
+from zoo.data.tokenizer import ExistingTokenizer
 from zoo.errors import VerificationError
+from zoo.families.base import Family
 from zoo.hub.files import map_os_errors
 from zoo.io.json import encode_json, read_json_record
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.output.overwrite import check_target
 from zoo.io.output.staging import staged_path
 from zoo.objectives.base import TrainedModel
-from zoo.training.base import RunSetup
 from zoo.training.state.checkpoints import write_tensors
 from zoo.version import __version__
 
 
-def check_writable(path: Path, setup: RunSetup, model: ModelFile) -> None:
+def check_writable(
+    path: Path, family: Family, tokenizer: ExistingTokenizer | None, model: ModelFile
+) -> None:
     """Check before training that the final model can be written and read back.
 
     Configuration and tokenizer are written to a staging directory, read back, and removed.
 
     Args:
         path: directory of the model.
-        setup: setup of the run.
+        family: family of the model.
+        tokenizer: tokenizer of the model; ``None`` for none.
         model: contents of ``config.json``.
 
     Raises:
@@ -49,11 +53,10 @@ def check_writable(path: Path, setup: RunSetup, model: ModelFile) -> None:
         staged_path(path) as trial,
     ):
         trial.mkdir()
-        tokenizer = setup.tokenizer
         (trial / CONFIG).write_bytes(encode_json(model))
         if tokenizer is not None:
             (trial / TOKENIZER).write_bytes(tokenizer.json)
-        kind, back = setup.family.config_type, read_json_record(trial / CONFIG, ModelFile).config
+        kind, back = family.config_type, read_json_record(trial / CONFIG, ModelFile).config
         try:
             same = msgspec.convert(back, kind) == msgspec.convert(model.config, kind)
         except (msgspec.ValidationError, ValueError):
@@ -67,12 +70,14 @@ def check_writable(path: Path, setup: RunSetup, model: ModelFile) -> None:
             )
 
 
-def model_file(setup: RunSetup, network: TrainedModel) -> ModelFile:
+def model_file(
+    family: Family, tokenizer: ExistingTokenizer | None, network: TrainedModel
+) -> ModelFile:
     """Return the contents of ``config.json`` of a final model."""
-    tokenizer, transitions = setup.tokenizer, network.transitions
+    transitions = network.transitions
     return ModelFile(
         zoo=FORMAT_VERSION,
-        family=setup.family.name,
+        family=family.name,
         head=network.head,
         config=msgspec.to_builtins(network.config),
         tokenizer=None if tokenizer is None else tokenizer.info,
@@ -84,7 +89,8 @@ def model_file(setup: RunSetup, network: TrainedModel) -> ModelFile:
 
 def save_final_model(
     path: Path,
-    setup: RunSetup,
+    family: Family,
+    tokenizer: ExistingTokenizer | None,
     network: TrainedModel,
     weights: Mapping[str, torch.Tensor],
     training: Any,
@@ -93,7 +99,8 @@ def save_final_model(
 
     Args:
         path: directory of the model.
-        setup: setup of the run.
+        family: family of the model.
+        tokenizer: tokenizer of the model; ``None`` for none.
         network: the trained model.
         weights: weights by the zoo's names, tied ones once.
         training: data, seed, steps and metrics, for the manifest.
@@ -105,8 +112,8 @@ def save_final_model(
 
     with atomic_directory(path, force=True) as staging:
         write_tensors(staging / WEIGHTS, dict(weights))
-        (staging / CONFIG).write_bytes(encode_json(model_file(setup, network)))
-        if (tokenizer := setup.tokenizer) is not None:
+        (staging / CONFIG).write_bytes(encode_json(model_file(family, tokenizer, network)))
+        if tokenizer is not None:
             (staging / TOKENIZER).write_bytes(tokenizer.json)
         manifest = Manifest(
             zoo=FORMAT_VERSION,

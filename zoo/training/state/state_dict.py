@@ -2,24 +2,44 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import torch
 
 from zoo.errors import VerificationError
 from zoo.io.untrusted import parsing
+from zoo.training.config.kinds import RunConfig
+from zoo.training.dataloader import BatchLoader
+from zoo.training.distributed.context import DistContext
+from zoo.training.logging.aggregate import MetricSums
+from zoo.training.loss_module import LossModule
+from zoo.training.optim.ema import EMA
 from zoo.training.optim.optimizers import set_hyperparams
 from zoo.training.state.checkpoints import SHARDS, Tensors
 from zoo.training.state.distributed import load_shards
 from zoo.training.state.recovery import SavedCheckpoint
 
-if TYPE_CHECKING:
-    from zoo.training.trainer import Trainer
-
 SEPARATOR = ":"
 
 
-def trainer_state_dict(trainer: "Trainer") -> dict[str, Tensors]:
+class TrainerState(Protocol):
+    """The attributes of a trainer that make up its state dict; see ``Trainer``."""
+
+    loss_module: LossModule
+    config: RunConfig
+    dist: DistContext
+    train_dataloader: BatchLoader
+    param_groups: list[dict[str, Any]]
+    optimizer: torch.optim.Optimizer
+    ema: EMA | None
+    step: int
+    tokens: int
+    best: tuple[float, int] | None
+    train_metrics: MetricSums
+    recurrent_states: list[Tensors]
+
+
+def trainer_state_dict(trainer: TrainerState) -> dict[str, Tensors]:
     """Return file stem -> tensors by name: weights, optimizer, EMA, metrics, recurrent states."""
     average = trainer.ema
     return {
@@ -32,7 +52,7 @@ def trainer_state_dict(trainer: "Trainer") -> dict[str, Tensors]:
 
 
 def load_trainer_state_dict(
-    trainer: "Trainer", groups: Mapping[str, Tensors], saved: SavedCheckpoint
+    trainer: TrainerState, groups: Mapping[str, Tensors], saved: SavedCheckpoint
 ) -> None:
     """Load the state of a checkpoint into a new trainer.
 
@@ -98,7 +118,7 @@ def load_unique_state_dict(
         tensor.copy_(tensors[name])
 
 
-def _optimizer(trainer: "Trainer") -> Tensors:
+def _optimizer(trainer: TrainerState) -> Tensors:
     # state by ``parameter:key``
     names = [name for group in trainer.param_groups for name in group["names"]]
     state = trainer.optimizer.state_dict()["state"]
@@ -109,7 +129,7 @@ def _optimizer(trainer: "Trainer") -> Tensors:
     }
 
 
-def _allocate(trainer: "Trainer") -> None:
+def _allocate(trainer: TrainerState) -> None:
     """Make the optimizer allocate its state, by a step with zero gradients and learning rate 0."""
     for parameter in trainer.loss_module.parameters():
         parameter.grad = torch.zeros_like(parameter)
@@ -118,7 +138,7 @@ def _allocate(trainer: "Trainer") -> None:
     trainer.optimizer.zero_grad(set_to_none=True)
 
 
-def _set_optimizer(trainer: "Trainer", tensors: Mapping[str, torch.Tensor]) -> None:
+def _set_optimizer(trainer: TrainerState, tensors: Mapping[str, torch.Tensor]) -> None:
     names = [name for group in trainer.param_groups for name in group["names"]]
     numbers = {name: number for number, name in enumerate(names)}
     state: dict[int, Tensors] = {}
@@ -129,7 +149,7 @@ def _set_optimizer(trainer: "Trainer", tensors: Mapping[str, torch.Tensor]) -> N
     trainer.optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
-def _memory(trainer: "Trainer") -> Tensors:
+def _memory(trainer: TrainerState) -> Tensors:
     """Return the recurrent states of all micro-batches and ranks, concatenated in order of rows."""
     names = trainer.recurrent_states[0] if trainer.recurrent_states else {}
     states = {
@@ -138,7 +158,7 @@ def _memory(trainer: "Trainer") -> Tensors:
     return trainer.dist.gather_rows(states)
 
 
-def _set_memory(trainer: "Trainer", rows: Mapping[str, torch.Tensor]) -> None:
+def _set_memory(trainer: TrainerState, rows: Mapping[str, torch.Tensor]) -> None:
     """Set the recurrent states of this process's micro-batches from rows of the global batch."""
     if not rows:
         return

@@ -1,0 +1,133 @@
+"""The callback that writes the logs, curves and report of a run."""
+
+import contextlib
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from zoo.hub.files import map_os_errors
+from zoo.nn.packed_attention import masks_only
+from zoo.plugins.logger import Logger
+from zoo.training.callbacks import Callback
+from zoo.training.logging.jsonl import JsonlLogger
+from zoo.training.logging.progress import training_progress
+from zoo.training.logging.report import write_report
+from zoo.training.logging.selection import note_missing_default
+from zoo.training.logging.throughput import Throughput, training_flops
+from zoo.training.state.checkpoints import (
+    DISK_FULL_HINT,
+)
+
+if TYPE_CHECKING:
+    from zoo.training.trainer import Trainer
+
+REPORT_INTERVAL = 60.0  # seconds between reports: each is rendered from the whole log
+
+
+class LoggingCallback(Callback):
+    """Writes logs, curves and the report of a run; part of the main process alone.
+
+    Args:
+        run: the run's directory.
+        loggers: classes of the run's loggers, of which one is ``JsonlLogger``.
+        throughput: clock of the run.
+        metrics_position: length of ``metrics.jsonl`` at the checkpoint that the run resumes from,
+            in bytes; later records are cut off.
+
+    Raises:
+        VerificationError: ``metrics.jsonl`` does not belong to the checkpoint.
+        UsageError: a file cannot be written.
+    """
+
+    jsonl: JsonlLogger
+
+    def __init__(
+        self,
+        run: Path,
+        loggers: Sequence[type[Logger]],
+        throughput: Throughput,
+        metrics_position: int,
+    ) -> None:
+        self.run, self.throughput, self._position = run, throughput, metrics_position
+        self._types = loggers
+        self._exit, self._report_time = contextlib.ExitStack(), 0.0
+        self._loggers: list[Logger] = []
+
+    def on_train_begin(self, trainer: "Trainer") -> None:
+        """Open the logs."""
+        self._first_step = trainer.step
+        with map_os_errors(self.run, DISK_FULL_HINT):
+            for logger_type in self._types:
+                self._open(logger_type, trainer.step)
+        if trainer.config.report_to is None:
+            note_missing_default()
+        self._show = self._exit.enter_context(
+            training_progress(trainer.config.max_steps, trainer.step)
+        )
+
+    def _open(self, logger_type: type[Logger], step: int) -> None:
+        logger = logger_type(self.run, step)
+        self._exit.callback(logger.close)
+        self._loggers.append(logger)
+        if isinstance(logger, JsonlLogger):
+            self.jsonl = logger
+            logger.truncate(self._position)
+
+    def on_step_begin(self, trainer: "Trainer") -> None:
+        """Start the clock of a step."""
+        if trainer.step in (self._first_step, trainer.config.seq_len_warmup_steps):
+            self.throughput.reset(flops_per_token(trainer))
+        self._tokens = trainer.tokens
+        self.throughput.resume()
+
+    def on_step_end(self, trainer: "Trainer") -> None:
+        """Stop the clock of a step."""
+        self.throughput.step(trainer.tokens - self._tokens)
+
+    def on_log(self, trainer: "Trainer", record: Mapping[str, Any]) -> None:
+        """Write a record to every logger."""
+        performance: dict[str, Any] = {}
+        if record["split"] == "train":
+            performance = self.throughput.record(record["step"])
+        with map_os_errors(self.run, DISK_FULL_HINT):
+            for logger in self._loggers:
+                logger.log(record)
+                if performance:
+                    logger.log_performance(performance)
+        self._show(record, performance)
+
+    def on_save(self, trainer: "Trainer") -> None:
+        """Render the report, unless the last one is recent."""
+        if time.monotonic() - self._report_time > REPORT_INTERVAL:
+            self._write_report()
+
+    def on_close(self, trainer: "Trainer") -> None:
+        """Render the report, and close the logs."""
+        try:
+            if self._loggers:
+                self._write_report()
+        finally:
+            self._exit.close()
+
+    def _write_report(self) -> None:
+        with map_os_errors(self.run, DISK_FULL_HINT):
+            write_report(self.run)
+        self._report_time = time.monotonic()
+
+
+def flops_per_token(trainer: "Trainer") -> float | None:
+    """Return the FLOPs per token of this step's first row on CUDA; ``None`` on a CPU."""
+    if trainer.dist.device.type != "cuda":
+        return None
+    batch = trainer.train_dataloader.sample_batch(trainer.step)
+    tensors = {name: tensor.to(trainer.dist.device) for name, tensor in batch.tensors.items()}
+
+    def loss() -> torch.Tensor:
+        return torch.stack(list(trainer.loss_module(tensors).sums.values())).sum()
+
+    # of whole rows, as the formula for MFU has it, whichever kernel the run uses
+    with masks_only():
+        return training_flops(loss, trainer.loss_module.parameters()) / batch.tokens

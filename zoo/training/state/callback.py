@@ -1,0 +1,94 @@
+"""The callback that saves checkpoints and final models."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from zoo.training.callbacks import Callback
+from zoo.training.distributed.parallelize import full_tensor
+from zoo.training.logging.callback import LoggingCallback
+from zoo.training.state.checkpoints import (
+    CheckpointMeta,
+    prune_checkpoints,
+    save_checkpoint,
+    settings_digest,
+)
+from zoo.training.state.final_model import save_final_model
+from zoo.training.state.pretrained import InitRecord
+from zoo.training.state.run_manifest import read_manifest
+from zoo.training.state.state_dict import trainer_state_dict, unique_state_dict
+
+if TYPE_CHECKING:
+    from zoo.training.base import RunSetup
+    from zoo.training.trainer import Trainer
+
+
+class CheckpointCallback(Callback):
+    """Saves checkpoints and the final models; part of every process.
+
+    Args:
+        run: the run's directory.
+        setup: model, objective and data of the run.
+        logs: the main process's logs, whose position is part of a checkpoint; ``None`` elsewhere.
+        pretrained: record of the weights that the run started from, or ``None``.
+    """
+
+    def __init__(
+        self,
+        run: Path,
+        setup: "RunSetup",
+        logs: LoggingCallback | None,
+        pretrained: InitRecord | None,
+    ) -> None:
+        self.run, self.setup, self.logs, self.pretrained = run, setup, logs, pretrained
+
+    def on_save(self, trainer: "Trainer") -> None:
+        """Save a checkpoint, and remove old ones."""
+        meta = CheckpointMeta(
+            step=trainer.step,
+            tokens=trainer.tokens,
+            metrics_position=self.logs.jsonl.size() if self.logs else 0,
+            metrics_digest=self.logs.jsonl.digest() if self.logs else "",
+            best=trainer.best,
+            settings=settings_digest(trainer.config),
+        )
+        save_checkpoint(self.run, meta, trainer_state_dict(trainer), trainer.dist)
+        if trainer.dist.is_main_process:
+            best_step = None if trainer.best is None else trainer.best[1]
+            prune_checkpoints(self.run, keep=trainer.config.save_total_limit, best=best_step)
+
+    def on_train_end(self, trainer: "Trainer") -> None:
+        """Write the final models, with the averaged weights if there is an EMA."""
+        if trainer.ema is not None:
+            trainer.ema.copy_to(trainer.model)
+        training = self._training_record(trainer)
+        for name, trained in self.setup.objective.models_to_save(trainer.model).items():
+            # a collective call: each rank has a shard of the weights
+            weights = {
+                key: full_tensor(tensor).cpu()
+                for key, tensor in unique_state_dict(trained.module).items()
+            }
+            if trainer.dist.is_main_process:
+                save_final_model(
+                    self.run / name,
+                    self.setup.family,
+                    self.setup.tokenizer,
+                    trained,
+                    weights,
+                    training,
+                )
+
+    def _training_record(self, trainer: "Trainer") -> dict[str, Any]:
+        """Return the record of the training in the manifest of a final model."""
+        return {
+            "command": shlex.join(read_manifest(self.run).command),
+            "objective": self.setup.objective.name,
+            "seed": trainer.config.seed,
+            "steps": trainer.step,
+            "tokens": trainer.tokens,
+            **self.setup.training_record(self.run, trainer.best),
+            "best": trainer.best,
+            "init_from": msgspec.to_builtins(self.pretrained),
+        }

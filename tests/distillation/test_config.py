@@ -14,6 +14,7 @@ from tests.training.runs import records
 from zoo.checkpoint import CONFIG, MANIFEST, Manifest, encode_manifest, load_checkpoint
 from zoo.distillation.runs import DISTILL
 from zoo.errors import UsageError
+from zoo.families.distillation import Term
 from zoo.io.json import encode_json, read_json, read_json_record
 from zoo.plugins import get_family
 from zoo.training.setup import TrainSetup
@@ -96,6 +97,21 @@ def test_numbers_of_steps_replace_those_of_epochs(base_teacher: Path) -> None:
     config = DISTILL.build_config({**tree, **steps}, shares)
     resolved = config.resolved(10**6)
     assert (resolved.max_steps, resolved.lr_scheduler.warmup_steps) == (16, 8)
+
+
+def test_positions_are_of_text(base_teacher: Path) -> None:
+    """The recipe distilbert compares all tokens of text, and the outputs of labelled data."""
+    tree = {"task": "text-classification", "data": {"train": ["t.tsv"]}, "student": "distilbert"}
+    distillation = {"teachers": [str(base_teacher)], "recipe": "distilbert"}
+    config: Any = DISTILL.build_config({**tree, "distillation": distillation}, {})
+    assert config.distillation.terms["kl"].positions == "predicted"
+
+
+def test_a_term_of_another_kind_keeps_its_weight_alone(teacher: Path) -> None:
+    terms = {"kl": {"kind": "logits-mse", "reduction": "rows"}}
+    tree = settings(teacher, "distilbert", distillation={"terms": terms})
+    (_, term), *_ = make_setup(tree).config.distillation.terms.items()
+    assert term == Term(kind="logits-mse", weight=5)
 
 
 def relation_heads(tree: dict[str, Any]) -> int | None:

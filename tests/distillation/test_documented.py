@@ -72,6 +72,13 @@ def test_every_kind_of_term_has_a_row() -> None:
     assert [cells[0].strip("`") for cells in table("## Terms")] == list(KINDS)
 
 
+def test_every_kind_reads_the_fields_of_its_row() -> None:
+    for cells in table("## Terms"):
+        named = {word.partition(":")[0] for word in re.findall(r"`([^`]+)`", cells[2])}
+        kind = KINDS[cells[0].strip("`")]
+        assert named & {*Term.__struct_fields__} == {*kind.fields}, cells[0]
+
+
 def test_the_layer_maps_are_those_of_the_code() -> None:
     named = table("**Layer maps**")
     for cells in named:

@@ -137,6 +137,9 @@ def test_a_teacher_with_another_head(
         ({"kind": "hidden-mse", "layers": [[0, 7]]}, "the teacher has no layer 7"),
         ({"kind": "kl", "wieght": 1}, "did you mean weight"),
         ({"kind": "kl", "temperature": 0}, "temperature is 0"),
+        ({"kind": "hidden-cosine", "temperature": 3}, "x.temperature is 3.0, which hidden-cosine"),
+        ({"kind": "hidden-cosine", "reduction": "elements"}, "it is of kl, logits-mse, hidden-mse"),
+        ({"kind": "kl", "layers": "uniform"}, "x.layers is 'uniform', which kl does not read"),
     ],
 )
 def test_terms(refused: Command, teacher: Path, term: Any, message: str) -> None:

@@ -32,6 +32,8 @@ TERMS = {  # one of each kind, between models of other widths and depths
     "logits": {"kind": "logits-mse"},
 }
 
+STAGES = "stages: {one: {objective_weight: 1}}"
+
 
 @pytest.fixture(scope="module")
 def teacher() -> Path:
@@ -144,7 +146,7 @@ def test_the_teacher_is_in_evaluation_mode_in_every_step(teacher: Path, tmp_path
         ({"distillation": {"terms": {"x": {"kind": "embeddings"}}}}, "not of masked-lm"),
         (
             {"distillation": {"terms": {"c": {"kind": "hidden-cosine", "reduction": "elements"}}}},
-            "a cosine is of a whole state",
+            "reduction is .elements., which hidden-cosine does not read",
         ),
         (
             {"distillation": {"terms": {"values": {"kind": "hidden-mse", "projection": "always"}}}},
@@ -191,6 +193,9 @@ def test_the_recipe_of_a_file_is_used(teacher: Path, tmp_path: Path) -> None:
         ("stages: {model: {objective_weight: 1}}", "a stage cannot be called 'model'"),
         ("terms: {kl: {kind: kl, temperature: 1.0e+300}}", "temperature is 1e"),
         ("targets: {num_beams: 2}", "there are no stages"),
+        (f"terms: {{kl: {{kind: kl}}}}\n{STAGES}", "terms, .* are those of each stage"),
+        (f"freeze: [embeddings]\n{STAGES}", "freeze are those of each stage"),
+        (f"objective_weight: 0.5\n{STAGES}", "objective_weight and freeze are those of each"),
     ],
 )
 def test_bad_recipes_are_refused(teacher: Path, recipe: str, message: str, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import logging
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -11,7 +11,7 @@ from zoo.data.readers.glue import PREFIX, glue_task
 from zoo.distillation.recipes import SENTENCES
 from zoo.errors import UsageError
 from zoo.families.config import Config
-from zoo.families.distillation import TEXT_SCHEDULE, DistillationRecipe, Term
+from zoo.families.distillation import TEXT_SCHEDULE, DistillationRecipe, Term, TermKind
 from zoo.training.config.overrides import ConfigDict
 
 LOG = logging.getLogger("zoo")
@@ -31,7 +31,8 @@ def adapt_to_data(recipe: DistillationRecipe, task: str | None) -> DistillationR
     """Return a recipe for the data of a run.
 
     Outputs without probabilities, those of regression and of several labels, are compared by their
-    squared errors where the recipe compares probabilities.
+    squared errors where the recipe compares probabilities. Labelled data has no positions besides
+    the predicted ones.
 
     Args:
         recipe: the recipe.
@@ -56,10 +57,14 @@ def adapt_to_data(recipe: DistillationRecipe, task: str | None) -> DistillationR
         )
     if task is None:
         return recipe
+    terms = {
+        name: msgspec.structs.replace(term, positions="predicted")
+        for name, term in recipe.terms.items()
+    }
     published = recipe.name and recipe.data == "any"  # whose schedule is that of its text
     left_out = (*OF_TEXT, *(SCHEDULE if published else ()))
     of_task = {name: value for name, value in recipe.settings.items() if name not in left_out}
-    recipe = msgspec.structs.replace(recipe, settings=of_task)
+    recipe = msgspec.structs.replace(recipe, settings=of_task, terms=terms)
     kind = glue_task(task).kind if task.startswith(PREFIX) else task
     if task_type(kind).problem not in WITHOUT_PROBABILITIES:
         return recipe
@@ -132,6 +137,30 @@ def without_relative(settings: ConfigDict, others: Mapping[str, Any]) -> ConfigD
         "warmup_ratio": "warmup_steps" in (others.get("lr_scheduler") or {}),
     }
     return {name: value for name, value in settings.items() if not replaced.get(name)}
+
+
+def with_requested_kinds(
+    recipe: DistillationRecipe, requested: Mapping[str, Any]
+) -> DistillationRecipe:
+    """Return a recipe without the fields of terms that are to have another kind, but the weight.
+
+    Args:
+        recipe: the recipe.
+        requested: nested settings that take precedence.
+    """
+    terms = (requested.get("distillation") or {}).get("terms") or {}
+    kinds = {name: term["kind"] for name, term in terms.items() if _names_kind(term)}
+    changed = {
+        name: Term(kind=kinds[name], weight=term.weight)
+        if kinds.get(name, term.kind) != term.kind
+        else term
+        for name, term in recipe.terms.items()
+    }
+    return msgspec.structs.replace(recipe, terms=changed)
+
+
+def _names_kind(term: Any) -> bool:
+    return isinstance(term, Mapping) and term.get("kind") in get_args(TermKind)
 
 
 def squared_error_of(term: Term) -> Term:

@@ -35,6 +35,8 @@ class SentenceError(Comparison):
     have tokenizers of their own, too.
     """
 
+    fields = ("reduction", "projection")
+
     def _pairs(self) -> list[tuple[int, int]]:
         return []
 

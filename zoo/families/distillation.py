@@ -59,19 +59,20 @@ class Term(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         scale_by_temperature: of ``kl``, multiply by the square of the temperature, so that the size
             of the gradients does not depend on it (Hinton et al. 2015, arXiv:1503.02531,
             section 2).
-        reduction: mean over ``rows`` of logits or states (``batchmean`` of torch), or over all
-            ``elements`` of them (``mean`` of torch).
+        reduction: of squared errors but those of attention, and of ``kl``, mean over ``rows`` of
+            logits or states (``batchmean`` of torch), or over all ``elements`` of them (``mean`` of
+            torch).
         positions: of terms that compare language models' logits, ``all`` tokens but padding, or
             the ``predicted`` ones alone. Tokens of other terms are all but padding.
         logits_of: of terms over logits, the loss term of the student's objective whose logits are
             compared, such as ``masked-lm`` of a generator; ``None`` for those of the main model.
         layers: layers that are compared.
-        embeddings: of ``hidden-mse``, compare the output of the embeddings, too.
+        embeddings: of terms over hidden states, compare the output of the embeddings, too.
         relations: of ``relations``, which vectors are related to each other.
         relation_heads: of ``relations``, number of parts into which the vectors of all heads
             together are split; ``None`` for the number of heads.
-        projection: of terms over hidden states, map the student's states to the teacher's width
-            with a learned linear map: ``auto`` where the widths differ, or ``always``.
+        projection: of terms over hidden states and embeddings, map the student's to the teacher's
+            width with a learned linear map: ``auto`` where the widths differ, or ``always``.
     """
 
     kind: TermKind
@@ -220,6 +221,11 @@ class DistillationRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
             _check_terms(self.terms, self.objective_weight)
         if self.targets is not None and not self.stages:
             raise ValueError("targets are those of the first stage, and there are no stages")
+        if self.stages and (self.terms or self.freeze or self.objective_weight != 1):
+            raise ValueError(
+                "terms, objective_weight and freeze are those of each stage; beside stages, they "
+                "would not be used"
+            )
         for name in self.stages:
             if not NAME.fullmatch(name) or name in RESERVED:
                 raise ValueError(f"a stage cannot be called {name!r}: {OTHER_NAME}")

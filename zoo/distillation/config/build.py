@@ -10,6 +10,7 @@ from zoo.distillation.adaptation import (
     adapt_to_data,
     adapt_to_widths,
     text_settings,
+    with_requested_kinds,
     without_relative,
 )
 from zoo.distillation.config.student import Student, find_student, named_student
@@ -73,6 +74,7 @@ def build_config(
     requested = _with_stage_settings(requested)
     student = find_student(name, family, pretrained, teacher, recipe, fields)
     recipe = adapt_to_widths(recipe, student.config, teacher.config)
+    recipe = with_requested_kinds(recipe, requested)
     of_recipe = {
         "generator": generator,
         **_distillation(recipe_name, recipe, student, teacher),

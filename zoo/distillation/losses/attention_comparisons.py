@@ -21,6 +21,7 @@ class AttentionComparison(Comparison):
         captures: argument of ``capture``.
     """
 
+    fields: ClassVar[tuple[str, ...]] = ("layers",)
     captures: ClassVar[str] = "attention_scores"
 
     def __init__(self, *args: Any) -> None:
@@ -104,6 +105,7 @@ class AttentionDivergence(ScoresComparison):
 class Relations(AttentionComparison):
     """KL(teacher || student) of the relations of queries, keys or values among themselves."""
 
+    fields = ("layers", "relations", "relation_heads")
     captures: ClassVar[str] = "queries_keys_values"
 
     def __init__(self, *args: Any) -> None:

@@ -34,6 +34,7 @@ class EmbeddingError(Comparison):
     """Squared differences of embeddings of whole texts; of several teachers, to their mean."""
 
     needs_head = True
+    fields = ("reduction", "projection")
 
     def _pairs(self) -> list[tuple[int, int]]:
         return []
@@ -97,6 +98,7 @@ def bind_terms(
         kind = KINDS[term.kind]
         if not term.weight:
             continue
+        _require_read(name, term, objective)
         if name in objective.loss_weights:
             raise UsageError(
                 f"terms.{name} has the name of a loss of {objective.name}", "rename it"
@@ -117,6 +119,30 @@ def bind_terms(
             full = f"{name}-{of}" if len(names) > 1 else name
             comparisons.append(kind(full, term, student, teachers, of=of, objective=objective))
     return comparisons
+
+
+def _require_read(name: str, term: Term, objective: TrainingObjective) -> None:
+    """Check that the settings of a term are ones that its kind reads on this data.
+
+    Raises:
+        UsageError: another one has a value that is not its default.
+    """
+    default = Term(kind=term.kind, weight=term.weight)
+    for field in Term.__struct_fields__:
+        value, readers = getattr(term, field), [k for k in KINDS if field in KINDS[k].fields]
+        if value == getattr(default, field):
+            continue
+        if term.kind not in readers:
+            raise UsageError(
+                f"terms.{name}.{field} is {value!r}, which {term.kind} does not read",
+                f"leave it out; it is of {', '.join(readers)}",
+            )
+        if field == "positions" and not isinstance(objective, Objective):
+            raise UsageError(
+                f"terms.{name}.positions is {value!r}, and is of text: {objective.name} has no "
+                "other positions",
+                "leave it out",
+            )
 
 
 def _compared_terms(name: str, term: Term, objective: TrainingObjective) -> Sequence[str]:

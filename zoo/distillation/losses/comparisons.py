@@ -124,9 +124,11 @@ class Comparison(ABC):
 
     Attributes:
         needs_head: whether outputs of the head are compared.
+        fields: names of the settings of a term that are read, besides ``kind`` and ``weight``.
     """
 
     needs_head: ClassVar[bool] = False
+    fields: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self, name: str, term: Term, student: ModelShape, teachers: Sequence[ModelShape]
@@ -176,6 +178,7 @@ class LogitsComparison(Comparison):
     """
 
     needs_head: ClassVar[bool] = True
+    fields: ClassVar[tuple[str, ...]] = ("positions", "reduction", "logits_of")
 
     def __init__(self, *args: Any, of: str, objective: TrainingObjective) -> None:
         self.of, self.logits_per_count = of, objective.logits_per_count
@@ -221,6 +224,8 @@ class LogitsComparison(Comparison):
 class KLDivergence(LogitsComparison):
     """KL(teacher || student) of softened probabilities; see ``terms.kl_divergence``."""
 
+    fields = ("temperature", "scale_by_temperature", *LogitsComparison.fields)
+
     def total(
         self, student: ModelView, teachers: Sequence[ModelView], projection: nn.Module | None
     ) -> Tensor:
@@ -261,6 +266,8 @@ def linear_map(term: Term, student: ModelShape, teacher: ModelShape) -> nn.Modul
 
 class HiddenComparison(Comparison):
     """Base class of terms over hidden states of layers, of tokens of text."""
+
+    fields: ClassVar[tuple[str, ...]] = ("layers", "embeddings", "projection", "reduction")
 
     def _pairs(self) -> list[tuple[int, int]]:
         """Return pairs of hidden states: 0 is the embeddings, k the output of layer k - 1."""
@@ -313,15 +320,7 @@ class HiddenError(HiddenComparison):
 class HiddenCosine(HiddenComparison):
     """Cosine distances of hidden states, each a single number."""
 
-    def _pairs(self) -> list[tuple[int, int]]:
-        """See ``HiddenComparison``."""
-        if self.term.reduction == "elements":
-            raise UsageError(
-                f"terms.{self.name}: a cosine is of a whole state, without elements",
-                f"--set distillation.terms.{self.name}.reduction=rows",
-            )
-        return super()._pairs()
-
+    fields = ("layers", "embeddings", "projection")
     distance = staticmethod(terms.cosine_distance)
 
 

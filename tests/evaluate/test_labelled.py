@@ -146,3 +146,20 @@ def test_the_separator_of_labels_is_an_option(small: Small, tmp_path: Path) -> N
     assert json.loads(done.stdout)["label_separator"] == "|"
     refused = warm.zoo("eval", model.checkpoint.path, "--task", "regression", *data)
     assert "regression has no option --label-separator" in refused.stderr
+
+
+def test_a_class_alone(small: Small, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    names = {"id2label": {0: "x", 1: "y"}, "label2id": {"x": 0, "y": 1}}
+    model, _ = small("BertForSequenceClassification", **names)
+    table = tmp_path / "t.tsv"
+    table.write_text("\n".join(["text\tlabel", *(f"{text}\ty" for text in TEXTS)]))
+    make_evaluation("text-classification", model.checkpoint, model.session).evaluate([table])
+    assert "all samples to evaluate have the label 'y'" in caplog.text
+
+
+def test_equal_numbers(small: Small, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model, _ = small("BertForSequenceClassification", num_labels=1, problem_type="regression")
+    table = tmp_path / "t.tsv"
+    table.write_text("\n".join(["text\tlabel", *(f"{text}\t2" for text in TEXTS)]))
+    make_evaluation("regression", model.checkpoint, model.session).evaluate([table])
+    assert "all samples to evaluate have the label 2: correlations are 0" in caplog.text

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.finetune.making import labelled, settings
+from tests.finetune.making import labelled, settings, texts, write_table
 from tests.finetune.tasks.test_tokens import tagged
 from zoo.finetune.config import build_config
 from zoo.finetune.setup import build_setup
@@ -50,3 +50,31 @@ def test_labels_with_one_sample_each(tmp_path: Path, caplog: pytest.LogCaptureFi
     first, *_, rest = warnings(caplog, table, data={"eval": [str(held)]})
     assert first == f"warning: the label 'l0' has one training sample, {table}:42"
     assert rest == "warning: 2 more labels have one training sample"
+
+
+def test_a_class_that_the_evaluation_lacks(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [{"text": text, "label": "abc"[k % 3]} for k, text in enumerate(texts(30))]
+    table, held = write_table(tmp_path / "t.tsv", rows), tmp_path / "e.tsv"
+    write_table(held, [row for row in rows if row["label"] != "b"])
+    assert warnings(caplog, table, data={"eval": [str(held)]}) == [
+        "warning: no sample to evaluate has the label 'b', whose F1 counts as 0 in f1_macro"
+    ]
+    write_table(held, [row for row in rows if row["label"] == "c"])
+    assert warnings(caplog, table, data={"eval": [str(held)]}) == [
+        "warning: all samples to evaluate have the label 'c': a model that always predicts it has "
+        "an accuracy of 1, and correlations are 0"
+    ]
+
+
+@pytest.mark.parametrize("task", ["regression", "sentence-embedding"])
+def test_equal_numbers(task: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rows = [{"text": text, "pair": text[::-1], "label": 3.5} for text in texts(30)]
+    table, held = write_table(tmp_path / "t.tsv", rows), tmp_path / "e.tsv"
+    write_table(held, [{**rows[0], "label": 2}])
+    data = {"eval": [str(held)], "pair": "pair", "label": "label"}
+    assert warnings(caplog, table, task=task, data=data) == [
+        "warning: all samples to train on have the label 3.5: no difference can be learned",
+        "warning: all samples to evaluate have the label 2: correlations are 0",
+    ]

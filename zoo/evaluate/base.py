@@ -1,5 +1,6 @@
 """Interface of evaluations: a model and files in, numbers out."""
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
     from zoo.inference import Session
     from zoo.tokenizers import Encoded
+
+LOG = logging.getLogger("zoo")
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,11 @@ class Evaluation(ABC):
         By default paths have no names.
         """
         return list(data), {}
+
+    def warn(self, lines: Sequence[str]) -> None:
+        """Log what the user should know about the data."""
+        for line in lines:
+            LOG.warning("warning: %s", line)
 
     @abstractmethod
     def evaluate(self, files: Sequence[Path]) -> Result:

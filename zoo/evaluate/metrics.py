@@ -116,7 +116,8 @@ def classification_metrics(confusion: "Floats | Ints") -> "dict[str, NDArray[np.
     """Return the metrics of a classifier, (...,) each.
 
     ``f1`` of two classes is that of the second one, and of more the mean over classes,
-    ``f1_macro``.
+    ``f1_macro``. A class with neither samples nor predictions counts as 0 there, as in scikit-learn
+    with ``labels`` given: the mean is over the same classes in every evaluation.
 
     Args:
         confusion: counts by label and prediction, (..., classes, classes).
@@ -195,19 +196,26 @@ def spearman(first: "Floats", second: "Floats") -> float:
 def regression_metrics(predictions: "Floats", labels: "Floats") -> dict[str, float]:
     """Return Pearson's and Spearman's correlations and the mean squared error.
 
-    A correlation with a constant is 0.
-
     Args:
         predictions: (n,).
         labels: (n,).
     """
     import numpy as np
 
-    values = {
-        "pearson": pearson(predictions, labels),
-        "spearman": spearman(predictions, labels),
-        "mse": float(np.mean((predictions.astype(np.float64) - labels) ** 2)),
-    }
+    error = float(np.mean((predictions.astype(np.float64) - labels) ** 2))
+    return {**correlations(predictions, labels), "mse": error}
+
+
+def correlations(first: "Floats", second: "Floats") -> dict[str, float]:
+    """Return Pearson's and Spearman's correlations; those with a constant are 0.
+
+    Args:
+        first: (n,).
+        second: (n,).
+    """
+    import numpy as np
+
+    values = {"pearson": pearson(first, second), "spearman": spearman(first, second)}
     return {name: 0.0 if np.isnan(value) else value for name, value in values.items()}
 
 

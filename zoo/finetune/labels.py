@@ -12,6 +12,7 @@ import numpy as np
 from zoo.data.readers.labelled import sort_labels
 from zoo.data.readers.text_io import open_last_line
 from zoo.errors import UsageError
+from zoo.evaluate.one_sided import warn_of_absent_labels
 from zoo.finetune.base import FineTuning
 from zoo.finetune.rows import TokenizedRows
 from zoo.training.config.finetune import FineTuneConfig, TableConfig
@@ -74,7 +75,10 @@ class ClassTask(FineTuning):
     def data_warnings(
         self, train: Sequence[Any], evaluation: Sequence[Any], rows: TokenizedRows
     ) -> list[str]:
-        """See ``FineTuning``: labels with one sample, which may be the start of a cut label."""
+        """See ``FineTuning``: labels without samples to evaluate, or with one to train on.
+
+        The latter may be the beginning of a label, at the end of a file that was cut.
+        """
         count = Counter(name for s in train for name in self.label_names(s, self.run.data))
         single = [
             (name, self.label_location(sample, number))
@@ -82,7 +86,19 @@ class ClassTask(FineTuning):
             for number, name in enumerate(self.label_names(sample, self.run.data))
             if count[name] == 1
         ]
-        return [*super().data_warnings(train, evaluation, rows), *warn_of_single_samples(single)]
+        return [
+            *super().data_warnings(train, evaluation, rows),
+            *warn_of_single_samples(single),
+            *self._absent_labels([name for name in self.labels if count[name] > 1], evaluation),
+        ]
+
+    def _absent_labels(self, labels: Sequence[str], evaluation: Sequence[Any]) -> list[str]:
+        if self.default_metric == "f1":  # of entities, in which labels are not counted
+            return []
+        data = self.run.data
+        present = {name for sample in evaluation for name in self.label_names(sample, data)}
+        several = self.problem == "multi_label_classification"
+        return warn_of_absent_labels(labels, present, several=several)
 
     def weights_like(self, logits: "Tensor") -> "Tensor | None":
         """Return the weights with dtype and device of logits, (labels,); ``None`` for none."""

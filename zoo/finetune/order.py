@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.data.packing import EpochShuffle
+from zoo.data.readers.text_groups import TextGroup
 from zoo.data.rng import generator
 
 EXCHANGED = 100  # batches in which a place for the last rows of an epoch is sought
@@ -103,3 +104,11 @@ class NoDuplicatesOrder(ProportionalMixture):
                         other[place] = row
                         return candidate
         return row
+
+
+def text_numbers(samples: Sequence[TextGroup]) -> Rows:
+    """Return a number for each text, equal ones for equal texts, (rows, columns)."""
+    numbers: dict[str, int] = {}
+    return np.array(
+        [[numbers.setdefault(text, len(numbers)) for text in s.texts] for s in samples], np.int64
+    )

@@ -8,7 +8,8 @@ from zoo.data.readers.labelled import label_number
 from zoo.data.readers.text_groups import read_text_groups
 from zoo.errors import UsageError
 from zoo.evaluate.base import Evaluation, Result
-from zoo.evaluate.metrics import bootstrap_samples, pearson, spearman
+from zoo.evaluate.metrics import bootstrap_samples, correlations
+from zoo.evaluate.one_sided import warn_of_equal_numbers
 from zoo.inference.processing.records import TextExample
 from zoo.inference.tasks.checks import require_head
 from zoo.inference.tasks.similarity import Similarity
@@ -65,13 +66,13 @@ class SentenceEmbedding(Evaluation):
 
         samples = read_text_groups(files, self.texts, self.label)[: self.limit]
         scores = np.array([label_number(s.label, s.location) for s in samples])
+        self.warn(warn_of_equal_numbers(scores.tolist()))
         records = (TextExample(s.texts[0], s.texts[1], location=s.location) for s in samples)
         cosines = np.array([added["similarity"] for _, added in self.task.stream(records)])
 
         def metrics(rows: "NDArray[np.integer[Any]]") -> dict[str, float]:
-            pair = cosines[rows], scores[rows]
-            values = {"spearman": spearman(*pair), "pearson": pearson(*pair)}
-            return {name: 0.0 if np.isnan(value) else value for name, value in values.items()}
+            values = correlations(cosines[rows], scores[rows])
+            return {"spearman": values["spearman"], "pearson": values["pearson"]}
 
         values = metrics(np.arange(len(samples)))
         intervals = bootstrap_samples(metrics, len(samples), self.seed)

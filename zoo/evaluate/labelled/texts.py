@@ -25,6 +25,7 @@ from zoo.evaluate.metrics import (
     regression_metrics,
     reliability,
 )
+from zoo.evaluate.one_sided import warn_of_absent_labels, warn_of_equal_numbers
 from zoo.families.config import Problem
 from zoo.inference.processing.records import TextExample
 from zoo.inference.tasks.checks import require_head
@@ -140,6 +141,7 @@ class TextClassification(LabelledEvaluation):
         actual = [self.number_of(label_name(s.label, s.location), s) for s in samples]
         best = [(labels.index(added["label"]), added["score"]) for added in predictions]
         predicted, confidences = (np.array(values) for values in zip(*best, strict=True))
+        self.warn(warn_of_absent_labels(labels, {labels[number] for number in actual}))
         confusion = confusion_matrix(np.array(actual), predicted, len(labels))
         metrics = {name: float(v) for name, v in classification_metrics(confusion).items()}
         error, curve = reliability(confidences, predicted == np.array(actual))
@@ -175,6 +177,7 @@ class Regression(LabelledEvaluation):
         import numpy as np
 
         actual = np.array([label_number(s.label, s.location) for s in samples])
+        self.warn(warn_of_equal_numbers(actual.tolist()))
         predicted = np.array([added["score"] for added in predictions])
         intervals = bootstrap_samples(
             lambda rows: regression_metrics(predicted[rows], actual[rows]), len(samples), self.seed
@@ -218,6 +221,8 @@ class MultiLabel(LabelledEvaluation):
             for name in split_labels(sample, self.label_separator):
                 actual[row, self.number_of(name, sample)] = True
             predicted[row] = [label in added["labels"] for label in labels]
+        present = {label for label, count in zip(labels, actual.sum(0), strict=True) if count}
+        self.warn(warn_of_absent_labels(labels, present, several=True))
         intervals = bootstrap_samples(
             lambda rows: multi_label_metrics(predicted[rows], actual[rows]),
             len(samples),

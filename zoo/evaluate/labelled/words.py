@@ -18,6 +18,7 @@ from zoo.errors import UsageError
 from zoo.evaluate.base import Evaluation, Result
 from zoo.evaluate.entities import entity_counts, entity_scores
 from zoo.evaluate.metrics import bootstrap_samples, class_scores, confusion_matrix
+from zoo.evaluate.one_sided import warn_of_absent_labels
 from zoo.inference.processing.records import TextExample
 from zoo.inference.tasks.base import EncodedExample
 from zoo.inference.tasks.checks import require_head
@@ -160,6 +161,8 @@ class TokenClassification(Evaluation):
                 np.array([numbers[name] for name in names]) for names in (sample.labels, predicted)
             )
             confusions.append(confusion_matrix(actual, guessed, len(numbers)))
+        present = {name for sample, _ in pairs for name in sample.labels}
+        self.warn(warn_of_absent_labels(labels, present))
         table, words = np.array(confusions), np.array([len(s.words) for s, _ in pairs])
 
         def metrics(chosen: "NDArray[np.integer[Any]]") -> dict[str, float]:

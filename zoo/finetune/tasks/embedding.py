@@ -13,10 +13,11 @@ from zoo.data.packing import EpochShuffle
 from zoo.data.readers.labelled import label_name, label_number
 from zoo.data.readers.text_groups import TextGroup, read_text_groups
 from zoo.errors import UsageError
-from zoo.evaluate.metrics import pearson, retrieval_metrics, spearman
+from zoo.evaluate.metrics import correlations, retrieval_metrics
+from zoo.evaluate.one_sided import warn_of_equal_numbers
 from zoo.finetune.base import LABELS, FineTuning
 from zoo.finetune.labels import label_index, order_labels
-from zoo.finetune.order import NoDuplicatesOrder
+from zoo.finetune.order import NoDuplicatesOrder, text_numbers
 from zoo.finetune.pooling import pool
 from zoo.finetune.rows import TokenizedRows, tokenize
 from zoo.finetune.tasks.embedding_losses import (
@@ -243,16 +244,27 @@ class SentenceEmbedding(FineTuning):
     def data_warnings(
         self, train: Sequence[Any], evaluation: Sequence[Any], rows: TokenizedRows
     ) -> list[str]:
-        """See ``FineTuning``: equal texts that have to be in one batch."""
+        """See ``FineTuning``: equal texts that have to be in one batch, and equal scores."""
+        equal = [
+            *self._equal_scores(train, training=True),
+            *self._equal_scores(evaluation, training=False),
+        ]
         order = self.train_order(rows)
         count = order.duplicates(0) if isinstance(order, NoDuplicatesOrder) else 0
         if not count:
-            return []
+            return equal
         return [
+            *equal,
             f"{count:,} of {order.num_rows:,} samples share a text with another one of their "
             "batch, which then counts as a negative; a lower batch_size, or fewer such samples, "
-            "avoids that"
+            "avoids that",
         ]
+
+    def _equal_scores(self, samples: Sequence[TextGroup], *, training: bool) -> list[str]:
+        if self.kind == "softmax" or samples[0].label is None:
+            return []
+        scores = (label_number(s.label, s.location) for s in samples)
+        return warn_of_equal_numbers(scores, training=training)
 
     def train_order(self, rows: TokenizedRows) -> EpochShuffle:
         """See ``FineTuning``; with ``multiple-negatives``, no batch has a text twice."""
@@ -373,9 +385,7 @@ class SentenceEmbedding(FineTuning):
         evaluation is nearer than their own, and ``mrr`` the mean of 1 / rank.
         """
         if self.metric_names[0] == "spearman":
-            pair = predictions["similarity"], predictions["label"]
-            values = {"spearman": spearman(*pair), "pearson": pearson(*pair)}
-            return {name: 0.0 if np.isnan(value) else value for name, value in values.items()}
+            return correlations(predictions["similarity"], predictions["label"])
         if self.kind == "multiple-negatives":
             _, once = np.unique(predictions[ROW], return_index=True)
             return retrieval_metrics(predictions["anchor"][once], predictions["text"][once])
@@ -390,11 +400,3 @@ class SentenceEmbedding(FineTuning):
 def column(name: str, number: int) -> str:
     """Return the name of a tensor of one of the texts of a row; the first has no number."""
     return f"{name}_{number}" if number else name
-
-
-def text_numbers(samples: Sequence[TextGroup]) -> "NDArray[np.int64]":
-    """Return a number for each text, equal ones for equal texts, (rows, columns)."""
-    numbers: dict[str, int] = {}
-    return np.array(
-        [[numbers.setdefault(text, len(numbers)) for text in s.texts] for s in samples], np.int64
-    )

@@ -1,6 +1,6 @@
 """Regression: a number for a text or a pair of texts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -8,8 +8,10 @@ from torch.nn import functional as F
 
 from zoo.data.readers.labelled import label_number
 from zoo.evaluate.metrics import regression_metrics
+from zoo.evaluate.one_sided import warn_of_equal_numbers
 from zoo.families.config import Problem
 from zoo.finetune.base import LABELS
+from zoo.finetune.rows import TokenizedRows
 from zoo.finetune.tasks.text_inputs import TextTask
 from zoo.objectives.base import LossOutput, Outputs
 
@@ -39,6 +41,17 @@ class Regression(TextTask):
     def target(self, sample: Any) -> Any:
         """Return the number, float32."""
         return np.float32(label_number(sample.label, sample.location))
+
+    def data_warnings(
+        self, train: Sequence[Any], evaluation: Sequence[Any], rows: TokenizedRows
+    ) -> list[str]:
+        """See ``FineTuning``: numbers that are all equal."""
+        numbers = ([self.target(sample) for sample in part] for part in (train, evaluation))
+        return [
+            *super().data_warnings(train, evaluation, rows),
+            *warn_of_equal_numbers(next(numbers), training=True),
+            *warn_of_equal_numbers(next(numbers)),
+        ]
 
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """Compute the squared error."""

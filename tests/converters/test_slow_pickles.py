@@ -9,6 +9,7 @@ import resource
 import struct
 import time
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,53 +36,57 @@ def colliding(count: int) -> bytes:
     return b"".join(number(k * ((1 << 61) - 1)) + b"N" for k in range(1, count))
 
 
-PICKLES = {
-    "a hash of 2 ** 200 steps": (b"})" + b"q\1h\1\x86" * 200 + b"Ns", "a dict has for a key"),
+# name -> a function that makes the instructions, and the message
+PICKLES: dict[str, tuple[Callable[[], bytes], str]] = {
+    "a hash of 2 ** 200 steps": (
+        lambda: b"})" + b"q\1h\1\x86" * 200 + b"Ns",
+        "a dict has for a key",
+    ),
     "2 ** 200 references": (
-        dictionary({"a": b")" + b"q\1h\1\x86" * 200}),
+        lambda: dictionary({"a": b")" + b"q\1h\1\x86" * 200}),
         "'a' is not a tensor",
     ),
-    "deep tuples": (b")" + b"\x85" * 990_000, "it holds a tuple"),
-    "deep dicts": (b"}" + text("a") + b"}" + (text("a") + b"}") * 150_000, "damaged"),
-    "instructions": (b"N" * 5_000_000, STEPS),
-    "dicts": (b"}" * 5_000_000, STEPS),
-    "a string": (text("x" * (1 << 23)), "its record 'data.pkl' has 8388616 bytes"),
-    "wide strings": (b"(" + text("\U0001f600" * (1 << 20)) + b"t", "it holds a tuple"),
-    "keys of one hash": (b"}(" + colliding(80_000) + b"u", "a dict has for a key"),
+    "deep tuples": (lambda: b")" + b"\x85" * 990_000, "it holds a tuple"),
+    "deep dicts": (lambda: b"}" + text("a") + b"}" + (text("a") + b"}") * 150_000, "damaged"),
+    "instructions": (lambda: b"N" * 5_000_000, STEPS),
+    "dicts": (lambda: b"}" * 5_000_000, STEPS),
+    "a string": (lambda: text("x" * (1 << 23)), "its record 'data.pkl' has 8388616 bytes"),
+    "wide strings": (lambda: b"(" + text("\U0001f600" * (1 << 20)) + b"t", "it holds a tuple"),
+    "keys of one hash": (lambda: b"}(" + colliding(80_000) + b"u", "a dict has for a key"),
     "copies of pairs": (
-        b"ccollections\nOrderedDict\nq\1](" + b"".join(
+        lambda: b"ccollections\nOrderedDict\nq\1](" + b"".join(
             text(f"{k:x}") + b"N\x86" for k in range(100_000)
         ) + b"e\x85q\2" + b"h\1h\2R" * 100_000,
         STEPS,
     ),
     "long keys of storages": (
-        b"".join(
+        lambda: b"".join(
             b"(" + text("storage") + b"ctorch\nFloatStorage\n" + text("k" * (1 << 20))
             + text("cpu") + number(6) + b"tQ" for _ in range(6)
         ),
         "has the key 'kkkk",
     ),
     "long shapes": (
-        b"(" + b"K\1" * MANY + b"tq\2" + tensor().replace(numbers((2, 3)), b"h\2"),
+        lambda: b"(" + b"K\1" * MANY + b"tq\2" + tensor().replace(numbers((2, 3)), b"h\2"),
         "not a plain one",
     ),
     "one structure under many names": (
-        b"}(" + text("list") + b"](" + b"N" * MANY + b"eq\2" + b"".join(
+        lambda: b"}(" + text("list") + b"](" + b"N" * MANY + b"eq\2" + b"".join(
             text(f"{k:x}") + b"h\2" for k in range(100_000)
         ) + text("model") + dictionary({"a": tensor(), "b": b"N"}) + b"u",
         "entry 'b' is not a tensor",
     ),
-    "a number of two gigabytes": (b"\x8b" + struct.pack("<i", (1 << 31) - 1), "damaged"),
-    "digits": (b"I" + b"9" * 8_000_000 + b"\n", "damaged"),
+    "a number of two gigabytes": (lambda: b"\x8b" + struct.pack("<i", (1 << 31) - 1), "damaged"),
+    "digits": (lambda: b"I" + b"9" * 8_000_000 + b"\n", "damaged"),
 }  # fmt: skip
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", PICKLES)
 def test_a_slow_pickle_is_refused_in_seconds(tmp_path: Path, name: str) -> None:
-    code, message = PICKLES[name]
+    make, message = PICKLES[name]
     path = tmp_path / "pytorch_model.bin"
-    path.write_bytes(zipped(pickled(code)))
+    path.write_bytes(zipped(pickled(make())))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     begin = time.process_time()
     with pytest.raises(VerificationError) as caught:
@@ -101,22 +106,25 @@ def end_of_archive(directory: int, begin: int, locator: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("make", "message"),
     [
-        (end_of_archive(0, 30, (1 << 64) - 1), "cut off"),
-        (end_of_archive(0, 30, 1 << 63), "cut off"),
-        (end_of_archive((1 << 64) - 1, 1 << 63, 30), "not where it should be"),
-        (end_of_archive(1 << 40, 30 - (1 << 40) & (1 << 64) - 1, 30), "not where it should be"),
+        (lambda: end_of_archive(0, 30, (1 << 64) - 1), "cut off"),
+        (lambda: end_of_archive(0, 30, 1 << 63), "cut off"),
+        (lambda: end_of_archive((1 << 64) - 1, 1 << 63, 30), "not where it should be"),
         (
-            bytes(100 << 20) + end_of_archive(100 << 20, 30, 30 + (100 << 20)),
+            lambda: end_of_archive(1 << 40, 30 - (1 << 40) & (1 << 64) - 1, 30),
+            "not where it should be",
+        ),
+        (
+            lambda: bytes(100 << 20) + end_of_archive(100 << 20, 30, 30 + (100 << 20)),
             "its ZIP directory has",
         ),
     ],
     ids=["locator", "sign", "directory", "wrap", "entries"],
 )
-def test_malformed_zip64(tmp_path: Path, content: bytes, message: str) -> None:
+def test_malformed_zip64(tmp_path: Path, make: Callable[[], bytes], message: str) -> None:
     path = tmp_path / "pytorch_model.bin"
-    path.write_bytes(b"PK\3\4".ljust(30, b"\0") + content)
+    path.write_bytes(b"PK\3\4".ljust(30, b"\0") + make())
     begin = time.process_time()
     with pytest.raises(VerificationError, match=message):
         inspect(path)

@@ -10,7 +10,6 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
-from scipy.stats import spearmanr
 
 import zoo
 from tests.distillation.making import assert_resumes_exactly, distill
@@ -94,6 +93,8 @@ def test_the_student_embeds_as_its_teacher(
 def test_the_score_is_the_rank_correlation_of_similarities(
     teacher: Path, tree: dict[str, Any], tmp_path: Path
 ) -> None:
+    from scipy.stats import spearmanr
+
     run = distill(tmp_path / "run", tree)
     scores = score_run(run, device="cpu", backends=["cpu"])
     held = [sample.texts[0] for sample in splits_of(run)[1]]

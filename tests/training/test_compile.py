@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torch._dynamo.utils import counters
 
 from tests.training.runs import assert_resumes_from, records, run_training
 
@@ -25,6 +24,8 @@ SETTINGS: dict[str, Any] = {
 @pytest.mark.long
 def test_compiled_losses_are_equal_and_a_compiled_run_resumes(tmp_path: Path) -> None:
     """In one process, so that compiled code is reused."""
+    from torch._dynamo.utils import counters  # it imports a compiler, which no other test needs
+
     plain = run_training(tmp_path / "plain", "bert", objective="masked-lm", **SETTINGS)
     counters.clear()
     run = run_training(tmp_path / "run", "bert", objective="masked-lm", compile=True, **SETTINGS)

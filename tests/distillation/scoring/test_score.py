@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy.special import log_softmax
 
 import zoo
 from tests import warm
@@ -62,6 +61,8 @@ def logits_and_labels(run: Path, teacher: Path) -> tuple[Any, Any, Any]:
 def test_scores_of_text_are_those_of_both_models_logits(
     run: Path, teacher: Path, scores: Scores
 ) -> None:
+    from scipy.special import log_softmax
+
     student, other, labels = logits_and_labels(run, teacher)
     rows = np.arange(len(labels))
     p, q = log_softmax(other, axis=-1), log_softmax(student, axis=-1)

@@ -1,6 +1,8 @@
 """Model files are read as by sentencepiece, or refused with one line."""
 
 import unicodedata
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -150,10 +152,6 @@ def test_normalization_options_of_tokenizer_json(tmp_path: Path) -> None:
     assert spelled(do_lower_case=False, tokenizer_class="PreTrainedTokenizerFast") == "ete f"
 
 
-def truncated(content: bytes) -> bytes:
-    return content[: len(content) // 3]
-
-
 def set_kind(model: Any) -> None:
     model.trainer_spec.model_type = 3
 
@@ -198,32 +196,52 @@ def set_symbol(model: Any) -> None:
     model.pieces.add(piece="\u2026", score=0.0, type=4)
 
 
-BROKEN = {
-    "nothing": (b"", r"spiece.model is no sentencepiece model: it has no pieces"),
-    "a field without a number": (plain() + b"\0" * 8, r"a field has the number 0"),
-    "text": (b"[PAD]\n[UNK]\n", r"spiece.model is no sentencepiece model: "),
-    "cut": (b"cut", r"spiece.model is no sentencepiece model: it ends too early"),
-    "another kind": (set_kind, r"model_type = 3 is not implemented"),
-    "spaces at the end": (set_suffix, r"treat_whitespace_as_suffix is not implemented"),
-    "spaces as they are": (set_escape, r"escape_whitespaces = false is not implemented"),
-    "one piece twice": (set_twice, r"spiece.model: the piece '.*' has two ids"),
-    "no score": (set_score, r"a piece is .* score nan"),
-    "a piece with a null character": (set_null, r"a piece is b'a.x00b', of 3 bytes"),
-    "a long piece": (set_long, r"a piece is b'aaa.*', of 8000 bytes"),
-    "replacements": (set_map, r"spiece.model: its precompiled_charsmap is malformed"),
-    "an id that is none": (set_unknown, r"the unknown piece is 1000000, which is none"),
-    "no unknown piece": (set_name, r"spiece.model has no piece <unk>"),
-    "a symbol that is replaced": (set_symbol, r"the user-defined symbol '\u2026' is not impl"),
+# name -> a function that makes the file, and the message
+BROKEN: dict[str, tuple[Callable[[], bytes], str]] = {
+    "nothing": (bytes, r"spiece.model is no sentencepiece model: it has no pieces"),
+    "a field without a number": (lambda: plain() + b"\0" * 8, r"a field has the number 0"),
+    "text": (lambda: b"[PAD]\n[UNK]\n", r"spiece.model is no sentencepiece model: "),
+    "cut": (
+        lambda: plain()[: len(plain()) // 3],
+        r"spiece.model is no sentencepiece model: it ends too early",
+    ),
+    "another kind": (partial(changed, set_kind), r"model_type = 3 is not implemented"),
+    "spaces at the end": (
+        partial(changed, set_suffix),
+        r"treat_whitespace_as_suffix is not implemented",
+    ),
+    "spaces as they are": (
+        partial(changed, set_escape),
+        r"escape_whitespaces = false is not implemented",
+    ),
+    "one piece twice": (partial(changed, set_twice), r"spiece.model: the piece '.*' has two ids"),
+    "no score": (partial(changed, set_score), r"a piece is .* score nan"),
+    "a piece with a null character": (
+        partial(changed, set_null),
+        r"a piece is b'a.x00b', of 3 bytes",
+    ),
+    "a long piece": (partial(changed, set_long), r"a piece is b'aaa.*', of 8000 bytes"),
+    "replacements": (
+        partial(changed, set_map),
+        r"spiece.model: its precompiled_charsmap is malformed",
+    ),
+    "an id that is none": (
+        partial(changed, set_unknown),
+        r"the unknown piece is 1000000, which is none",
+    ),
+    "no unknown piece": (partial(changed, set_name), r"spiece.model has no piece <unk>"),
+    "a symbol that is replaced": (
+        partial(changed, set_symbol),
+        r"the user-defined symbol '\u2026' is not impl",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_malformed_file_is_named_in_one_line(tmp_path: Path, name: str) -> None:
-    damaged, message = BROKEN[name]
-    content = truncated(plain()) if damaged == b"cut" else damaged
-    content = content if isinstance(content, bytes) else changed(content)
+    make, message = BROKEN[name]
     with pytest.raises(VerificationError, match=message) as caught:
-        build(tmp_path, content)
+        build(tmp_path, make())
     assert "\n" not in str(caught.value)
 
 

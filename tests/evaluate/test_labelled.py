@@ -163,3 +163,9 @@ def test_equal_numbers(small: Small, tmp_path: Path, caplog: pytest.LogCaptureFi
     table.write_text("\n".join(["text\tlabel", *(f"{text}\t2" for text in TEXTS)]))
     make_evaluation("regression", model.checkpoint, model.session).evaluate([table])
     assert "all samples to evaluate have the label 2: correlations are 0" in caplog.text
+
+
+def test_the_nearest_task_is_named(tmp_path: Path) -> None:
+    done = warm.zoo("eval", "bert", "--task", "token-clasification", "--data", tmp_path / "t.tsv")
+    assert done.returncode == 2
+    assert "did you mean token-classification" in done.stderr

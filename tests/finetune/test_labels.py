@@ -7,6 +7,7 @@ import pytest
 
 from tests.finetune.making import labelled, settings, texts, write_table
 from tests.finetune.tasks.test_tokens import tagged
+from zoo.errors import UsageError
 from zoo.finetune.config import build_config
 from zoo.finetune.setup import build_setup
 
@@ -78,3 +79,20 @@ def test_equal_numbers(task: str, tmp_path: Path, caplog: pytest.LogCaptureFixtu
         "warning: all samples to train on have the label 3.5: no difference can be learned",
         "warning: all samples to evaluate have the label 2: correlations are 0",
     ]
+
+
+@pytest.mark.parametrize("chosen", [["yes"], ["yes", "maybe"]])
+def test_a_label_that_the_settings_lack(chosen: list[str], tmp_path: Path) -> None:
+    table = labelled(tmp_path / "t.tsv")
+    table.write_text(table.read_text() + "a b\tmaybe\n" * 2)
+    tree = settings("bert", table, data={"labels": chosen})
+    with pytest.raises(UsageError, match=r"have the label '(maybe|no)', which data.labels lacks"):
+        build_setup(build_config(tree, {}))
+
+
+def test_a_table_of_texts_in_place_of_words(tmp_path: Path) -> None:
+    tree = settings("bert", labelled(tmp_path / "t.tsv"), task="token-classification")
+    with pytest.raises(
+        UsageError, match=r"the 1 rows cannot .* words in columns, with a blank line"
+    ):
+        build_setup(build_config(tree, {}))

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 GENERATING = frozenset(("generate", "seq2seq"))  # tasks of heads that generate text
+LABELLED = frozenset(("answer", "choose", "classify"))  # of heads that are learned from labels
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from zoo.errors import UsageError
+from zoo.families.base import LABELLED
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
@@ -11,8 +12,6 @@ if TYPE_CHECKING:
     from zoo.training.state.pretrained import PretrainedInit
 
 HEAD = "head"  # module that ``init_from.new_modules`` may name
-# tasks of heads that are learned from labelled data
-LABELLED = frozenset(("classify", "answer", "choose"))
 
 
 def serves_other_task(checkpoint: "Checkpoint", head: str, problem: "Problem | None") -> bool:

@@ -116,8 +116,8 @@ def order_labels(
         fewest: smallest number of labels.
 
     Raises:
-        UsageError: a label of the settings is there twice or has no samples, or there are too few
-            labels.
+        UsageError: a label of the settings is there twice or has no samples, a label of the data is
+            not in the settings, or there are too few labels.
     """
     labels = tuple(requested or ()) or sort_labels(present)
     if repeated := [name for name in labels if labels.count(name) > 1]:
@@ -126,6 +126,12 @@ def order_labels(
     if empty:
         raise UsageError(
             f"no sample of the training data has the label {empty[0]!r}", "leave it out"
+        )
+    lacking = sort_labels(set(present).difference(labels))
+    if lacking:
+        raise UsageError(
+            f"samples of the training data have the label {lacking[0]!r}, which data.labels lacks",
+            "add it there, or leave these samples out",
         )
     if not labels:
         raise UsageError("no sample of the training data has a label", "give data with labels")

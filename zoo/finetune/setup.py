@@ -267,7 +267,7 @@ def read_splits(
     train = task.read(data.train, data)
     if data.eval:
         return train, task.read_eval(data.eval, data)
-    rest, held = hold_out(train, data.eval_fraction)
+    rest, held = hold_out(train, data.eval_fraction, task.split_hint)
     labels = {name for sample in rest for name in task.label_names(sample, data)}
     back = [s for s in held if not labels.issuperset(task.label_names(s, data))]
     if len(back) == len(held):

@@ -228,5 +228,5 @@ def test_the_command(soft: tuple[Model, Path], tmp_path: Path) -> None:
 
 def test_other_heads_are_refused(small: Small) -> None:
     model, _ = small("BertModel")
-    with pytest.raises(UsageError, match="and not answer; convert the source with --head quest"):
+    with pytest.raises(UsageError, match="and not answer; train the head question-answering by"):
         make_evaluation(TASK, model.checkpoint, model.session)

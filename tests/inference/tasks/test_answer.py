@@ -251,7 +251,7 @@ def test_input_without_pairs_is_refused(soft: tuple[Model, Path], tmp_path: Path
 
 def test_other_heads_are_refused(hub_checkpoint: Make, small: Small) -> None:
     model, _ = small("BertModel")
-    with pytest.raises(UsageError, match="and not answer; convert the source with --head quest"):
+    with pytest.raises(UsageError, match="and not answer; train the head question-answering by"):
         model.answer([("a", "b")])
 
 

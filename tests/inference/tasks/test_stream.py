@@ -101,7 +101,7 @@ def test_numbers_that_are_none_name_the_text(small: Small) -> None:
     ("architecture", "task", "hint"),
     [
         ("BertModel", "fill-mask", "--head masked-lm or pretraining"),
-        ("BertModel", "classify", "--head sequence-classification or token-classification"),
+        ("BertModel", "classify", "train the head sequence-classification or token-classification"),
         ("BertForMaskedLM", "embed", "--head none"),
     ],
 )

@@ -67,7 +67,7 @@ A table of minimal pairs has the columns paradigm, good and bad. Labelled texts 
 columns are named, or counted from 1 in a file without a header."""
 )
 @reference_argument
-@click.option("--task", type=click.Choice(list(EVALUATIONS)), help="Name of the evaluation.")
+@click.option("--task", metavar="TASK", help="Name of the evaluation; see below.")
 @click.option(
     "--suite",
     type=click.Choice(["glue"]),
@@ -188,9 +188,12 @@ def command(
 def _check_options(task: str | None, suite: str | None, requested: Mapping[str, Any]) -> None:
     """Check that a task or a suite is given, and the options that are requested belong to it."""
     from zoo.errors import UsageError
+    from zoo.evaluate import evaluation_type
 
     if (task is None) == (suite is None):
         raise UsageError("give either --task or --suite", "see `zoo eval --help`")
+    if task is not None:
+        evaluation_type(task)
     for name in requested.keys() & OPTIONS.keys():
         if task not in OPTIONS[name]:
             flag = f"--{name.replace('_', '-')}"

@@ -148,7 +148,7 @@ def sort_labels(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def hold_out(
-    samples: Sequence[AnySample], fraction: float
+    samples: Sequence[AnySample], fraction: float, hint: str = ""
 ) -> tuple[list[AnySample], list[AnySample]]:
     """Split samples into training and evaluation, by a hash of their texts.
 
@@ -158,6 +158,7 @@ def hold_out(
     Args:
         samples: the samples.
         fraction: expected fraction of samples to hold out.
+        hint: what else to do if all samples have one text.
 
     Raises:
         UsageError: all samples have one text.
@@ -168,6 +169,7 @@ def hold_out(
     rest = [sample for sample in samples if not (sample.hash < limit or sample.hash == lowest)]
     if not rest:
         raise UsageError(
-            f"the {len(samples)} rows cannot be split into training and evaluation", "give --eval"
+            f"the {len(samples)} rows cannot be split into training and evaluation",
+            f"give --eval{hint}",
         )
     return rest, held

@@ -76,6 +76,10 @@ class TokenClassification(ClassTask, LayerTask):
 
     name: ClassVar[str] = "token-classification"
     head: ClassVar[str] = "token-classification"
+    split_hint: ClassVar[str] = (
+        "; files that are neither JSON lines nor Parquet are read as words in columns, with a "
+        "blank line after each sentence"
+    )
     own_settings: ClassVar[tuple[str, ...]] = ("data.labels", "class_weights")
     options_type: ClassVar[type[Options]] = TokenOptions
 

@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import NonFiniteError, UsageError
+from zoo.families.base import LABELLED
 from zoo.inference.processing.records import TextExample
 
 if TYPE_CHECKING:
@@ -32,11 +33,20 @@ def require_head(checkpoint: "Checkpoint", task: str, heads: Collection[str] = (
     raise UsageError(
         f"{checkpoint.path} has the head {checkpoint.head_name}, which serves {served}, and not "
         f"{task}",
-        f"convert the source with --head {' or '.join(able)}, as in `zoo convert SRC --head "
-        f"{able[0]}`"
+        _remedy(able, trainable=task in LABELLED)
         if able
         else f"no head of the family {checkpoint.family.name} serves it",
     )
+
+
+def _remedy(heads: Sequence[str], *, trainable: bool) -> str:
+    names = " or ".join(heads)
+    if trainable:
+        return (
+            f"train the head {names} by `zoo finetune`, or, if the source has it, convert that "
+            f"with `zoo convert SRC --head {heads[0]}`"
+        )
+    return f"convert the source with --head {names}, as in `zoo convert SRC --head {heads[0]}`"
 
 
 def require_finite(

@@ -107,15 +107,7 @@ def export_onnx(
         advance(1)
         report = _gate(checkpoint, spec, staging, models, dtype, graphs, weights)
         if quantization is not None:
-            files = [graph.file for graph in graphs]
-            report.quantized |= write_quantized(
-                checkpoint,
-                staging,
-                files,
-                quantization,
-                cache=report.cache,
-                min_onnxruntime=report.min_onnxruntime,
-            )
+            report.quantized |= write_quantized(checkpoint, staging, report, quantization)
         write_side_files(checkpoint, staging, report)
         advance(1)
     return report

@@ -23,7 +23,7 @@ from zoo.export.quantization.agreement import (
 )
 from zoo.export.quantization.quantize import Quantization, quantizable, quantize
 from zoo.export.quantization.search import Layer, SearchResult, search
-from zoo.export.report import Agreement, QuantizedGraphs
+from zoo.export.report import Agreement, ExportReport, QuantizedGraphs
 from zoo.inference.ort.session import GraphSession
 from zoo.inference.session import Session
 
@@ -199,21 +199,16 @@ def size_of(graph: Path) -> int:
 def write_quantized(
     checkpoint: Checkpoint,
     folder: Path,
-    files: Sequence[str],
+    report: ExportReport,
     plan: QuantizationPlan,
-    *,
-    cache: bool,
-    min_onnxruntime: str,
 ) -> Mapping[str, QuantizedGraphs]:
     """Write quantized copies of graphs that agree with them.
 
     Args:
         checkpoint: model of the graphs.
         folder: directory of the export.
-        files: names of the graphs in float32.
+        report: report of the export, which describes the graphs in float32.
         plan: the copies.
-        cache: whether the graphs have a key-value cache.
-        min_onnxruntime: oldest release of ONNX Runtime that runs the graphs in float32.
 
     Returns:
         dtype -> description.
@@ -223,13 +218,14 @@ def write_quantized(
         UsageError, SourceError: the labelled data does not suit the model, or cannot be read; or
             the texts do not suffice for a correlation.
     """
-    session = GraphSession([folder / file for file in files], checkpoint, cache=cache)
+    files = list(report.graphs)
+    session = GraphSession([folder / file for file in files], checkpoint, cache=report.cache)
     samples = make_samples(checkpoint, read_texts(plan.eval_file))
     value = plan.metric.measure(session)[1] if plan.metric else 0.0
     expected = summaries(session.run, samples, checkpoint.model.pooling)
     if plan.metric is None:
         require_different_scores(expected)
-    reference = _Reference(checkpoint, cache, samples, expected, plan.metric, None, value)
+    reference = _Reference(checkpoint, report.cache, samples, expected, plan.metric, None, value)
     quick = reference.on_fewer(session)
     layers = [(file, name) for file in files for name in quantizable(folder / file)]
     reports = {}
@@ -245,7 +241,7 @@ def write_quantized(
             method.dtype,
         )
         paths = variant.write(result.quantized, folder)
-        needed = latest_release(min_onnxruntime, method.dtype)
+        needed = latest_release(report.min_onnxruntime, method.dtype)
         reports[method.dtype] = _describe(paths, variant, result, plan.max_drop, needed)
     return reports
 

@@ -13,12 +13,17 @@ from zoo.errors import VerificationError
 
 IN_HOOK = FAMILY.replace("    return [", "    import torch.version\n    return [")
 
+IN_OTHER_HOOK = "def {}():\n    import torch.version\n    return []\n"
+
 
 @pytest.mark.parametrize(
     ("source", "message"),
     [
         ("import torch.version\n", "zoo_mine imports torch when it is declared"),
         (IN_HOOK, "zoo_mine imports torch when it is declared"),
+        (IN_OTHER_HOOK.format("zoo_loggers"), "zoo_mine imports torch when it is declared"),
+        (IN_OTHER_HOOK.format("zoo_checkpoints"), "zoo_mine imports torch when it is declared"),
+        ("import os\nos.system('echo noise')\n", "zoo_mine prints 'noise' when it is declared"),
         ("import zoo_other\n", "zoo_mine imports another plugin, zoo_other"),
         ("import time\ntime.sleep(2.1)\n", "zoo_mine takes 2.. s to import"),
         ("import nowhere\n", "cannot be imported: ModuleNotFoundError: No module named 'nowhere'"),
@@ -37,7 +42,8 @@ def test_declaration(
 
 
 def test_built_in_declarations() -> None:
-    assert 0 < check_declaration("zoo_bert") <= SECONDS
+    for module in ("zoo_bert", "zoo_converters", "zoo.training.logging"):
+        assert 0 < check_declaration(module) <= SECONDS
 
 
 MISTYPED = """

@@ -26,6 +26,10 @@ NO_TINY = HEALTHY.replace(
     "class Mine(Bert):",
     "class Mine(Bert):\n    sizes = lambda self: {{'base': super().sizes()['tiny']}}",
 )
+ONE_HEAD = HEALTHY.replace(
+    "class Mine(Bert):",
+    "class Mine(Bert):\n    heads = lambda self: {{'none': super(Mine, self).heads()['none']}}",
+)
 OVERLAPPING = HEALTHY.replace(
     "class Mine(Bert):",
     "class Mine(Bert):\n"
@@ -46,7 +50,7 @@ HOSTILE = {
     "duplicate": (HEALTHY.format(name="shared"), "2 plugins provide the family shared"),
     "sameentry": (HEALTHY.format(name="sameentry"), "2 plugins are called sameentry"),
     "newapi": ("import nowhere\n", "is written for version 2 of the plugin API, and this zoo has"),
-    "prints": (PRINTS + HEALTHY.format(name="prints"), ""),
+    "prints": (PRINTS + ONE_HEAD.format(name="prints"), ""),
     "sleeps": ("import time\ntime.sleep(0.5)\n" + HEALTHY.format(name="sleeps"), ""),
     "notiny": (NO_TINY.format(name="notiny"), ""),
     "overlapping": (OVERLAPPING.format(name="overlapping"), ""),
@@ -160,6 +164,16 @@ def test_use_of_a_plugin_finds_what_its_declaration_does_not_show(site: Path, na
     assert f"plugin {name} (from zoo-{name} 1.2) is broken: {message}" in done.stderr
     assert f"`zoo plugins disable {name}`" in done.stderr
     assert not (site / f"used-{name}").exists()
+
+
+def test_check_finds_what_is_printed_at_import(site: Path) -> None:
+    done = zoo(site, "plugins", "check", "prints")
+    assert done.returncode == 5 and done.stdout.splitlines() == [
+        "prints (zoo-prints 1.2): 1 problem",
+        "  problem: declaration of prints: zoo_prints prints 'noise' when it is declared",
+    ]
+    (line,) = [line for line in done.stderr.splitlines() if "noise" not in line and "error" in line]
+    assert "prints (from zoo-prints 1.2)" in line and "`zoo plugins disable prints`" in line
 
 
 def test_strict_mode(site: Path) -> None:

@@ -13,23 +13,28 @@ HEAVY = ("torch", "transformers", "onnxruntime", "onnx", "tensorflow", "jax")
 SECONDS = 2.0  # of a declaration, which every command that lists plugins waits for
 PROGRAM = """
 import importlib, json, sys, time
-import zoo.families.causal, zoo.families.encoder, zoo.families.seq2seq, zoo.plugins.hookspecs
+import zoo.families.causal, zoo.families.encoder, zoo.families.seq2seq
+import zoo.families.distillation, zoo.io.tensors.formats, zoo.plugins.hookspecs, zoo.plugins.logger
 start = time.perf_counter()
 module = importlib.import_module(sys.argv[1])
-getattr(module, "zoo_families", tuple)()
+for name in vars(zoo.plugins.hookspecs):
+    if name.startswith("zoo_"):
+        list(getattr(module, name, tuple)())
 seconds = time.perf_counter() - start
 print(json.dumps({"seconds": seconds, "modules": sorted(sys.modules)}))
 """
 
 
 def check_declaration(module: str) -> float:
-    """Check that the module of a plugin is quick to import, with neither torch nor other plugins.
+    """Check that a plugin is declared quickly and silently, with neither torch nor other plugins.
+
+    The module is imported, and its hooks are called.
 
     Args:
         module: module of the entry point.
 
     Returns:
-        seconds of the import.
+        seconds that this takes.
 
     Raises:
         VerificationError: it is not.
@@ -45,7 +50,10 @@ def check_declaration(module: str) -> float:
     if done.returncode:
         last = (done.stderr.splitlines() or [f"exit code {done.returncode}"])[-1]
         raise VerificationError(f"{module} cannot be imported: {last}")
-    result = json.loads(done.stdout.splitlines()[-1])
+    *printed, last = done.stdout.splitlines()
+    if printed:
+        raise VerificationError(f"{module} prints {printed[0]!r:.60} when it is declared")
+    result = json.loads(last)
     heavy = sorted(set(HEAVY).intersection(result["modules"]))
     if heavy:
         raise VerificationError(f"{module} imports {heavy[0]} when it is declared")

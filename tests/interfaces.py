@@ -86,7 +86,7 @@ def python_lines() -> Iterator[str]:
     from zoo.contrib import lm_eval, mteb
     from zoo.distillation.function import distill
     from zoo.nn.capture import capture
-    from zoo.testing.conformance import FamilyTests, ReferenceTests
+    from zoo.testing import FamilyTests, ReferenceTests
 
     yield from (f"zoo.{name}" for name in zoo.__all__)
     yield f"zoo.load{signature(zoo.load)}"
@@ -98,10 +98,8 @@ def python_lines() -> Iterator[str]:
     yield from class_lines("zoo.contrib.mteb.Encoder", mteb.Encoder)
     for function in (lm_eval.register, lm_eval.harness_model):
         yield f"zoo.contrib.lm_eval.{function.__name__}{signature(function)}"
-    yield from class_lines("zoo.testing.conformance.FamilyTests", FamilyTests)
-    yield from class_lines(
-        "zoo.testing.conformance.ReferenceTests", ReferenceTests, until=FamilyTests
-    )
+    yield from class_lines("zoo.testing.FamilyTests", FamilyTests)
+    yield from class_lines("zoo.testing.ReferenceTests", ReferenceTests, until=FamilyTests)
 
 
 def definitions(body: list[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:

@@ -1,6 +1,8 @@
 """The command ``zoo plugins check``: every file of a plugin is checked."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -145,6 +147,15 @@ def test_outputs_that_depend_on_padding_are_named(tmp_path: Path) -> None:
     assert checks == {"padding of mine"}
     start = "padding of mine with head masked-lm: logits of a row of 7 tokens differs by"
     assert len([problem for problem in problems if problem.startswith(start)]) == 1
+
+
+def test_the_kit_is_imported_when_it_is_used() -> None:
+    program = (
+        "import sys, zoo.testing; assert not {'torch', 'pytest'} & sys.modules.keys(); "
+        "from zoo.testing import FamilyTests, ReferenceTests; "
+        "assert issubclass(ReferenceTests, FamilyTests)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
 def test_a_name_that_is_not_installed(tmp_path: Path) -> None:

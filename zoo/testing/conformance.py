@@ -2,7 +2,7 @@
 
 A plugin's test file is one class::
 
-    from zoo.testing.conformance import FamilyTests
+    from zoo.testing import FamilyTests
 
     class TestMine(FamilyTests):
         family = Mine()

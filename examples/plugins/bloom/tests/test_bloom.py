@@ -13,7 +13,7 @@ from zoo.errors import VerificationError
 from zoo.families.random_inputs import randomize_weights
 from zoo.inference.generation.config import GenerationConfig
 from zoo.inference.generation.generate import generate
-from zoo.testing.conformance import ReferenceTests
+from zoo.testing import ReferenceTests
 
 
 class TestBloom(ReferenceTests):

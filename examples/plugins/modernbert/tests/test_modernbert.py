@@ -6,7 +6,7 @@ from zoo_modernbert import ModernBert
 from zoo_modernbert.config import SIZES, ModernBertConfig
 
 from zoo.errors import VerificationError
-from zoo.testing.conformance import ReferenceTests
+from zoo.testing import ReferenceTests
 
 
 class TestModernBert(ReferenceTests):

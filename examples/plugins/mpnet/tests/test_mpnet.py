@@ -10,7 +10,7 @@ from zoo_mpnet import MPNet
 from zoo_mpnet.config import SIZES, MPNetConfig
 
 from zoo.errors import VerificationError
-from zoo.testing.conformance import ReferenceTests
+from zoo.testing import ReferenceTests
 from zoo.tokenizers import SourceFiles
 
 ENDS = ["<s>", "<pad>", "</s>", "<unk>"]

@@ -12,7 +12,7 @@ import yaml
 
 from tests import warm
 from tests.distillation.making import DISTILL_SMALL, pretrained
-from tests.finetune.making import finetune, labelled
+from tests.finetune.making import finetune, labelled, texts
 from tests.finetune.making import settings as finetune_settings
 from tests.finetune.tasks.test_tokens import tagged
 from tests.once import written_once
@@ -131,12 +131,24 @@ def test_a_teacher_with_another_head(
     assert "name the task of a fine-tuned teacher with --task" in line
 
 
+def test_a_teacher_of_embeddings_is_a_sentence_encoder(refused: Command, tmp_path: Path) -> None:
+    sentences = tmp_path / "sentences.txt"
+    sentences.write_text("\n".join(texts(8)))
+    both = ("--teacher", classifier("text-classification"), "--student", "bert")
+    line = refused(*both, "--recipe", "embeddings", "--data", sentences)
+    assert line.endswith("`zoo finetune --task sentence-embedding` trains one")
+
+
 @pytest.mark.parametrize(
     ("term", "message"),
     [
         ({"kind": "hidden-mse", "layers": [[0, 7]]}, "the teacher has no layer 7"),
         ({"kind": "kl", "wieght": 1}, "did you mean weight"),
         ({"kind": "kl", "temperature": 0}, "temperature is 0"),
+        ({"kind": "kl", "temperature": -1}, "settings: distillation.terms.x: temperature is -1"),
+        ({"kind": "kl", "temperature": "high"}, "terms.x.temperature: Expected `float`, got `str`"),
+        ({"weight": 2}, "distillation.terms.x: Object missing required field `kind`"),
+        (None, "--set distillation.terms.x.weight=0 leaves a term out"),
         ({"kind": "hidden-cosine", "temperature": 3}, "x.temperature is 3.0, which hidden-cosine"),
         ({"kind": "hidden-cosine", "reduction": "elements"}, "it is of kl, logits-mse, hidden-mse"),
         ({"kind": "kl", "layers": "uniform"}, "x.layers is 'uniform', which kl does not read"),
@@ -145,6 +157,12 @@ def test_a_teacher_with_another_head(
 def test_terms(refused: Command, teacher: Path, term: Any, message: str) -> None:
     distillation = {"teachers": [str(teacher)], "terms": {"x": term}}
     assert message in refused(distillation=distillation, student="distilbert")
+
+
+def test_a_field_of_the_student(refused: Command, teacher: Path) -> None:
+    both = ("--teacher", teacher, "--student", "distilbert")
+    line = refused(*both, "--set", "student.num_layers=abc")
+    assert "student.num_layers: Expected `int`, got `str`" in line
 
 
 def test_attention_of_a_recurrent_teacher(refused: Command) -> None:

@@ -124,7 +124,27 @@ def merge_settings(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> C
                 "be changed",
                 "begin from --teacher, --student and --recipe, without the run's configuration",
             )
-    return deep_merge(without_relative(dict(values), overrides), overrides)
+    merged = deep_merge(without_relative(dict(values), overrides), overrides)
+    _check_terms(merged)
+    return merged
+
+
+def _check_terms(settings: ConfigDict) -> None:
+    """Check that terms are mappings of settings.
+
+    Raises:
+        UsageError: one is null, or another value.
+    """
+    terms = (settings.get("distillation") or {}).get("terms") or {}
+    if not isinstance(terms, Mapping):
+        raise UsageError(f"distillation.terms is {terms!r}", "it has a name for each term")
+    for name, term in terms.items():
+        if not isinstance(term, Mapping):
+            value = "null" if term is None else repr(term)
+            raise UsageError(
+                f"distillation.terms.{name} is {value}, and has settings, such as its kind",
+                f"--set distillation.terms.{name}.weight=0 leaves a term out",
+            )
 
 
 def _has_own_settings(student: Student, recipe: DistillationRecipe, labelled: bool) -> bool:

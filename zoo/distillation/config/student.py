@@ -11,7 +11,7 @@ from zoo.families.config import Config
 from zoo.families.distillation import DistillationRecipe
 from zoo.plugins import all_families, get_family
 from zoo.plugins.blame import config_of_size
-from zoo.training.config.overrides import ConfigDict
+from zoo.training.config.overrides import ConfigDict, with_location
 from zoo.training.fit_model import require_fields
 from zoo.training.state.pretrained import config_similarity
 
@@ -116,7 +116,9 @@ def _with_fields(family: Family, config: Config, fields: ConfigDict) -> Any:
     try:
         return msgspec.convert({**msgspec.to_builtins(config), **fields}, family.config_type)
     except (msgspec.ValidationError, ValueError) as error:
-        raise UsageError(f"student, {family.name}: {error}", "set its fields") from error
+        raise UsageError(
+            with_location(error, "student"), f"set fields of {family.name} that fit together"
+        ) from error
 
 
 def derived_config(family: Family, teacher: Config, depth: float, fields: ConfigDict) -> Any:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from zoo.checkpoint import TOKENIZER, Checkpoint, load_text_tokenizer
 from zoo.distillation.losses.comparisons import Comparison
+from zoo.distillation.recipes import SENTENCES
 from zoo.distillation.sentences import SentenceError
 from zoo.errors import UsageError
 from zoo.finetune import task_type
@@ -39,10 +40,7 @@ def require_head(reference: str, checkpoint: Checkpoint, base: RunSetup) -> None
         raise UsageError(
             f"the teacher {reference} has the head {checkpoint.head_name}, and "
             f"{base.objective.name} compares outputs of {head}",
-            "`zoo finetune` trains it first"
-            if isinstance(base, FineTuneSetup)
-            else "name the task of a fine-tuned teacher with --task; or a recipe of hidden states "
-            "or attention, such as minilmv2, which needs no head",
+            _other_teacher(base),
         )
     labels = base.objective.labels if isinstance(base.objective, FineTuning) else ()
     if labels and checkpoint.config.labels != labels:
@@ -51,6 +49,18 @@ def require_head(reference: str, checkpoint: Checkpoint, base: RunSetup) -> None
             f"and the data has {', '.join(labels[:4])}",
             "--set data.labels=[...] gives their order",
         )
+
+
+def _other_teacher(base: RunSetup) -> str:
+    """Return the remedy for a teacher with another head."""
+    if not isinstance(base, FineTuneSetup):
+        return (
+            "name the task of a fine-tuned teacher with --task; or a recipe of hidden states or "
+            "attention, such as minilmv2, which needs no head"
+        )
+    if base.config.task == SENTENCES:
+        return "give a sentence encoder: `zoo finetune --task sentence-embedding` trains one"
+    return f"`zoo finetune --task {base.config.task}` trains one"
 
 
 def _predicts(checkpoint: Checkpoint, head: str) -> bool:

@@ -89,6 +89,51 @@ def check_keys(values: ConfigDict, struct_type: Any, path: str, source: str) -> 
             check_keys(item, inner, f"{place}.", source)
 
 
+def wrong_entry(values: ConfigDict, struct_type: Any, path: str = "") -> str | None:
+    """Return the name and the error of a wrong entry of a mapping, as of loss terms.
+
+    The errors of msgspec have ``[...]`` in the place of such names.
+
+    Args:
+        values: nested settings.
+        struct_type: the ``msgspec.Struct`` to which they cannot be converted.
+        path: keys above ``values``, each followed by a dot.
+    """
+    for field in msgspec.structs.fields(struct_type):
+        value, kinds = values.get(field.name), get_args(field.type)
+        if not isinstance(value, dict):
+            continue
+        place, error = f"{path}{field.name}.", None
+        if get_origin(field.type) is dict:
+            errors = (_error(entry, kinds[1], f"{place}{name}") for name, entry in value.items())
+            error = next(filter(None, errors), None)
+        elif isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            error = wrong_entry(value, field.type, place)
+        if error is not None:
+            return error
+    return None
+
+
+def _error(value: Any, kind: Any, path: str) -> str | None:
+    """Return why a value cannot be converted; ``None`` if it can."""
+    try:
+        msgspec.convert(value, kind)
+    except (msgspec.ValidationError, ValueError, TypeError) as error:
+        return with_location(error, path)
+    return None
+
+
+def with_location(error: Exception, path: str) -> str:
+    """Return an error of msgspec as text that begins with its location.
+
+    Args:
+        error: the error, which may end with a location relative to ``path``.
+        path: keys of what was converted, with dots between them.
+    """
+    message, _, place = str(error).partition(" - at `$")
+    return f"{path}{place.rstrip('`')}: {message}"
+
+
 def _choices(field_type: Any) -> tuple[str, ...]:
     """Return the words that a field takes; none where it takes any text, or no text."""
     if get_origin(field_type) is Literal:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import torch
 from torch import Tensor
@@ -123,6 +124,34 @@ def test_encoder_and_decoder_are_quantized(exported: Callable[[str], Exported]) 
         assert report.quantized[dtype].agreement.measure == "argmax"
         logits = logits_of(open_session(graph, dtype=dtype).decoder(), inputs, tokens).ravel()
         assert torch.cosine_similarity(logits, expected, dim=0) >= least
+
+
+def weight_types(graph: onnx.GraphProto, outer: Mapping[str, int] = {}) -> Iterator[int]:
+    """Yield the types of constants of integer products, also of those in branches."""
+    types = {**outer, **{tensor.name: tensor.data_type for tensor in graph.initializer}}
+    for node in graph.node:
+        if "MatMul" in node.op_type and types.get(node.input[1]) != onnx.TensorProto.FLOAT:
+            yield from (types[name] for name in node.input[1:2] if name in types)
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from weight_types(attribute.g, types)
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_products_of_the_first_run_are_in_its_branch(
+    exported: Callable[[str], Exported], external: bool, tmp_path: Path
+) -> None:
+    """Other runs do not scale its inputs, and on CPUs without VNNI its products are exact, too."""
+    source, path = exported("t5")[1].path / "onnx/decoder_model_merged.onnx", tmp_path / "int8.onnx"
+    quantize(source, path, INT8, quantizable(source), external=external)
+    outside = {name for node in onnx.load(path).graph.node for name in node.input}
+    assert "encoder_hidden_states" not in outside
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    onnxruntime.InferenceSession(path, options, ["CPUExecutionProvider"])
+    types = list(weight_types(onnx.load(tmp_path / "optimized.onnx").graph))
+    assert types == [onnx.TensorProto.UINT8] * 8
 
 
 def test_a_layer_that_is_left_out_is_not_in_the_branch(

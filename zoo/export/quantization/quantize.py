@@ -6,7 +6,7 @@ int8 graphs consist of standard operators; int4 products are ``com.microsoft.Mat
 """
 
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,6 +103,7 @@ def quantize(
         ir.external_data.load_to_model(result)  # the files it refers to are temporary
         result.ir_version = version
         _drop_zero_points(result.graph)
+        _move_into_branches(result.graph)
         _drop_unused(result)
         ir.save(result, target, external_data=target.with_suffix(DATA).name if external else None)
 
@@ -286,6 +287,33 @@ def _drop_zero_points(graph: ir.Graph) -> None:
         if tensor is not None and not tensor.numpy().any():
             assert isinstance(node.graph, ir.Graph), "a graph or a branch has the node"
             _replace(node.graph, node, [ir.node(node.op_type, node.inputs[:3], name=node.name)])
+
+
+def _move_into_branches(graph: ir.Graph) -> None:
+    """Move what only one branch reads into it: scales of activations, and constants.
+
+    ``quantize_dynamic`` leaves them outside, where scales are computed in each run, also in those
+    that take another branch; and of constants outside ONNX Runtime does not make the unsigned
+    weights that are exact on CPUs without VNNI, see ``zoo.inference.ort.saturation``.
+    """
+    for node in list(graph):
+        if node.op_type == "DynamicQuantizeLinear" and (
+            branch := _only_reader(graph, node.outputs)
+        ):
+            graph.remove(node)
+            branch.insert_before(branch[0], node)
+    for name, value in list(graph.initializers.items()):
+        if branch := _only_reader(graph, [value]):
+            branch.register_initializer(graph.initializers.pop(name))
+
+
+def _only_reader(graph: ir.Graph, values: Sequence[ir.Value]) -> ir.Graph | None:
+    """Return the branch of a graph that has all readers of values, if it is one."""
+    readers = {user.graph for value in values for user, _ in value.uses()}
+    if len(readers) != 1 or any(value.is_graph_output() for value in values):
+        return None
+    (branch,) = readers
+    return branch if isinstance(branch, ir.Graph) and branch is not graph else None
 
 
 def _drop_unused(model: ir.Model) -> None:

@@ -13,6 +13,7 @@ from zoo.nn.encoder_decoder import CrossAttention
 from zoo.nn.encoder_factory import make_embeddings
 from zoo.nn.generation import KeysAndValues
 from zoo.nn.kv_cache import KeyValueCache, LayerCache
+from zoo.nn.layers import norms
 from zoo.nn.layers.activations import activate, activation
 from zoo.nn.layers.dropout import Dropout
 from zoo.nn.layers.scalar_mix import ScalarMix
@@ -20,22 +21,12 @@ from zoo.nn.transformer import SelfAttention
 from zoo_t5.config import T5Config
 
 
-class RMSNorm(nn.RMSNorm):
-    """Root mean square layer norm (Zhang and Sennrich 2019, arXiv:1910.07467).
+class RMSNorm(norms.RMSNorm):
+    """The norm with a mean square in float32 for every dtype, as in the released code."""
 
-    The mean square is computed in float32 for every dtype, as in the released code.
-    """
-
-    def __init__(self, hidden_size: int, eps: float) -> None:
-        super().__init__(hidden_size)
-        self.epsilon = eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Normalize (..., hidden)."""
-        if x.dtype == torch.float32 == self.weight.dtype and not torch.compiler.is_exporting():
-            return F.rms_norm(x, self.normalized_shape, self.weight, self.epsilon)
-        mean_square = x.to(torch.float32).square().mean(-1, keepdim=True)
-        return self.weight * (x * torch.rsqrt(mean_square + self.epsilon)).to(self.weight.dtype)
+    def widened(self, x: Tensor) -> Tensor:
+        """Return ``x`` in float32."""
+        return x.to(torch.float32)
 
 
 class FeedForward(nn.Module):

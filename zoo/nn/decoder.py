@@ -126,12 +126,14 @@ class CausalBackbone(Encoder):
             mask = self.documents_mask(document_ids, x, causal=True)
         inputs = self.attention_inputs(x, mask, Positions(position_ids, keys))
         before = list[Tensor]()
-        for index, (layer, (layer_mask, rotation)) in enumerate(
-            zip(self.layers, inputs, strict=True)
+        for number, (index, (layer_mask, rotation)) in enumerate(
+            zip(self.order, inputs, strict=True)
         ):
             self.keep_for_mix(before, x)
-            layer_cache = cache.layers[index] if cache else None
-            x = layer(x, layer_mask, layer_cache, *(() if rotation is None else (rotation,)))
+            layer_cache = cache.layers[number] if cache else None
+            x = self.layers[index](
+                x, layer_mask, layer_cache, *(() if rotation is None else (rotation,))
+            )
         return self.mix_layers(before, self.apply_final_norm(x))
 
 
@@ -144,7 +146,7 @@ class CausalLM(GenerationMixin, CausalBackbone):
     def init_state(self, inputs: Mapping[str, Tensor], max_new_tokens: int) -> DecodeState:
         """Return an empty cache; see ``GenerationMixin``."""
         return DecodeState(
-            KeyValueCache(len(self.layers), max_new_tokens), inputs.get("attention_mask")
+            KeyValueCache(len(self.order), max_new_tokens), inputs.get("attention_mask")
         )
 
     def forward_with_cache(self, tokens: Tensor, state: DecodeState) -> Tensor:

@@ -102,7 +102,12 @@ class PreNormDecoderBlock(PreNormBlock):
     def __init__(self, attention: nn.Module, cross: nn.Module, **block_args: Any) -> None:
         super().__init__(attention, **block_args)
         self.cross = cross
-        self.cross_norm = nn.LayerNorm(block_args["hidden_size"], eps=block_args["layer_norm_eps"])
+        norm_type = block_args.get("norm_type", nn.LayerNorm)
+        self.cross_norm = norm_type(
+            block_args["hidden_size"],
+            eps=block_args["layer_norm_eps"],
+            bias=block_args.get("bias", True),
+        )
 
     def forward(
         self,

@@ -55,7 +55,7 @@ def make_self_attention(config: Any, **changes: Any) -> SelfAttention:
         hidden_size=config.hidden_size,
         num_heads=config.num_heads,
         dropout=config.attention_dropout,
-        **changes,
+        **{"num_kv_heads": getattr(config, "num_kv_heads", None), **changes},
     )
 
 

@@ -4,6 +4,8 @@ They are computed once for each forward pass, and shared by the layers; see
 ``zoo.nn.encoder.Encoder.attention_inputs``.
 """
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -74,6 +76,60 @@ class Rotation(NamedTuple):
         return torch.cat((joined, rest), dim=-1) if rest.shape[-1] else joined
 
 
+@dataclass(frozen=True)
+class LinearScaling:
+    """Frequencies of positions that are divided by a factor (Chen et al. 2023, arXiv:2306.15595).
+
+    In a ``config.json``, it has the ``rope_type`` ``linear``.
+
+    Attributes:
+        factor: the factor.
+    """
+
+    factor: float
+
+    def __call__(self, frequencies: Tensor) -> Tensor:
+        """Return the frequencies of all pairs of components, (pairs,), divided by the factor."""
+        return frequencies / self.factor
+
+
+@dataclass(frozen=True)
+class WavelengthScaling:
+    """Frequencies whose long wavelengths are stretched (Grattafiori et al. 2024, arXiv:2407.21783).
+
+    The formula is that of its released code. Wavelengths of more tokens than
+    ``original_max_positions / low_freq_factor`` are multiplied by the factor, those of fewer than
+    ``original_max_positions / high_freq_factor`` stay, and those between are interpolated. In a
+    ``config.json``, it has the ``rope_type`` ``llama3``.
+
+    Attributes:
+        factor: the factor.
+        low_freq_factor: number of turns within the original positions below which a wavelength is
+            long.
+        high_freq_factor: number of turns above which it is short.
+        original_max_positions: number of positions before the context was extended.
+    """
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_max_positions: int
+
+    def __call__(self, frequencies: Tensor) -> Tensor:
+        """Return the scaled frequencies of all pairs of components, (pairs,)."""
+        original, low, high = (
+            self.original_max_positions,
+            self.low_freq_factor,
+            self.high_freq_factor,
+        )
+        wavelengths = 2 * math.pi / frequencies
+        scaled = torch.where(wavelengths > original / low, frequencies / self.factor, frequencies)
+        share = (original / wavelengths - low) / (high - low)
+        between = (1 - share) * scaled / self.factor + share * scaled
+        is_between = (wavelengths >= original / high) & (wavelengths <= original / low)
+        return torch.where(is_between, between, scaled)
+
+
 class Rotary(nn.Module):
     """Rotary position embeddings (Su et al. 2021, arXiv:2104.09864, section 3.2).
 
@@ -84,16 +140,27 @@ class Rotary(nn.Module):
         width: number of components of a head that are rotated, an even number.
         base: base of the frequencies.
         interleaved: see ``Rotation``.
+        scaling: function of the frequencies, such as ``LinearScaling``; ``None`` to leave them.
     """
 
-    def __init__(self, width: int, base: float = 10_000.0, *, interleaved: bool = False) -> None:
+    def __init__(
+        self,
+        width: int,
+        base: float = 10_000.0,
+        *,
+        interleaved: bool = False,
+        scaling: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
         super().__init__()
         self.width, self.base, self.interleaved = width, base, interleaved
+        self.scaling = scaling
 
     def forward(self, position_ids: Tensor) -> Rotation:
         """Return the rotation of positions, (batch or 1, tokens), int64."""
         exponents = torch.arange(0, self.width, 2, device=position_ids.device).float() / self.width
         frequencies = 1.0 / self.base**exponents
+        if self.scaling is not None:
+            frequencies = self.scaling(frequencies)
         angles = (position_ids.float()[..., None] * frequencies)[:, None]
         return Rotation(angles.cos(), angles.sin(), self.interleaved)
 

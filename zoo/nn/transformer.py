@@ -4,6 +4,7 @@ Vaswani et al. 2017, "Attention Is All You Need", arXiv:1706.03762.
 """
 
 import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -236,6 +237,9 @@ class SelfAttention(Attention):
         scale: factor of the attention scores; ``None`` for ``head_size ** -0.5``.
         head_size: width of a head; ``None`` for ``hidden_size // num_heads``.
         bias: whether the linear maps have a bias.
+        num_kv_heads: number of heads of keys and values, which divides ``num_heads``: consecutive
+            heads share them (Ainslie et al. 2023, arXiv:2305.13245, section 2.2); ``None`` for
+            ``num_heads``. A cache has these heads alone.
     """
 
     def __init__(
@@ -248,11 +252,16 @@ class SelfAttention(Attention):
         scale: float | None = None,
         head_size: int | None = None,
         bias: bool = True,
+        num_kv_heads: int | None = None,
     ) -> None:
         size = head_size or hidden_size // num_heads
         super().__init__(num_heads, size, dropout, scale)
         self.causal, inner = causal, num_heads * size
-        self.qkv = nn.Linear(hidden_size, 3 * inner, bias=bias)
+        kv_heads = num_kv_heads or num_heads
+        if num_heads % kv_heads:
+            raise ValueError(f"{kv_heads} heads of keys and values do not divide {num_heads} heads")
+        self.head_counts = (num_heads, kv_heads, kv_heads)
+        self.qkv = nn.Linear(hidden_size, sum(self.head_counts) * size, bias=bias)
         self.out = nn.Linear(inner, hidden_size, bias=bias)
 
     def forward(
@@ -275,11 +284,20 @@ class SelfAttention(Attention):
         Returns:
             (batch, tokens, hidden).
         """
-        q, k, v = self.split(self.qkv(x), 3)  # one product for all three
+        joint, counts = self.qkv(x), self.head_counts  # one product for all three
+        if len({*counts}) == 1:
+            q, k, v = self.split(joint, 3)
+        else:
+            heads = joint.unflatten(-1, (-1, self.heads[1])).transpose(1, 2)
+            q, k, v = heads.split(counts, dim=1)
         if rotation is not None:
             q, k = rotation.turn(q), rotation.turn(k)
         if cache is not None:
             k, v = cache.extend(k, v)
+        if (shared := counts[0] // counts[1]) > 1:  # heads of queries for one of keys and values
+            k, v = (
+                each[:, :, None].expand(-1, -1, shared, -1, -1).flatten(1, 2) for each in (k, v)
+            )
         return self.mix(q, k, v, mask, causal=self.causal and mask is None and x.shape[1] > 1)
 
 
@@ -334,10 +352,11 @@ class PostNormBlock(nn.Module):
         hidden_size: width of input and output.
         intermediate_size: inner width of the feed-forward network.
         act: name of the activation function of the feed-forward network.
-        layer_norm_eps: epsilon of both layer norms.
+        layer_norm_eps: epsilon of both norms.
         dropout: dropout probability of what is added to the residual path.
         bias: whether the norms and the feed-forward network have biases.
         ffn_type: class of the feed-forward network.
+        norm_type: class of the norms, such as ``zoo.nn.layers.norms.RMSNorm``.
 
     Attributes:
         attention, attention_norm, ffn, ffn_norm: the parts of the block.
@@ -354,14 +373,15 @@ class PostNormBlock(nn.Module):
         dropout: float,
         bias: bool = True,
         ffn_type: type[FeedForward] = FeedForward,
+        norm_type: Callable[..., nn.Module] = nn.LayerNorm,
     ) -> None:
         super().__init__()
         self.attention = attention
-        self.attention_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps, bias=bias)
+        self.attention_norm = norm_type(hidden_size, eps=layer_norm_eps, bias=bias)
         self.ffn = ffn_type(
             hidden_size=hidden_size, intermediate_size=intermediate_size, act=act, bias=bias
         )
-        self.ffn_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps, bias=bias)
+        self.ffn_norm = norm_type(hidden_size, eps=layer_norm_eps, bias=bias)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, *attention_args: Any) -> Tensor:

@@ -2,10 +2,10 @@
 
     python -m benchmarks.two_versions OLD/.venv/bin/python NEW/.venv/bin/python FOLDER [COMMAND ...]
 
-FOLDER has text for a corpus; COMMAND is a row of the table, by default all are measured. Pretraining
-has the tiny recipes of 0.1 in both versions, so that both do the same work. Prints a table with the medians of wall time and CPU time, and
-their ratios; CPU time, of one thread, depends less on what else the machine does.
-``benchmarks.same_results`` compares what the commands compute.
+FOLDER has text for a corpus; COMMAND is a row of the table, by default all are measured.
+Pretraining has the tiny recipes of 0.1 in both versions, so that both do the same work. Prints a
+table with the medians of wall time and CPU time, and their ratios; CPU time, of one thread, depends
+less on what else the machine does. ``benchmarks.same_results`` compares what the commands compute.
 """
 
 import importlib.util

@@ -75,16 +75,12 @@ class GroupedConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     @property
     def frequency_scaling(self) -> Any:
         """The function of the frequencies, or ``None``."""
-        return {
-            "default": lambda: None,
-            "linear": lambda: LinearScaling(self.factor or 1),
-            "llama3": lambda: WavelengthScaling(
-                self.factor or 1,
-                self.low_freq_factor or 1,
-                self.high_freq_factor or 1,
-                self.original_max_positions or 1,
-            ),
-        }[self.scaling]()
+        factor = self.factor or 1
+        if self.scaling == "linear":
+            return LinearScaling(factor)
+        low, high = self.low_freq_factor or 1, self.high_freq_factor or 1
+        scaled = WavelengthScaling(factor, low, high, self.original_max_positions or 1)
+        return scaled if self.scaling == "llama3" else None
 
 
 SCALED = {
@@ -226,7 +222,7 @@ class Checks(FamilyChecks):
     family = Grouped()
 
 
-WAVELENGTHS = {
+WAVELENGTHS: dict[str, Any] = {
     "scaling": "llama3",
     "factor": 8.0,
     "low_freq_factor": 1.0,

@@ -43,18 +43,7 @@ def adapt_to_data(recipe: DistillationRecipe, task: str | None) -> DistillationR
     """
     from zoo.finetune import task_type
 
-    if recipe.data == "labelled" and task is None:
-        raise UsageError(
-            f"the recipe {recipe.name} is for labelled data",
-            "name a task with --task, and its data with --train",
-        )
-    if (recipe.data == SENTENCES) != (task == SENTENCES):
-        raise UsageError(f"{SENTENCES} are for recipes of embeddings, such as `embeddings`")
-    if recipe.data == "text" and task is not None:
-        raise UsageError(
-            f"the recipe {recipe.name} is for text without labels",
-            "leave out --task, and name the text with --data",
-        )
+    _check_data(recipe, task)
     if task is None:
         return recipe
     terms = {
@@ -75,6 +64,26 @@ def adapt_to_data(recipe: DistillationRecipe, task: str | None) -> DistillationR
         for name, term in recipe.terms.items()
     }
     return msgspec.structs.replace(recipe, terms=terms)
+
+
+def _check_data(recipe: DistillationRecipe, task: str | None) -> None:
+    """Raise an error if a recipe is for other data than a run has.
+
+    Raises:
+        UsageError: see ``adapt_to_data``.
+    """
+    if recipe.data == "labelled" and task is None:
+        raise UsageError(
+            f"the recipe {recipe.name} is for labelled data",
+            "name a task with --task, and its data with --train",
+        )
+    if (recipe.data == SENTENCES) != (task == SENTENCES):
+        raise UsageError(f"{SENTENCES} are for recipes of embeddings, such as `embeddings`")
+    if recipe.data == "text" and task is not None:
+        raise UsageError(
+            f"the recipe {recipe.name} is for text without labels",
+            "leave out --task, and name the text with --data",
+        )
 
 
 def adapt_to_widths(

@@ -295,9 +295,8 @@ class SelfAttention(Attention):
         if cache is not None:
             k, v = cache.extend(k, v)
         if (shared := counts[0] // counts[1]) > 1:  # heads of queries for one of keys and values
-            k, v = (
-                each[:, :, None].expand(-1, -1, shared, -1, -1).flatten(1, 2) for each in (k, v)
-            )
+            k = k[:, :, None].expand(-1, -1, shared, -1, -1).flatten(1, 2)
+            v = v[:, :, None].expand(-1, -1, shared, -1, -1).flatten(1, 2)
         return self.mix(q, k, v, mask, causal=self.causal and mask is None and x.shape[1] > 1)
 
 

@@ -154,16 +154,10 @@ class TokenClassification(Evaluation):
         import numpy as np
 
         labels = self.checkpoint.config.labels
-        numbers = {name: number for number, name in enumerate((*labels, ""))}  # "": no prediction
-        confusions = []
-        for sample, predicted in pairs:
-            actual, guessed = (
-                np.array([numbers[name] for name in names]) for names in (sample.labels, predicted)
-            )
-            confusions.append(confusion_matrix(actual, guessed, len(numbers)))
         present = {name for sample, _ in pairs for name in sample.labels}
         self.warn(warn_of_absent_labels(labels, present))
-        table, words = np.array(confusions), np.array([len(s.words) for s, _ in pairs])
+        table = np.array([_confusion(sample.labels, predicted, labels) for sample, predicted in pairs])
+        words = np.array([len(sample.words) for sample, _ in pairs])
 
         def metrics(chosen: "NDArray[np.integer[Any]]") -> dict[str, float]:
             confusion = table[chosen].sum(0)
@@ -191,6 +185,17 @@ class TokenClassification(Evaluation):
             {**metrics(np.arange(sentences)), "sentences": sentences, "words": words},
             {"intervals": bootstrap_samples(metrics, sentences, self.seed), "classes": classes},
         )
+
+
+def _confusion(
+    actual: Sequence[str], predicted: Sequence[str], labels: Sequence[str]
+) -> "NDArray[np.integer[Any]]":
+    """Return the confusion matrix of a sentence; its last class are words without prediction."""
+    import numpy as np
+
+    numbers = {name: number for number, name in enumerate((*labels, ""))}
+    rows, columns = (np.array([numbers[name] for name in names]) for names in (actual, predicted))
+    return confusion_matrix(rows, columns, len(numbers))
 
 
 def _hits(actual: Sequence[str], predicted: Sequence[str]) -> int:

@@ -145,7 +145,7 @@ def test_a_teacher_of_embeddings_is_a_sentence_encoder(refused: Command, tmp_pat
         ({"kind": "hidden-mse", "layers": [[0, 7]]}, "the teacher has no layer 7"),
         ({"kind": "kl", "wieght": 1}, "did you mean weight"),
         ({"kind": "kl", "temperature": 0}, "temperature is 0"),
-        ({"kind": "kl", "temperature": -1}, "settings: distillation.terms.x: temperature is -1"),
+        ({"kind": "kl", "temperature": -1}, "distillation.terms.x: temperature is -1"),
         ({"kind": "kl", "temperature": "high"}, "terms.x.temperature: Expected `float`, got `str`"),
         ({"weight": 2}, "distillation.terms.x: Object missing required field `kind`"),
         (None, "--set distillation.terms.x.weight=0 leaves a term out"),

@@ -156,7 +156,9 @@ class TokenClassification(Evaluation):
         labels = self.checkpoint.config.labels
         present = {name for sample, _ in pairs for name in sample.labels}
         self.warn(warn_of_absent_labels(labels, present))
-        table = np.array([_confusion(sample.labels, predicted, labels) for sample, predicted in pairs])
+        table = np.array(
+            [_confusion(sample.labels, predicted, labels) for sample, predicted in pairs]
+        )
         words = np.array([len(sample.words) for sample, _ in pairs])
 
         def metrics(chosen: "NDArray[np.integer[Any]]") -> dict[str, float]:

@@ -183,6 +183,24 @@ def test_blocks_of_four_bits_generate(decoder: Exported) -> None:
         assert len(generated) == 5
 
 
+def test_a_tied_table_is_stored_once(decoder: Exported, tmp_path: Path) -> None:
+    """As rows of embeddings and, transposed when the graph is loaded, as columns of the product."""
+    path = decoder[1].path / "onnx/model_quantized.onnx"
+    integers = [
+        t for t in onnx.load(path).graph.initializer if t.data_type == onnx.TensorProto.INT8
+    ]
+    assert [tuple(t.dims) for t in integers if 61 in t.dims] == [(61, 32)]
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    onnxruntime.InferenceSession(path, options, ["CPUExecutionProvider"])
+    graph = onnx.load(tmp_path / "optimized.onnx").graph
+    constants = {t.name: tuple(t.dims) for t in graph.initializer}
+    products = [node for node in graph.node if node.op_type == "DynamicQuantizeMatMul"]
+    assert [constants[node.input[1]] for node in products if node.output[0] == "logits"] == [
+        (32, 61)
+    ]
+
+
 def test_labelled_data_measures_the_metric_of_the_task(tmp_path: Path) -> None:
     checkpoint = with_tokenizer(tmp_path, "sequence-classification")
     generator = np.random.default_rng(0)

@@ -18,9 +18,11 @@ from numpy.typing import NDArray
 from zoo.checkpoint import DATA
 from zoo.export.graph.trace import silence
 from zoo.export.quantization.fold import load_folded
+from zoo.io.limits import ONNX_FOLDED_BYTES
 
 Inputs = Mapping[str, NDArray[Any]]
 BLOCK_SIZES = (32, 64, 128)
+TABLE = ".int8"  # ends the name of a table
 SMALLEST_TABLE = 1 << 10  # elements; smaller ones save nothing
 
 
@@ -104,6 +106,7 @@ def quantize(
         result.ir_version = version
         _drop_zero_points(result.graph)
         _move_into_branches(result.graph)
+        _share_tables(result.graph)
         _drop_unused(result)
         ir.save(result, target, external_data=target.with_suffix(DATA).name if external else None)
 
@@ -253,7 +256,7 @@ def _quantize_table(graph: ir.Graph, node: ir.Node) -> None:
     scales = np.maximum(np.abs(values).max(1, keepdims=True), np.finfo(np.float32).tiny) / 127
     rows = np.rint(values / scales).astype(np.int8)
     name = str(node.name)
-    row = ir.node("Gather", [_constant(graph, f"{name}.int8", rows), ids], name=f"{name}.row")
+    row = ir.node("Gather", [_constant(graph, f"{name}{TABLE}", rows), ids], name=f"{name}.row")
     scale = ir.node("Gather", [_constant(graph, f"{name}.scale", scales), ids], name=f"{name}.by")
     cast = ir.node(
         "Cast", row.outputs, attributes={"to": int(ir.DataType.FLOAT)}, name=f"{name}.float"
@@ -305,6 +308,31 @@ def _move_into_branches(graph: ir.Graph) -> None:
     for name, value in list(graph.initializers.items()):
         if branch := _only_reader(graph, [value]):
             branch.register_initializer(graph.initializers.pop(name))
+
+
+def _share_tables(graph: ir.Graph) -> None:
+    """Let products read their weights from the int8 table that these are the transpose of.
+
+    The rows of the table and the columns of the product have the same scales and integers. ONNX
+    Runtime transposes the table once, when it loads the graph; sessions of zoo limit the size.
+    """
+    tables = [value for name, value in graph.initializers.items() if name.endswith(TABLE)]
+    for node in list(graph):
+        weights = node.inputs[1] if node.op_type == "MatMulInteger" else None
+        table = next((table for table in tables if _is_transpose(weights, table)), None)
+        if table is not None:
+            name = f"{table.name}.transposed"
+            transposed = ir.node("Transpose", [table], {"perm": [1, 0]}, name=name)
+            graph.insert_before(node, transposed)
+            node.replace_input_with(1, transposed.outputs[0])
+
+
+def _is_transpose(weights: ir.Value | None, table: ir.Value) -> bool:
+    rows, values = table.const_value, None if weights is None else weights.const_value
+    if rows is None or values is None or rows.size > ONNX_FOLDED_BYTES:
+        return False
+    equal_shapes = tuple(rows.shape) == tuple(values.shape)[::-1]
+    return equal_shapes and np.array_equal(rows.numpy().T, values.numpy())
 
 
 def _only_reader(graph: ir.Graph, values: Sequence[ir.Value]) -> ir.Graph | None:

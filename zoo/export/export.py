@@ -107,7 +107,9 @@ def export_onnx(
         advance(1)
         report = _gate(checkpoint, spec, staging, models, dtype, graphs, weights)
         if quantization is not None:
-            report.quantized |= write_quantized(checkpoint, staging, report, quantization)
+            report.quantized |= write_quantized(
+                checkpoint, staging, report, quantization, external_over=external_over
+            )
         write_side_files(checkpoint, staging, report)
         advance(1)
     return report

@@ -201,6 +201,24 @@ def test_a_tied_table_is_stored_once(decoder: Exported, tmp_path: Path) -> None:
     ]
 
 
+def test_copies_keep_large_weights_in_files_of_their_own(decoder: Exported, tmp_path: Path) -> None:
+    checkpoint, export, _ = decoder
+    plan = QuantizationPlan([INT8, INT4], max_drop=0.5)
+    report = export_onnx(checkpoint, tmp_path / "export", quantization=plan, external_over=1000)
+    external = load_checkpoint(tmp_path / "export")
+    tokens = {"input_ids": np.array([[5, 9, 11, 4]])}
+    for dtype, name in (("int8", "model_quantized"), ("int4", "model_q4")):
+        files = [f"onnx/{name}.onnx", f"onnx/{name}.onnx_data"]
+        assert external.manifest.files.keys() >= {*files}
+        sizes = [(external.path / file).stat().st_size for file in files]
+        assert report.quantized[dtype].bytes == sum(sizes)
+        outputs = [open_session(path, dtype=dtype).run(tokens) for path in (export, external)]
+        assert np.array_equal(outputs[0]["logits"], outputs[1]["logits"])
+    (external.path / "onnx/model_quantized.onnx_data").write_bytes(b"")
+    with pytest.raises(VerificationError, match="model_quantized"):
+        open_session(external, dtype="int8")
+
+
 def test_labelled_data_measures_the_metric_of_the_task(tmp_path: Path) -> None:
     checkpoint = with_tokenizer(tmp_path, "sequence-classification")
     generator = np.random.default_rng(0)

@@ -10,7 +10,7 @@ import msgspec
 
 from zoo.checkpoint import DATA, Checkpoint, variant_file
 from zoo.errors import UsageError
-from zoo.export.graph.onnx_file import EXTERNAL_OVER, latest_release
+from zoo.export.graph.onnx_file import latest_release
 from zoo.export.quantization.agreement import (
     Sample,
     Summary,
@@ -162,6 +162,7 @@ class _Variant:
     files: Sequence[str]
     method: Quantization
     calibration: Sequence[Sample]
+    external_over: int
 
     def write(self, layers: Collection[Layer], target: Path) -> list[Path]:
         """Write copies in which the given layers are quantized, and return their paths."""
@@ -175,7 +176,7 @@ class _Variant:
                 self.method,
                 {name for graph, name in layers if graph == file},
                 calibration=[sample.inputs for sample in self.calibration],
-                external=size_of(self.folder / file) > EXTERNAL_OVER,
+                external=size_of(self.folder / file) > self.external_over,
             )
             paths.append(path)
         return paths
@@ -201,14 +202,18 @@ def write_quantized(
     folder: Path,
     report: ExportReport,
     plan: QuantizationPlan,
+    *,
+    external_over: int,
 ) -> Mapping[str, QuantizedGraphs]:
     """Write quantized copies of graphs that agree with them.
 
     Args:
         checkpoint: model of the graphs.
         folder: directory of the export.
-        report: report of the export, which describes the graphs in float32.
+        report: description of the graphs in float32.
         plan: the copies.
+        external_over: number of bytes of a graph above which the weights of its copies are written
+            to separate files.
 
     Returns:
         dtype -> description.
@@ -218,8 +223,8 @@ def write_quantized(
         UsageError, SourceError: the labelled data does not suit the model, or cannot be read; or
             the texts do not suffice for a correlation.
     """
-    files = list(report.graphs)
-    session = GraphSession([folder / file for file in files], checkpoint, cache=report.cache)
+    files, cache = list(report.graphs), report.cache
+    session = GraphSession([folder / file for file in files], checkpoint, cache=cache)
     samples = make_samples(checkpoint, read_texts(plan.eval_file))
     value = plan.metric.measure(session)[1] if plan.metric else 0.0
     expected = summaries(session.run, samples, checkpoint.model.pooling)
@@ -232,7 +237,7 @@ def write_quantized(
     for method in plan.methods:
         texts = read_texts(plan.calibration_file) if method.static else []
         calibration = make_samples(checkpoint, texts) if method.static else []
-        variant = _Variant(folder, files, method, calibration)
+        variant = _Variant(folder, files, method, calibration, external_over)
         result = search(
             layers,
             variant.compared_with(reference),

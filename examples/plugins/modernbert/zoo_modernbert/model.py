@@ -56,7 +56,7 @@ class ModernBert(Encoder):
             ffn_type=GatedFeedForward,
             bias=False,
         )
-        blocks[0].attention_norm = nn.Identity()  # type: ignore[assignment]
+        blocks[0].attention_norm = nn.Identity()
         embeddings = make_embeddings(config, positions=False)
         width, eps = config.hidden_size, config.layer_norm_eps
         embeddings.norm = nn.LayerNorm(width, eps=eps, bias=False)

@@ -49,10 +49,11 @@ def test_pre_norm_block_equals_its_formula() -> None:
     )
     randomize_weights(block)
 
-    def normed(y: Tensor, norm: nn.Module) -> Tensor:
+    def normed(y: Tensor, norm: Any) -> Tensor:
         centred = y - y.mean(-1, keepdim=True)
         root = (centred.square().mean(-1, keepdim=True) + 0.1).sqrt()
-        return centred / root * norm.weight + norm.bias
+        scaled: Tensor = centred / root * norm.weight + norm.bias
+        return scaled
 
     y = x + normed(x, block.attention_norm) @ attention.weight.T
     up = normed(y, block.ffn_norm) @ block.ffn.up.weight.T + block.ffn.up.bias

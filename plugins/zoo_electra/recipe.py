@@ -23,7 +23,11 @@ _FINE_TUNING = {
     "num_train_epochs": 3.0,
     "warmup_ratio": 0.1,
     "lr_scheduler": {"name": "linear-warmup-times-decay"},
-    "tasks": {"question-answering": {"num_train_epochs": 2.0, "max_seq_len": 512}},
+    "tasks": {
+        "question-answering": {"num_train_epochs": 2.0, "max_seq_len": 512},
+        "glue/rte": {"num_train_epochs": 10.0},
+        "glue/stsb": {"num_train_epochs": 10.0},
+    },
 }
 _OPTIMIZER = {"eps": 1e-6, "weight_decay": 0.01, "bias_correction": False}
 PRESETS = {

@@ -117,6 +117,13 @@ def test_settings_of_a_task(pretrained: Pretrained, data: Path) -> None:
     assert config.metric_for_best_model == "accuracy"
 
 
+@pytest.mark.parametrize(("task", "epochs"), [("stsb", 10), ("cola", 3)])
+def test_presets_have_settings_of_single_tasks(data: Path, task: str, epochs: float) -> None:
+    """Clark et al. 2020, arXiv:2003.10555, table 7: 10 epochs for RTE and STS, 3 for all others."""
+    tree = {"family": "electra", "task": f"glue/{task}", "data": {"train": [str(data)]}}
+    assert build_config(tree, {}).num_train_epochs == epochs
+
+
 def test_errors_are_one_line(data: Path, tmp_path: Path) -> None:
     train = ("--train", str(data))
     cases = {

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from zoo.data.readers.glue import GLUE, PREFIX
 from zoo.finetune import TASKS
 from zoo.finetune.config import build_config
 from zoo.plugins import all_families, get_family
@@ -50,6 +51,7 @@ def test_a_setting_of_the_run_takes_precedence() -> None:
 def test_presets_name_tasks(family: str) -> None:
     """Every preset is valid for every task, and has settings of tasks that exist alone."""
     for name, preset in get_family(family).presets().items():
-        assert preset.get("tasks", {}).keys() <= TASKS.keys()
+        known = {*TASKS, *(f"{PREFIX}{task}" for task in GLUE)}
+        assert preset.get("tasks", {}).keys() <= known
         for task in TASKS:
             build_config(settings(family, task, preset=name), {})

@@ -59,7 +59,8 @@ def build_config(
     requested = _with_label_names(requested)
     if not isinstance(requested.get("task"), str):
         raise UsageError("the settings name no task", "name one with --task")
-    if requested["task"].startswith(PREFIX):
+    data_set = requested["task"]  # such as glue/rte, for which presets may have settings
+    if data_set.startswith(PREFIX):
         requested = _glue_settings(requested)
     task = task_type(requested["task"])
     if task.needs_teacher and struct_type is FineTuneConfig:
@@ -72,10 +73,9 @@ def build_config(
     # a preset freezes what was pretrained
     unused = (BY_TASK,) if "init_from" in requested else (BY_TASK, "freeze_layers")
     shared = {key: value for key, value in preset.items() if key not in unused}
-    of_task = preset.get(BY_TASK, {}).get(task.name, {})
-    config = validate_config(
-        deep_merge(shared, task.defaults, of_task, {"preset": name}, requested), struct_type
-    )
+    of_task, of_data_set = (preset.get(BY_TASK, {}).get(n, {}) for n in (task.name, data_set))
+    defaults = deep_merge(shared, task.defaults, of_task, of_data_set, {"preset": name})
+    config = validate_config(deep_merge(defaults, requested), struct_type)
     _require_read(config, task)
     return config
 

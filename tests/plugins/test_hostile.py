@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -21,6 +23,7 @@ from zoo.plugins.discovery import PluginInfo
 from zoo.plugins.isolation import isolated
 
 PRINTS = "import os\nprint('noise')\nos.write(1, b'more noise\\n')\nos.system('echo even more')\n"
+SLEEPS = "import os, time\ntime.sleep(float(os.environ.get('SLEEPS', 0.5)))\n"
 RETURNS = HOOKIMPL + "@hookimpl\ndef zoo_families():\n    return {}\n"
 NO_TINY = HEALTHY.replace(
     "class Mine(Bert):",
@@ -51,7 +54,7 @@ HOSTILE = {
     "sameentry": (HEALTHY.format(name="sameentry"), "2 plugins are called sameentry"),
     "newapi": ("import nowhere\n", "is written for version 2 of the plugin API, and this zoo has"),
     "prints": (PRINTS + ONE_HEAD.format(name="prints"), ""),
-    "sleeps": ("import time\ntime.sleep(0.5)\n" + HEALTHY.format(name="sleeps"), ""),
+    "sleeps": (SLEEPS + HEALTHY.format(name="sleeps"), ""),
     "notiny": (NO_TINY.format(name="notiny"), ""),
     "overlapping": (OVERLAPPING.format(name="overlapping"), ""),
     "exits": ("import os\nos._exit(3)\n", "SystemExit: 3"),
@@ -202,9 +205,32 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PluginInfo
 
 
 def test_slow_import_is_a_warning(mine: PluginInfo, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "SLOW_IMPORT_SECONDS", 0.05)
-    with pytest.warns(loading.PluginWarning, match=r"zoo-mine 1\.2\) takes 0\.\d s to import"):
+    monkeypatch.setattr(loading, "SLOW_SECONDS", 0.05)
+    with pytest.warns(
+        loading.PluginWarning, match=r"zoo-mine 1\.2\) takes more than 0.05 s to imp"
+    ):
         loading.load(mine.name)
+
+
+def test_a_plugin_that_hangs_is_named_while_it_does(site: Path) -> None:
+    variables = {"PYTHONPATH": os.pathsep.join([str(site), *sys.path]), "SLEEPS": "600"}
+    command = subprocess.Popen(
+        [sys.executable, "-m", "zoo", "families"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **variables, "ZOO_PLUGINS": "bert,sleeps"},
+        cwd=site,
+    )
+    assert command.stderr is not None
+    with command:
+        line = command.stderr.readline()
+        hangs = command.poll() is None
+        command.kill()
+    assert hangs and line == (
+        "warning: plugin sleeps (from zoo-sleeps 1.2) takes more than 5 s to import; "
+        "ignore it with `zoo plugins disable sleeps`\n"
+    )
 
 
 def test_exit_of_a_forked_process_ends_it() -> None:

@@ -3,9 +3,9 @@
 import contextlib
 import functools
 import os
-import time
+import threading
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pluggy
 
 
-SLOW_IMPORT_SECONDS = 5.0
+SLOW_SECONDS = 5.0  # of the code of a plugin, after which a warning names it
 
 
 class PluginWarning(UserWarning):
@@ -98,20 +98,29 @@ def _register(plugin: PluginInfo) -> Any:
 
 
 def _import(plugin: PluginInfo) -> Any:
-    """Import the module of a plugin; warn if that takes long."""
-    point, start = (
-        metadata.EntryPoint(plugin.name, plugin.module, GROUP),
-        time.monotonic(),
-    )
-    with contextlib.nullcontext() if plugin.built_in else isolated():
-        module = point.load()
-    seconds = time.monotonic() - start
-    if seconds > SLOW_IMPORT_SECONDS and not plugin.built_in:
-        _warn_once(
-            f"plugin {plugin.name} (from {plugin.origin}) takes {seconds:.1f} s to import; "
-            f"{ignore_hint(plugin)}"
-        )
-    return module
+    with guarded(plugin):
+        return metadata.EntryPoint(plugin.name, plugin.module, GROUP).load()
+
+
+@contextlib.contextmanager
+def guarded(plugin: PluginInfo) -> Iterator[None]:
+    """Isolate the code of a third party's plugin within the block, and warn while it takes long.
+
+    The warning does not wait for the end, since the code may hang.
+    """
+    if plugin.built_in:
+        yield
+        return
+    message = f"plugin {plugin.name} (from {plugin.origin}) takes more than {SLOW_SECONDS:g} s"
+    warning = (f"{message} to import; {ignore_hint(plugin)}",)
+    timer = threading.Timer(SLOW_SECONDS, _warn_once, warning)
+    timer.daemon = True
+    timer.start()
+    try:
+        with isolated():
+            yield
+    finally:
+        timer.cancel()
 
 
 def check_api(plugin: PluginInfo) -> None:

@@ -176,11 +176,11 @@ def import_object(named: NamedObject) -> Any:
     Raises:
         PluginError: the import fails.
     """
-    from zoo.plugins.isolation import isolated
+    from zoo.plugins.loading import guarded
 
     module, _, attribute = named.target.partition(":")
     try:
-        with isolated():
+        with guarded(named.plugin):
             return getattr(importlib.import_module(module), attribute)
     except KeyboardInterrupt:
         raise

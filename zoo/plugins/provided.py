@@ -1,6 +1,5 @@
 """Families, file formats, loggers and registry files that plugins provide."""
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +14,7 @@ from zoo.plugins.discovery import (
     installed,
     record_digest,
 )
-from zoo.plugins.isolation import isolated
-from zoo.plugins.loading import broken, load, manager, warn_or_raise
+from zoo.plugins.loading import broken, guarded, load, manager, warn_or_raise
 
 if TYPE_CHECKING:
     from zoo.families.base import Family
@@ -55,7 +53,7 @@ def implementations(name: str, hook: str) -> list[Any]:
     hooks, plugin = manager(), installed()[name]
     call = hooks.subset_hook_caller(hook, [p for n, p in hooks.list_name_plugin() if n != name])
     try:
-        with contextlib.nullcontext() if plugin.built_in else isolated():
+        with guarded(plugin):
             values = [item for items in call() for item in items]
             problems = [_problem(hook, item) for item in values]
     except KeyboardInterrupt:

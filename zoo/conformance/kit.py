@@ -40,7 +40,7 @@ VOCABULARY = 1000  # tokens of the models of the other checks
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What a check found.
+    """Problem of a family, or a check that does not apply to it.
 
     Attributes:
         text: the check, what it ran on, and the problem or why it does not apply.

@@ -67,7 +67,7 @@ class PluginReport:
 
     @property
     def findings(self) -> list[str]:
-        """What is wrong, one line each; empty if the plugin is healthy or disabled."""
+        """Problems of the plugin, one line each; empty if it is healthy or disabled."""
         errors = [] if self.health in (OK, DISABLED) else [self.health]
         return self.problems or errors
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.plugins.laying import FAMILY, lay_out
+from tests.plugins.laying import FAMILY, declare_model_types, lay_out
 from tests.warm import zoo
 from zoo.conformance.plugin_checks import check_plugin
 
@@ -38,8 +38,12 @@ def test_a_sound_plugin(tmp_path: Path) -> None:
 
 def test_every_broken_file_is_named(tmp_path: Path) -> None:
     files = {"model.py": "def build(:\n", "weights.py": "raise SystemExit(0)\n"}
-    code, health, problems = check(lay_out(tmp_path, files))
+    site = lay_out(tmp_path, files)
+    declare_model_types(site, "zoo_mine", "mine", "other")
+    code, health, problems = check(site)
     assert code == 5
+    declared = [problem for problem in problems if problem.startswith("model type ")]
+    assert declared == ["model type other: an entry point declares it, and no family has"]
     assert "zoo-mine 1.2" in health and "model.py, line 1" in health
     assert "import zoo_mine.weights: SystemExit: 0" in "\n".join(problems)
     assert "model of mine with head none: SyntaxError" in "\n".join(problems)

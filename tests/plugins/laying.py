@@ -54,6 +54,14 @@ def lay_out(folder: Path, files: Mapping[str, str], first: str = FAMILY) -> Path
     return folder
 
 
+def declare_model_types(site: Path, module: str, *model_types: str) -> None:
+    """Add entry points for the model types of a module to the metadata of its distribution."""
+    (info,) = site.glob(f"{module}-*.dist-info")
+    lines = [f"{model_type} = {module}\n" for model_type in model_types]
+    with (info / "entry_points.txt").open("a") as file:
+        file.write("".join(["\n[zoo.api1.model_types]\n", *lines]))
+
+
 def find_again() -> None:
     """Let this process find its distributions again."""
     for cached in (
@@ -61,6 +69,7 @@ def find_again() -> None:
         discovery.all_entry_points,
         discovery.entry_points_by_name,
         discovery.installed,
+        discovery.declared_model_types,
         named.named_objects,
     ):
         cached.cache_clear()

@@ -8,7 +8,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import transformers
 
 from tests import warm
 
@@ -178,22 +177,6 @@ def test_built_in_families_precede_others(tmp_path: Path, entry: str) -> None:
         assert word in done.stderr
     assert zoo(tmp_path, "families", ZOO_STRICT_PLUGINS="1").returncode == 5
     assert zoo(tmp_path, "info", "bert-base-uncased").returncode == 0
-
-
-def test_model_types_of_built_in_families_precede_others(tmp_path: Path) -> None:
-    """The entry point has the name of the model type."""
-    distribution(tmp_path, "zoo-gpt2", "gpt2", "zoo_gpt2", HEALTHY.format(name="gpt2"))
-    source = tmp_path / "source"
-    transformers.GPT2LMHeadModel(
-        transformers.GPT2Config(vocab_size=50, n_positions=8, n_embd=8, n_layer=1, n_head=2)
-    ).save_pretrained(source)
-    done = zoo(tmp_path, "convert", str(source), "--dry-run", "--json")
-    assert done.returncode == 0 and json.loads(done.stdout)["family"] == "gpt", done.stderr
-    (line,) = done.stderr.splitlines()
-    for word in ("model type gpt2: gpt from plm-zoo", "gpt2 from zoo-gpt2 1.2", "disable gpt2"):
-        assert word in line
-    strict = zoo(tmp_path, "convert", str(source), "--dry-run", ZOO_STRICT_PLUGINS="1")
-    assert strict.returncode == 5
 
 
 def test_environment_variable_restricts_plugins(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import msgspec
 from zoo.conformance.declaration import check_declaration
 from zoo.conformance.kit import Finding, attempt, check_family, describe
 from zoo.io.limits import PLUGIN_CHECK_SECONDS, PLUGIN_FULL_CHECK_SECONDS
-from zoo.plugins.discovery import PluginInfo
+from zoo.plugins.discovery import PluginInfo, declared_model_types
 from zoo.plugins.named import (
     KINDS,
     NamedObject,
@@ -111,6 +111,10 @@ def findings(name: str, *, full: bool) -> Iterator[Finding]:
     except Exception as error:
         yield Finding(describe("hooks", error))
         return
+    model_types = {model_type for family in families for model_type in family.model_types}
+    for model_type, declaring in declared_model_types().items():
+        if name in declaring and model_type not in model_types:
+            yield Finding(f"model type {model_type}: an entry point declares it, and no family has")
     for kind in KINDS:
         for named in named_objects(kind):
             if named.plugin_name == name:

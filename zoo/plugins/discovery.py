@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import metadata
 
 from zoo.errors import PluginError, did_you_mean
-from zoo.plugins.entry_points import API, DISTRIBUTION, PLUGINS
+from zoo.plugins.entry_points import API, CURRENT, DISTRIBUTION, MODEL_TYPES, PLUGINS
 from zoo.plugins.settings import read_settings, settings_file
 
 LOGGERS = "loggers"  # the plugin of the built-in loggers
@@ -128,6 +128,24 @@ def installed() -> dict[str, PluginInfo]:
     """
     chosen = {name: choose(rivals) for name, rivals in entry_points_by_name().items()}
     return {name: plugin for name, plugin in chosen.items() if plugin is not None}
+
+
+@functools.cache
+def declared_model_types() -> dict[str, tuple[str, ...]]:
+    """Return model type -> names of the plugins that declare it, of those that may be loaded.
+
+    A plugin declares the model types of its families by entry points with its own module, and need
+    not declare its name.
+    """
+    names = {(p.distribution, p.module): p.name for p in installed().values()}
+    declared: dict[str, tuple[str, ...]] = {}
+    origin = functools.cache(_origin)
+    for group in CURRENT:
+        for point in metadata.entry_points(group=f"{group}.{MODEL_TYPES}"):
+            name = names.get((origin(point.dist)[0], point.value))
+            if name is not None and name not in declared.get(point.name, ()):
+                declared[point.name] = (*declared.get(point.name, ()), name)
+    return declared
 
 
 def choose(rivals: list[PluginInfo]) -> PluginInfo | None:

@@ -18,6 +18,7 @@ DISTRIBUTION = "plm-zoo"
 SETTINGS = "plugins.yaml"  # in $ZOO_HOME: the plugins that are enabled and disabled
 PLUGINS = re.compile(rf"{GROUP}(?:\.api([0-9]{{1,4}}))?")  # groups of plugins, for any version
 CURRENT = (GROUP, f"{GROUP}.api{API}")  # groups of plugins that are written for this version
+MODEL_TYPES = "model_types"  # last part of the groups that name the plugin of a model type
 _FOLDER = re.compile(r"([^-]+)(?:-(.+?))?(?:-py[\d.]+)?\.(?:dist|egg)-info")
 
 

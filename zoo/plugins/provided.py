@@ -9,6 +9,7 @@ from zoo.plugins.discovery import (
     FORMATS,
     LOGGERS,
     PluginInfo,
+    declared_model_types,
     disabled_hint,
     entry_points_by_name,
     installed,
@@ -206,19 +207,50 @@ def _contested(noun: str, name: str, plugins: list[PluginInfo]) -> PluginError:
 def family_of_model_type(model_type: str) -> "Family | None":
     """Return the family with a Hub ``model_type``, or ``None``.
 
-    Imports only its plugin if the entry point has that name and is built in. A built-in family
-    precedes that of a third party's plugin, which is reported.
+    Imports only the plugins that have that name or declare it; the others of third parties if these
+    do not provide it. A built-in family precedes that of a third party's plugin, which is reported.
+
+    Raises:
+        PluginError: the plugin is broken, or several third parties provide the model type.
     """
-    named = installed().get(model_type)
-    families = [f for f in families_of(model_type) if model_type in f.model_types] if named else []
-    if named and families and not named.built_in:
-        for plugin, family in _of_all("zoo_families", built_in=(True,)):
+    providers = list(_providers(model_type))
+    if not providers:
+        others = _of_all("zoo_families", built_in=(False,))
+        return next((f for _, f in others if model_type in f.model_types), None)
+    plugin, family = providers[0]
+    if len(providers) > 1:
+        error = _contested("model type", model_type, [plugin for plugin, _ in providers])
+        if not plugin.built_in:
+            raise error
+        warn_or_raise(error)
+    return family
+
+
+def _providers(model_type: str) -> "Iterator[tuple[PluginInfo, Family]]":
+    """Yield the families with a model type of the plugins that have that name or declare it.
+
+    Built-in ones are first. All of these are asked where their metadata declare no model types, as
+    those of an editable installation of an earlier commit.
+    """
+    plugins = installed()
+    declared = declared_model_types()
+    names = {*declared.get(model_type, ()), *({model_type} & plugins.keys())}
+    built_in = {name for name, plugin in plugins.items() if plugin.built_in}
+    if not built_in & (names | {name for declaring in declared.values() for name in declaring}):
+        names |= built_in
+    is_provided = False
+    for name in sorted(names, key=lambda name: (name not in built_in, name)):
+        try:
+            families = families_of(name)
+        except PluginError as error:
+            if not is_provided:
+                raise
+            warn_or_raise(error)
+            continue
+        for family in families:
             if model_type in family.model_types:
-                warn_or_raise(_contested("model type", model_type, [plugin, named]))
-                return family  # type: ignore[no-any-return]
-    if families:
-        return families[0]
-    return next((f for f in iter_families() if model_type in f.model_types), None)
+                is_provided = True
+                yield plugins[name], family
 
 
 def all_formats() -> "list[Format]":

@@ -17,7 +17,8 @@ from zoo.cli import cli
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "tests" / "fixtures" / "interfaces"
-PACKAGES = ("families", "nn", "objectives", "weights")  # what plugins are built from
+PACKAGES = ("families", "nn", "objectives", "weights")  # what built-in families are built from
+BUILT_IN, EXAMPLES = ROOT / "plugins", ROOT / "examples" / "plugins"
 
 
 def commands(group: click.Group = cli, name: str = "zoo") -> Iterator[tuple[str, click.Command]]:
@@ -103,12 +104,12 @@ def python_lines() -> Iterator[str]:
 
 
 def definitions(body: list[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:
-    """Yield name and statement of the public classes, functions and annotated fields."""
+    """Yield name and statement of the public classes, functions, fields and constants."""
     for node in body:
         match node:
             case ast.ClassDef() | ast.FunctionDef():
                 name = node.name
-            case ast.AnnAssign(target=ast.Name(name)):
+            case ast.AnnAssign(target=ast.Name(name)) | ast.Assign(targets=[ast.Name(name)]):
                 pass
             case _:
                 continue
@@ -127,21 +128,25 @@ def source_lines(name: str, node: ast.stmt) -> Iterator[str]:
         yield from source_lines(f"{name}.{member}", statement)
 
 
-def imported_by_plugins() -> set[tuple[str, str]]:
-    """Return package and name of what the plugins of the repository import from ``PACKAGES``."""
+def imports(folder: Path) -> set[tuple[str, str]]:
+    """Return module and name of all that the sources under a directory import from ``zoo``."""
     names = set()
-    for path in (*(ROOT / "plugins").rglob("*.py"), *(ROOT / "examples" / "plugins").rglob("*.py")):
+    for path in folder.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("zoo."):
-                package = (node.module or "").split(".")[1]
-                names |= {(package, alias.name) for alias in node.names}
+                names |= {(str(node.module), alias.name) for alias in node.names}
     return names
 
 
 def package_lines() -> Iterator[str]:
-    """Yield a line for each class and function that plugins are built from, and its members."""
-    names = imported_by_plugins()
-    for package in PACKAGES:
+    """Yield a line for each class and function that plugins are built from, and its members.
+
+    The plugins of ``examples`` may import from all packages.
+    """
+    built_in, examples = imports(BUILT_IN), imports(EXAMPLES)
+    names = {(module.split(".")[1], name) for module, name in built_in | examples}
+    packages = {module.split(".")[1] for module, _ in examples}
+    for package in sorted(packages | {*PACKAGES}):
         for path in sorted((ROOT / "zoo" / package).rglob("*.py")):
             module = path.parent if path.name == "__init__.py" else path.with_suffix("")
             dotted = ".".join(module.relative_to(ROOT).parts)

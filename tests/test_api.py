@@ -8,7 +8,7 @@ import pytest
 import zoo
 from tests.inference import conftest
 from tests.inference.conftest import Small
-from tests.interfaces import FOLDER, ROOT, SNAPSHOTS
+from tests.interfaces import EXAMPLES, FOLDER, ROOT, SNAPSHOTS, imports
 from zoo.errors import UsageError
 
 small, hub_checkpoint = conftest.small, conftest.hub_checkpoint
@@ -73,6 +73,24 @@ def test_interfaces_are_those_of_the_snapshot(name: str) -> None:
     expected = (FOLDER / f"{name}.txt").read_text("utf-8").splitlines()
     remedy = "for a wanted change, run `python -m tests.interfaces`, and add a line to CHANGELOG.md"
     assert list(SNAPSHOTS[name]()) == expected, remedy
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.iterdir()))
+def test_plugins_of_the_examples_import_stable_names_alone(name: str) -> None:
+    """Every import is in a snapshot, or of a module that is."""
+    lines = [line for file in ("plugins", "python") for line in (FOLDER / f"{file}.txt").open()]
+    stable = {re.split(r"[(,\s]", line)[0] for line in lines}
+    parts = [listed.split(".") for listed in stable]
+    names = {(part[1], part[-1]) for part in parts if len(part) > 1}
+    modules = {".".join(part[:length]) for part in parts for length in range(2, len(part))}
+    imported = imports(EXAMPLES / name)
+    assert imported
+    assert [
+        f"{module}.{member}"
+        for module, member in sorted(imported)
+        if (module.split(".")[1], member) not in names and f"{module}.{member}" not in modules
+    ] == []
+    assert [member for _, member in imported if member.startswith("_")] == []
 
 
 def test_the_snapshot_has_the_names_of_the_documentation() -> None:

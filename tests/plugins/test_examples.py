@@ -101,6 +101,27 @@ def test_a_decoder_is_converted_back_exported_and_distilled(pretrained: Installe
     distill(pretrained, "bloom")
 
 
+def test_an_encoder_with_rotary_positions_does_all_that_built_in_encoders_do(
+    tmp_path: Path,
+) -> None:
+    """Predictions are those of the reference, and of the graph."""
+    plugin = pretrain(Installed(tmp_path, EXAMPLES / "modernbert"), "modernbert")
+    verify_all(plugin)
+    convert_back(plugin)
+    texts = ("Alice was [MASK]", "the [MASK] sat on the mat and was very late")
+    reference = transformers.pipeline(
+        "fill-mask", str(plugin.folder / "published"), device="cpu", top_k=3
+    )
+    expected = [[guess["score"] for guess in reference(text)] for text in texts]
+    plugin.zoo("export", "run/model", "--onnx", "-o", "graph")
+    for model in ("run/model", "graph"):
+        results = plugin.zoo("run", "fill-mask", model, *texts, "--top-k", "3")["results"]
+        masks = [result["masks"][0]["predictions"] for result in results]
+        actual = [[prediction["score"] for prediction in place] for place in masks]
+        assert actual == [pytest.approx(scores, rel=1e-4) for scores in expected], model
+    distill(plugin, "modernbert")
+
+
 def test_an_encoder_with_an_objective_of_its_own_fills_masks(xlnet: Installed) -> None:
     """Predictions are those of the reference's query stream, at the end of a padded row."""
     verify_all(xlnet)

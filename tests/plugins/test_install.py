@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import os
+import pty
 import re
 import shlex
 import subprocess
@@ -20,6 +21,7 @@ from zoo.plugins import install
 from zoo.plugins.install import Change
 from zoo.plugins.settings import settings_file
 
+UV = Path(sysconfig.get_path("scripts"), "uv")
 LOGGER = """
 from zoo.plugins.hookspecs import hookimpl
 from zoo.plugins.logger import Logger
@@ -58,25 +60,40 @@ def make_wheel(folder: Path, source: str, version: str = "1.2", entry: str = "[z
 
 
 class Environment:
-    """A virtual environment that sees the packages of this one; pip installs into its own."""
+    """A virtual environment that sees the packages of this one; pip installs into its own.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        venv.create(folder, with_pip=False)
+    Args:
+        folder: the environment's directory.
+        by_uv: let uv create it, without a network, and find uv in it.
+    """
+
+    def __init__(self, folder: Path, *, by_uv: bool = False) -> None:
+        self.folder, self.by_uv = folder, by_uv
+        if by_uv:
+            options = ("--quiet", "--offline", "--python", sys.executable)
+            subprocess.run([UV, "venv", *options, folder], check=True)
+        else:
+            venv.create(folder, with_pip=False)
         (site,) = folder.glob("lib/python*/site-packages")
         packages = sysconfig.get_path("purelib")
         (site / "outer.pth").write_text(f"import site; site.addsitedir({packages!r})\n")
 
-    def zoo(self, *arguments: object) -> "subprocess.CompletedProcess[str]":
+    def zoo(
+        self, *arguments: object, stdin: int = subprocess.DEVNULL
+    ) -> "subprocess.CompletedProcess[str]":
         environment = {
             "PIP_NO_INDEX": "1",
             "PIP_NO_BUILD_ISOLATION": "0",  # pip reads this as: without isolation
             "OMP_NUM_THREADS": "1",
             "PYTHONDONTWRITEBYTECODE": "",
         }
+        if self.by_uv:
+            environment |= {"UV_NO_INDEX": "1", "UV_OFFLINE": "1", "UV_NO_BUILD_ISOLATION": "1"}
+            environment |= {"UV_CACHE_DIR": str(self.folder / "cache")}
+            environment |= {"PATH": os.pathsep.join([str(UV.parent), os.environ["PATH"]])}
         return subprocess.run(
             [self.folder / "bin" / "python", "-m", "zoo", "plugins", *map(str, arguments)],
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             capture_output=True,
             text=True,
             env={**os.environ, **environment},
@@ -88,6 +105,24 @@ class Environment:
 @pytest.fixture
 def environment(tmp_path: Path) -> Environment:
     return Environment(tmp_path / "environment")
+
+
+@pytest.mark.parametrize(("answer", "installed"), [(b"n\n", False), (b"y\n", True)])
+def test_an_answer_at_the_terminal_decides(
+    environment: Environment, tmp_path: Path, answer: bytes, installed: bool
+) -> None:
+    """The distributions are listed before the question; nothing is installed after a no."""
+    terminal, stdin = pty.openpty()
+    os.write(terminal, answer)
+    done = environment.zoo("install", make_wheel(tmp_path, LOGGER), stdin=stdin)
+    os.close(terminal)
+    os.close(stdin)
+    _, listed, prompt = done.stderr.splitlines()
+    assert listed.split()[:2] == ["zoo-mine", "1.2"]
+    assert prompt.startswith("Install them? [y/N]")
+    assert done.returncode == 0
+    assert bool([*(environment.folder / "lib").rglob("zoo_mine*")]) == installed
+    assert ("mine: loggers mine" in done.stdout) == installed
 
 
 def test_plugin_is_installed_checked_and_uninstalled(
@@ -219,6 +254,30 @@ def test_refusals(environment: Environment, tmp_path: Path) -> None:
         assert message in done.stderr
 
 
+def test_uv_installs_and_uninstalls_in_its_environment(tmp_path: Path) -> None:
+    """The same results as by pip, by the commands of uv itself."""
+    environment = Environment(tmp_path / "environment", by_uv=True)
+    assert "uv = " in (environment.folder / "pyvenv.cfg").read_text()
+    done = environment.zoo("install", make_wheel(tmp_path, LOGGER), "--json")
+    value = json.loads(done.stdout)
+    (change,) = value["changes"]
+    assert (change["name"], change["version"], change["replaces"]) == ("zoo-mine", "1.2", None)
+    assert change["url"].endswith("zoo_mine-1.2-py3-none-any.whl") and not value["installed"]
+    assert [*(environment.folder / "lib").rglob("zoo_mine*")] == []
+    done = environment.zoo("install", make_wheel(tmp_path, LOGGER), "--yes", "--json")
+    (plugin,) = json.loads(done.stdout)["plugins"]
+    assert plugin["provides"] == {"loggers": ["mine"]} and plugin["health"] == "ok", done.stderr
+    done = environment.zoo("install", make_wheel(tmp_path, LOGGER, "1.3"), "--upgrade", "--yes")
+    assert done.returncode == 0, done.stderr
+    (info,) = (environment.folder / "lib").rglob("zoo_mine-*.dist-info")
+    assert info.name == "zoo_mine-1.3.dist-info"
+    done = environment.zoo("install", "zoo-nowhere", "--yes")
+    assert done.returncode == 4 and done.stderr.startswith("error: uv pip install failed: No sol")
+    done = environment.zoo("uninstall", "mine", "--yes")
+    assert (done.returncode, done.stdout) == (0, "zoo-mine is uninstalled\n"), done.stderr
+    assert [*(environment.folder / "lib").rglob("zoo_mine*.py")] == []
+
+
 def test_list_of_changes_of_uv() -> None:
     """The lines that uv 0.5 prints for ``pip install --dry-run``, and uv 0.13 for URLs."""
     text = (
@@ -227,7 +286,9 @@ def test_list_of_changes_of_uv() -> None:
         " + zoo-mine==1.2 (from file:///wheels/zoo_mine-1.2-py3-none-any.whl)\n"
     )
     text += " + zoo-git @ git+file:///repo@ff0a24c76df07cd219cb092435c4877c26cca3fc\n"
-    replaced, new, by_url = install._parse_uv(text)
+    text += " + zoo-wheel @ file:///wheels/zoo_wheel-1.2-py3-none-any.whl\n"
+    replaced, new, by_url, wheel = install._parse_uv(text)
+    assert (wheel.name, wheel.version) == ("zoo-wheel", "1.2")
     assert (by_url.name, by_url.version) == ("zoo-git", "")
     assert by_url.url == "git+file:///repo@ff0a24c76df07cd219cb092435c4877c26cca3fc"
     assert (replaced.name, replaced.version) == ("pip", "99.0") and replaced.replaces is not None

@@ -151,10 +151,15 @@ def _parse_uv(text: str) -> list[Change]:
     """Return the additions of uv's list of changes."""
     lines = [match.groups(default="") for match in _UV_LINE.finditer(text)]
     return [
-        Change(name, version, url or source, _installed_version(name))
+        Change(name, version or _wheel_version(url), url or source, _installed_version(name))
         for sign, name, version, url, source in lines
         if sign == "+"
     ]
+
+
+def _wheel_version(url: str) -> str:
+    """Return the version in the file name of a wheel (PEP 427); empty for other files."""
+    return url.rpartition("/")[2].split("-")[1] if url.endswith(".whl") else ""
 
 
 def install(specs: Sequence[str], *, upgrade: bool = False) -> None:

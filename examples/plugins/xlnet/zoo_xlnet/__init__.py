@@ -14,10 +14,11 @@ from zoo.tokenizers.train import TokenizerTrainSpec
 from zoo_xlnet.config import CONFIG_MAP, XLNetConfig
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from tokenizers import Tokenizer
     from torch import Tensor
 
-    from zoo.families.heads import Floats, SpanBeams
+    from zoo.families.heads import SpanBeams
     from zoo.families.onnx import OnnxSpec
     from zoo.tokenizers import SourceFiles
 
@@ -95,7 +96,7 @@ class XLNet(EncoderFamily):
         padding = 1 - inputs["attention_mask"]
         return {**inputs, "p_mask": padding | inputs.get("p_mask", padding)}
 
-    def span_beams(self, config: Any, outputs: "Mapping[str, Floats]") -> "SpanBeams":
+    def span_beams(self, config: Any, outputs: "Mapping[str, NDArray[Any]]") -> "SpanBeams":
         """Return the answers of the beam search; see ``Family``.
 
         The score of a span is that of its beam, the probability of its first token times that of

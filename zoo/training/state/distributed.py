@@ -47,6 +47,17 @@ def load_shards(folder: Path, groups: Mapping[str, Tensors]) -> None:
         load(_flat(groups), storage_reader=reader)
 
 
+def shard_names(folder: Path) -> set[str]:
+    """Return the names ``group/name`` of the tensors in a directory that ``save_shards`` wrote."""
+    from safetensors import safe_open
+
+    names: set[str] = set()
+    for path in folder.glob("*.safetensors"):
+        with safe_open(path, framework="pt") as file:
+            names.update(file.keys())
+    return names
+
+
 def _flat(groups: Mapping[str, Tensors]) -> Tensors:
     """Return all tensors by ``group/name``; a scalar as a view of shape (1,)."""
     return {

@@ -16,10 +16,10 @@ from zoo.training.loss_module import LossModule
 from zoo.training.optim.ema import EMA
 from zoo.training.optim.optimizers import set_hyperparams
 from zoo.training.state.checkpoints import SHARDS, Tensors
-from zoo.training.state.distributed import load_shards
+from zoo.training.state.distributed import load_shards, shard_names
 from zoo.training.state.recovery import SavedCheckpoint
 
-SEPARATOR = ":"
+SEPARATOR, OPTIMIZER = ":", "optimizer"
 
 
 class TrainerState(Protocol):
@@ -44,7 +44,7 @@ def trainer_state_dict(trainer: TrainerState) -> dict[str, Tensors]:
     average = trainer.ema
     return {
         "weights": unique_state_dict(trainer.loss_module.model),
-        "optimizer": _optimizer(trainer),
+        OPTIMIZER: _optimizer(trainer),
         "ema_decay": {} if average is None else average.state_dict(),
         "totals": trainer.train_metrics.values,
         "memory": _memory(trainer),
@@ -66,14 +66,14 @@ def load_trainer_state_dict(
     """
     path = saved.path
     if any(name.startswith(f"{SHARDS}/") for name in saved.meta.files):
-        _allocate(trainer)
-        state = trainer_state_dict(trainer)
         with parsing(path / SHARDS, "a sharded checkpoint of this model"):
+            _allocate(trainer, shard_names(path / SHARDS))
+            state = trainer_state_dict(trainer)
             load_shards(path / SHARDS, {name: state[name] for name in state.keys() - groups.keys()})
     else:
         load_unique_state_dict(trainer.loss_module.model, groups.get("weights", {}), path)
         with parsing(path, "a checkpoint of this model"):
-            _set_optimizer(trainer, groups.get("optimizer", {}))
+            _set_optimizer(trainer, groups.get(OPTIMIZER, {}))
             if trainer.ema is not None:
                 trainer.ema.load_state_dict(groups["ema_decay"])
     device = trainer.dist.device
@@ -129,10 +129,24 @@ def _optimizer(trainer: TrainerState) -> Tensors:
     }
 
 
-def _allocate(trainer: TrainerState) -> None:
-    """Make the optimizer allocate its state, by a step with zero gradients and learning rate 0."""
-    for parameter in trainer.loss_module.parameters():
-        parameter.grad = torch.zeros_like(parameter)
+def _allocate(trainer: TrainerState, stored: set[str]) -> None:
+    """Make the optimizer allocate its state, by a step with zero gradients and learning rate 0.
+
+    Args:
+        trainer: trainer at any step; the state of its optimizer is replaced.
+        stored: names of the tensors of a checkpoint. Parameters that never had a gradient, such as
+            those of a head that no loss term reads, have no state in it.
+    """
+    labels = (name.partition("/") for name in stored)
+    with_state = {
+        label.rpartition(SEPARATOR)[0] for group, _, label in labels if group == OPTIMIZER
+    }
+    trainer.optimizer.state.clear()
+    trainer.optimizer.zero_grad(set_to_none=True)
+    for group in trainer.param_groups:
+        for name, parameter in zip(group["names"], group["params"], strict=True):
+            if name in with_state:
+                parameter.grad = torch.zeros_like(parameter)
     set_hyperparams(trainer.optimizer, trainer.config.optimizer, 0.0, 0)
     trainer.optimizer.step()
     trainer.optimizer.zero_grad(set_to_none=True)

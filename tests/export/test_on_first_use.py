@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+import zoo
 from tests.inference.making import make_checkpoint
 from tests.plugins.laying import find_again, lay_out
-from zoo.errors import VerificationError
+from zoo.errors import UsageError, VerificationError
 from zoo.export.fastest import fastest_backend, save_speeds
 from zoo.export.on_first_use import _key, cached_graph
 from zoo.export.quantization import variants
@@ -63,3 +64,16 @@ def test_copies_that_lose_too_much_name_the_command_that_accepts_more(
         cached_graph(checkpoint, "int8")
     assert "quantizing all layers to int8" in caught.value.what
     assert f"`zoo export {checkpoint.path} --onnx --int8 --max-drop X" in caught.value.hint
+
+
+def test_int4_is_exported_without_a_choice_of_the_backend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZOO_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(variants, "QuantizationPlan", partial(QuantizationPlan, max_drop=0.9))
+    folder = tmp_path / "model"
+    make_checkpoint(folder, "causal-lm", family=get_family("gpt"), num_layers=1, hidden_size=32)
+    model = zoo.load(folder, dtype="int4", threads=1)
+    assert (model.session.backend, model.session.dtype) == ("onnx", "int4")
+    with pytest.raises(UsageError, match="torch does not compute in int4"):
+        zoo.load(folder, backend="cpu", dtype="int4")

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -12,8 +13,10 @@ from torch import Tensor
 from tests.inference.making import make_checkpoint, write_manifest
 from tests.warm import zoo
 from zoo.checkpoint import Checkpoint, load_checkpoint
-from zoo.errors import UsageError, VerificationError
+from zoo.errors import UsageError, VerificationError, ZooError
+from zoo.export.fastest import fastest_backend, save_speeds
 from zoo.export.session import open_or_export
+from zoo.export.startup import StartupSettings, measure_startup
 from zoo.inference import open_session
 from zoo.inference.bench import WARM_UP, default_new_tokens, default_seq_len, measure
 from zoo.plugins import get_family
@@ -137,6 +140,24 @@ def test_generation_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert timing.tokens == 3 * 5
     batches = 2 * (WORK["iterations"] + WARM_UP)  # of all rows and of one
     assert len(steps) == batches * (5 - 1), "the first token comes of the prompt"
+
+
+def test_startup_of_a_model_that_generates(tmp_path: Path) -> None:
+    """The process generates: 16 and 33 tokens are over its limit of 40, 16 and 4 are not."""
+    path = str(decoder(tmp_path / "model").path)
+    settings = StartupSettings(path=path, backend="cpu", batch_size=1, seq_len=16, new_tokens=4)
+    assert measure_startup(settings).seconds > 0
+    with pytest.raises(ZooError, match="a process that opens .*: IndexError: index out of range"):
+        measure_startup(msgspec.structs.replace(settings, new_tokens=33))
+
+
+def test_forward_passes_of_a_model_that_generates_choose_no_backend(tmp_path: Path) -> None:
+    checkpoint = decoder(tmp_path / "model")
+    save_speeds(checkpoint, 1, {"cpu": 2.0, "onnx": 1.0})
+    words = ("--iterations", "1", "--threads", "1", "--no-startup", "--new-tokens", "0")
+    done = zoo("bench", checkpoint.path, *words)
+    assert done.returncode == 0 and "--backend auto" not in done.stdout, done.stderr
+    assert fastest_backend(checkpoint, 1) == "cpu"
 
 
 def test_new_tokens_are_within_the_limit(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from zoo.inference import check_threads, dtype_name, open_session, require_onnxruntime
+from zoo.inference import INT4, check_threads, dtype_name, open_session, require_onnxruntime
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
@@ -31,6 +31,8 @@ def open_or_export(
         UsageError, SourceError: see ``zoo.inference.open_session``.
         VerificationError: see ``zoo.inference.open_session``; or the graph differs from torch.
     """
+    if backend == "auto" and dtype == INT4:  # torch has no products of int4
+        backend = "onnx"
     if backend != "onnx" or checkpoint.is_export:
         return open_session(checkpoint, backend, device, dtype, threads)
     check_threads(threads)

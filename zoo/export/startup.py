@@ -1,7 +1,7 @@
 """Start-up time and memory of a session, measured in a process of its own.
 
-The process opens the session and runs one batch: ``python -m zoo.export.startup SETTINGS``,
-where SETTINGS is a JSON object of ``StartupSettings``.
+The process opens the session and runs one batch, or generates from one:
+``python -m zoo.export.startup SETTINGS``, where SETTINGS is a JSON object of ``StartupSettings``.
 """
 
 import subprocess
@@ -22,6 +22,7 @@ class StartupSettings(msgspec.Struct, frozen=True, kw_only=True):
         backend, dtype, threads: see ``open_session``.
         batch_size: number of rows.
         seq_len: number of tokens per row.
+        new_tokens: number of tokens to generate after each row; 0 for a forward pass.
     """
 
     path: str
@@ -30,6 +31,7 @@ class StartupSettings(msgspec.Struct, frozen=True, kw_only=True):
     threads: int | None = None
     batch_size: int
     seq_len: int
+    new_tokens: int = 0
 
 
 class Startup(msgspec.Struct, frozen=True):
@@ -61,17 +63,19 @@ def measure_startup(settings: StartupSettings) -> Startup:
 
 
 def main() -> None:
-    """Run one batch and print the peak resident set size in bytes."""
+    """Run one batch, or generate from it, and print the peak resident set size in bytes."""
     from zoo.checkpoint import load_checkpoint
     from zoo.export.session import open_or_export
-    from zoo.inference.bench import random_batch
+    from zoo.inference.bench import random_batch, repeatable_run
 
     settings = msgspec.json.decode(sys.argv[1], type=StartupSettings)
     checkpoint = load_checkpoint(Path(settings.path))
     session = open_or_export(
         checkpoint, settings.backend, dtype=settings.dtype, threads=settings.threads
     )
-    session.run(random_batch(checkpoint, settings.batch_size, settings.seq_len))
+    rows, new_tokens = settings.batch_size, settings.new_tokens
+    batch = random_batch(checkpoint, rows, settings.seq_len, padding=not new_tokens)
+    repeatable_run(session, batch, new_tokens)()
     print(peak_bytes())
 
 

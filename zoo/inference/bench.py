@@ -131,7 +131,9 @@ def measure(
                 "a comparison of their speed would mean nothing"
             )
     times, latencies = (
-        time_in_turn([_timed(session, timed, new_tokens) for session in sessions], iterations)
+        time_in_turn(
+            [repeatable_run(session, timed, new_tokens) for session in sessions], iterations
+        )
         for timed in (
             random_batch(checkpoint, rows, seq_len, seed, padding=not new_tokens)
             for rows in (batch_size, 1)
@@ -158,7 +160,7 @@ def _check_room(checkpoint: "Checkpoint", seq_len: int, new_tokens: int) -> None
             )
 
 
-def _timed(
+def repeatable_run(
     session: "Session", inputs: "dict[str, NDArray[np.int64]]", new_tokens: int
 ) -> Callable[[], object]:
     """Return a function that runs a session once: a forward pass, or generation of all rows."""

@@ -95,12 +95,13 @@ def command(
     Backends and dtypes run the same random batch in turn, and then one row of it; models that
     generate text generate from it. Their outputs are compared first; backends that disagree are
     not timed, and the exit code is 3. What a backend does not compute in is left out and listed.
-    Start-up is the time of a new process that opens the model and runs one batch, and memory the
-    largest resident set size of that process.
+    Start-up is the time of a new process that opens the model and runs one batch, or generates from
+    it, and memory the largest resident set size of that process.
 
     The fastest of several backends in a dtype is kept for this machine, and is what `--backend
     auto` of zoo run and zoo eval means for this model in that dtype from then on. The dtype is
-    never changed, since results in another differ.
+    never changed, since results in another differ. Forward passes of a model that generates text
+    (--new-tokens 0) change nothing.
     """
     from zoo.convert.on_first_use import resolve_checkpoint
     from zoo.export.fastest import save_measurements
@@ -123,8 +124,9 @@ def command(
     lines = _table(measurements, starts, batch["new_tokens"])
     lines += [f"left out: {_name(*pair)}: {error}" for pair, error in refused.items()]
     measured = [(dtype, m) for (_, dtype), m in zip(sessions, measurements, strict=True)]
-    for dtype, name in save_measurements(checkpoint, threads, measured).items():
-        lines.append(f"--backend auto in {dtype}: {name} from now on")
+    if batch["new_tokens"] or not default_new_tokens(checkpoint, None):
+        for dtype, name in save_measurements(checkpoint, threads, measured).items():
+            lines.append(f"--backend auto in {dtype}: {name} from now on")
     if output is not None:
         plot_speeds(output, _speeds(measurements))
         lines.append(f"figure: {output}")
@@ -187,7 +189,7 @@ def _startup(
     """Return what a new process takes for its first batch."""
     from zoo.export.startup import StartupSettings, measure_startup
 
-    sizes = {name: batch[name] for name in ("batch_size", "seq_len")}
+    sizes = {name: batch[name] for name in ("batch_size", "seq_len", "new_tokens")}
     return measure_startup(
         StartupSettings(path=path, backend=backend, dtype=dtype, threads=threads, **sizes)
     )

@@ -147,7 +147,7 @@ def test_startup_of_a_model_that_generates(tmp_path: Path) -> None:
     path = str(decoder(tmp_path / "model").path)
     settings = StartupSettings(path=path, backend="cpu", batch_size=1, seq_len=16, new_tokens=4)
     assert measure_startup(settings).seconds > 0
-    with pytest.raises(ZooError, match="a process that opens .*: IndexError: index out of range"):
+    with pytest.raises(ZooError, match=r"a process that opens .*: IndexError: index out of range"):
         measure_startup(msgspec.structs.replace(settings, new_tokens=33))
 
 

@@ -130,10 +130,11 @@ class DistillSetup(RunSetup):
         """See ``RunSetup``."""
         from zoo.distillation.scoring.preflight import Preflight  # which imports this module
 
-        caches = [teacher.cache for teacher in self._cached_teachers()]
+        caches = [teacher.cache for teacher in self.cached_teachers()]
         return [*self.base.callbacks(run), *map(CacheCallback, caches), Preflight(self)]
 
-    def _cached_teachers(self) -> list[CachedTeacher]:
+    def cached_teachers(self) -> list[CachedTeacher]:
+        """Return the teachers whose outputs are kept in a cache."""
         return [t for t in self.objective.teachers if isinstance(t, CachedTeacher)]
 
 

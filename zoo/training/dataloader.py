@@ -126,11 +126,12 @@ class BatchLoader:
             return self.warmup_loader.micro_batch_count(step)
         return len(self.micro_batches)
 
-    def first_micro_batch(self, step: int) -> Batch:
-        """Make the first micro-batch of a step alone."""
+    def middle_micro_batch(self, step: int) -> Batch:
+        """Make one micro-batch of a step alone, whose rows are neither the longest nor shortest."""
         if self.warmup_loader is not None and step < self.first_step:
-            return self.warmup_loader.first_micro_batch(step)
-        return self.collate(list(self._rows(step, self._sorted(step)[0])))
+            return self.warmup_loader.middle_micro_batch(step)
+        by_length = self._sorted(step)
+        return self.collate(list(self._rows(step, by_length[len(by_length) // 2])))
 
     def _sorted(self, step: int) -> Sequence[Sequence[int]]:
         """Return the rows of each micro-batch of a step, the longest first."""

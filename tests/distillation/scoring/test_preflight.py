@@ -2,6 +2,7 @@
 
 import logging
 import shutil
+import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -19,8 +20,14 @@ from tests.finetune.making import SETTINGS, finetune, labelled
 from tests.finetune.making import settings as task_settings
 from tests.training.runs import assert_same
 from zoo.checkpoint import MANIFEST, Manifest, encode_manifest
+from zoo.distillation.runs import DISTILL
 from zoo.distillation.scoring import preflight
-from zoo.distillation.scoring.preflight import Preflight, expected_seconds, label_frequencies
+from zoo.distillation.scoring.preflight import (
+    Preflight,
+    StepTimes,
+    expected_seconds,
+    label_frequencies,
+)
 from zoo.io.digests.files import hash_file
 from zoo.io.json import read_json_record
 from zoo.training.build import build_trainer, prepare_run
@@ -79,6 +86,61 @@ def test_a_run_that_is_measured_ends_at_the_same_bytes(
     first = distill(tmp_path / "first", tree)  # too short for a measurement
     monkeypatch.setattr(preflight, "FEWEST", 1)
     assert_same(first, distill(tmp_path / "second", tree))
+
+
+@pytest.fixture
+def expected_times(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], list[str]]:
+    """Return a function that returns the logged lines on the time of runs, however short."""
+    logging.getLogger("zoo").propagate = True
+    caplog.set_level(logging.INFO, "zoo")
+    monkeypatch.setattr(preflight, "FEWEST", 1)
+
+    def lines() -> list[str]:
+        messages = [record.getMessage() for record in caplog.records]
+        caplog.clear()
+        return [message for message in messages if " take about " in message]
+
+    return lines
+
+
+def test_a_run_with_a_cache_is_measured_by_its_first_steps(
+    tmp_path: Path, expected_times: Callable[[], list[str]]
+) -> None:
+    """Those that the teacher runs in, and those that read its outputs."""
+    cache = {"recipe": "logits", "cache_teacher": str(tmp_path / "cache")}
+    tree = settings(pretrained("gpt"), "gpt", max_steps=12, distillation=cache)
+    distill(tmp_path / "cold", tree)
+    (line,) = expected_times()
+    assert line.startswith("6 steps take about ")
+    assert line.endswith("by the first steps; less once the teacher's outputs are in the cache")
+    distill(tmp_path / "warm", tree)
+    (line,) = expected_times()
+    assert line.startswith("6 steps take about ") and line.endswith("on cpu, by the first steps")
+
+
+def test_steps_that_compile_are_left_out() -> None:
+    times = StepTimes([])
+    for seconds in (0.5, 0.01, 0.5, 0.01, 0.01, 0.01):
+        assert times.median() is None
+        times.begin()
+        time.sleep(seconds)
+        times.end()
+    median = times.median()
+    assert median is not None and 0.01 <= median < 0.4
+
+
+def test_the_stage_is_named(tmp_path: Path, expected_times: Callable[[], list[str]]) -> None:
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text("stages: {one: {objective_weight: 1}, two: {objective_weight: 1}}")
+    tree = settings(pretrained("bert"), "distilbert", max_steps=4, save_steps=4)
+    tree = deep_merge(tree, {"distillation": {"recipe": str(recipe)}})
+    DISTILL.train(tree, {}, tmp_path / "run", DistContext.initialize("cpu"))
+    assert [line.partition(" take about ")[0] for line in expected_times()] == [
+        "4 steps of the stage one",
+        "4 steps of the stage two",
+    ]
 
 
 def test_frequencies_are_those_of_the_training_text(teacher: Path) -> None:

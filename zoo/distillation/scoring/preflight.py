@@ -1,8 +1,13 @@
-"""Estimate of the time of a run, and warnings about untrained teachers, before it begins."""
+"""Estimate of the time of a run, and warnings about untrained teachers, before it begins.
+
+The estimate of a run whose model is compiled or sharded, or whose teacher's outputs are cached, is
+made of its first steps.
+"""
 
 import logging
+import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -10,8 +15,8 @@ import torch
 from torch import Tensor
 
 from zoo.distillation.scoring.evaluation import scored_teachers
-from zoo.distillation.teachers.cached_teacher import CachedTeacher
 from zoo.distillation.teachers.teacher import Teacher
+from zoo.distillation.teachers.teacher_cache import TeacherCache
 from zoo.finetune.base import LABELS
 from zoo.finetune.setup import FineTuneSetup
 from zoo.objectives.losses.cross_entropy import IGNORED
@@ -29,6 +34,8 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("zoo")
 FEWEST = 40  # micro-batches of a run that is worth a measurement
 QUICK = 1.0  # seconds; what takes less is measured again, without what the first pass allocates
+STEPS_MEASURED = 5  # after the first one, which compiles the model
+LONGEST_MEASUREMENT = 60.0  # seconds; fewer steps are measured where they take longer
 LABELS_READ = 500  # of the held-out data
 TOKENS_READ = 1 << 21  # of the training text
 ONE_CLASS = "single_label_classification"
@@ -43,6 +50,7 @@ class Preflight(Callback):
 
     def __init__(self, setup: "DistillSetup") -> None:
         self.setup = setup
+        self._steps: StepTimes | None = None
 
     def on_train_begin(self, trainer: "Trainer") -> None:
         """See ``Callback``."""
@@ -54,19 +62,89 @@ class Preflight(Callback):
             for scored in scored_teachers(self.setup):
                 if scored is not None:
                     warn_about_loss(scored, self.setup, trainer)
+        if micro_batches_left(trainer) < FEWEST:
+            return
         seconds = expected_seconds(trainer, self.setup)
-        if seconds is not None:
-            steps = trainer.config.max_steps - trainer.step
-            LOG.info(
-                "%s steps take about %s on %s, by the first micro-batch",
-                f"{steps:,}",
-                format_duration(seconds),
-                trainer.dist.device,
-            )
+        if seconds is None:
+            self._steps = StepTimes([teacher.cache for teacher in self.setup.cached_teachers()])
+        else:
+            self._log(trainer, seconds, "by one micro-batch")
+
+    def on_step_begin(self, trainer: "Trainer") -> None:
+        """See ``Callback``."""
+        if self._steps is not None:
+            self._steps.begin()
+
+    def on_step_end(self, trainer: "Trainer") -> None:
+        """See ``Callback``: after some steps, log the time of the others."""
+        if self._steps is None:
+            return
+        self._steps.end()
+        seconds = self._steps.median()
+        if seconds is None:
+            return
+        remaining = trainer.config.max_steps - trainer.step
+        source = "by the first steps"
+        if self._steps.computes_cached_outputs():
+            source += "; less once the teacher's outputs are in the cache"
+        if remaining:
+            self._log(trainer, seconds * remaining, source)
+        self._steps = None
+
+    def _log(self, trainer: "Trainer", seconds: float, source: str) -> None:
+        stage = self.setup.config.distillation.stage
+        LOG.info(
+            "%s steps%s take about %s on %s, %s",
+            f"{trainer.config.max_steps - trainer.step:,}",
+            f" of the stage {stage}" if stage else "",
+            format_duration(seconds),
+            trainer.dist.device,
+            source,
+        )
+
+
+class StepTimes:
+    """Seconds of the first steps of a process, with their batches and updates.
+
+    Args:
+        caches: caches of the teachers' outputs.
+    """
+
+    def __init__(self, caches: Sequence[TeacherCache]) -> None:
+        self._caches, self._seconds = caches, list[float]()
+
+    def begin(self) -> None:
+        """Start the time of a step."""
+        self._added = sum(cache.added for cache in self._caches)
+        self._start = time.perf_counter()
+
+    def end(self) -> None:
+        """Stop the time of a step."""
+        self._seconds.append(time.perf_counter() - self._start)
+
+    def median(self) -> float | None:
+        """Return the median of the steps after the first one; ``None`` as long as more are needed.
+
+        The median leaves out a step that compiles the model for another shape.
+        """
+        seconds = self._seconds[1:]
+        if not seconds or (len(seconds) < STEPS_MEASURED and sum(seconds) < LONGEST_MEASUREMENT):
+            return None
+        return statistics.median(seconds)
+
+    def computes_cached_outputs(self) -> bool:
+        """Return whether the teachers ran in the last step, for want of outputs in a cache."""
+        return sum(cache.added for cache in self._caches) > self._added
+
+
+def micro_batches_left(trainer: "Trainer") -> int:
+    """Return the number of micro-batches of the remaining steps of this process."""
+    steps = trainer.config.max_steps - trainer.step
+    return trainer.train_dataloader.micro_batch_count(trainer.step) * steps
 
 
 def expected_seconds(trainer: "Trainer", setup: "DistillSetup") -> float | None:
-    """Return the expected seconds of the remaining steps, by the first micro-batch of the next.
+    """Return the expected seconds of the remaining steps, by a micro-batch of the next one.
 
     Weights, gradients, recurrent states and random generators stay as they are. Updates,
     evaluations and checkpoints are not in it.
@@ -76,20 +154,19 @@ def expected_seconds(trainer: "Trainer", setup: "DistillSetup") -> float | None:
         setup: setup of the run.
 
     Returns:
-        Seconds; ``None`` for a run that is too short for a measurement, whose model is compiled or
-        sharded, or whose teacher's outputs are cached.
+        Seconds; ``None`` where the model is compiled or sharded, or the teacher's outputs cached:
+        a pass would compile it, wait for the other processes, or write them.
     """
-    config, loader = trainer.config, trainer.train_dataloader
-    count = loader.micro_batch_count(trainer.step) * (config.max_steps - trainer.step)
-    cached = any(isinstance(teacher, CachedTeacher) for teacher in setup.objective.teachers)
-    if count < FEWEST or config.compile or config.fsdp or cached:
+    config = trainer.config
+    sharded = config.fsdp and trainer.dist.world_size > 1
+    if config.compile or sharded or setup.cached_teachers():
         return None
-    batch = loader.first_micro_batch(trainer.step)
+    batch = trainer.train_dataloader.middle_micro_batch(trainer.step)
     tensors = {name: tensor.to(trainer.dist.device) for name, tensor in batch.tensors.items()}
     seconds = _time_pass(trainer, tensors, batch.counts)
     if seconds < QUICK:
         seconds = _time_pass(trainer, tensors, batch.counts)
-    return seconds * count
+    return seconds * micro_batches_left(trainer)
 
 
 def _time_pass(

@@ -80,10 +80,13 @@ class TeacherCache:
     Args:
         directory: directory of the cache; created when the first block is written.
         header: what the outputs depend on.
+
+    Attributes:
+        added: number of records that this process has added.
     """
 
     def __init__(self, directory: Path, header: CacheHeader) -> None:
-        self.directory, self.header = directory, header
+        self.directory, self.header, self.added = directory, header, 0
         self._lock: BaseFileLock | None = None
 
     @property
@@ -205,6 +208,7 @@ class TeacherCache:
         """Add a record, unless there is one of that key."""
         if self.get(key) is not None:
             return
+        self.added += 1
         self._pending[key] = record.tobytes()
         self._bytes += KEY_BYTES + SIZE_BYTES + record.nbytes
         if self._bytes >= BLOCK_BYTES:

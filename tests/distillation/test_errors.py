@@ -70,6 +70,18 @@ def test_a_teacher_that_is_not_here(refused: Command) -> None:
     assert "; `zoo pretrain FAMILY` trains one; then give --teacher RUN/model" in line
 
 
+def test_the_directory_of_a_run(refused: Command, teacher: Path) -> None:
+    run = teacher.parent
+    remedy = f"{run} holds no config.json; give {teacher}, the model of this run"
+    line = refused("--teacher", run, "--student", "distilbert", code=4)
+    assert line == f"error: the teacher {run}: {remedy}"
+    assert refused("--teacher", teacher, "--student", run, code=4) == f"error: {remedy}"
+    line = refused(
+        "--teacher", teacher, "--student", "distilbert", "--set", f"data.tokenizer={run}"
+    )
+    assert line.endswith(f"has no tokenizer files; give {teacher}, the model of this run")
+
+
 def test_a_damaged_teacher(refused: Command, teacher: Path, tmp_path: Path) -> None:
     broken = shutil.copytree(teacher, tmp_path / "broken")
     weights = broken / "model.safetensors"
@@ -147,7 +159,12 @@ def test_a_teacher_of_embeddings_is_a_sentence_encoder(refused: Command, tmp_pat
         ({"kind": "kl", "temperature": 0}, "temperature is 0"),
         ({"kind": "kl", "temperature": -1}, "distillation.terms.x: temperature is -1"),
         ({"kind": "kl", "temperature": "high"}, "terms.x.temperature: Expected `float`, got `str`"),
-        ({"weight": 2}, "distillation.terms.x: Object missing required field `kind`"),
+        ({"weight": 2}, "distillation.terms.x has no kind"),
+        (
+            {"kind": "kl", "temperature": "nan"},
+            "distillation.terms.x.temperature: Expected `float`",
+        ),
+        (3, "distillation.terms.x is 3, not a table of settings; --set distillation.terms.x.wei"),
         (None, "--set distillation.terms.x.weight=0 leaves a term out"),
         ({"kind": "hidden-cosine", "temperature": 3}, "x.temperature is 3.0, which hidden-cosine"),
         ({"kind": "hidden-cosine", "reduction": "elements"}, "it is of kl, logits-mse, hidden-mse"),
@@ -157,6 +174,23 @@ def test_a_teacher_of_embeddings_is_a_sentence_encoder(refused: Command, tmp_pat
 def test_terms(refused: Command, teacher: Path, term: Any, message: str) -> None:
     distillation = {"teachers": [str(teacher)], "terms": {"x": term}}
     assert message in refused(distillation=distillation, student="distilbert")
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("distillation=3", "distillation is 3, not a table of settings"),
+        ("distillation.terms=3", "it has a name for each term"),
+        ("distillation.stages=3", "it has settings by name of a stage"),
+        ("distillation.recipe=3", "distillation.recipe is 3; name a recipe"),
+        ("distillation.freeze=embeddings", "distillation.freeze: Expected `array`, got `str`"),
+        ("distillation.replacement.rate=2", "distillation.replacement: rate is 2.0"),
+        ("preset=glue", "--preset is of tasks on labelled data, and this run is on text"),
+    ],
+)
+def test_settings(refused: Command, teacher: Path, setting: str, message: str) -> None:
+    both = ("--teacher", teacher, "--student", "distilbert")
+    assert message in refused(*both, "--set", setting)
 
 
 def test_a_field_of_the_student(refused: Command, teacher: Path) -> None:

@@ -95,6 +95,12 @@ def test_a_directory_without_a_configuration(hub_checkpoint: Make, tmp_path: Pat
     refused(tmp_path, "source", 4, "holds no config.json")
 
 
+def test_the_directory_of_a_run(hub_checkpoint: Make, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    hub_checkpoint().rename(tmp_path / "run/model")
+    refused(tmp_path, "run", 4, "run holds no config.json; give run/model, the model of this run")
+
+
 def test_a_file_instead_of_a_directory(hub_checkpoint: Make, tmp_path: Path) -> None:
     refused(tmp_path, hub_checkpoint() / "config.json", 2, "is not a directory")
 

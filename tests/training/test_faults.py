@@ -117,7 +117,7 @@ def test_a_setting_that_does_not_do(tmp_path: Path, assignment: str, message: st
     ("line", "message"),
     [
         ("family: gtp", "did you mean gpt"),
-        ("max_steps: many", "at `$.max_steps`"),
+        ("max_steps: many", "max_steps: Expected `int`, got `str`"),
         ("size: {tiny: 1}", "size is {'tiny': 1}"),
         ("seq_len: long", "seq_len is 'long'"),
         ("objective: [1]", "objective is [1]"),

@@ -121,7 +121,14 @@ def _missing_config(directory: Path, name: str) -> SourceError:
             f"put the {name} that this model has on the Hub beside them",
         )
     problem = f"holds no {name}" if names else "is empty"
-    return SourceError(f"{directory} {problem}", "give the directory of a checkpoint")
+    trained = directory / "model"  # where a run has its final model
+    has_one = (trained / name).is_file()
+    hint = (
+        f"give {trained}, the model of this run"
+        if has_one
+        else "give the directory of a checkpoint"
+    )
+    return SourceError(f"{directory} {problem}", hint)
 
 
 def _family_of(hub: Mapping[str, Any], directory: Path) -> "Family":

@@ -162,7 +162,10 @@ def load_tokenizer(text: str, family: "Family | None" = None, **hub: Any) -> Exi
         return _of_checkpoint(reference.path)
     source = locate_or_download(reference, **hub, tokenizer_alone=True)
     if not has_tokenizer(source.files):
-        raise UsageError(f"{text} has no tokenizer files", "give another --tokenizer")
+        trained = None if reference.path is None else reference.path / "model"
+        has_model = trained is not None and is_checkpoint(trained)
+        hint = f"give {trained}, the model of this run" if has_model else "give another --tokenizer"
+        raise UsageError(f"{text} has no tokenizer files", hint)
     family = family or _family(reference)
     tokenizer = family.tokenizer(source.files)
     info = tokenizer_info(source.files, tokenizer, family.special_tokens)

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -125,26 +126,44 @@ def merge_settings(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> C
                 "begin from --teacher, --student and --recipe, without the run's configuration",
             )
     merged = deep_merge(without_relative(dict(values), overrides), overrides)
-    _check_terms(merged)
+    _check_distillation(merged)
     return merged
 
 
-def _check_terms(settings: ConfigDict) -> None:
-    """Check that terms are mappings of settings.
+def _check_distillation(settings: ConfigDict) -> None:
+    """Check what is read of a run's settings before they are converted.
 
     Raises:
-        UsageError: one is null, or another value.
+        UsageError: a value is not a table of settings, or not a name.
     """
-    terms = (settings.get("distillation") or {}).get("terms") or {}
-    if not isinstance(terms, Mapping):
-        raise UsageError(f"distillation.terms is {terms!r}", "it has a name for each term")
-    for name, term in terms.items():
-        if not isinstance(term, Mapping):
-            value = "null" if term is None else repr(term)
-            raise UsageError(
-                f"distillation.terms.{name} is {value}, and has settings, such as its kind",
-                f"--set distillation.terms.{name}.weight=0 leaves a term out",
-            )
+    distillation = _table(settings, "distillation", "it has teachers, and terms by name")
+    _table(distillation, "distillation.stages", "it has settings by name of a stage")
+    terms = _table(distillation, "distillation.terms", "it has a name for each term")
+    for name in terms:
+        path = f"distillation.terms.{name}"
+        if terms[name] is None:
+            raise UsageError(f"{path} is null", f"--set {path}.weight=0 leaves a term out")
+        _table(terms, path, f"--set {path}.weight=0 leaves a term out")
+    recipe = distillation.get("recipe")
+    if not isinstance(recipe, str | None):
+        raise UsageError(f"distillation.recipe is {recipe!r}", "name a recipe, or a YAML file")
+
+
+def _table(parent: Mapping[str, Any], path: str, hint: str) -> Mapping[str, Any]:
+    """Return the nested settings of a path, empty for none or null.
+
+    Args:
+        parent: settings that it is among, by the last part of the path.
+        path: name of the setting, with dots.
+        hint: what it should be, for messages.
+
+    Raises:
+        UsageError: it is a single value.
+    """
+    value = parent.get(path.rpartition(".")[2])
+    if not isinstance(value, Mapping | None):
+        raise UsageError(f"{path} is {value!r}, not a table of settings", hint)
+    return value or {}
 
 
 def _has_own_settings(student: Student, recipe: DistillationRecipe, labelled: bool) -> bool:
@@ -224,6 +243,11 @@ def _validated(
         return finetune.build_config(  # type: ignore[return-value]
             values, requested, offline=offline, struct_type=DistillTaskConfig
         )
+    if "preset" in requested:
+        raise UsageError(
+            "--preset is of tasks on labelled data, and this run is on text",
+            "name its --task, or leave --preset out",
+        )
     odd = [option for option in LABELLED if option in (requested.get("data") or {})]
     if odd:
         raise UsageError(
@@ -250,6 +274,8 @@ def resolve_teacher(requested: ConfigDict, *, offline: bool) -> "Checkpoint":
     try:
         return resolve_checkpoint(reference, offline=offline)
     except (SourceError, UsageError) as error:
+        if Path(reference).expanduser().is_dir():
+            raise type(error)(f"the teacher {reference}: {error.what}", error.hint) from error
         family = reference if reference in all_families() else "FAMILY"
         hint = error.hint.rstrip("?") if isinstance(error, UsageError) else ""
         raise type(error)(

@@ -11,6 +11,7 @@ from zoo.errors import SourceError, UsageError, VerificationError, did_you_mean
 from zoo.io.yaml import parse_yaml, read_yaml
 
 ConfigDict = dict[str, Any]
+MISSING = "Object missing required field "
 
 
 def deep_merge(*trees: Mapping[str, Any]) -> ConfigDict:
@@ -128,10 +129,13 @@ def with_location(error: Exception, path: str) -> str:
 
     Args:
         error: the error, which may end with a location relative to ``path``.
-        path: keys of what was converted, with dots between them.
+        path: keys of what was converted, with dots between them; empty for a whole configuration.
     """
     message, _, place = str(error).partition(" - at `$")
-    return f"{path}{place.rstrip('`')}: {message}"
+    name = f"{path}{place.rstrip('`')}".lstrip(".")
+    if message.startswith(MISSING):
+        return f"{name or 'it'} has no {message.removeprefix(MISSING).strip('`')}"
+    return f"{name}: {message}" if name else message
 
 
 def _choices(field_type: Any) -> tuple[str, ...]:

@@ -18,7 +18,13 @@ from zoo.errors import SourceError, UsageError
 from zoo.families.recipe import Recipe, SeqLenWarmup
 from zoo.io.limits import MAX_ROW_TOKENS, MAX_RUN_NUMBER
 from zoo.training.config.checks import check_run_numbers
-from zoo.training.config.overrides import ConfigDict, check_keys, deep_merge, wrong_entry
+from zoo.training.config.overrides import (
+    ConfigDict,
+    check_keys,
+    deep_merge,
+    with_location,
+    wrong_entry,
+)
 
 if TYPE_CHECKING:
     from zoo.families.base import Family
@@ -318,4 +324,5 @@ def _converted(tree: Any, kind: type[Kind], location: str) -> Kind:
     try:
         return msgspec.convert(tree, kind)
     except (msgspec.ValidationError, ValueError, TypeError) as error:
-        raise UsageError(f"{location}: {wrong_entry(tree, kind) or error}") from error
+        message = wrong_entry(tree, kind) or with_location(error, "")
+        raise UsageError(f"{location}: {message}") from error

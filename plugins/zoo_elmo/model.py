@@ -220,7 +220,7 @@ def _draw(config: ElmoConfig, module: nn.Module) -> None:
         case nn.Conv2d() if config.activation == "relu":
             nn.init.uniform_(module.weight, -0.05, 0.05)
         case nn.Conv2d() | nn.Linear():
-            nn.init.normal_(module.weight, std=math.sqrt(1 / module.weight[0].numel()))
+            nn.init.normal_(module.weight, std=math.sqrt(1 / math.prod(module.weight.shape[1:])))
         case Highway():
             nn.init.constant_(
                 module.carry.bias, -2.0

@@ -30,6 +30,7 @@ from zoo.nn.decoder import (
 from zoo.nn.encoder import Classifier, Encoder, QuestionAnswering
 from zoo.nn.encoder_factory import make_blocks, make_embeddings, make_self_attention
 from zoo.nn.heads import LinearHead, gather_rows
+from zoo.nn.layers.init import truncated_normal_
 from zoo.nn.transformer import PostNormBlock, PreNormBlock
 from zoo_gpt.config import GptConfig
 
@@ -164,5 +165,5 @@ def build(config: GptConfig, head: str) -> Encoder:
         std = config.initializer_range / (2 * config.num_layers) ** 0.5
         for name, parameter in model.layers.named_parameters():
             if name.endswith(("attention.out.weight", "ffn.down.weight")):
-                nn.init.trunc_normal_(parameter, std=std, a=-2 * std, b=2 * std)
+                truncated_normal_(parameter, std, 2 * std)
     return model

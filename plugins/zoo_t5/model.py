@@ -37,6 +37,7 @@ from zoo.nn.heads import (
     VocabularyProjection,
     gather_rows,
 )
+from zoo.nn.layers.init import scale_rows_
 from zoo_t5.backbone import (
     Encoder,
     EncoderDecoder,
@@ -194,10 +195,9 @@ def build(config: T5Config, head: str) -> T5Backbone:
             nn.init.normal_(module.weight, std=factor)
         elif isinstance(module, RelativePositions):
             nn.init.normal_(module.weight, std=factor * config.hidden_size**-0.5)
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if name.endswith(("attention.qkv.weight", "cross.q.weight")):
-                weight[: config.inner_size] *= config.head_size**-0.5
+    for name, weight in model.named_parameters():
+        if name.endswith(("attention.qkv.weight", "cross.q.weight")):
+            scale_rows_(weight, config.inner_size, config.head_size**-0.5)
     if isinstance(model, Seq2SeqLM) and model.head is not None:
         nn.init.normal_(model.head.weight, std=factor)
     if config.mimetic_init_scale is not None:

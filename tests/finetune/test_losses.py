@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from torch import Tensor
 
 from tests.finetune.conftest import Pretrained
@@ -21,6 +20,7 @@ from tests.finetune.making import (
 )
 from zoo.finetune.config import build_config
 from zoo.objectives.base import Batch
+from zoo.training.build import build_model
 
 
 def losses_of_transformers(
@@ -94,8 +94,7 @@ def test_class_weights_multiply_the_loss_of_a_label(pretrained: Pretrained, tmp_
     loader = setup.train_dataloader(HERE)
     (first, second), task = loader.make_batches(0), setup.objective
     loader.close()
-    torch.manual_seed(setup.config.seed)
-    module = task.model(setup.family, setup.model_config)
+    module = build_model(setup).module
     setup.load_pretrained(module)
     total = 0.0
     for batch in (first, second):

@@ -17,8 +17,10 @@ from zoo.errors import UsageError
 from zoo.finetune.config import build_config
 from zoo.finetune.setup import FineTuneSetup, build_setup
 from zoo.finetune.weights import freeze_lowest, highest_layers
+from zoo.nn.layers.init import init_weights
 from zoo.objectives.base import Batch
 from zoo.plugins import all_families
+from zoo.training.build import build_model, prepare_run
 from zoo.training.state.pretrained import InitRecord
 
 CLASSES = "BertForSequenceClassification"
@@ -106,6 +108,56 @@ def test_the_head_of_the_same_task_is_kept(
     if task in LABELLED:
         with pytest.raises(UsageError, match="has a head for a, b, and the data has a, b, c"):
             load(model, task, 3, tmp_path)
+
+
+def test_the_seed_decides_a_new_head_and_nothing_else_is_initialized(
+    pretrained: Pretrained, tmp_path: Path
+) -> None:
+    model, _ = pretrained("BertModel")
+    data, _ = table("token-classification", 3, tmp_path)
+    heads = []
+    for seed in (5, 6):
+        tree = settings(model, data, task="token-classification", data={"text": "text"}, seed=seed)
+        setup = build_setup(build_config(tree, {}))
+        built = build_model(setup)
+        skipped = {id(parameter) for parameter, _ in built.skipped}
+        new = [n for n, p in built.module.named_parameters() if id(p) not in skipped]
+        assert new == ["head.weight", "head.bias"]
+        torch.manual_seed(seed)
+        alone = nn.Linear(setup.model_config.hidden_size, 3)  # type: ignore[attr-defined]
+        init_weights(alone, std=0.02)  # of the whole model, and then of a head for a task
+        init_weights(alone, std=0.02, truncated=False)
+        head: Any = built.module.head
+        assert torch.equal(head.weight, alone.weight)
+        with pytest.raises(RuntimeError, match="neither initialized nor loaded"):
+            built.require_values()
+        setup.load_pretrained(built.module)
+        built.require_values()
+        heads.append(head.weight.detach())
+    assert not torch.equal(*heads)
+
+
+@pytest.mark.parametrize("changes", [{"reinit_layers": 1}, {"init_from": {"new_modules": []}}])
+def test_a_run_has_the_weights_of_the_checkpoint_and_of_a_new_model(
+    pretrained: Pretrained, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    """All values are those of the file, or are drawn: none is left over in memory."""
+    model, _ = pretrained()
+    tree = settings(model, labelled(tmp_path / "train.tsv"), **changes)
+    setup = build_setup(build_config(tree, {}))
+    stored = load_file(model / "model.safetensors")
+    started = prepare_run(setup, tmp_path / "run", HERE)
+    assert started.pretrained is not None
+    new = set(started.pretrained.new_parameters)
+    assert {"head.weight", "pooler.weight"} <= new
+    assert ("layers.1.ffn.up.weight" in new) == ("reinit_layers" in changes)
+    for name, value in started.loss_module.model.state_dict().items():
+        if name not in new:
+            assert torch.equal(value, stored[name]), name
+        elif name.endswith("norm.weight") or name.endswith("bias"):
+            assert torch.equal(value, torch.full_like(value, float("norm.w" in name))), name
+        else:
+            assert 0.015 < float(value.std()) < 0.025, name
 
 
 def outputs_of_layer(setup: FineTuneSetup, model: nn.Module, layer: str, batch: Batch) -> Tensor:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from zoo.distillation.layer_maps import resolve_layers
 from zoo.errors import UsageError
@@ -30,20 +30,26 @@ def copy_teacher_weights(student: nn.Module, teacher: nn.Module, layers: LayerMa
     Raises:
         UsageError: a layer does not exist, or the layers are of other shapes.
     """
+    sources = teacher_weights(student, teacher, layers)
+    target = student.state_dict(keep_vars=True)
+    for name, value in sources.items():
+        target[name].copy_(value)
+    ids = {id(target[name]) for name in sources}  # a tied parameter has several names
+    return [name for name, tensor in target.items() if id(tensor) not in ids]
+
+
+def teacher_weights(student: nn.Module, teacher: nn.Module, layers: LayerMap) -> dict[str, Tensor]:
+    """Return name in the student -> tensor of the teacher that ``copy_teacher_weights`` copies."""
     source, target = teacher.state_dict(), student.state_dict(keep_vars=True)
-    copied = set()
-    for name, tensor in target.items():
-        if _in_stack(name):
-            continue
-        value = source.get(name)
-        if value is not None and value.shape == tensor.shape:
-            tensor.copy_(value)
-            copied.add(name)
+    values = {
+        name: source[name]
+        for name, tensor in target.items()
+        if not _in_stack(name) and name in source and source[name].shape == tensor.shape
+    }
     for stack in STACKS:
         for first, second in _pairs(student, teacher, stack, layers):
-            copied |= _copy_layer(student, teacher, f"{stack}.{first}", f"{stack}.{second}")
-    ids = {id(target[name]) for name in copied}  # a tied parameter has several names
-    return [name for name, tensor in target.items() if id(tensor) not in ids]
+            values |= _layer_weights(student, teacher, f"{stack}.{first}", f"{stack}.{second}")
+    return values
 
 
 def _in_stack(name: str) -> bool:
@@ -63,8 +69,10 @@ def _pairs(
     return resolve_layers(layers, *depths)
 
 
-def _copy_layer(student: nn.Module, teacher: nn.Module, first: str, second: str) -> set[str]:
-    """Copy one layer, and return the names of the student's parameters.
+def _layer_weights(
+    student: nn.Module, teacher: nn.Module, first: str, second: str
+) -> dict[str, Tensor]:
+    """Return the tensors of one layer of a teacher by their names in the student.
 
     Raises:
         UsageError: the layers have other parameters or shapes.
@@ -79,5 +87,4 @@ def _copy_layer(student: nn.Module, teacher: nn.Module, first: str, second: str)
                 f"{shapes[0] or 'absent'}, and the teacher's is {shapes[1] or 'absent'}",
                 "--set distillation.init_layers=null begins with new weights",
             )
-        target[name].copy_(source[name])
-    return {f"{first}.{name}" for name in target}
+    return {f"{first}.{name}": source[name] for name in target}

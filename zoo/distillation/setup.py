@@ -1,18 +1,18 @@
 """Setup of a distillation run: the setup of the student's run, and its teachers."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
-from torch import nn
+from torch import Tensor, nn
 
 from zoo.convert.on_first_use import resolve_checkpoint
 from zoo.data.corpus import TRAIN
 from zoo.data.tokenizer import ExistingTokenizer
-from zoo.distillation.initial_weights import copy_teacher_weights
+from zoo.distillation.initial_weights import copy_teacher_weights, teacher_weights
 from zoo.distillation.make_objective import make_objective
 from zoo.distillation.objective import Distillation
 from zoo.distillation.replacement import require_replaceable, train_layers_alone
@@ -96,6 +96,17 @@ class DistillSetup(RunSetup):
     def run_files(self) -> dict[str, bytes]:
         """See ``RunSetup``."""
         return self.base.run_files()
+
+    def replaced_parameters(self, model: nn.Module) -> Iterable[Tensor]:
+        """See ``RunSetup``: those of a pretrained student, and copies of the teacher's."""
+        replaced = list(self.base.replaced_parameters(model.student))  # type: ignore[arg-type]
+        layers = self.config.distillation.init_layers
+        if layers is not None:
+            main = self.objective.models_to_save(model)["model"].module
+            teacher = self.objective.teachers[0].initial_model()
+            parameters = main.state_dict(keep_vars=True)
+            replaced += [parameters[name] for name in teacher_weights(main, teacher, layers)]
+        return replaced
 
     def load_pretrained(self, model: nn.Module) -> InitRecord:
         """See ``RunSetup``: the weights of a pretrained student."""

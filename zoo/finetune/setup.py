@@ -1,7 +1,7 @@
 """Setup of a fine-tuning run from its configuration: samples, labels, tokenizer, model, task."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from zoo.checkpoint import TOKENIZER
 from zoo.data.readers.documents import expand_paths
@@ -24,7 +24,7 @@ from zoo.finetune.base import FineTuning
 from zoo.finetune.callbacks import EarlyStopping, LoadBestModel
 from zoo.finetune.model import ModelSetup, Resumed, text_tokenizer
 from zoo.finetune.rows import TokenizedRows
-from zoo.finetune.weights import freeze_lowest, load_backbone
+from zoo.finetune.weights import freeze_lowest, load_backbone, new_modules
 from zoo.io.digests.files import FileDigest, hash_file
 from zoo.nn.encoder import Encoder, takes_packed_rows
 from zoo.nn.layers.skip_init import init_empty_weights
@@ -37,6 +37,7 @@ from zoo.training.dataloader import BatchLoader
 from zoo.training.distributed.context import DistContext
 from zoo.training.logging.jsonl import read_jsonl
 from zoo.training.logging.selection import select_loggers
+from zoo.training.state.load_weights import loaded_parameters
 from zoo.training.state.pretrained import InitRecord
 from zoo.training.state.run_manifest import RunManifest
 
@@ -165,6 +166,14 @@ class FineTuneSetup(RunSetup):
     def run_files(self) -> dict[str, bytes]:
         """See ``RunSetup``: the tokenizer, also one that was trained for the run."""
         return {} if self.run_tokenizer is None else {TOKENIZER: self.run_tokenizer.json}
+
+    def replaced_parameters(self, model: nn.Module) -> Iterable[Tensor]:
+        """See ``RunSetup``: those of the backbone, and of a head that is kept."""
+        if self.init is None or not self.init.checkpoints:
+            return []
+        network = self.objective.models_to_save(model)["model"]
+        skip = new_modules(self.init, network, self.config.reinit_layers)
+        return loaded_parameters(self.init.checkpoints["model"], network, skip=skip)
 
     def load_pretrained(self, model: nn.Module) -> InitRecord:
         """See ``RunSetup``."""

@@ -48,9 +48,7 @@ def load_backbone(
     """
     checkpoint, reference = init.checkpoints["model"], init.init_config.model
     model, filled = network.module, dict[int, Tensor]()
-    skip = [*init.init_config.new_modules, *highest_layers(model, reinit_layers)]
-    if serves_other_task(checkpoint, network.head, network.config.problem):
-        skip.append(HEAD)
+    skip = new_modules(init, network, reinit_layers)
     before, size = checkpoint.config.vocab_size, network.config.vocab_size
     unused = copy_weights(
         reference, checkpoint, network, filled, skip=skip, new_rows=max(0, size - before)
@@ -75,6 +73,18 @@ def load_backbone(
         models={"model": record},
         new_parameters=new,
     )
+
+
+def new_modules(init: PretrainedInit, network: TrainedModel, reinit_layers: int) -> list[str]:
+    """Return the names of the modules of a model that have new weights, if it has them.
+
+    Raises:
+        UsageError: there are fewer layers than have new weights.
+    """
+    names = [*init.init_config.new_modules, *highest_layers(network.module, reinit_layers)]
+    if serves_other_task(init.checkpoints["model"], network.head, network.config.problem):
+        names.append(HEAD)
+    return names
 
 
 def _outside_backbone(family: Family, config: Config, head: str) -> set[str]:

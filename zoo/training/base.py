@@ -1,12 +1,12 @@
 """Interface between the trainer and a kind of run: model, objective and data."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from torch import nn
+from torch import Tensor, nn
 
 from zoo.checkpoint import TOKENIZER
 from zoo.families.base import Family
@@ -103,6 +103,14 @@ class RunSetup(ABC):
         """
         tokenizer = None if self.init is None else self.init.tokenizer
         return {} if tokenizer is None else {TOKENIZER: tokenizer.json}
+
+    def replaced_parameters(self, model: nn.Module) -> Iterable[Tensor]:
+        """Return the parameters of which ``load_pretrained`` and ``prepare_model`` set all values.
+
+        Args:
+            model: module to train, whose parameters need not be initialized.
+        """
+        return [] if self.init is None else self.init.loaded_parameters(self.objective, model)
 
     def load_pretrained(self, model: nn.Module) -> InitRecord:
         """Load the weights of ``init`` into the module to train; see ``PretrainedInit``."""

@@ -1,12 +1,14 @@
 """Construction of a trainer from the setup of a run, and its state from the last checkpoint."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from zoo.errors import VerificationError
+from zoo.nn.layers.skip_init import PartlyInitialized, build_without_init
 from zoo.objectives.base import Batch
 from zoo.training.base import RunSetup
 from zoo.training.callbacks import Callback
@@ -56,16 +58,36 @@ def prepare_run(setup: RunSetup, run: Path, dist: DistContext) -> PreparedRun:
         UsageError: the data has less than a batch.
     """
     checkpoint = last_intact_checkpoint(run, setup.config, dist)
-    torch.manual_seed(setup.config.seed)
-    model = setup.objective.model(setup.family, setup.model_config)
+    loads_all = checkpoint is not None and (checkpoint.meta.step > 0 or setup.init is not None)
+    built = build_model(setup, loads_all=loads_all)
+    model = built.module
     pretrained = _load_pretrained(setup, run, model, checkpoint)
     setup.prepare_model(model)
+    if not loads_all:  # otherwise weights are loaded later, with the optimizer's state
+        built.require_values()
     return PreparedRun(
         LossModule(setup.objective, model.to(dist.device)),
         setup.train_dataloader(dist, completed_steps=checkpoint.meta.step if checkpoint else 0),
         setup.eval_batches(dist),
         checkpoint,
         pretrained,
+    )
+
+
+def build_model(setup: RunSetup, *, loads_all: bool = False) -> PartlyInitialized:
+    """Build the module to train; of its parameters, those that are loaded are not initialized.
+
+    Args:
+        setup: the objective, and the pretrained weights.
+        loads_all: whether all parameters are loaded, from a checkpoint of the run.
+    """
+    torch.manual_seed(setup.config.seed)
+
+    def replaced(model: nn.Module) -> Iterable[Tensor]:
+        return model.parameters() if loads_all else setup.replaced_parameters(model)
+
+    return build_without_init(
+        lambda: setup.objective.model(setup.family, setup.model_config), replaced
     )
 
 

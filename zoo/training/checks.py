@@ -204,10 +204,9 @@ def check_grad_accumulation(config: TrainConfig, *, offline: bool = False) -> Ac
 
 def _gradients(setup: "TrainSetup", objective: "Objective", rows_at_once: int) -> dict[str, Any]:
     """Compute the gradients of the first batch of an objective, by parameter."""
-    import torch
+    from zoo.training.build import build_model
 
-    torch.manual_seed(setup.config.seed)
-    model = setup.objective.model(setup.family, setup.model_config)
+    model = build_model(setup).module
     if setup.init is not None:
         setup.init.load_weights(setup.objective, model)
     trainer = _trainer(setup, objective, model.double(), rows_at_once)

@@ -46,6 +46,7 @@ from zoo.finetune.tasks.embedding_losses import (
 from zoo.inference.processing.pooling import pool as numpy_pool
 from zoo.objectives.base import Batch
 from zoo.tokenizers.pooling import MODES, Pooling, hub_pooling_files
+from zoo.training.build import build_model
 from zoo.training.distributed.context import DistContext
 
 TASK = "sentence-embedding"
@@ -164,9 +165,7 @@ def test_the_losses_are_those_of_the_reference(
     model, source = pretrained("BertModel")
     run = finetune(tmp_path / "run", tree_of(model, table(tmp_path / "t.tsv"), loss, max_steps=6))
     setup = setup_of(run)
-    task = setup.objective
-    torch.manual_seed(setup.config.seed)
-    classifier: Any = task.model(setup.family, setup.model_config).classifier
+    classifier: Any = build_model(setup).module.classifier
     reference: Any = transformers.BertModel.from_pretrained(source, add_pooling_layer=False)
 
     def batch_loss(batch: Batch) -> tuple[Tensor, int]:

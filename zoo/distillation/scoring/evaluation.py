@@ -22,6 +22,7 @@ from zoo.errors import UsageError
 from zoo.evaluate.metrics import spearman
 from zoo.finetune.base import FineTuning
 from zoo.finetune.tasks.sentences import Sentences
+from zoo.nn.layers.skip_init import build_without_init
 from zoo.objectives.base import Batch, LossOutput, TrainingObjective
 from zoo.objectives.losses.cross_entropy import chunked_logits
 from zoo.training.distributed.context import DistContext
@@ -167,7 +168,14 @@ def load_student(setup: DistillSetup, run: Path) -> nn.Module:
         SourceError, VerificationError: a model is missing or damaged.
     """
     base = setup.objective.base
-    module = base.model(setup.family, setup.model_config)
+    module = build_without_init(
+        lambda: base.model(setup.family, setup.model_config),
+        lambda new: [
+            parameter
+            for trained in base.models_to_save(new).values()
+            for parameter in trained.module.parameters()
+        ],
+    ).module
     for name, trained in base.models_to_save(module).items():
         checkpoint = load_checkpoint(run / name)
         checkpoint.require_unchanged()

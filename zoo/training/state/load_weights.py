@@ -107,6 +107,28 @@ def config_differences(wanted: Config, actual: Config) -> Iterator[str]:
             yield f"{name} is {value}, not {expected}"
 
 
+def loaded_parameters(
+    checkpoint: Checkpoint, network: TrainedModel, *, skip: Sequence[str] = ()
+) -> list[Tensor]:
+    """Return the parameters of a model of which ``copy_weights`` sets all values.
+
+    Args:
+        checkpoint: see ``copy_weights``; only the headers of its files are read.
+        network: see ``copy_weights``; its parameters need no values.
+        skip: see ``copy_weights``.
+    """
+    targets = network.module.state_dict(keep_vars=True)
+    with checkpoint.open_weights() as reader:
+        shapes = {name: info.shape for name, info in reader.tensors.items()}
+    return [
+        targets[target]
+        for name, target in _same_sources(checkpoint, network).items()
+        if target in targets
+        and shapes.get(name) == targets[target].shape
+        and not any(_inside(target, part) for part in skip)
+    ]
+
+
 def copy_weights(
     reference: str,
     checkpoint: Checkpoint,

@@ -23,7 +23,7 @@ from zoo.io.json import JsonStruct
 from zoo.objectives.base import TrainingObjective
 from zoo.tokenizers.info import TokenizerInfo
 from zoo.training.config.schema import InitConfig
-from zoo.training.state.load_weights import MissingWeights, copy_weights
+from zoo.training.state.load_weights import MissingWeights, copy_weights, loaded_parameters
 
 if TYPE_CHECKING:
     from zoo.data.tokenizer import ExistingTokenizer
@@ -154,6 +154,21 @@ class PretrainedInit:
                 else "--tokenizer train makes one",
             )
         return self.tokenizer
+
+    def loaded_parameters(self, objective: TrainingObjective, model: nn.Module) -> list[Tensor]:
+        """Return the parameters of which ``load_weights`` sets all values.
+
+        Args:
+            objective: the objective.
+            model: module that ``objective.model`` returned; its parameters need no values.
+        """
+        networks = objective.models_to_save(model)
+        return [
+            parameter
+            for name, checkpoint in self.checkpoints.items()
+            if name in networks
+            for parameter in loaded_parameters(checkpoint, networks[name])
+        ]
 
     @torch.no_grad()
     def load_weights(self, objective: TrainingObjective, model: nn.Module) -> InitRecord:

@@ -28,11 +28,12 @@ PRESETS = {
 }
 
 # distillation/train.py and its README, of the released code: ``--mlm_smoothing 0.7``. It masks 15 %
-# of a batch, and here of each row. DistilmBERT has the same recipe, on text of 104 languages.
+# of a batch, and here of each row.
 DISTILLATION = (
     pretraining_recipe(
         "distilbert",
-        "Sanh et al. 2019, arXiv:1910.01108, section 3, and train.py of the released code",
+        "Sanh et al. 2019, arXiv:1910.01108, section 3, and train.py of the released code; DistilmBERT "
+        "from a multilingual teacher",
         objective_args={"mask_smoothing": 0.7},
     ),
 )

@@ -1,4 +1,4 @@
-"""The examples of ``zoo distill --help`` run."""
+"""The examples of ``zoo distill --help`` and of docs/distillation.md run."""
 
 import re
 import shlex
@@ -13,13 +13,29 @@ from tests.training.runs import TEXT, run_training
 from zoo.cli.training.distill import command
 
 COMMAND = re.compile(r"^ *zoo (distill .+?)(?:  +\S.*)?$", re.MULTILINE)
-NAMES = {"FAMILY": "distilbert", "REF": "model", "A": "RUN/model", "B": "RUN/model"}
+OF_THE_PAGE = re.compile(r"^\$ zoo (distill .+)$", re.MULTILINE)
+PAGE = Path(__file__).parents[3] / "docs/distillation.md"
+MODEL, CLASSIFIER = "model", "RUN/model"
+NAMES = {
+    "FAMILY": "distilbert",
+    "REF": MODEL,
+    "A": CLASSIFIER,
+    "B": CLASSIFIER,
+    "runs/books/model": MODEL,
+    "bert-base-multilingual-cased": MODEL,
+    "roberta-base": MODEL,
+    "runs/sst2/model": CLASSIFIER,
+    "train.tsv": "t.tsv",
+    "wikipedia/": "books/",
+}
 FEW_STEPS = ["--max-steps", "2", "--no-score"]
 SMALL_STEPS = ["--global-batch-tokens", "256", "--set", "seq_len=64", "--set", "eval_sequences=4"]
 
 
 def examples() -> list[str]:
-    return COMMAND.findall(command.epilog or "")
+    """Return the commands of the help text and of the page."""
+    page = PAGE.read_text("utf-8").replace("\\\n", " ")
+    return [*COMMAND.findall(command.epilog or ""), *OF_THE_PAGE.findall(page)]
 
 
 @pytest.fixture(scope="module")
@@ -52,4 +68,5 @@ def test_an_example_runs(example: str, workplace: Path) -> None:
 
 
 def test_all_examples_are_read() -> None:
-    assert len(examples()) == (command.epilog or "").count("\n  zoo distill ")
+    page = PAGE.read_text("utf-8").count("$ zoo distill ")
+    assert len(examples()) == (command.epilog or "").count("\n  zoo distill ") + page

@@ -18,6 +18,7 @@ from zoo.inference.ort.decoder import OrtDecoder
 from zoo.inference.ort.runtime import create_session, run_graph
 
 UNLIMITED = 256  # longest input to compare for models without a maximum length
+COMPARED_TOKENS = 64  # number of tokens to convert to float64 at once
 
 
 class ReferenceBatch(NamedTuple):
@@ -102,24 +103,33 @@ def compare_with_cache(
     """
     checks: list[ShapeCheck] = []
     axes = spec.outputs[LOGITS]
-    for number, (lengths, inputs, expected) in enumerate(references):
-        width, real = inputs[graphs.target].shape[1], axis_lengths(spec, lengths)
+    for number, batch in enumerate(references):
+        width, real = batch.inputs[graphs.target].shape[1], axis_lengths(spec, batch.lengths)
+        expected = batch.outputs[LOGITS]
         for past in dict.fromkeys((0, (width // 2, width - 1)[number % 2])):
-            if past and graphs.target == "input_ids":
-                moved = {name: _rolled(array, lengths, 1) for name, array in inputs.items()}
-                logits = _rolled(graphs.whole(moved, past), lengths, -1)
-            else:
-                logits = graphs.whole(inputs, past)
-            outputs = {LOGITS: difference(LOGITS, expected[LOGITS], logits, real, axes)}
-            checks.append(_check(lengths, outputs, past))
+            # without a name, the logits of a large vocabulary are freed before the next ones
+            result = difference(LOGITS, expected, _cached_logits(graphs, batch, past), real, axes)
+            checks.append(_check(batch.lengths, {LOGITS: result}, past))
     return checks
 
 
-def _rolled(array: NDArray[Any], lengths: Sequence[int], direction: int) -> NDArray[Any]:
-    """Move the padding of (batch, tokens, ...): to the left for 1, back to the right for -1."""
+def _cached_logits(graphs: OrtDecoder, batch: ReferenceBatch, past: int) -> NDArray[Any]:
+    """Return the logits of a batch of which ``past`` tokens are run first, padded on the right."""
+    if not past or graphs.target != "input_ids":
+        return graphs.whole(batch.inputs, past)
+    inputs = {name: array.copy() for name, array in batch.inputs.items()}
+    for array in inputs.values():
+        _roll(array, batch.lengths, 1)
+    logits = graphs.whole(inputs, past)
+    _roll(logits, batch.lengths, -1)
+    return logits
+
+
+def _roll(array: NDArray[Any], lengths: Sequence[int], direction: int) -> None:
+    """Move the padding of (batch, tokens, ...), in place: to the left for 1, back for -1."""
     width = array.shape[1]
-    rows = zip(array, lengths, strict=True)
-    return np.stack([np.roll(row, direction * (width - length), axis=0) for row, length in rows])
+    for row, length in enumerate(lengths):
+        array[row] = np.roll(array[row], direction * (width - length), axis=0)
 
 
 def _check(lengths: Sequence[int], outputs: dict[str, Difference], past: int = 0) -> ShapeCheck:
@@ -150,7 +160,7 @@ def difference(
     lengths: Mapping[str, Sequence[int]],
     axes: Sequence[str | int],
 ) -> Difference:
-    """Compare one output, row by row, because a batch in float64 takes too much memory.
+    """Compare one output, a few tokens at a time, because all in float64 take too much memory.
 
     Args:
         name: name of the output; for logits the argmax is compared, too.
@@ -163,12 +173,12 @@ def difference(
     gaps, sizes, products, agree = [], [], [], []
     along = lengths.get(str(axes[1]))
     for row in range(len(expected)):
-        real = slice(along[row] if along else None)
-        a, b = (array[row][real].astype(np.float64) for array in (expected, actual))
-        gaps.append(np.abs(a - b).max())
-        sizes.append(np.abs(a).max())
-        products.append((np.vdot(a, a), np.vdot(a, b), np.vdot(b, b)))
-        agree.append(np.ravel(a.argmax(-1) == b.argmax(-1)))
+        for part in _parts(along[row] if along else None):
+            a, b = (array[row][part].astype(np.float64) for array in (expected, actual))
+            gaps.append(np.abs(a - b).max())
+            sizes.append(np.abs(a).max())
+            products.append((np.vdot(a, a), np.vdot(a, b), np.vdot(b, b)))
+            agree.append(np.ravel(a.argmax(-1) == b.argmax(-1)))
     max_abs, scale = float(np.max(gaps)), float(np.max(sizes))  # np.max propagates NaN
     aa, ab, bb = np.sum(products, axis=0)
     return Difference(
@@ -177,6 +187,14 @@ def difference(
         cosine=float(ab / np.sqrt(aa * bb)) if aa * bb else 1.0,
         argmax=float(np.concatenate(agree).mean()) if "logits" in name else None,
     )
+
+
+def _parts(tokens: int | None) -> list[slice]:
+    """Return the parts of a row to compare at once; all of it if it is not one of tokens."""
+    if tokens is None:
+        return [slice(None)]
+    ends = range(COMPARED_TOKENS, tokens + COMPARED_TOKENS, COMPARED_TOKENS)
+    return [slice(end - COMPARED_TOKENS, min(end, tokens)) for end in ends]
 
 
 def require_equal(checks: Sequence[ShapeCheck], tolerance: float) -> None:

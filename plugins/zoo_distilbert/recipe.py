@@ -32,8 +32,8 @@ PRESETS = {
 DISTILLATION = (
     pretraining_recipe(
         "distilbert",
-        "Sanh et al. 2019, arXiv:1910.01108, section 3, and train.py of the released code; DistilmBERT "
-        "from a multilingual teacher",
+        "Sanh et al. 2019, arXiv:1910.01108, section 3, and train.py of the released code; "
+        "DistilmBERT from a multilingual teacher",
         objective_args={"mask_smoothing": 0.7},
     ),
 )

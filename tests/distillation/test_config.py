@@ -12,11 +12,14 @@ import yaml
 from tests.distillation.making import distill, make_setup, pretrained, settings
 from tests.training.runs import records
 from zoo.checkpoint import CONFIG, MANIFEST, Manifest, encode_manifest, load_checkpoint
+from zoo.distillation.recipes import all_recipes, any_recipe, recipe_values
 from zoo.distillation.runs import DISTILL
 from zoo.errors import UsageError
-from zoo.families.distillation import Term
+from zoo.families.distillation import DistillationRecipe, Term
 from zoo.io.json import encode_json, read_json, read_json_record
-from zoo.plugins import get_family
+from zoo.io.yaml import parse_yaml
+from zoo.plugins import all_families, get_family
+from zoo.training.config.schema import validate_config
 from zoo.training.setup import TrainSetup
 
 SHAPE = ("hidden_size", "num_layers", "num_heads", "intermediate_size", "max_positions")
@@ -63,6 +66,33 @@ def test_the_schedule_of_a_published_size_is_that_of_the_paper(
     assert resolved.optimizer.learning_rate == rate
     assert (resolved.max_steps, resolved.lr_scheduler.warmup_steps) == (steps, warmup)
     assert resolved.micro_batch_tokens == 4096 and resolved.seq_len_warmup is None
+
+
+BY_NAME = {
+    recipe.name: recipe for f in all_families().values() for recipe in all_recipes(f).values()
+}
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_a_built_in_recipe_as_a_file_is_the_same(name: str) -> None:
+    values = parse_yaml(yaml.safe_dump(recipe_values(any_recipe(name))), name)
+    expected = msgspec.structs.replace(BY_NAME[name], name="")
+    assert validate_config(values, DistillationRecipe) == expected
+
+
+@pytest.mark.parametrize("name", ["distilbert", "logits", "minilmv2", "tinybert"])
+def test_a_run_with_the_file_of_a_recipe_is_that_of_its_name(
+    base_teacher: Path, name: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(yaml.safe_dump(recipe_values(any_recipe(name))))
+    configs: list[Any] = []
+    for recipe in (name, str(file)):
+        distillation = {"teachers": [str(base_teacher)], "recipe": recipe}
+        tree = {"distillation": distillation, "student": "distilbert"}
+        configs.append(DISTILL.build_config(tree, {}))
+    of_name = msgspec.structs.replace(configs[0].distillation, recipe=str(file))
+    assert configs[1] == msgspec.structs.replace(configs[0], distillation=of_name)
 
 
 def test_a_recipe_of_text_has_the_schedule_of_the_task_on_labelled_data(base_teacher: Path) -> None:

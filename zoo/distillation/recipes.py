@@ -4,7 +4,9 @@ Departures of all recipes from the released code: padding never counts in a mean
 always in evaluation mode.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -17,7 +19,7 @@ from zoo.families.distillation import (
     Targets,
     Term,
 )
-from zoo.plugins import recipes_of_plugins
+from zoo.plugins import all_families, recipes_of_plugins
 from zoo.training.config.overrides import ConfigDict, deep_merge, read_config_file
 from zoo.training.config.schema import validate_config
 
@@ -230,6 +232,55 @@ def all_recipes(family: Family) -> dict[str, DistillationRecipe]:
     return {recipe.name: recipe for recipe in reversed(recipes)}
 
 
+def any_recipe(name: str | None) -> DistillationRecipe:
+    """Return a recipe of any family by its name, or from a YAML file.
+
+    Raises:
+        UsageError: there is no such recipe, or no name; or a field of the file does not exist.
+    """
+    known = {
+        recipe.name: recipe
+        for family in all_families().values()
+        for recipe in all_recipes(family).values()
+    }
+    if name is None:
+        raise UsageError("no recipe is named", f"--recipe NAME takes {', '.join(sorted(known))}")
+    return _named_recipe(name, known)
+
+
+def recipe_values(recipe: DistillationRecipe) -> ConfigDict:
+    """Return the fields of a recipe as a user's file has them: without its name and defaults."""
+    values: ConfigDict = _without_defaults(recipe)
+    values.pop("name", None)
+    return values
+
+
+def _without_defaults(value: Any) -> Any:
+    """Return a struct as a dictionary of the fields that are required or differ from the default.
+
+    Mappings of structs, such as terms by name, are converted entry by entry. A struct that has
+    defaults alone has all of its fields, to be edited.
+    """
+    if isinstance(value, dict):
+        return {name: _without_defaults(entry) for name, entry in value.items()}
+    if not isinstance(value, msgspec.Struct):
+        return msgspec.to_builtins(value)
+    fields = msgspec.structs.fields(value)
+    changed = {
+        field.name: _without_defaults(getattr(value, field.name))
+        for field in fields
+        if field.required or getattr(value, field.name) not in _defaults(field)
+    }
+    return changed or msgspec.to_builtins(value)
+
+
+def _defaults(field: msgspec.structs.FieldInfo) -> tuple[Any, ...]:
+    """Return the default of a field that has one."""
+    if field.default_factory is not msgspec.NODEFAULT:
+        return (field.default_factory(),)
+    return (field.default,)
+
+
 def with_stage_changes(recipe: DistillationRecipe, changes: ConfigDict) -> DistillationRecipe:
     """Return a recipe with changes of its stages.
 
@@ -294,16 +345,24 @@ def find_recipe(
     Raises:
         UsageError: there is no such recipe, or a field of the file does not exist.
     """
-    if name is not None and name.endswith((".yaml", ".yml")):
-        return name, validate_config(read_config_file(Path(name)), DistillationRecipe, name)
-    known = all_recipes(family)
     family_recipes = [
         r for r in family.distillation() if not labelled and r.objective in (None, head)
     ]
     name = name or (*family_recipes, *SHARED)[0].name
+    return name, _named_recipe(name, all_recipes(family))
+
+
+def _named_recipe(name: str, known: Mapping[str, DistillationRecipe]) -> DistillationRecipe:
+    """Return a recipe by its name among known ones, or from a YAML file.
+
+    Raises:
+        UsageError: there is none, or a field of the file does not exist.
+    """
+    if name.endswith((".yaml", ".yml")):
+        return validate_config(read_config_file(Path(name)), DistillationRecipe, name)
     if name not in known:
         raise UsageError(
             f"there is no distillation recipe {name!r}",
             did_you_mean(name, list(known)) or f"there are {', '.join(known)}, and files in YAML",
         )
-    return name, known[name]
+    return known[name]

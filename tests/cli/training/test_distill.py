@@ -1,5 +1,6 @@
 """The examples of ``zoo distill --help`` and of docs/distillation.md run."""
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -11,6 +12,7 @@ from tests.finetune.making import finetune, texts, write_table
 from tests.finetune.making import settings as finetune_settings
 from tests.training.runs import TEXT, run_training
 from zoo.cli.training.distill import command
+from zoo.io.yaml import parse_yaml
 
 COMMAND = re.compile(r"^ *zoo (distill .+?)(?:  +\S.*)?$", re.MULTILINE)
 OF_THE_PAGE = re.compile(r"^\$ zoo (distill .+)$", re.MULTILINE)
@@ -56,7 +58,10 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("example", [line for line in examples() if "--resume" not in line])
+WITHOUT_RUNS = re.compile("--resume|--print-recipe")  # of no new run
+
+
+@pytest.mark.parametrize("example", [e for e in examples() if not WITHOUT_RUNS.search(e)])
 def test_an_example_runs(example: str, workplace: Path) -> None:
     words = [NAMES.get(word, word) for word in shlex.split(example)]
     output = [] if "-o" in words else ["-o", f"runs/{len(list(workplace.glob('runs/*')))}"]
@@ -70,3 +75,35 @@ def test_an_example_runs(example: str, workplace: Path) -> None:
 def test_all_examples_are_read() -> None:
     page = PAGE.read_text("utf-8").count("$ zoo distill ")
     assert len(examples()) == (command.epilog or "").count("\n  zoo distill ") + page
+
+
+def test_a_printed_recipe_is_a_file_for_the_option(workplace: Path) -> None:
+    (printing,) = [line for line in examples() if "--print-recipe" in line]
+    arguments, _, file = printing.partition(" > ")
+    done = warm.zoo(*shlex.split(arguments), cwd=workplace)
+    recipe = parse_yaml(done.stdout, file)
+    assert recipe["terms"] == {"relations": {"kind": "relations", "relation_heads": 48}}
+    assert "name" not in recipe and recipe["init_layers"] is None
+    assert json.loads(warm.zoo(*shlex.split(arguments), "--json").stdout) == recipe
+    (workplace / file).write_text(done.stdout)
+    teacher = [
+        "--teacher",
+        "model",
+        "--student",
+        "distilbert",
+        "--recipe",
+        file,
+        "--data",
+        "books/",
+    ]
+    changes = ["--set", "distillation.terms.relations.relation_heads=32", "-o", "runs/printed"]
+    few = [*FEW_STEPS, *SMALL_STEPS, "--device", "cpu"]
+    done = warm.zoo("distill", *teacher, *changes, *few, cwd=workplace)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_recipe_to_print_has_a_name() -> None:
+    done = warm.zoo("distill", "--print-recipe")
+    assert done.returncode == 2 and "--recipe NAME takes distilbert, " in done.stderr
+    done = warm.zoo("distill", "--print-recipe", "--recipe", "minilmv3")
+    assert done.returncode == 2 and "did you mean minilmv2" in done.stderr

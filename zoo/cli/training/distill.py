@@ -49,6 +49,7 @@ Examples, with names of `zoo families` and `zoo models`:
   zoo distill --teacher REF --student tiny --recipe minilmv2 --data books/
   zoo distill --teacher RUN/model --student FAMILY --task text-classification --train t.tsv
   zoo distill --teacher A --teacher B --student REF --recipe logits --task glue/sst2 --train GLUE
+  zoo distill --recipe minilmv2 --print-recipe > my-recipe.yaml
   zoo distill --teacher REF --student FAMILY --recipe my-recipe.yaml
   zoo distill --resume runs/student
 
@@ -64,6 +65,7 @@ The recipe gives loss terms, initial layers and settings; RUN/config.yaml lists 
     help="A family with half of the teacher's layers, a size of its family, or a model.",
 )
 @click.option("--recipe", metavar="NAME|FILE", help="Loss terms and settings.")
+@click.option("--print-recipe", is_flag=True, help="Print the recipe as YAML to edit, and end.")
 @click.option("--data", multiple=True, metavar="PATH", help="Training text, or a built corpus.")
 @click.option("--eval-data", multiple=True, metavar="PATH", help="Held-out text for evaluation.")
 @click.option("--objective", metavar="O", help="Objective of the student on text.")
@@ -120,6 +122,9 @@ def command(ctx: click.Context, /, file: str | None, **options: Any) -> None:
 
     A run is a directory as that of zoo pretrain, and its model one like any other.
     """
+    if options["print_recipe"]:
+        _print_recipe(options["recipe"], as_json=options["as_json"])
+        return
     if file is None and not options["teacher"] and options["resume"] is None:
         raise click.UsageError("name a teacher and a student, or give --resume RUN", ctx)
     if options["no_score"] and (options["min_retention"] is not None or options["score_backend"]):
@@ -139,6 +144,17 @@ def command(ctx: click.Context, /, file: str | None, **options: Any) -> None:
         _finish_seeds(ctx, Path(paths["runs"]), request, options)
     else:
         _finish(ctx, paths, request, options)
+
+
+def _print_recipe(name: str | None, *, as_json: bool) -> None:
+    """Print a recipe as the contents of a file for ``--recipe``."""
+    import yaml
+
+    from zoo.distillation.recipes import any_recipe, recipe_values
+
+    values = recipe_values(any_recipe(name))
+    text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=100)
+    output.result(values, text.splitlines(), as_json=as_json)
 
 
 def _finish(

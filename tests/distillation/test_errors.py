@@ -101,18 +101,37 @@ def test_a_teacher_without_a_tokenizer(refused: Command, teacher: Path, tmp_path
     model = json.loads((bare / CONFIG).read_text())
     del model["tokenizer"]
     (bare / CONFIG).write_text(json.dumps(model))
-    manifest = read_json_record(bare / MANIFEST, Manifest)
-    files = {n: f for n, f in manifest.files.items() if n not in (TOKENIZER, CONFIG)}
-    changed = msgspec.structs.replace(manifest, files=files)
-    (bare / MANIFEST).write_bytes(encode_manifest(changed))
+    without_digests(bare, TOKENIZER, CONFIG)
     line = refused("--teacher", bare, "--student", "distilbert")
     assert "has no tokenizer" in line
 
 
-def test_swapped_vocabularies(refused: Command, teacher: Path) -> None:
+def without_digests(model: Path, *names: str) -> None:
+    """Leave files out of the manifest of a model, so that they may change."""
+    manifest = read_json_record(model / MANIFEST, Manifest)
+    files = {name: file for name, file in manifest.files.items() if name not in names}
+    changed = msgspec.structs.replace(manifest, files=files)
+    (model / MANIFEST).write_bytes(encode_manifest(changed))
+
+
+def test_another_vocabulary(refused: Command, teacher: Path) -> None:
     other = pretrained("distilbert", vocab_size=300)
     tree = {"distillation": {"teachers": [str(teacher)]}, "student": str(other)}
     assert "student and teacher have other tokens: " in refused(**tree)
+
+
+def test_swapped_vocabularies(refused: Command, teacher: Path, tmp_path: Path) -> None:
+    """The same tokens, of which two have each other's numbers."""
+    swapped = shutil.copytree(teacher, tmp_path / "swapped")
+    tokenizer = json.loads((swapped / TOKENIZER).read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
+    (swapped / TOKENIZER).write_text(json.dumps(tokenizer))
+    without_digests(swapped, TOKENIZER)
+    tree = {"distillation": {"teachers": [str(teacher)]}, "student": str(swapped)}
+    line = refused(**tree)
+    assert "student and teacher have other tokens: 'a' is " in line
+    assert "--align text compares texts" in line
 
 
 def classifier(task: str) -> Path:
@@ -204,6 +223,12 @@ def test_attention_of_a_recurrent_teacher(refused: Command) -> None:
     distillation = {"teachers": [str(pretrained("elmo"))], "terms": terms, "init_layers": None}
     line = refused(distillation=distillation, student="elmo")
     assert "compares attention, and a model has none" in line
+
+
+def test_attention_of_a_teacher_on_onnx(refused: Command, teacher: Path) -> None:
+    both = ("--teacher", teacher, "--student", "distilbert", "--teacher-backend", "onnx")
+    line = refused(*both, "--recipe", "minilm")
+    assert "the term attention compares attention-kl, and a teacher on ONNX" in line
 
 
 def test_files(refused: Command, teacher: Path, tmp_path: Path) -> None:

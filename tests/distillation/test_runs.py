@@ -1,5 +1,6 @@
 """Runs of distillation: exact resumes, several processes, what moves and what does not."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,41 @@ def test_frozen_modules_and_the_teacher_do_not_move(teacher: Path, tmp_path: Pat
     }
 
 
+def test_a_frozen_part_of_a_module_does_not_move(teacher: Path, tmp_path: Path) -> None:
+    """Position embeddings alone, of which some implementations have an option without effect."""
+    tree = settings(teacher, "distilbert", distillation={"freeze": ["embeddings.positions"]})
+    tree["optimizer"] = {"weight_decay": 0.1}
+    run = distill(tmp_path / "run", tree)
+    before, after = (load_file(path / "model.safetensors") for path in (teacher, run / "model"))
+    names = [f"embeddings.{part}.weight" for part in ("positions", "tokens", "norm")]
+    assert [torch.equal(before[name], after[name]) for name in names] == [True, False, False]
+
+
+def test_padding_is_in_no_mean(teacher: Path, tmp_path: Path) -> None:
+    """Neither the number of its tokens nor what they are changes a term."""
+    recipe = {"terms": {"states": {"kind": "hidden-mse"}, "first": {"kind": "first-token-mse"}}}
+    setup = make_setup(settings(teacher, "distilbert", distillation=recipe))
+    prepared = prepare_run(setup, tmp_path, DistContext.initialize("cpu"))
+    batch = prepared.train_dataloader.batches(0)[0]
+    prepared.train_dataloader.close()
+    documents = batch.tensors["document_ids"].clone()
+    documents[0, -20:] = 0
+    in_text = documents.flatten()[batch.tensors["label_positions"]] != 0
+    predicted = {n: batch.tensors[n][in_text] for n in ("label_positions", "labels")}
+    tensors = {**batch.tensors, **predicted, "document_ids": documents}
+    padded = replace(batch, tensors=tensors)
+    counts = {c.name: c.count(padded) for c in setup.objective.comparisons}
+    tokens = documents.numel() - 20
+    assert counts == {"kl": tokens, "cosine": tokens, "states": tokens, "first": 2}
+    module: Any = prepared.loss_module.model.eval()
+    sums = setup.objective.compute_loss(module, tensors).sums
+    changed = torch.where(documents == 0, 7, tensors["input_ids"])
+    others = setup.objective.compute_loss(module, {**tensors, "input_ids": changed}).sums
+    assert sums.keys() == {"masked-lm", *counts}
+    for name, value in sums.items():
+        torch.testing.assert_close(others[name], value, msg=name)
+
+
 def test_the_teacher_is_in_evaluation_mode_in_every_step(teacher: Path, tmp_path: Path) -> None:
     """With dropout, its outputs would differ from pass to pass."""
     dropout = {"student": {"dropout": 0.5, "attention_dropout": 0.5}}
@@ -186,6 +222,8 @@ def test_the_recipe_of_a_file_is_used(teacher: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("recipe", "message"),
     [
+        ("objectiv_weight: 1", "objectiv_weight; did you mean objective_weight"),
+        ("terms: {kl: {kind: kl, temprature: 2}}", "terms.kl.temprature; did you mean temperature"),
         ("terms: {layer.1: {kind: kl}}", "a term cannot be called 'layer.1'"),
         ("terms: {'': {kind: kl}}", "a term cannot be called ''"),
         ("stages: {one: {}}", "there are no terms"),

@@ -1,0 +1,106 @@
+"""Processes that are killed at any moment, and resumed: runs end bit for bit as others."""
+
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests import warm
+from tests.distillation.making import distill, pretrained, settings
+from tests.distillation.test_labelled import make_teacher
+from tests.distillation.test_labelled import settings as task_settings
+from tests.finetune.making import labelled
+from tests.training.runs import assert_same, lines, wait_until
+from zoo.distillation.runs import DISTILL
+from zoo.training.distributed.context import DistContext
+from zoo.training.state.checkpoints import list_checkpoints
+
+pytestmark = pytest.mark.long  # processes that import torch
+ON_CPU = ("--no-score", "--device", "cpu")
+TASK = "text-classification"
+
+
+def kill_when(condition: Callable[[], bool], seed: int, *arguments: str) -> None:
+    """Start or resume a run, and kill it some time after a condition holds, in its next steps."""
+    command = [sys.executable, "-m", "zoo", "distill", *arguments, *ON_CPU]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    wait_until(condition, process)
+    time.sleep(random.Random(seed).uniform(0, 0.1))
+    process.kill()
+    process.communicate()
+
+
+def finish(run: Path) -> None:
+    done = warm.zoo("distill", "--resume", run, *ON_CPU)
+    assert done.returncode == 0, done.stderr
+
+
+def assert_same_results(whole: Path, run: Path) -> None:
+    """Compare the log and all tensors; settings name directories that differ."""
+    assert (whole / "metrics.jsonl").read_bytes() == (run / "metrics.jsonl").read_bytes()
+    last = max(list_checkpoints(whole).values())
+    tensors = [*last.glob("*.safetensors"), whole / "model/model.safetensors"]
+    assert len(tensors) > 2
+    for path in tensors:
+        assert path.read_bytes() == (run / path.relative_to(whole)).read_bytes(), path
+
+
+def test_a_run_with_projections_and_dropout(tmp_path: Path) -> None:
+    terms = {"hidden": {"kind": "hidden-mse", "embeddings": True, "layers": "uniform"}}
+    student = {"num_layers": 1, "hidden_size": 64, "intermediate_size": 128, "dropout": 0.1}
+    tree = settings(
+        pretrained("bert"),
+        "distilbert",
+        student=student,
+        distillation={"terms": terms},
+        max_steps=40,
+    )
+    whole, run, file = distill(tmp_path / "whole", tree), tmp_path / "run", tmp_path / "run.yaml"
+    file.write_text(yaml.safe_dump(tree))
+    kill_when(lambda: lines(run) >= 5, 0, str(file), "-o", str(run))
+    kill_when(lambda: lines(run) >= 20, 1, "--resume", str(run))
+    finish(run)
+    assert_same(whole, run)
+
+
+def test_a_run_with_a_cache_of_the_teachers_outputs(tmp_path: Path) -> None:
+    """What the killed process had not written is computed again, in the same batches."""
+    trees: list[dict[str, Any]] = [
+        settings(
+            pretrained("gpt"),
+            "gpt",
+            distillation={"recipe": "logits", "cache_teacher": str(tmp_path / name)},
+            max_steps=40,
+        )
+        for name in ("cache", "other-cache")
+    ]
+    whole, run, file = distill(tmp_path / "whole", trees[0]), tmp_path / "run", tmp_path / "r.yaml"
+    file.write_text(yaml.safe_dump(trees[1]))
+    kill_when(lambda: lines(run) >= 5, 2, str(file), "-o", str(run))
+    finish(run)
+    assert_same_results(whole, run)
+
+
+def test_stages(tmp_path: Path) -> None:
+    table = labelled(tmp_path / "t.jsonl")
+    teacher = make_teacher(tmp_path / "teacher", TASK, table, config={"num_layers": 4})
+    steps = {"settings": {"max_steps": 20, "eval_steps": 4}}
+    stages = dict.fromkeys(("intermediate", "prediction"), steps)
+    recipe = {"recipe": "tinybert-task", "stages": stages}
+    tree: dict[str, Any] = task_settings([teacher], "bert", TASK, table, distillation=recipe)
+    whole, run, file = tmp_path / "whole", tmp_path / "run", tmp_path / "run.yaml"
+    file.write_text(yaml.safe_dump(tree))
+    DISTILL.train(tree, {}, whole, DistContext.initialize("cpu"))
+    kill_when(lambda: lines(run / "intermediate") >= 5, 3, str(file), "-o", str(run))
+    kill_when(lambda: lines(run / "prediction") >= 5, 4, "--resume", str(run))
+    finish(run)
+    for stage in stages:
+        assert_same_results(whole / stage, run / stage)

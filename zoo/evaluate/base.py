@@ -69,10 +69,16 @@ class Evaluation(ABC):
         """
 
     @classmethod
-    def split_names(cls, data: Sequence[Path]) -> tuple[list[Path], dict[str, Any]]:
+    def split_names(
+        cls, data: Sequence[Path], options: Mapping[str, Any]
+    ) -> tuple[list[Path], dict[str, Any]]:
         """Return the files of paths that may have names of data sets, and settings by these names.
 
         By default paths have no names.
+
+        Args:
+            data: the paths.
+            options: options of the evaluation.
         """
         return list(data), {}
 

@@ -1,12 +1,12 @@
 """Evaluation of fine-tuned models on the tasks of GLUE, a model for each task."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from zoo.data.readers.glue import GLUE, glue_files
+from zoo.data.readers.glue import GLUE, PREFIX, glue_files
 from zoo.errors import UsageError
 from zoo.evaluate import make_evaluation
 from zoo.evaluate.record import evaluation_record, is_recordable, record_evaluation
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from zoo.inference import Session
 
 MODEL = "model"  # of a run
+GENERATED = "seq2seq"  # the evaluation of text-to-text models
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,31 @@ def glue_models(directory: Path) -> dict[str, Path]:
     }
 
 
+@dataclass(frozen=True)
+class _Form:
+    """How a model is evaluated on a task.
+
+    Attributes:
+        kind: name of the evaluation.
+        columns: options of it.
+        prefix: text before the path of a file.
+        metrics: metric of the task -> its name in results, where it is another.
+    """
+
+    kind: str
+    columns: dict[str, Any]
+    prefix: str = ""
+    metrics: Mapping[str, str] = field(default_factory=dict)
+
+
+def _form(name: str, checkpoint: "Checkpoint") -> _Form:
+    """Return how a model is evaluated: one that generates targets by the task's form as text."""
+    task = GLUE[name]
+    if GENERATED in checkpoint.head.tasks:
+        return _Form(GENERATED, {}, f"{PREFIX}{name}=", {"accuracy": "exact_match"})
+    return _Form(task.kind, {"text": task.text, "pair": task.pair, "label": task.label})
+
+
 def evaluate_glue(
     models: dict[str, Path],
     data: Path,
@@ -75,15 +101,18 @@ def evaluate_glue(
     scores = []
     for name, path in models.items():
         task = GLUE[name]
-        columns = {"text": task.text, "pair": task.pair, "label": task.label}
         checkpoint, session = open_model(path)
-        evaluation = make_evaluation(task.kind, checkpoint, session, limit=limit, **columns)
-        results = [evaluation.evaluate([file]) for file in files[name]]
-        metrics = {m: mean(result.metrics[m] for result in results) for m in task.metrics}
+        form = _form(name, checkpoint)
+        evaluation = make_evaluation(form.kind, checkpoint, session, limit=limit, **form.columns)
+        results = [evaluation.evaluate([Path(f"{form.prefix}{file}")]) for file in files[name]]
+        metrics = {
+            metric: mean(result.metrics[form.metrics.get(metric, metric)] for result in results)
+            for metric in task.metrics
+        }
         recorded = record and is_recordable(str(path), checkpoint)
         for file, result in zip(files[name], results, strict=True) if recorded else ():
-            settings = {"limit": limit, **columns}
+            settings = {"limit": limit, **form.columns}
             used = {key: value for key, value in settings.items() if value is not None}
-            record_evaluation(path, evaluation_record(task.kind, [file], used, session, result))
+            record_evaluation(path, evaluation_record(form.kind, [file], used, session, result))
         scores.append(TaskScore(name, metrics, 100 * mean(metrics.values())))
     return scores

@@ -206,6 +206,18 @@ class FineTuning(TrainingObjective):
         return ()
 
     @classmethod
+    def locate(cls, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return settings of the data with files in place of the directories of known data sets.
+
+        Args:
+            data: settings, as in ``TableConfig``; by default, they are returned as they are.
+
+        Raises:
+            SourceError: a file is not there.
+        """
+        return data
+
+    @classmethod
     def files(cls, paths: Sequence[str]) -> list[str]:
         """Return the files, directories and patterns that paths of the settings name."""
         return list(paths)

@@ -25,6 +25,7 @@ TASK_SETTINGS = {
     "data.negatives": "--negative",
     "data.choices": "--choices",
     "data.prefix": "--prefix",
+    "data.pair_prefix": "--pair-prefix",
     "data.eval_score": "data.eval_score",
     "data.mixing_limit": "data.mixing_limit",
     "data.labels": "data.labels",
@@ -67,6 +68,7 @@ def build_config(
         raise UsageError(f"{task.name} are learned from a teacher alone", "see `zoo distill`")
     if not (requested.get("data") or {}).get("train"):
         raise UsageError("the settings name no training data", "name a file with --train")
+    requested = {**requested, "data": task.locate(requested["data"])}
     if "family" not in requested:
         requested["family"] = _family_name(requested, offline=offline)
     name, preset = _preset(get_family(requested["family"]), requested.get("preset"))

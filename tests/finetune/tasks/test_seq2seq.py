@@ -1,6 +1,7 @@
 """Sequence-to-sequence tasks against transformers' model: losses, generation, mixtures, runs."""
 
 import json
+import math
 import random
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from tests.training.runs import records
 from zoo.errors import UsageError
 from zoo.evaluate import make_evaluation
 from zoo.finetune.order import ProportionalMixture
+from zoo.finetune.tasks.seq2seq import text_key
 from zoo.objectives.base import Batch
 
 TASK = "seq2seq"
@@ -274,7 +276,7 @@ def test_the_commands(model: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"data": {"pair": "in"}}, "seq2seq has one source text"),
+        ({"data": {"pair_prefix": "x"}}, "pair_prefix is text before a second text"),
         ({"data": {"eval": ["third=t.tsv"]}}, "third=t.tsv is of no data set that is trained on"),
         ({"data": {"text": "im"}}, "has no column 'im'; did you mean"),
         ({"fsdp": True}, "evaluations with fsdp do not generate"),
@@ -289,3 +291,124 @@ def test_what_does_not_fit_is_one_line(
     with pytest.raises(UsageError, match=message):
         finetune(tmp_path / "run", tree)
     assert not (tmp_path / "run").exists()
+
+
+def kind(text: str) -> int:
+    """Return a class of texts that a tiny model learns, by their first word."""
+    return WORDS.index(text.split()[0]) % 2
+
+
+def glue(folder: Path) -> Path:
+    """Write some tables as the archive of GLUE has them."""
+    for stem, count, seed in (("train", 80, 1), ("dev", 16, 2)):
+        first, second = sentences(count, seed), sentences(count, seed + 5)
+        lines = {
+            "CoLA": [["x", str(kind(a)), "*", a] for a in first],
+            "MRPC": [
+                ["Quality", "#1 String", "#2 String"],
+                *([str(kind(a)), a, b] for a, b in zip(first, second, strict=True)),
+            ],
+            "STS-B": [
+                ["sentence1", "sentence2", "score"],
+                *([a, b, str(kind(a) * 2.3)] for a, b in zip(first, second, strict=True)),
+            ],
+        }
+        for name, rows in lines.items():
+            (folder / name).mkdir(parents=True, exist_ok=True)
+            (folder / name / f"{stem}.tsv").write_text("".join("\t".join(r) + "\n" for r in rows))
+    return folder
+
+
+LEARN = {
+    "optimizer": {"learning_rate": 0.01},
+    "max_steps": 100,
+    "eval_steps": 100,
+    "save_steps": 100,
+}
+
+
+def test_tasks_of_glue_as_texts(model: Path, tmp_path: Path) -> None:
+    """Their files are found, and their metrics are those of the texts that are generated."""
+    metrics = pytest.importorskip("sklearn.metrics")
+    stats = pytest.importorskip("scipy.stats")
+    folder = glue(tmp_path / "GLUE")
+    tree = settings(model, Path("unused"), task=TASK, max_steps=2)
+    tree["data"] = {"train": [f"glue/mrpc={folder}", f"glue/stsb={folder}"]}
+    run = finetune(tmp_path / "run", {**tree, "eval_steps": 2, "save_steps": 2})
+    setup = setup_of(run)
+    for part, stem in ((setup.config.data.train, "train"), (setup.config.data.eval, "dev")):
+        tables = ("mrpc", folder / "MRPC"), ("stsb", folder / "STS-B")
+        assert part == tuple(f"glue/{name}={path / stem}.tsv" for name, path in tables)
+    labels, answers = [0, 1, 1, 0], ["not_equivalent", "equivalent", "yes", ""]
+    scores, numbers = [0.33, 2.3, 4.9, 1.0], ["0.4", "4", "4.8", "many"]
+    targets = ["not_equivalent", "equivalent", "equivalent", "not_equivalent"]
+    targets += ["0.4", "2.4", "4.8", "1.0"]
+    texts = [*answers, *numbers]
+    computed = setup.objective.compute_metrics(
+        {
+            "prediction": torch.tensor([text_key(text) for text in texts]),
+            "target": torch.tensor([text_key(text) for text in targets]),
+            "predicted_number": torch.tensor([*[-1.0] * 4, 0.4, 4.0, 4.8, -1.0]),
+            "number": torch.tensor([*[math.nan] * 4, *scores]),
+            "dataset": torch.tensor([0] * 4 + [1] * 4),
+        }
+    )
+    expected = {
+        "exact_match": 4 / 8,
+        "exact_match_glue/mrpc": 2 / 4,
+        "f1_glue/mrpc": metrics.f1_score(labels, [0, 1, 0, 1]),  # unknown texts: wrong labels
+        "exact_match_glue/stsb": 2 / 4,
+        "pearson_glue/stsb": stats.pearsonr([0.4, 4.0, 4.8, -1.0], scores)[0],
+        "spearman_glue/stsb": stats.spearmanr([0.4, 4.0, 4.8, -1.0], scores)[0],
+    }
+    assert computed == pytest.approx(expected, abs=1e-6)
+    assert set(records(run, "validation")[-1]["metrics"]) == {*expected, "accuracy"}
+
+
+def test_the_suite_evaluates_models_that_generate_labels(model: Path, tmp_path: Path) -> None:
+    metrics = pytest.importorskip("sklearn.metrics")
+    folder, runs = glue(tmp_path / "GLUE"), tmp_path / "runs"
+    tree = settings(model, Path("unused"), task=TASK, **LEARN)
+    tree["data"] = {"train": [f"glue/cola={folder}"]}
+    run = finetune(runs / "cola", tree)
+    assert setup_of(run).objective.metric_for_best_model == "matthews_correlation"
+    done = warm.zoo("eval", str(runs), "--suite", "glue", "--data", str(folder), "--json")
+    assert done.returncode == 0, done.stderr
+    first = sentences(16, 2)
+    opened = zoo.load(run / "model", backend="cpu")
+    generated = [r["generated"] for r in opened.seq2seq([f"cola sentence: {a}" for a in first])]
+    words, labels = {"unacceptable": 0, "acceptable": 1}, list(map(kind, first))
+    predicted = [words.get(t, 1 - n) for t, n in zip(generated, labels, strict=True)]
+    expected = metrics.matthews_corrcoef(labels, predicted)
+    assert expected not in (-1, 0, 1), generated
+    assert json.loads(done.stdout)["tasks"]["cola"]["score"] == pytest.approx(100 * expected)
+    arguments = ("--task", "seq2seq", "--data", f"glue/cola={folder}", "--json")
+    alone = warm.zoo("eval", str(run / "model"), *arguments)
+    assert alone.returncode == 0, alone.stderr
+    value = json.loads(alone.stdout)
+    assert value["metrics"]["matthews_correlation"] == pytest.approx(expected)
+    assert value["prefix"] == {"glue/cola": "cola sentence: "}
+    manifest = json.loads((run / "model" / "zoo.json").read_text())
+    recorded = [entry["metrics"]["matthews_correlation"] for entry in manifest["evaluations"]]
+    assert recorded == [pytest.approx(expected)] * len(recorded)
+
+
+def test_sources_of_two_texts(model: Path, tmp_path: Path) -> None:
+    rows = [
+        {"a": a, "b": b, "out": "cat"} for a, b in zip(sentences(20), sentences(20, 1), strict=True)
+    ]
+    file = write_table(tmp_path / "t.tsv", rows)
+    tree = tree_of(model, f"own={file}", data={"text": "a", "pair": "b"}, max_steps=1)
+    run = finetune(tmp_path / "run", tree)
+    data = setup_of(run).config.data
+    sample = type(setup_of(run).objective).read(data.train, data)[0]
+    assert sample.source == f"own a: {rows[0]['a']} b: {rows[0]['b']}"
+    arguments = ("--text", "a", "--pair", "b", "--label", "out", "--json")
+    done = warm.zoo("eval", str(run / "model"), "--task", TASK, "--data", f"own={file}", *arguments)
+    assert done.returncode == 0, done.stderr
+    scored = json.loads(done.stdout)["metrics"]["loss"]
+    sources = [{"in": f"own a: {row['a']} b: {row['b']}", "out": "cat"} for row in rows]
+    whole = write_table(tmp_path / "whole.tsv", sources)
+    opened = zoo.load(run / "model", backend="cpu")
+    evaluation = make_evaluation(TASK, opened.checkpoint, opened.session, text="in", label="out")
+    assert evaluation.evaluate([whole]).metrics["loss"] == pytest.approx(scored, rel=1e-5)

@@ -36,10 +36,11 @@ OPTIONS = {
     "replace_prob": ("replaced-tokens",),
     "seed": ("replaced-tokens", *LABELLED),
     "text": LABELLED,
-    "pair": (*TEXTS, ANSWERS, CHOICES),
+    "pair": (*TEXTS, ANSWERS, CHOICES, "seq2seq"),
     "label": LABELLED,
     "label_separator": ("multi-label",),
     "prefix": ("seq2seq",),
+    "pair_prefix": ("seq2seq",),
     "num_beams": ("seq2seq",),
     "max_new_tokens": ("seq2seq",),
     "choices": (CHOICES,),
@@ -79,7 +80,7 @@ columns are named, or counted from 1 in a file without a header."""
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="Text, or a table; of seq2seq also NAME=FILE; may be repeated.",
+    help="Text, or a table; of seq2seq also NAME=FILE or glue/NAME=DIR; may be repeated.",
 )
 @count_option("--limit", "Number of examples.  [default: all]")
 @count_option("--stride", "Tokens between the windows of a long text.  [default: half a window]")
@@ -110,6 +111,7 @@ columns are named, or counted from 1 in a file without a header."""
     "--label-separator", metavar="TEXT", help="Separator of the labels of a text.  [default: ,]"
 )
 @click.option("--prefix", metavar="TEXT", help="Text before each source.")
+@click.option("--pair-prefix", metavar="TEXT", help="Text between the two texts of a source.")
 @count_option("--num-beams", "Number of beams.")
 @count_option(
     "--max-new-tokens",
@@ -169,7 +171,7 @@ def command(
     figures: Path | None = requested.pop("figures", None)
     if figures is not None:
         require_matplotlib(figures / CONFUSION)  # before the model is loaded
-    files, named = evaluation_type(task).split_names(data)
+    files, named = evaluation_type(task).split_names(data, requested)
     requested = {**named, **requested}
     checkpoint = resolve_checkpoint(ref, revision=revision, offline=offline, lock=lock)
     evaluation_type(task).require_supported(checkpoint)  # before loading the weights

@@ -21,6 +21,7 @@ SETTINGS = {
     "negative": "data.negatives",
     "label": "data.label",
     "prefix": "data.prefix",
+    "pair_prefix": "data.pair_prefix",
     "choices": "data.choices",
     "doc_stride": "task_args.doc_stride",
     "preset": "preset",
@@ -39,6 +40,7 @@ SETTINGS = {
 Tasks:
 {TASK_HELP}
   glue/NAME            A task of GLUE, of whose files --train is the directory.
+                       As texts: --task seq2seq --train glue/NAME=DIR.
 
 \b
 Examples:
@@ -48,6 +50,7 @@ Examples:
   zoo finetune REF --task text-classification --train t.tsv --text 1 --label 2 --seeds 3
   zoo finetune REF --task text-classification --train t.jsonl --preset stable --freeze 4
   zoo finetune REF --task seq2seq --train sum=a.jsonl --train cola=b.tsv --text in --label out
+  zoo finetune REF --task seq2seq --train glue/mrpc=GLUE
   zoo finetune REF --task question-answering --train train-v2.0.json --eval dev-v2.0.json
   zoo finetune FAMILY --task text-classification --train t.tsv      from random weights
   zoo finetune --resume runs/sentiment
@@ -71,6 +74,7 @@ is held out. RUN/config.yaml lists all settings; --set changes any of them."""
 )
 @click.option("--label", metavar="COL", help="Column of the label.  [default: label]")
 @click.option("--prefix", metavar="TEXT", help="Text before each source of seq2seq.")
+@click.option("--pair-prefix", metavar="TEXT", help="Text between the two texts of a source.")
 @click.option(
     "--choices", multiple=True, metavar="COL", help="Column of the choices, or of each of them."
 )

@@ -4,7 +4,8 @@ The files are those of the site's archive: a directory for each task with ``trai
 ``dev.tsv``. The test files have no labels.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from zoo.errors import SourceError, UsageError, did_you_mean
@@ -23,6 +24,8 @@ class GlueTask:
         metrics: metrics whose mean is the score of the task; the first selects checkpoints.
         pair: column of the second text of a pair, or ``None``.
         dev: names of the evaluation files, without suffix. The score is the mean over them.
+        keys: names of the texts in the form as text; empty for none, see ``text_forms``.
+        words: label -> its word in the form as text; empty for numbers.
     """
 
     folder: str
@@ -31,6 +34,8 @@ class GlueTask:
     metrics: tuple[str, ...] = ("accuracy",)
     pair: str | None = None
     dev: tuple[str, ...] = ("dev",)
+    keys: tuple[str, ...] = ()
+    words: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -38,23 +43,80 @@ class GlueTask:
         return "regression" if "pearson" in self.metrics else "text-classification"
 
 
-SENTENCES = ("sentence1", "sentence2")
+def _words(*names: str) -> dict[str, str]:
+    """Return the words of labels that are numbers from 0."""
+    return {str(number): name for number, name in enumerate(names)}
+
+
+def _same(*names: str) -> dict[str, str]:
+    """Return the words of labels that are words."""
+    return {name: name for name in names}
+
+
+SENTENCES, ENTAILED = ("sentence1", "sentence2"), ("entailment", "not_entailment")
 # RTE and WNLI have the columns of MNLI, and another name for the label
 GLUE = {
-    "cola": GlueTask("CoLA", "4", "2", ("matthews_correlation",)),
-    "sst2": GlueTask("SST-2", "sentence", "label"),
-    "mrpc": GlueTask("MRPC", "#1 String", "Quality", ("accuracy", "f1"), pair="#2 String"),
-    "stsb": GlueTask("STS-B", SENTENCES[0], "score", ("pearson", "spearman"), pair=SENTENCES[1]),
-    "qqp": GlueTask("QQP", "question1", "is_duplicate", ("accuracy", "f1"), pair="question2"),
+    "cola": GlueTask(
+        "CoLA",
+        "4",
+        "2",
+        ("matthews_correlation",),
+        keys=("sentence",),
+        words=_words("unacceptable", "acceptable"),
+    ),
+    "sst2": GlueTask(
+        "SST-2",
+        "sentence",
+        "label",
+        keys=("sentence",),
+        words=_words("negative", "positive"),
+    ),
+    "mrpc": GlueTask(
+        "MRPC",
+        "#1 String",
+        "Quality",
+        ("accuracy", "f1"),
+        pair="#2 String",
+        keys=SENTENCES,
+        words=_words("not_equivalent", "equivalent"),
+    ),
+    "stsb": GlueTask(
+        "STS-B",
+        SENTENCES[0],
+        "score",
+        ("pearson", "spearman"),
+        pair=SENTENCES[1],
+        keys=SENTENCES,
+    ),
+    "qqp": GlueTask(
+        "QQP",
+        "question1",
+        "is_duplicate",
+        ("accuracy", "f1"),
+        pair="question2",
+        keys=("question1", "question2"),
+        words=_words("not_duplicate", "duplicate"),
+    ),
     "mnli": GlueTask(
         "MNLI",
         SENTENCES[0],
         "gold_label",
         pair=SENTENCES[1],
         dev=("dev_matched", "dev_mismatched"),
+        keys=("premise", "hypothesis"),
+        words=_same("entailment", "neutral", "contradiction"),
     ),
-    "qnli": GlueTask("QNLI", "question", "label", pair="sentence"),
-    "rte": GlueTask("RTE", SENTENCES[0], "label", pair=SENTENCES[1]),
+    "qnli": GlueTask(
+        "QNLI",
+        "question",
+        "label",
+        pair="sentence",
+        keys=("question", "sentence"),
+        words=_same(*ENTAILED),
+    ),
+    "rte": GlueTask(
+        "RTE", SENTENCES[0], "label", pair=SENTENCES[1], keys=SENTENCES, words=_same(*ENTAILED)
+    ),
     "wnli": GlueTask("WNLI", SENTENCES[0], "label", pair=SENTENCES[1]),
 }
 

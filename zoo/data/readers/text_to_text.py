@@ -1,15 +1,16 @@
 """Reader of sources and targets: from the rows of tables to samples, of one data set or several."""
 
+import math
 import os.path
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from zoo.data.readers.labelled import Columns, read_samples, text_hash
-from zoo.errors import UsageError, VerificationError
+from zoo.data.readers.labelled import label_number, read_samples, text_hash
+from zoo.data.readers.text_forms import TextForm
+from zoo.errors import UsageError
 
-NAMED = re.compile(r"([\w.+-]+)=(.+)")  # a data set's name, and its file
+NAMED = re.compile(r"((?:glue/)?[\w.+-]+)=(.+)")  # a data set's name, and its file
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +22,14 @@ class TextToText:
         target: the target.
         dataset: name of the data set, empty for none.
         location: file and line, for messages.
+        number: the label, if the target is that number rounded; else NaN.
     """
 
     source: str
     target: str
     dataset: str
     location: str
+    number: float = math.nan
 
     @property
     def hash(self) -> float:
@@ -47,30 +50,16 @@ def dataset_names(paths: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(split_name(path)[0] for path in paths))
 
 
-def prefix_of(name: str, prefix: str | dict[str, str] | None) -> str:
-    """Return the text before each source of a data set.
-
-    Args:
-        name: name of the data set.
-        prefix: the text, for all data sets or by name; ``None`` for ``NAME: ``.
-    """
-    if isinstance(prefix, str):
-        return prefix
-    return (prefix or {}).get(name, f"{name}: " if name else "")
-
-
 def read_text_to_text(
     paths: Sequence[str],
-    columns: Columns,
-    prefix: str | dict[str, str] | None = None,
+    form_of: Callable[[str], TextForm],
     names: Sequence[str] | None = None,
 ) -> list[TextToText]:
     """Return the samples of tables.
 
     Args:
         paths: files, directories or patterns, also as ``NAME=FILE``.
-        columns: columns of source and target.
-        prefix: see ``prefix_of``.
+        form_of: returns the form of a data set by its name, which is empty for none.
         names: names that the data sets may have; ``None`` for any.
 
     Raises:
@@ -86,22 +75,9 @@ def read_text_to_text(
                 f"{path} is of no data set that is trained on",
                 f"write it as {' or '.join(f'{n}={file}' if n else file for n in names)}",
             )
-        start = prefix_of(name, prefix)
-        samples += [
-            TextToText(start + row.text, _target(row.label, row.location), name, row.location)
-            for row in read_samples([file], columns)
-        ]
+        form = form_of(name)
+        for row in read_samples([file], form.columns):
+            number = label_number(row.label, row.location) if form.rounded else math.nan
+            source, target = form.source(row), form.target(row)
+            samples.append(TextToText(source, target, name, row.location, number))
     return samples
-
-
-def _target(value: Any, location: str) -> str:
-    """Return a target as text.
-
-    Raises:
-        VerificationError: it is neither text nor a number.
-    """
-    if isinstance(value, str):
-        return value
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)
-    raise VerificationError(f"{location}: the target is {value!r}, which is not text")

@@ -8,8 +8,10 @@ import torch
 from blake3 import blake3
 
 from zoo.data.readers.labelled import Columns
+from zoo.data.readers.text_forms import TextForm, form_of, glue_tables
 from zoo.data.readers.text_to_text import dataset_names, read_text_to_text, split_name
 from zoo.errors import UsageError
+from zoo.evaluate.generated_labels import NO_LABEL, GeneratedLabels, number_of
 from zoo.finetune.base import LABELS, FineTuning
 from zoo.finetune.order import ProportionalMixture
 from zoo.finetune.rows import TokenizedRows, TokenizedTexts, tokenize
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
-DATASET, TARGET = "dataset", "target"  # values of a row: its data set, the hash of its target
+# values of a row: its data set, the hash of its target, the number that the target is of
+DATASET, TARGET, NUMBER = "dataset", "target", "number"
+PREDICTION, PREDICTED_NUMBER = "prediction", "predicted_number"
 
 
 class Seq2SeqOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -73,7 +77,11 @@ class Seq2Seq(FineTuning):
 
     name: ClassVar[str] = "seq2seq"
     head: ClassVar[str] = SEQ2SEQ_LM
-    own_settings: ClassVar[tuple[str, ...]] = ("data.prefix", "data.mixing_limit")
+    own_settings: ClassVar[tuple[str, ...]] = (
+        "data.prefix",
+        "data.pair_prefix",
+        "data.mixing_limit",
+    )
     options_type: ClassVar[type[Options]] = Seq2SeqOptions
 
     def __init__(self, *args: Any) -> None:
@@ -87,8 +95,19 @@ class Seq2Seq(FineTuning):
 
     @property
     def default_metric(self) -> str:  # type: ignore[override]
-        """``exact_match``, or the loss without generation."""
-        return "exact_match" if self.options.generate else "loss"
+        """``exact_match``, or that of the one data set; the loss without generation."""
+        if not self.options.generate:
+            return "loss"
+        forms = [self.form(name, self.run.data) for name in self.datasets]
+        if len(forms) == 1 and forms[0].default_metric is not None:
+            return forms[0].default_metric
+        return "exact_match"
+
+    @classmethod
+    def form(cls, name: str, data: TableConfig) -> TextForm:
+        """Return the form of a data set."""
+        columns = Columns(data.text, data.label_column, data.pair)
+        return form_of(name, columns, data.prefix, data.pair_prefix)
 
     @property
     def datasets(self) -> tuple[str, ...]:
@@ -97,17 +116,35 @@ class Seq2Seq(FineTuning):
 
     @property
     def metric_names(self) -> tuple[str, ...]:
-        """See ``FineTuning``; with several data sets, ``exact_match_NAME`` of each."""
+        """See ``FineTuning``; with several data sets, ``METRIC_NAME`` of each."""
         if not self.options.generate:
             return ("accuracy",)
-        parts = self.datasets if len(self.datasets) > 1 else ()
-        return ("accuracy", "exact_match", *(f"exact_match_{name}" for name in parts))
+        parts = [metric for name in self.datasets for metric in self._metrics_of(name)]
+        return ("accuracy", *dict.fromkeys(("exact_match", *parts)))
+
+    def _metrics_of(self, name: str) -> list[str]:
+        """Return the names of the metrics of a data set."""
+        metrics = ("exact_match", *self.form(name, self.run.data).metrics)
+        return [self._metric_name(metric, name) for metric in metrics]
+
+    def _metric_name(self, metric: str, dataset: str) -> str:
+        return f"{metric}_{dataset}" if len(self.datasets) > 1 else metric
 
     def metrics_of(self, samples: Sequence[Any]) -> Sequence[str]:
         """See ``FineTuning``."""
-        absent = {f"exact_match_{name}" for name in self.datasets}
-        absent -= {f"exact_match_{sample.dataset}" for sample in samples}
+        present = {sample.dataset for sample in samples}
+        missing = [name for name in self.datasets if name not in present]
+        absent = {metric for name in missing for metric in self._metrics_of(name)}
         return [name for name in self.metric_names if name not in absent]
+
+    @classmethod
+    def locate(cls, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """See ``FineTuning``: the tables of GLUE, and those to evaluate on if all data are GLUE."""
+        train, evaluation = (list(data.get(key) or ()) for key in ("train", "eval"))
+        tables = glue_tables(train, "train")
+        if not evaluation and tables and not set(tables) & set(train):
+            evaluation = train
+        return {**data, "train": tables, "eval": glue_tables(evaluation, "dev")}
 
     @classmethod
     def files(cls, paths: Sequence[str]) -> list[str]:
@@ -117,10 +154,10 @@ class Seq2Seq(FineTuning):
     @classmethod
     def read(cls, paths: Sequence[str], data: TableConfig) -> list[Any]:
         """See ``FineTuning``."""
-        if data.pair is not None:
-            raise UsageError(f"{cls.name} has one source text", "leave out --pair")
-        columns, names = Columns(data.text, data.label_column), dataset_names(data.train)
-        return list(read_text_to_text(paths, columns, data.prefix, names))
+        if data.pair is None and data.pair_prefix is not None:
+            raise UsageError("data.pair_prefix is text before a second text", "name its column")
+        names = dataset_names(data.train)
+        return list(read_text_to_text(paths, lambda name: cls.form(name, data), names))
 
     @classmethod
     def texts(cls, sample: Any) -> list[str]:
@@ -150,9 +187,10 @@ class Seq2Seq(FineTuning):
         counts = np.diff(targets.starts)
         self._longest_target = max(self._longest_target, int(counts.max()))
         numbers = {name: number for number, name in enumerate(self.datasets)}
-        values = {
+        values: dict[str, NDArray[Any]] = {
             DATASET: np.array([numbers[s.dataset] for s in samples], np.int64),
             TARGET: np.array([self.target(s) for s in samples], np.int64),
+            NUMBER: np.array([s.number for s in samples], np.float32),
         }
         truncated = sources.truncated + targets.truncated
         return TokenizedRows(
@@ -230,16 +268,18 @@ class Seq2Seq(FineTuning):
     def generated_predictions(
         self, model: "nn.Module", batch: "Mapping[str, Tensor]"
     ) -> "dict[str, Tensor]":
-        """See ``TrainingObjective``: hashes of the generated targets."""
+        """See ``TrainingObjective``: hashes of the generated targets, and the numbers they are."""
         if not self.options.generate:
             return {}
+        texts = self.generate(model, batch)
         return {
-            "prediction": self.generate(model, batch),
-            **{name: batch[name] for name in (TARGET, DATASET)},
+            PREDICTION: torch.tensor([text_key(text) for text in texts]),
+            PREDICTED_NUMBER: torch.tensor(list(map(number_of, texts)), dtype=torch.float64),
+            **{name: batch[name] for name in (TARGET, NUMBER, DATASET)},
         }
 
-    def generate(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> "Tensor":
-        """Return the hashes of the texts that are generated for the sources, (rows,), int64.
+    def generate(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> list[str]:
+        """Return the texts that are generated for the sources.
 
         Products are in float32, as in ``zoo run``, whatever the precision of the run is.
         """
@@ -249,20 +289,39 @@ class Seq2Seq(FineTuning):
         ends = [] if self._eos is None else [self._eos]
         with torch.autocast(batch["input_ids"].device.type, enabled=False):
             generated = generate(module, inputs, self.generation, eos_token_ids=ends)
-        return torch.tensor([text_key(self._tokenizer.decode(tokens)) for tokens in generated])
+        return [self._tokenizer.decode(tokens) for tokens in generated]
 
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
-        """Return the exact match of all samples, and of each of several data sets that has some."""
+        """Return the exact match of all samples, and the metrics of each data set that has some."""
         if not predictions:
             return {}
-        exact = predictions["prediction"] == predictions[TARGET]
-        metrics = {"exact_match": float(exact.mean())}
-        if len(self.datasets) > 1:
-            for number, name in enumerate(self.datasets):
-                part = exact[predictions[DATASET] == number]
-                if len(part):
-                    metrics[f"exact_match_{name}"] = float(part.mean())
+        metrics = {"exact_match": float((predictions[PREDICTION] == predictions[TARGET]).mean())}
+        for number, name in enumerate(self.datasets):
+            rows = predictions[DATASET] == number
+            if rows.any():
+                part = {key: values[rows] for key, values in predictions.items()}
+                for metric, value in form_metrics(self.form(name, self.run.data), part).items():
+                    metrics[self._metric_name(metric, name)] = value
         return metrics
+
+
+def form_metrics(form: TextForm, values: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
+    """Return the metrics of a data set.
+
+    Args:
+        form: form of the data set.
+        values: predictions of an evaluation, of the rows of the data set.
+    """
+    numbers = {text_key(word): number for number, word in enumerate(form.words.values())}
+    words = {
+        name: np.array([numbers.get(key, NO_LABEL) for key in values[name].tolist()])
+        for name in (TARGET, PREDICTION)
+    }
+    labels = GeneratedLabels(
+        words[TARGET], words[PREDICTION], values[NUMBER], values[PREDICTED_NUMBER]
+    )
+    exact = float((values[PREDICTION] == values[TARGET]).mean())
+    return {"exact_match": exact, **labels.metrics(form)}
 
 
 def text_key(text: str) -> int:

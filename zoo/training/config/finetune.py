@@ -31,7 +31,10 @@ class TableConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             data, sorted, integers as numbers.
         label_separator: separator of the labels of a sample of multi-label classification.
         prefix: text before each source of a text-to-text task, also by name of the data set; by
-            default ``NAME: `` for files that are given as ``NAME=FILE``, and none for others.
+            default ``NAME: `` for files that are given as ``NAME=FILE``, and none for others; with
+            ``pair``, ``NAME TEXT: `` with the name of the column of the text.
+        pair_prefix: text between the two texts of a text-to-text task with ``pair``, also by name
+            of the data set; by default ``PAIR: ``, the name of the column of the second text.
         mixing_limit: number of rows of a data set that an epoch over several has at most, the
             limit K of examples-proportional mixing (Raffel et al. 2020, arXiv:1910.10683,
             section 3.5.2); ``None`` for all.
@@ -49,6 +52,7 @@ class TableConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     labels: tuple[str, ...] | None = None
     label_separator: str = ","
     prefix: str | dict[str, str] | None = None
+    pair_prefix: str | dict[str, str] | None = None
     mixing_limit: int | None = None
 
     def __post_init__(self) -> None:

@@ -1,0 +1,153 @@
+"""Forms of text-to-text data: how the row of a table becomes a source text and a target text.
+
+Those of GLUE are the ones of Raffel et al. 2020 (arXiv:1910.10683, appendix D, and ``glue`` and
+``stsb`` of data/preprocessors.py in the released code).
+"""
+
+import os.path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from zoo.data.readers.glue import PREFIX, glue_files, glue_task
+from zoo.data.readers.labelled import Columns, Sample, label_name, label_number
+from zoo.errors import UsageError, VerificationError
+
+Texts = str | Mapping[str, str] | None  # a text for all data sets, or by their names
+STEPS = 5  # of targets that are numbers, between two whole ones
+
+
+@dataclass(frozen=True)
+class TextForm:
+    """How a row becomes a source and a target.
+
+    Attributes:
+        columns: columns of the texts, in their order in the source, and of the label.
+        prefix: text before the first text.
+        pair_prefix: text between the two texts of a pair, after a space.
+        words: label -> its word; a label that it does not have is a word itself.
+        rounded: whether labels are numbers, which become multiples of 0.2 with one decimal.
+        metrics: metrics of the labels beside ``exact_match``.
+    """
+
+    columns: Columns
+    prefix: str = ""
+    pair_prefix: str = ""
+    words: Mapping[str, str] = field(default_factory=dict)
+    rounded: bool = False
+    metrics: tuple[str, ...] = ()
+
+    @property
+    def default_metric(self) -> str | None:
+        """Metric that selects the best checkpoint, or ``None`` for ``exact_match``."""
+        return self.metrics[0] if self.metrics and self.metrics[0] != "f1" else None
+
+    def source(self, sample: Sample) -> str:
+        """Return the source of a sample."""
+        first = f"{self.prefix}{sample.text}"
+        return first if sample.pair is None else f"{first} {self.pair_prefix}{sample.pair}"
+
+    def target(self, sample: Sample) -> str:
+        """Return the target of a sample.
+
+        Raises:
+            VerificationError: the label has no word, or is neither text nor a number.
+        """
+        label, location = sample.label, sample.location
+        if self.rounded:
+            number = np.float32(label_number(label, location))
+            return f"{np.round(number * np.float32(STEPS)) / STEPS:.1f}"
+        if self.words:
+            word = self.words.get(label_name(label, location))
+            if word is None:
+                raise VerificationError(
+                    f"{location}: the label is {label!r}, not {' or '.join(self.words)}"
+                )
+            return word
+        if isinstance(label, str):
+            return label
+        if isinstance(label, int | float) and not isinstance(label, bool):
+            return str(label)
+        raise VerificationError(f"{location}: the target is {label!r}, which is not text")
+
+
+def glue_form(name: str) -> TextForm:
+    """Return the form of a task of GLUE, such as ``glue/mrpc``.
+
+    Raises:
+        UsageError: there is no such task, or it has no form of this kind.
+    """
+    task, short = glue_task(name), name.removeprefix(PREFIX)
+    if not task.keys:
+        raise UsageError(
+            f"{name} has no form as text: in the paper's, the model names the noun of a pronoun",
+            "leave it out",
+        )
+    columns = dict(zip(task.keys, (task.text, task.pair), strict=False))
+    first, *rest = sorted(columns)  # as in the released code
+    pair = rest[0] if rest else None
+    return TextForm(
+        Columns(columns[first] or "", task.label, None if pair is None else columns[pair]),
+        f"{short} {first}: ",
+        "" if pair is None else f"{pair}: ",
+        words=task.words,
+        rounded=task.kind == "regression",
+        metrics=tuple(metric for metric in task.metrics if metric != "accuracy"),
+    )
+
+
+def form_of(
+    name: str, columns: Columns, prefix: Texts = None, pair_prefix: Texts = None
+) -> TextForm:
+    """Return the form of a data set.
+
+    That of pairs is by default as in GLUE: ``NAME TEXT: ... PAIR: ...``, with names of columns.
+
+    Args:
+        name: name of the data set, empty for none; for ``glue/NAME``, nothing else counts.
+        columns: columns of its table.
+        prefix: text before each source; by default ``NAME: `` for single texts.
+        pair_prefix: text before the second text of each pair.
+
+    Raises:
+        UsageError: GLUE has no such task.
+    """
+    if name.startswith(PREFIX):
+        return glue_form(name)
+    if columns.pair is None:
+        return TextForm(columns, _text(name, prefix, f"{name}: " if name else ""))
+    first = f"{name} {columns.text}: ".lstrip()
+    return TextForm(
+        columns, _text(name, prefix, first), _text(name, pair_prefix, f"{columns.pair}: ")
+    )
+
+
+def _text(name: str, texts: Texts, default: str) -> str:
+    if isinstance(texts, str):
+        return texts
+    return (texts or {}).get(name, default)
+
+
+def glue_tables(paths: Sequence[str], split: Literal["train", "dev"]) -> list[str]:
+    """Return paths in which the files of a split replace directories of GLUE.
+
+    Args:
+        paths: files, also as ``NAME=FILE``, or directories as ``glue/NAME=DIR``.
+        split: the files of a directory.
+
+    Raises:
+        UsageError: there is no such task.
+        SourceError: a file is not there.
+    """
+    tables = list[str]()
+    for path in paths:
+        name, _, folder = path.partition("=")
+        if not (name.startswith(PREFIX) and os.path.isdir(folder)):
+            tables.append(path)
+            continue
+        train, dev = glue_files(glue_task(name), Path(folder))
+        tables += [f"{name}={file}" for file in ((train,) if split == "train" else dev)]
+    return tables

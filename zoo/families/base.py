@@ -70,11 +70,20 @@ class Head:
 
 
 MIXING_HEADS = ("sequence-classification", "token-classification")
+POOLING_HEAD = "sequence-classification"
 
 
-def mixes_layers(config: Any, head: str) -> bool:
-    """Return whether a head reads a learned mix of all layers, ``zoo.nn.layers.scalar_mix``."""
-    return head in MIXING_HEADS and bool(getattr(config, "mix", False))
+def beyond_hub(config: Any, head: str) -> str | None:
+    """Return what a head has that no class of the Hub has, or ``None``.
+
+    That is a learned mix of all layers (``zoo.nn.layers.scalar_mix``), or another pooling of texts.
+    """
+    if head in MIXING_HEADS and getattr(config, "mix", False):
+        return f"the head {head} reads a mix of all layers"
+    pooling = getattr(config, "pooling", None)
+    if head == POOLING_HEAD and pooling is not None:
+        return f"the head {head} reads the {pooling} of a text's tokens"
+    return None
 
 
 class Family(ABC):
@@ -144,10 +153,8 @@ class Family(ABC):
         name = self._architecture(config, head)
         if name is None:
             raise UsageError(f"the Hub has no class for {self.title(config)} with the head {head}")
-        if mixes_layers(config, head):
-            raise UsageError(
-                f"the head {head} reads a mix of all layers, which no class of the Hub has"
-            )
+        if (reason := beyond_hub(config, head)) is not None:
+            raise UsageError(f"{reason}, which no class of the Hub has")
         return name
 
     def _architecture(self, config: Any, head: str) -> str | None:
@@ -169,7 +176,7 @@ class Family(ABC):
     def has_reference(self, config: Any, head: str) -> bool:
         """Return whether the Hub's library has a class that computes the same outputs."""
         known = self._architecture(config, head) is not None
-        return known and not mixes_layers(config, head)
+        return known and beyond_hub(config, head) is None
 
     def reference_inputs(self, head: str, inputs: "Mapping[str, Tensor]") -> "Mapping[str, Tensor]":
         """Return the arguments with which the Hub's class computes the same; by default the same.

@@ -6,13 +6,15 @@ a head. Its weight rules are in ``zoo.weights.encoder_rules``, its modules in ``
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from zoo.families.base import Family, Head
 from zoo.families.config import Activation, Config, same_names
 from zoo.families.config.keys import COMMON
 from zoo.families.heads import standard_head
 from zoo.tokenizers.train import TokenizerTrainSpec
+
+TokenPooling = Literal["mean", "max"]
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -39,6 +41,8 @@ class EncoderConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         tie_embeddings: use the token embeddings as output embeddings.
         mix: whether classifiers of texts and tokens read a learned mix of all layers, see
             ``zoo.nn.layers.scalar_mix``, in place of the last one.
+        pooling: what a classifier of texts reads in place of the first token: the ``mean`` or
+            ``max`` of all tokens, with those that the tokenizer adds; ``None`` for that token.
     """
 
     vocab_size: int = 30522
@@ -54,6 +58,7 @@ class EncoderConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     pad_token_id: int | None = 0
     tie_embeddings: bool = True
     mix: bool = False
+    pooling: TokenPooling | None = None
 
     @property
     def head_size(self) -> int:

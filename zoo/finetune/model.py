@@ -25,6 +25,8 @@ from zoo.training.state.pretrained import PretrainedInit
 from zoo.training.state.run_manifest import RunManifest
 
 LOG = logging.getLogger("zoo")
+# field of a configuration that an option of a task sets -> its name in messages
+FIELDS = {"mix": "mix of layers", "pooling": "other pooling of texts than their own"}
 Resumed = tuple[Path, RunManifest]  # directory and manifest of a run that is resumed
 
 
@@ -154,7 +156,7 @@ def fit_config(
     }
     for name, value in task.config_changes(config).items():
         if name not in base.__struct_fields__:
-            raise UsageError(f"models of {family.name} have no {name} of layers", "leave it out")
+            raise UsageError(f"models of {family.name} have no {FIELDS[name]}", "leave it out")
         derived[name] = value
     if tokenizer is not None and family.text_tokenizer(base) is None:
         parsed = parse(tokenizer.json, Path(TOKENIZER))

@@ -76,6 +76,23 @@ def packed_mask(
     return masked.to(dtype) * mask_value(dtype)
 
 
+def pool_tokens(hidden: Tensor, attention_mask: Tensor | None, pooling: str) -> Tensor:
+    """Return the mean or the maximum of the tokens of each row, (batch, hidden).
+
+    Args:
+        hidden: (batch, tokens, hidden).
+        attention_mask: (batch, tokens): 1 for tokens, 0 for padding; ``None`` for all 1.
+        pooling: ``mean`` or ``max``.
+    """
+    if attention_mask is None:
+        return hidden.mean(1) if pooling == "mean" else hidden.amax(1)
+    padding = (attention_mask == 0)[:, :, None]
+    if pooling == "max":
+        return hidden.masked_fill(padding, mask_value(hidden.dtype)).amax(1)
+    tokens = attention_mask.sum(1, keepdim=True).clamp(min=1).to(hidden.dtype)
+    return hidden.masked_fill(padding, 0).sum(1) / tokens
+
+
 class Encoder(HeadMixin):
     """The backbone: embeddings, blocks and an optional final norm. Subclasses add a head.
 
@@ -93,6 +110,8 @@ class Encoder(HeadMixin):
     Attributes:
         adds_bias: whether ``attention_inputs`` adds a bias to the mask, so that attention takes
             no offsets of documents, and computes no causal mask itself.
+        pooling: what the pooler and the head read in place of the first token of a row: the
+            ``mean`` or ``max`` of its tokens; ``None`` for that token.
         packs_rows: pack the rows of a batch that is padded on the right in training on a CPU. The
             results are the same, up to rounding and dropout. See ``takes_packed_rows``.
         layer_inputs: names of the modules that all blocks read, such as relative positions, beside
@@ -103,6 +122,7 @@ class Encoder(HeadMixin):
 
     adds_bias: ClassVar[bool] = False
     packs_rows: bool = False
+    pooling: str | None = None
 
     def __init__(
         self,
@@ -131,7 +151,10 @@ class Encoder(HeadMixin):
         token_type_ids: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """Run backbone and head; see the module for the inputs."""
-        return self.outputs(self.encode_batch(input_ids, attention_mask, token_type_ids))
+        hidden = self.encode_batch(input_ids, attention_mask, token_type_ids)
+        if self.pooling is not None:
+            hidden = pool_tokens(hidden, attention_mask, self.pooling)[:, None]
+        return self.outputs(hidden)
 
     def encode_batch(
         self,

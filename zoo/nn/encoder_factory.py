@@ -163,6 +163,8 @@ class ModelFactory:
             backbone["mix"] = ScalarMix(self.config.num_layers + 1)
         pooler, head_module = self.pooler_and_head(head)
         model = self.model_classes[head](**backbone, pooler=pooler, head=head_module)
+        if head == "sequence-classification":
+            model.pooling = getattr(self.config, "pooling", None)
         init_weights(model, std=self.config.initializer_range)
         if head in self.task_heads and head_module is not None:
             init_weights(head_module, std=self.config.initializer_range, truncated=False)

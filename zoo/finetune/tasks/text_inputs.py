@@ -7,7 +7,7 @@ Pre-Training", sections 3.2 and 3.3, and of the code released with it
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from zoo.training.state.pretrained import PretrainedInit
 
 NEXT_TOKEN = "causal-lm"
+TextPooling = Literal["cls", "mean", "max"]
+POOLING = "pooling"  # option, and field of the configurations
 ORDER_LENGTHS = "order_lengths"  # number of tokens of a pair in either order
 
 
@@ -64,10 +66,14 @@ class TextOptions(InputOptions, frozen=True, kw_only=True, forbid_unknown_fields
         both_orders: add the logits of a pair in both orders, where the order means nothing;
             ``None`` to do as the checkpoint does, or else not.
         layers: the layers that the classifier reads, see ``LayerTask``.
+        pooling: what the classifier, or the pooler before it, reads of the tokens: the first
+            (``cls``), their ``mean`` or their ``max``; ``None`` for that of the checkpoint, which
+            is the family's unless it was changed by this option.
     """
 
     both_orders: bool | None = None
     layers: Layers | None = None
+    pooling: TextPooling | None = None
 
 
 class InputTask(FineTuning):
@@ -163,6 +169,17 @@ class TextTask(LayerTask, InputTask):
         pairs = run.data.pair is not None
         return cls.with_option_of_head(
             run, init, "both_orders", lambda before: before.model.both_orders and pairs
+        )
+
+    @classmethod
+    def config_changes(cls, run: FineTuneConfig) -> dict[str, Any]:
+        """See ``FineTuning``: layers, and pooling."""
+        pooling = run.task_args.get("pooling")
+        changes = super().config_changes(run)
+        return (
+            changes
+            if pooling is None
+            else {**changes, POOLING: None if pooling == "cls" else pooling}
         )
 
     def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:

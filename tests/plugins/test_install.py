@@ -301,7 +301,8 @@ def test_installer_is_that_of_the_environment(
     (tmp_path / "uv").write_text("#!/bin/sh\n")
     (tmp_path / "uv").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert install.installer() == [sys.executable, "-m", "pip"]
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    (tmp_path / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    assert install.installer() == [sys.executable, "-m", "pip"]
     (tmp_path / "pyvenv.cfg").write_text("home = /usr/bin\nuv = 0.5.1\n")
     assert install.installer() == [str(tmp_path / "uv"), "pip"]

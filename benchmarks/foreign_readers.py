@@ -6,7 +6,8 @@ pipelines of other programs, and the results are compared with those of ``zoo.lo
 programs are not dependencies of zoo, and one needs an older transformers, so each has an
 environment of its own:
 
-    npm install --ignore-scripts --prefix JS @huggingface/transformers @sparticuz/chromium puppeteer-core
+    npm install --ignore-scripts --prefix JS \\
+        @huggingface/transformers @sparticuz/chromium puppeteer-core
     python -m venv PY && PY/bin/pip install optimum-onnx[onnxruntime] sentence-transformers==5.7.0
     python -m benchmarks.foreign_readers --node-modules JS/node_modules --python PY/bin/python
 

@@ -210,7 +210,12 @@ class Model:
         return self._run("features", texts, arrays=True, layers=layers)
 
     def classify(
-        self, texts: Iterable[str | tuple[str, str]], *, aggregate: "Aggregate" = "none"
+        self,
+        texts: Iterable[str | tuple[str, str]],
+        *,
+        aggregate: "Aggregate" = "none",
+        doc_stride: int | None = None,
+        max_tokens: int | None = None,
     ) -> list[dict[str, Any]]:
         """Return the labels that the head predicts for texts or for tokens.
 
@@ -218,6 +223,8 @@ class Model:
             texts: texts, or pairs of texts.
             aggregate: how token classification joins tokens to labelled spans: ``none``,
                 ``simple``, ``first``, ``average`` or ``max``.
+            doc_stride: number of tokens that windows over a long text share; ``None`` to truncate.
+            max_tokens: length that texts are truncated to, or of windows; by default the limit.
 
         Returns:
             for each text ``text`` and, see ``zoo.inference.tasks.classify.Classify``:
@@ -228,7 +235,9 @@ class Model:
             >>> model.classify(["What a film!"])[0]["label"]  # doctest: +SKIP
             'positive'
         """
-        return self._run("classify", texts, aggregate=aggregate)
+        return self._run(
+            "classify", texts, aggregate=aggregate, doc_stride=doc_stride, max_tokens=max_tokens
+        )
 
     def answer(
         self,

@@ -26,13 +26,14 @@ LOG = logging.getLogger("zoo")
 TASK_HELP = "\n".join(f"  {name:21}{text}" for name, (_, text) in EVALUATIONS.items())
 TEXTS = ("text-classification", "regression", "multi-label", "sentence-embedding")
 ANSWERS, CHOICES = "question-answering", "multiple-choice"
+WINDOWED = (*TEXTS[:3], "token-classification")  # classifiers, which may read windows of texts
 LABELLED = (*TEXTS, "token-classification", "causal-lm", "seq2seq", ANSWERS, CHOICES)
 CONFUSION, RELIABILITY = "confusion.svg", "reliability.svg"  # files of --figures
 # options of single evaluations
 OPTIONS = {
     "figures": ("text-classification",),
     "stride": ("perplexity",),
-    "seq_len": ("replaced-tokens", ANSWERS, CHOICES),
+    "seq_len": ("replaced-tokens", ANSWERS, CHOICES, *WINDOWED),
     "replace_prob": ("replaced-tokens",),
     "seed": ("replaced-tokens", *LABELLED),
     "text": LABELLED,
@@ -44,7 +45,7 @@ OPTIONS = {
     "num_beams": ("seq2seq",),
     "max_new_tokens": ("seq2seq",),
     "choices": (CHOICES,),
-    "doc_stride": (ANSWERS,),
+    "doc_stride": (ANSWERS, *WINDOWED),
     "max_answer_len": (ANSWERS,),
     "null_threshold": (ANSWERS,),
 }
@@ -86,7 +87,7 @@ columns are named, or counted from 1 in a file without a header."""
 @count_option("--stride", "Tokens between the windows of a long text.  [default: half a window]")
 @count_option(
     "--seq-len",
-    "Tokens per row.  [default: 64; of windows 384; of choices the model's limit]",
+    "Tokens per row.  [default: 64; of questions 384; of choices and texts the model's limit]",
     minimum=3,
 )
 @click.option(
@@ -121,7 +122,9 @@ columns are named, or counted from 1 in a file without a header."""
     "--choices", multiple=True, metavar="COL", help="Column of the choices, or of each of them."
 )
 @count_option(
-    "--doc-stride", "Tokens that windows over a long context share.  [default: 128]", minimum=0
+    "--doc-stride",
+    "Tokens that windows over a long context or text share.  [default: 128; texts are truncated]",
+    minimum=0,
 )
 @count_option("--max-answer-len", "Maximum number of tokens of an answer.  [default: 30]")
 @click.option(

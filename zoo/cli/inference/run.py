@@ -103,6 +103,24 @@ def generation_options(command: Any) -> Any:
     return command
 
 
+def classify_options(command: Any) -> Any:
+    """Add the options of classification."""
+    aggregate = click.option(
+        "--aggregate",
+        type=click.Choice(["none", "simple", "first", "average", "max"]),
+        default="none",
+        show_default=True,
+        help="Join tokens to labelled spans; all but simple by words.",
+    )
+    stride = click.option(
+        "--doc-stride",
+        type=click.IntRange(0),
+        metavar="N",
+        help="Read long texts in windows that share N tokens.  [default: truncate them]",
+    )
+    return aggregate(stride(command))
+
+
 def answer_options(command: Any) -> Any:
     """Add the options of question answering."""
     number = click.IntRange
@@ -163,13 +181,7 @@ TASK_OPTIONS: dict[str, Callable[[Any], Any]] = {
     ),
     "generate": generation_options,
     "seq2seq": generation_options,
-    "classify": click.option(
-        "--aggregate",
-        type=click.Choice(["none", "simple", "first", "average", "max"]),
-        default="none",
-        show_default=True,
-        help="Join tokens to labelled spans; all but simple by words.",
-    ),
+    "classify": classify_options,
     "answer": answer_options,
     "choose": choice_options,
     "score": click.option(

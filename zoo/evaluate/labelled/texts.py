@@ -48,6 +48,8 @@ class LabelledEvaluation(Evaluation):
         pair: column of the second text of a pair, or ``None``.
         label: column of the label.
         seed: seed of the intervals.
+        seq_len: length that texts are truncated to, or of windows; by default the model's limit.
+        doc_stride: number of tokens that windows over a long text share, see ``Classify``.
         **options: see ``Evaluation``.
 
     Attributes:
@@ -65,11 +67,15 @@ class LabelledEvaluation(Evaluation):
         pair: str | None = None,
         label: str = "label",
         seed: int = 0,
+        seq_len: int | None = None,
+        doc_stride: int | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
         self.columns, self.seed = Columns(text, label, pair), seed
-        self.task = Classify(self.checkpoint, self.session)
+        self.task = Classify(
+            self.checkpoint, self.session, max_tokens=seq_len, doc_stride=doc_stride
+        )
 
     @classmethod
     def require_supported(cls, checkpoint: "Checkpoint") -> None:

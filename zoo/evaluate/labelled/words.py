@@ -55,6 +55,8 @@ class TokenClassification(Evaluation):
         text: column of the words, see ``zoo.data.readers.words``.
         label: column of the labels.
         seed: seed of the intervals.
+        seq_len: length that texts are truncated to, or of windows; by default the model's limit.
+        doc_stride: number of tokens that windows over a long text share, see ``Classify``.
         **options: see ``Evaluation``.
     """
 
@@ -66,11 +68,15 @@ class TokenClassification(Evaluation):
         text: str = "text",
         label: str = "label",
         seed: int = 0,
+        seq_len: int | None = None,
+        doc_stride: int | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
         self.columns, self.seed = Columns(text, label), seed
-        self.task = ClassifyWords(self.checkpoint, self.session)
+        self.task = ClassifyWords(
+            self.checkpoint, self.session, max_tokens=seq_len, doc_stride=doc_stride
+        )
 
     @classmethod
     def require_supported(cls, checkpoint: "Checkpoint") -> None:

@@ -1,12 +1,13 @@
-"""Windows over long contexts of questions.
+"""Windows over long contexts of questions, and over long texts of classifiers.
 
-As in the question-answering pipeline of transformers 4 (``pipelines/question_answering.py``).
+Those of contexts are as in the question-answering pipeline of transformers 4
+(``pipelines/question_answering.py``).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from zoo.errors import UsageError
 from zoo.families.base import Family
@@ -151,3 +152,70 @@ class ContextWindows:
                 "the context",
                 "shorten it, or lower --doc-stride",
             )
+
+
+@dataclass(frozen=True)
+class TextWindows(ContextWindows):
+    """Windows over long texts, each with the special tokens; of a pair, with the whole first text.
+
+    Attributes:
+        max_tokens: see ``ContextWindows``.
+        stride: see ``ContextWindows``.
+        context_first: see ``ContextWindows``; the second text of a pair is then the whole one.
+    """
+
+    def context(self, pair: Encoded) -> range:
+        """Return the positions of the tokens of the text, or of the one of a pair that is split."""
+        numbers = pair.sequence_ids
+        present = [number for number in numbers if number is not None]
+        if not present:
+            return range(len(numbers), len(numbers))
+        number = min(present) if self.context_first else max(present)
+        start = numbers.index(number)
+        return range(start, start + numbers.count(number))
+
+    def require_room(self, pair: Encoded, location: str) -> None:
+        """Check that special tokens and the whole text of a pair leave room for the other text.
+
+        Raises:
+            UsageError: they do not.
+        """
+        tokens = len(pair.ids)
+        fixed = tokens - len(self.context(pair))
+        if tokens > self.max_tokens and fixed + self.stride >= self.max_tokens:
+            raise UsageError(
+                f"{location}: {fixed} tokens are in each window of {self.max_tokens}, of which the "
+                f"next one shares {self.stride}, and leave no room for the text",
+                "shorten the first text of the pair, or lower --doc-stride",
+            )
+
+
+def join_windows(
+    encoded: Encoded, windows: Sequence[Window], values: "Sequence[NDArray[np.floating[Any]]]"
+) -> "NDArray[np.floating[Any]]":
+    """Return the values of all tokens, each from the window with most context of the token.
+
+    That is the window in which the smaller number of tokens of the text before and after it is
+    largest, as in run_squad.py of the code released with Devlin et al. 2018; of several, the first.
+
+    Args:
+        encoded: the text, without truncation.
+        windows: its windows.
+        values: values of the tokens of each window, (tokens, ...), with padding at the end.
+
+    Returns:
+        (tokens, ...), 0 at special tokens.
+    """
+    import numpy as np
+
+    joined: NDArray[np.floating[Any]] = np.zeros(
+        (len(encoded.ids), *values[0].shape[1:]), values[0].dtype
+    )
+    most = np.full(len(encoded.ids), -1)
+    for window, rows in zip(windows, values, strict=True):
+        size, part = len(window.part), slice(window.part.start, window.part.stop)
+        context = np.minimum(np.arange(size), np.arange(size)[::-1])
+        better = context > most[part]
+        joined[part][better] = rows[window.first : window.first + size][better]
+        most[part][better] = context[better]
+    return joined

@@ -1,6 +1,7 @@
 """The task classify: labels of texts, pairs of texts, or tokens."""
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.readers.words import words_of_tokens
@@ -17,6 +18,7 @@ from zoo.inference.processing.entities import (
 )
 from zoo.inference.processing.numbers import sigmoid, softmax
 from zoo.inference.processing.viterbi import marginals, viterbi
+from zoo.inference.processing.windows import TextWindows, join_windows
 from zoo.inference.tasks.base import BatchTask, EncodedExample
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from zoo.tokenizers import Encoded
+    from zoo.tokenizers.tokenizer import Text
 
 THRESHOLD = 0.5  # minimum probability of a label, in multi-label classification
 
@@ -51,10 +54,15 @@ class Classify(BatchTask):
         aggregate: how token classification labels spans: ``none`` returns tokens; ``simple`` joins
             adjacent tokens of a type; ``first``, ``average`` and ``max`` first give all tokens of a
             word one label. Words are those of transformers' token-classification pipeline.
+        doc_stride: split texts that are longer than ``max_tokens`` into windows that share this
+            number of tokens, in place of truncating them, see ``TextWindows``. The logits of a text
+            are the mean of those of its windows, and those of a token are of the window in which
+            it has most context, see ``join_windows``. ``None`` for truncation.
         **options: see ``Task``.
 
     Raises:
-        UsageError: ``aggregate`` is unknown, or the head classifies texts; or see ``Task``.
+        UsageError: ``aggregate`` is unknown, or the head classifies texts; windows are asked for
+            of a model that reads pairs in both orders; or see ``Task``.
     """
 
     name: ClassVar[str] = "classify"
@@ -68,7 +76,13 @@ class Classify(BatchTask):
     )
     pairs: ClassVar[bool] = True
 
-    def __init__(self, *args: Any, aggregate: Aggregate = "none", **options: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        aggregate: Aggregate = "none",
+        doc_stride: int | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(*args, **options)
         if aggregate not in AGGREGATES:
             raise UsageError(
@@ -80,6 +94,15 @@ class Classify(BatchTask):
                 "leave --aggregate out",
             )
         self.aggregate = aggregate
+        self.windows: TextWindows | None = None
+        if doc_stride is not None:
+            if self.checkpoint.model.both_orders:
+                raise UsageError(
+                    f"{self.checkpoint.path} reads pairs in both orders, and not in windows",
+                    "leave --doc-stride out",
+                )
+            if self.max_tokens is not None:  # otherwise any text is one window
+                self.windows = TextWindows.of(self.checkpoint.family, self.max_tokens, doc_stride)
 
     @property
     def problem(self) -> Problem:
@@ -99,6 +122,8 @@ class Classify(BatchTask):
 
         A text without tokens is an error, too, unless the result is that of its tokens.
         """
+        if self.windows is not None:
+            self.windows.require_room(item.encoded, item.record.location)
         if not self.by_token:
             self.require_tokens(item)
         if item.record.pair is None and self.checkpoint.model.both_orders:
@@ -111,6 +136,8 @@ class Classify(BatchTask):
     def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
         """See ``Task``."""
         logits = self.output("logits", items, batch)
+        if self.windows is not None:
+            return [{"logits": row} for row in logits]
         if self.by_token:
             return [self._tokens(item, row) for item, row in zip(items, logits, strict=True)]
         if self.checkpoint.model.both_orders:
@@ -118,17 +145,36 @@ class Classify(BatchTask):
         return [self._text(row) for row in logits]  # (texts, labels)
 
     def split(self, item: EncodedExample) -> list[EncodedExample]:
-        """See ``BatchTask``: with both orders, a pair is two rows."""
+        """See ``BatchTask``: with both orders, a pair is two rows; or the windows of a text."""
+        if self.windows is not None:
+            return [item._replace(encoded=w) for w in self.windows.split(item.encoded)]
         text, pair = item.record.text, item.record.pair
         if pair is None or not self.checkpoint.model.both_orders:
             return [item]
         return [item, item._replace(encoded=self.encode([(pair, text)])[0])]
 
     def merge(self, item: EncodedExample, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        """See ``BatchTask``: with both orders, their logits are added."""
+        """See ``BatchTask``: with both orders, their logits are added; windows are joined."""
+        if self.windows is not None:
+            return self._join(self.windows, item, [row["logits"] for row in rows])
         if not self.checkpoint.model.both_orders:
             return super().merge(item, rows)
         return self._text(sum((row["logits"] for row in rows[1:]), rows[0]["logits"]))
+
+    def encode(self, texts: "Sequence[Text]") -> "list[Encoded]":
+        """See ``Task``; windows are cut later."""
+        if self.windows is None:
+            return super().encode(texts)
+        return self.tokenizer.encode(texts, max_tokens=None)
+
+    def _join(
+        self, windows: TextWindows, item: EncodedExample, logits: "list[NDArray[Any]]"
+    ) -> dict[str, Any]:
+        """Return the result of a text from the logits of its windows."""
+        if self.by_token:
+            parts = list(windows.split(item.encoded))
+            return self._tokens(item, join_windows(item.encoded, parts, logits))
+        return self._text(sum(logits[1:], logits[0]) / len(logits))
 
     def _text(self, logits: "NDArray[np.floating[Any]]") -> dict[str, Any]:
         if self.problem == "regression":

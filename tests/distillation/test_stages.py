@@ -119,7 +119,10 @@ def test_the_terms_are_those_of_the_released_code(tree: dict[str, Any], tmp_path
         ({"stages": {"predicton": {}}}, "has no stage 'predicton'"),
         ({"stages": {"prediction": {"wieght": 1}}}, "wieght"),
         ({"stage": "third"}, "and not 'third'"),
-        ({"terms": {"attention": {"weight": 2.0}}}, "field `kind`"),  # not of the second stage
+        (
+            {"terms": {"attention": {"weight": 2.0}}},
+            "terms.attention has no kind",
+        ),  # not of the second stage
     ],
 )
 def test_what_does_not_fit(

@@ -60,7 +60,7 @@ class DistillSetup(RunSetup):
         """See ``RunSetup``."""
         return self.base.train_dataloader(dist, completed_steps=completed_steps)
 
-    def eval_batches(self, dist: DistContext) -> list[Batch]:
+    def eval_batches(self, dist: DistContext) -> Sequence[Batch]:
         """See ``RunSetup``."""
         return self.base.eval_batches(dist)
 

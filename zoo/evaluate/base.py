@@ -1,11 +1,12 @@
 """Interface of evaluations: a model and files in, numbers out."""
 
+import itertools
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from zoo.errors import UsageError
 from zoo.inference.scoring import Scorer, make_scorer, require_scorer
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from zoo.tokenizers import Encoded
 
 LOG = logging.getLogger("zoo")
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,22 @@ class Result:
 
     metrics: Mapping[str, float]
     details: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Reread(Iterable[Item]):
+    """The first items of files, which are read anew on each iteration rather than held in memory.
+
+    Args:
+        read: function that reads the files.
+        limit: largest number of items; ``None`` for all.
+    """
+
+    def __init__(self, read: Callable[[], Iterable[Item]], limit: int | None) -> None:
+        self._read, self._limit = read, limit
+
+    def __iter__(self) -> Iterator[Item]:
+        """Read the files."""
+        return itertools.islice(self._read(), self._limit)
 
 
 class Evaluation(ABC):

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,9 +10,14 @@ from zoo.data.readers.documents import ReaderConfig, expand_paths, read_document
 from zoo.errors import UsageError
 from zoo.evaluate.base import LikelihoodEvaluation, Result
 from zoo.inference.scoring import CausalScorer, MaskedScorer, ScoredRow, Scorer, TextScore
+from zoo.io.limits import MAX_TEXT_CHARACTERS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from zoo.tokenizers import Encoded, TextTokenizer
+
+WINDOW = 1024  # texts that are tokenized together
 
 
 class Perplexity(LikelihoodEvaluation):
@@ -50,15 +55,14 @@ class Perplexity(LikelihoodEvaluation):
 
     def evaluate(self, files: Sequence[Path]) -> Result:
         """See ``Evaluation``."""
-        documents = list(read_texts(files, self.limit))
-        encoded = self.scorer.tokenizer.encode(documents, max_tokens=None, offsets=False)
+        texts = TextStream(read_texts(files, self.limit))
         rows = (
             window
-            for number, text in enumerate(encoded)
+            for number, text in enumerate(texts.encode(self.scorer.tokenizer, None))
             for row in self.scorer.rows(text, number)
             for window in split_row(row, self.width, self.stride)
         )
-        return likelihood_result(self.scorer.score_rows(rows, len(documents)), documents)
+        return likelihood_result(self.scorer.stream_scores(rows), texts)
 
 
 class PseudoPerplexity(LikelihoodEvaluation):
@@ -76,16 +80,55 @@ class PseudoPerplexity(LikelihoodEvaluation):
     def evaluate(self, files: Sequence[Path]) -> Result:
         """See ``Evaluation``."""
         lines = (line for text in read_texts(files, None) for line in text.splitlines() if line)
-        texts = list(itertools.islice(lines, self.limit))
-        encoded = self.scorer.tokenizer.encode(
-            texts, max_tokens=self.scorer.max_tokens, offsets=False
+        texts = TextStream(itertools.islice(lines, self.limit))
+        encoded = texts.encode(self.scorer.tokenizer, self.scorer.max_tokens)
+        rows = (
+            row for number, text in enumerate(encoded) for row in self.scorer.rows(text, number)
         )
-        result = likelihood_result(self.scorer.score(encoded), texts)
-        cut = sum(text.truncated for text in encoded)
-        if not cut:
+        result = likelihood_result(self.scorer.stream_scores(rows), texts)
+        if not texts.truncated:
             return result
         whole = {k: v for k, v in result.metrics.items() if k != "bits_per_byte"}  # of all bytes
-        return Result({**whole, "truncated_tokens": cut})
+        return Result({**whole, "truncated_tokens": texts.truncated})
+
+
+class TextStream:
+    """Texts that are tokenized some at a time, and are then dropped.
+
+    Args:
+        texts: the texts.
+
+    Attributes:
+        count: number of texts so far.
+        size: number of their bytes.
+        truncated: number of their tokens that were cut.
+    """
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._texts = iter(texts)
+        self.count = self.size = self.truncated = 0
+
+    def encode(self, tokenizer: "TextTokenizer", max_tokens: int | None) -> "Iterator[Encoded]":
+        """Yield the tokens of each text, without positions in characters.
+
+        Args:
+            tokenizer: the tokenizer.
+            max_tokens: length that texts are truncated to; ``None`` for no limit.
+        """
+        while window := list(itertools.islice(self._window(), WINDOW)):
+            for text in tokenizer.encode(window, max_tokens=max_tokens, offsets=False):
+                self.truncated += text.truncated
+                yield text
+
+    def _window(self) -> Iterator[str]:
+        """Yield texts until they have ``MAX_TEXT_CHARACTERS``."""
+        characters = 0
+        for text in self._texts:
+            self.count, self.size = self.count + 1, self.size + len(text.encode())
+            yield text
+            characters += len(text)
+            if characters > MAX_TEXT_CHARACTERS:
+                return
 
 
 def read_texts(files: Sequence[Path], limit: int | None) -> Iterator[str]:
@@ -132,24 +175,30 @@ def split_row(row: ScoredRow, width: int | None, stride: int | None) -> Iterator
         scored, start = end, start + stride
 
 
-def likelihood_result(scores: Sequence[TextScore], texts: Sequence[str]) -> Result:
+def likelihood_result(scores: Iterable[tuple[int, TextScore]], texts: TextStream) -> Result:
     """Return the metrics of log-likelihoods over texts.
+
+    Args:
+        scores: index and score of each text, in order.
+        texts: the texts, all of which are tokenized when the scores end.
 
     Raises:
         UsageError: no token was scored.
     """
-    tokens = sum(score.tokens for score in scores)
+    total, tokens, correct = 0.0, 0, 0
+    for _, score in scores:
+        total -= score.log_prob
+        tokens, correct = tokens + score.tokens, correct + score.correct
     if not tokens:
         raise UsageError("the texts have no tokens to score", "give more text")
-    total = -sum(score.log_prob for score in scores)
     loss = total / tokens
     return Result(
         {
             "loss": loss,
             "perplexity": math.exp(loss) if loss < 700 else math.inf,
-            "bits_per_byte": total / math.log(2) / sum(len(text.encode()) for text in texts),
-            "accuracy": sum(score.correct for score in scores) / tokens,
+            "bits_per_byte": total / math.log(2) / texts.size,
+            "accuracy": correct / tokens,
             "tokens": tokens,
-            "texts": len(texts),
+            "texts": texts.count,
         }
     )

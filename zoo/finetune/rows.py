@@ -1,6 +1,6 @@
 """Tokenized rows of different lengths, and their batches."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,14 +71,11 @@ class TokenizedTexts:
         starts: see ``TokenizedRows``.
         arrays: names of the model's inputs -> values, ids first.
         truncated: number of texts that were truncated.
-        positions: for each text, start and end of each token in characters, and whether it is
-            special; empty if not asked for.
     """
 
     starts: NDArray[np.int64]
     arrays: dict[str, NDArray[Any]]
     truncated: int
-    positions: list[tuple[list[tuple[int, int]], list[bool]]]
 
 
 def tokenize(
@@ -88,7 +85,7 @@ def tokenize(
     max_tokens: int,
     *,
     locations: Sequence[str],
-    offsets: bool = False,
+    read: Callable[[int, Encoded], None] | None = None,
 ) -> TokenizedTexts:
     """Tokenize texts or pairs of texts.
 
@@ -98,24 +95,25 @@ def tokenize(
         inputs: names of the model's inputs; the first is that of the ids.
         max_tokens: number of tokens that texts are truncated to, special ones included.
         locations: file and line of each text, for messages.
-        offsets: return the tokens' positions.
+        read: function that gets index and encoding of each text, with positions in characters,
+            which are not kept.
 
     Raises:
         UsageError: ``max_tokens`` leaves no room for text, or a text is not valid Unicode or has
             no tokens.
     """
     types, truncated, lengths = "token_type_ids" in inputs, 0, []
-    positions = list[tuple[list[tuple[int, int]], list[bool]]]()
     ids, kinds = list[NDArray[Any]](), list[NDArray[Any]]()
     for start in range(0, len(texts), CHUNK):
         encoded: list[Encoded] = tokenizer.encode(
-            texts[start : start + CHUNK], max_tokens=max_tokens, offsets=offsets
+            texts[start : start + CHUNK], max_tokens=max_tokens, offsets=read is not None
         )
         lengths += [len(text.ids) for text in encoded]
         truncated += sum(text.truncated > 0 for text in encoded)
         ids += [np.array([token for text in encoded for token in text.ids], np.int32)]
-        if offsets:
-            positions += [(text.offsets, text.special) for text in encoded]
+        if read is not None:
+            for number, text in enumerate(encoded, start):
+                read(number, text)
         if types:
             kinds += [np.array([kind for text in encoded for kind in text.type_ids], np.int8)]
     if 0 in lengths:
@@ -123,7 +121,7 @@ def tokenize(
     arrays = {inputs[0]: np.concatenate(ids)}
     if types and any(part.any() for part in kinds):
         arrays["token_type_ids"] = np.concatenate(kinds)
-    return TokenizedTexts(np.cumsum([0, *lengths]), arrays, truncated, positions)
+    return TokenizedTexts(np.cumsum([0, *lengths]), arrays, truncated)
 
 
 def pad_and_stack(

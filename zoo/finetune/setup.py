@@ -96,15 +96,16 @@ class FineTuneSetup(RunSetup):
             split_micro_batches=split,
         )
 
-    def eval_batches(self, dist: DistContext) -> list[Batch]:
-        """See ``RunSetup``; rows are sorted by length."""
+    def eval_batches(self, dist: DistContext) -> Sequence[Batch]:
+        """See ``RunSetup``; rows are sorted by length, and batches are made when they are read."""
         rows = self.eval_rows
         order = rows.lengths.argsort(kind="stable").tolist()
         shared = len(rows) % dist.world_size == 0  # otherwise each process evaluates all rows
         if self.objective.loss_in_batch:
             shared = shared and len(rows) // dist.world_size % self.objective.micro_batch_size == 0
         alone = DistContext(0, 1, dist.device)
-        return self._loader(rows, len(rows), dist if shared else alone, order=order).make_batches(0)
+        loader = self._loader(rows, len(rows), dist if shared else alone, order=order)
+        return loader.lazy_batches(0)
 
     def _loader(
         self,

@@ -52,7 +52,7 @@ class ScoredRow:
     source: Sequence[int] = ()
 
 
-@dataclass
+@dataclass(slots=True)
 class TextScore:
     """Score of a text.
 
@@ -143,16 +143,33 @@ class Scorer(ABC):
             NonFiniteError: a score is NaN or infinite.
         """
         scores = [TextScore() for _ in range(texts)]
+        for text, score in self.stream_scores(rows, texts):
+            scores[text] = score
+        return scores
+
+    def stream_scores(
+        self, rows: Iterable[ScoredRow], texts: int | None = None
+    ) -> Iterator[tuple[int, TextScore]]:
+        """Yield the index and the score of each text that has rows, in order.
+
+        Args:
+            rows: the rows, by text in order.
+            texts: number of texts, if it is known.
+
+        Raises:
+            NonFiniteError: a score is NaN or infinite.
+        """
+        text, score = 0, TextScore()
         with progress("texts", texts) as advance:
-            finished = 0
             for row, values, correct in self.run(rows):
-                score = scores[row.text]
+                if row.text != text:
+                    yield text, score
+                    advance(row.text - text)
+                    text, score = row.text, TextScore()
                 score.log_prob += float(values.sum())
                 score.tokens += len(values)
                 score.correct += int(correct.sum())
-                advance(row.text - finished)
-                finished = row.text
-        return scores
+            yield text, score
 
     def run(
         self, rows: Iterable[ScoredRow]

@@ -67,7 +67,7 @@ class RunSetup(ABC):
         """
 
     @abstractmethod
-    def eval_batches(self, dist: DistContext) -> list[Batch]:
+    def eval_batches(self, dist: DistContext) -> Sequence[Batch]:
         """Return this process's batches of an evaluation."""
 
     @abstractmethod

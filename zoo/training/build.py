@@ -1,6 +1,6 @@
 """Construction of a trainer from the setup of a run, and its state from the last checkpoint."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,7 +41,7 @@ class PreparedRun:
 
     loss_module: LossModule
     train_dataloader: BatchLoader
-    eval_batches: list[Batch]
+    eval_batches: Sequence[Batch]
     checkpoint: SavedCheckpoint | None
     pretrained: InitRecord | None
 

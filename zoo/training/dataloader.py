@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, overload
 
 import numpy as np
 import torch
@@ -112,7 +112,15 @@ class BatchLoader:
         """Make this process's micro-batches of a step."""
         if self.warmup_loader is not None and step < self.first_step:
             return self.warmup_loader.make_batches(step)
-        return [self.collate(list(self._rows(step, micro))) for micro in self._sorted(step)]
+        return [self.make_batch(step, micro) for micro in self._sorted(step)]
+
+    def make_batch(self, step: int, micro: Sequence[int]) -> Batch:
+        """Make a batch of some rows of a step."""
+        return self.collate(list(self._rows(step, micro)))
+
+    def lazy_batches(self, step: int) -> "LazyBatches":
+        """Return this process's micro-batches of a step, of which each is made when it is read."""
+        return LazyBatches(self, step, self._sorted(step))
 
     def sample_batch(self, step: int) -> Batch:
         """Make a batch of the first row of a step."""
@@ -161,6 +169,38 @@ class BatchLoader:
     def close(self) -> None:
         """Stop the thread that prepares batches."""
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+class LazyBatches(Sequence[Batch]):
+    """Micro-batches of a step, of which each is made when it is read, so that one is in memory.
+
+    Args:
+        loader: loader that makes them.
+        step: the step.
+        micro_batches: rows of the step that each micro-batch has.
+    """
+
+    def __init__(
+        self, loader: BatchLoader, step: int, micro_batches: Sequence[Sequence[int]]
+    ) -> None:
+        self._loader, self._step, self._micro_batches = loader, step, micro_batches
+
+    def __len__(self) -> int:
+        """Return the number of micro-batches."""
+        return len(self._micro_batches)
+
+    @overload
+    def __getitem__(self, index: int) -> Batch: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "LazyBatches": ...
+
+    def __getitem__(self, index: int | slice) -> "Batch | LazyBatches":
+        """Make a micro-batch, or return some of them."""
+        chosen = self._micro_batches[index]
+        if isinstance(index, slice):
+            return LazyBatches(self._loader, self._step, chosen)  # type: ignore[arg-type]
+        return self._loader.make_batch(self._step, chosen)  # type: ignore[arg-type]
 
 
 def share_of(rows: range, rank: int, world_size: int) -> range:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from zoo.data.readers.documents import read_files
+from zoo.data.readers.documents import iter_files
 from zoo.data.readers.labelled import text_hash
 from zoo.data.readers.tables import column_names, read_rows, require_text
 from zoo.errors import VerificationError
@@ -100,7 +100,14 @@ def read_choices(
         SourceError: a file cannot be read.
         VerificationError: a file is damaged, or a label is none of the choices.
     """
-    return read_files(paths, lambda file: _samples(file, columns or ChoiceColumns()))
+    return list(iter_choices(paths, columns))
+
+
+def iter_choices(
+    paths: Iterable[str | Path], columns: ChoiceColumns | None = None
+) -> Iterator[ChoiceSample]:
+    """Yield the multiple-choice questions of tables; see ``read_choices``."""
+    return iter_files(paths, lambda file: _samples(file, columns or ChoiceColumns()))
 
 
 def _samples(file: Path, columns: ChoiceColumns) -> Iterator[ChoiceSample]:

@@ -84,11 +84,23 @@ def read_files(
         UsageError: there is no item.
         SourceError: see ``expand_paths``; or what ``read`` raises.
     """
-    files = expand_paths(list(paths))
-    contents = [item for file in files for item in read(file)]
-    if not contents:
+    return list(iter_files(paths, read, items, remedy))
+
+
+def iter_files(
+    paths: Iterable[str | Path],
+    read: Callable[[Path], Iterable[Item]],
+    items: str = "rows",
+    remedy: str = "give a table with rows",
+) -> Iterator[Item]:
+    """Yield what all files of directories and patterns have; see ``read_files``."""
+    files, empty = expand_paths(list(paths)), True
+    for file in files:
+        for item in read(file):
+            empty = False
+            yield item
+    if empty:
         raise UsageError(f"{', '.join(map(str, files))} has no {items}", remedy)
-    return contents
 
 
 def _files(text: str) -> Iterator[Path]:

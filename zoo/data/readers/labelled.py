@@ -1,13 +1,13 @@
 """Reader of labelled texts: from the rows of tables to samples, and their labels."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from blake3 import blake3
 
-from zoo.data.readers.documents import read_files
+from zoo.data.readers.documents import iter_files
 from zoo.data.readers.tables import read_rows, require_text
 from zoo.errors import UsageError, VerificationError
 
@@ -80,7 +80,14 @@ def read_samples(
         SourceError: a file cannot be read.
         VerificationError: a file is damaged, or a text or label is missing.
     """
-    return read_files(paths, lambda file: _samples(file, columns, unlabelled))
+    return list(iter_samples(paths, columns, unlabelled=unlabelled))
+
+
+def iter_samples(
+    paths: Iterable[str | Path], columns: Columns, *, unlabelled: bool = False
+) -> Iterator[Sample]:
+    """Yield the samples of tables; see ``read_samples``."""
+    return iter_files(paths, lambda file: _samples(file, columns, unlabelled))
 
 
 def _samples(file: Path, columns: Columns, unlabelled: bool) -> Iterable[Sample]:

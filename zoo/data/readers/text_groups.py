@@ -1,11 +1,11 @@
 """Reader of texts that are compared: from the rows of tables to groups of two texts or more."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zoo.data.readers.documents import read_files
+from zoo.data.readers.documents import iter_files
 from zoo.data.readers.labelled import text_hash
 from zoo.data.readers.tables import read_rows, require_text
 from zoo.errors import VerificationError
@@ -46,7 +46,14 @@ def read_text_groups(
         SourceError: a file cannot be read.
         VerificationError: a file is damaged, or a text or label is missing.
     """
-    return read_files(paths, lambda file: _groups(file, texts, label))
+    return list(iter_text_groups(paths, texts, label))
+
+
+def iter_text_groups(
+    paths: Iterable[str | Path], texts: Sequence[str], label: str | None = None
+) -> Iterator[TextGroup]:
+    """Yield the groups of tables; see ``read_text_groups``."""
+    return iter_files(paths, lambda file: _groups(file, texts, label))
 
 
 def _groups(file: Path, texts: Sequence[str], label: str | None) -> Iterable[TextGroup]:

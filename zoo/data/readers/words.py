@@ -3,9 +3,10 @@
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import ne
 from pathlib import Path
 
-from zoo.data.readers.documents import read_files
+from zoo.data.readers.documents import iter_files
 from zoo.data.readers.labelled import Columns, label_name, text_hash
 from zoo.data.readers.tables import JSON_LINES, PARQUET, read_rows, require_text
 from zoo.data.readers.text_io import COMPRESSED, read_lines
@@ -67,7 +68,12 @@ def read_words(paths: Iterable[str | Path], columns: Columns) -> list[WordsSampl
         SourceError: a file cannot be read.
         VerificationError: a file is damaged.
     """
-    return read_files(paths, lambda file: _sentences(file, columns), "words", "give labelled words")
+    return list(iter_words(paths, columns))
+
+
+def iter_words(paths: Iterable[str | Path], columns: Columns) -> Iterator[WordsSample]:
+    """Yield the sentences of files; see ``read_words``."""
+    return iter_files(paths, lambda file: _sentences(file, columns), "words", "give labelled words")
 
 
 def _sentences(file: Path, columns: Columns) -> Iterator[WordsSample]:
@@ -174,6 +180,32 @@ def repair_iob(labels: Sequence[str]) -> tuple[str, ...]:
     return tuple(repaired)
 
 
+class IobRepair:
+    """Repairs the labels of samples, see ``repair_iob``, and counts those that it changes.
+
+    Args:
+        paths: files of the samples, for the warning.
+    """
+
+    def __init__(self, paths: Iterable[str | Path]) -> None:
+        self._paths, self._changed = list(paths), 0
+
+    def __call__(self, sample: WordsSample) -> WordsSample:
+        """Return a sample with repaired labels."""
+        labels = repair_iob(sample.labels)
+        self._changed += sum(map(ne, sample.labels, labels))
+        return replace(sample, labels=labels)
+
+    def warn(self) -> None:
+        """Log how many labels were changed so far, if any."""
+        if self._changed:
+            LOG.warning(
+                "warning: %s spans of %s began with I-, and now begin with B-",
+                f"{self._changed:,}",
+                ", ".join(map(str, self._paths)),
+            )
+
+
 def repair_samples(
     samples: Sequence[WordsSample], paths: Iterable[str | Path]
 ) -> list[WordsSample]:
@@ -183,18 +215,9 @@ def repair_samples(
         samples: the samples.
         paths: files that they are from, for the warning.
     """
-    repaired = [replace(sample, labels=repair_iob(sample.labels)) for sample in samples]
-    changed = sum(
-        old != new
-        for before, after in zip(samples, repaired, strict=True)
-        for old, new in zip(before.labels, after.labels, strict=True)
-    )
-    if changed:
-        LOG.warning(
-            "warning: %s spans of %s began with I-, and now begin with B-",
-            f"{changed:,}",
-            ", ".join(map(str, paths)),
-        )
+    repair = IobRepair(paths)
+    repaired = list(map(repair, samples))
+    repair.warn()
     return repaired
 
 

@@ -1,11 +1,11 @@
 """Evaluation of multiple choice: accuracy."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.data.readers.choices import ChoiceColumns, ChoiceSample, read_choices
-from zoo.evaluate.base import Evaluation, Result
+from zoo.data.readers.choices import ChoiceColumns, ChoiceSample, iter_choices
+from zoo.evaluate.base import Evaluation, Reread, Result
 from zoo.evaluate.metrics import bootstrap_samples
 from zoo.inference.processing.records import TextExample
 from zoo.inference.tasks.checks import require_head
@@ -58,8 +58,9 @@ class MultipleChoice(Evaluation):
         """See ``Evaluation``."""
         import numpy as np
 
-        samples = read_choices(files, self.columns)[: self.limit]
-        hits = np.array(list(self._hits(samples)))
+        samples = Reread(lambda: iter_choices(files, self.columns), self.limit)
+        labels = np.fromiter((sample.label for sample in samples), np.int64)
+        hits = np.fromiter(self._choices(samples), np.int64) == labels
 
         def metrics(rows: "NDArray[np.integer[Any]]") -> dict[str, float]:
             return {"accuracy": float(hits[rows].mean())}
@@ -69,10 +70,10 @@ class MultipleChoice(Evaluation):
             {"intervals": bootstrap_samples(metrics, len(hits), self.seed)},
         )
 
-    def _hits(self, samples: Sequence[ChoiceSample]) -> Iterator[bool]:
-        """Yield whether the choice with the highest score is the correct one."""
+    def _choices(self, samples: Iterable[ChoiceSample]) -> Iterator[int]:
+        """Yield the index of the choice with the highest score."""
         records = (
             TextExample(s.context, s.question, {CHOICES: s.choices}, s.location) for s in samples
         )
-        for sample, (_, added) in zip(samples, self.task.stream(records), strict=True):
-            yield added["label"] == sample.label
+        for _, added in self.task.stream(records):
+            yield added["label"]

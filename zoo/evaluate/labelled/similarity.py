@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.readers.labelled import label_number
-from zoo.data.readers.text_groups import read_text_groups
+from zoo.data.readers.text_groups import iter_text_groups
 from zoo.errors import UsageError
-from zoo.evaluate.base import Evaluation, Result
+from zoo.evaluate.base import Evaluation, Reread, Result
 from zoo.evaluate.metrics import bootstrap_samples, correlations
 from zoo.evaluate.one_sided import warn_of_equal_numbers
 from zoo.inference.processing.records import TextExample
@@ -64,16 +64,17 @@ class SentenceEmbedding(Evaluation):
         """See ``Evaluation``."""
         import numpy as np
 
-        samples = read_text_groups(files, self.texts, self.label)[: self.limit]
-        scores = np.array([label_number(s.label, s.location) for s in samples])
+        samples = Reread(lambda: iter_text_groups(files, self.texts, self.label), self.limit)
+        scores = np.fromiter((label_number(s.label, s.location) for s in samples), np.float64)
         self.warn(warn_of_equal_numbers(scores.tolist()))
         records = (TextExample(s.texts[0], s.texts[1], location=s.location) for s in samples)
-        cosines = np.array([added["similarity"] for _, added in self.task.stream(records)])
+        similarities = (added["similarity"] for _, added in self.task.stream(records))
+        cosines = np.fromiter(similarities, np.float64)
 
         def metrics(rows: "NDArray[np.integer[Any]]") -> dict[str, float]:
             values = correlations(cosines[rows], scores[rows])
             return {"spearman": values["spearman"], "pearson": values["pearson"]}
 
-        values = metrics(np.arange(len(samples)))
-        intervals = bootstrap_samples(metrics, len(samples), self.seed)
-        return Result({**values, "samples": len(samples)}, {"intervals": intervals})
+        values = metrics(np.arange(len(scores)))
+        intervals = bootstrap_samples(metrics, len(scores), self.seed)
+        return Result({**values, "samples": len(scores)}, {"intervals": intervals})

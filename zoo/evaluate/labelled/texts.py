@@ -1,20 +1,20 @@
 """Evaluations on tables of labelled texts: classification, regression, several labels."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.readers.labelled import (
     Columns,
     Sample,
+    iter_samples,
     label_name,
     label_number,
-    read_samples,
     split_labels,
 )
 from zoo.errors import UsageError
-from zoo.evaluate.base import Evaluation, Result
+from zoo.evaluate.base import Evaluation, Reread, Result
 from zoo.evaluate.metrics import (
     bootstrap_classification,
     bootstrap_samples,
@@ -32,6 +32,9 @@ from zoo.inference.tasks.checks import require_head
 from zoo.inference.tasks.classify import Classify
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from zoo.checkpoint import Checkpoint
 
 CLASSIFY = "classify"
@@ -115,20 +118,22 @@ class LabelledEvaluation(Evaluation):
 
     def evaluate(self, files: Sequence[Path]) -> Result:
         """See ``Evaluation``."""
-        samples = read_samples(files, self.columns, unlabelled=self.unlabelled)[: self.limit]
+        samples = Reread(
+            lambda: iter_samples(files, self.columns, unlabelled=self.unlabelled), self.limit
+        )
         return self.result(samples, self._results(samples))
 
-    def _results(self, samples: Sequence[Sample]) -> Iterator[dict[str, Any]]:
+    def _results(self, samples: Iterable[Sample]) -> Iterator[dict[str, Any]]:
         records = (TextExample(s.text, s.pair, location=s.location) for s in samples)
         for _, added in self.task.stream(records):
             yield added
 
     @abstractmethod
-    def result(self, samples: Sequence[Sample], predictions: Iterator[dict[str, Any]]) -> Result:
+    def result(self, samples: Iterable[Sample], predictions: Iterator[dict[str, Any]]) -> Result:
         """Return the result.
 
         Args:
-            samples: the samples.
+            samples: the samples; their labels are checked before the first prediction.
             predictions: results of ``Classify`` in the same order.
         """
 
@@ -139,21 +144,22 @@ class TextClassification(LabelledEvaluation):
     name: ClassVar[str] = "text-classification"
     problem: ClassVar[Problem] = "single_label_classification"
 
-    def result(self, samples: Sequence[Sample], predictions: Iterator[dict[str, Any]]) -> Result:
+    def result(self, samples: Iterable[Sample], predictions: Iterator[dict[str, Any]]) -> Result:
         """See ``LabelledEvaluation``."""
         import numpy as np
 
         labels = self.checkpoint.config.labels
-        actual = [self.number_of(label_name(s.label, s.location), s) for s in samples]
-        best = [(labels.index(added["label"]), added["score"]) for added in predictions]
-        predicted, confidences = (np.array(values) for values in zip(*best, strict=True))
-        self.warn(warn_of_absent_labels(labels, {labels[number] for number in actual}))
-        confusion = confusion_matrix(np.array(actual), predicted, len(labels))
+        numbers = (self.number_of(label_name(s.label, s.location), s) for s in samples)
+        actual = np.fromiter(numbers, np.int64)
+        pairs = ((labels.index(added["label"]), added["score"]) for added in predictions)
+        best = np.fromiter(pairs, [("label", np.int64), ("score", np.float64)])
+        self.warn(warn_of_absent_labels(labels, {labels[number] for number in np.unique(actual)}))
+        confusion = confusion_matrix(actual, best["label"], len(labels))
         metrics = {name: float(v) for name, v in classification_metrics(confusion).items()}
-        error, curve = reliability(confidences, predicted == np.array(actual))
+        error, curve = reliability(best["score"], best["label"] == actual)
         scores = class_scores(confusion)
         return Result(
-            {**metrics, "calibration_error": error, "samples": len(samples)},
+            {**metrics, "calibration_error": error, "samples": len(actual)},
             {
                 "intervals": bootstrap_classification(confusion, self.seed),
                 "classes": {
@@ -178,18 +184,18 @@ class Regression(LabelledEvaluation):
     name: ClassVar[str] = "regression"
     problem: ClassVar[Problem] = "regression"
 
-    def result(self, samples: Sequence[Sample], predictions: Iterator[dict[str, Any]]) -> Result:
+    def result(self, samples: Iterable[Sample], predictions: Iterator[dict[str, Any]]) -> Result:
         """See ``LabelledEvaluation``."""
         import numpy as np
 
-        actual = np.array([label_number(s.label, s.location) for s in samples])
+        actual = np.fromiter((label_number(s.label, s.location) for s in samples), np.float64)
         self.warn(warn_of_equal_numbers(actual.tolist()))
-        predicted = np.array([added["score"] for added in predictions])
+        predicted = np.fromiter((added["score"] for added in predictions), np.float64)
         intervals = bootstrap_samples(
-            lambda rows: regression_metrics(predicted[rows], actual[rows]), len(samples), self.seed
+            lambda rows: regression_metrics(predicted[rows], actual[rows]), len(actual), self.seed
         )
         metrics = regression_metrics(predicted, actual)
-        return Result({**metrics, "samples": len(samples)}, {"intervals": intervals})
+        return Result({**metrics, "samples": len(actual)}, {"intervals": intervals})
 
 
 class MultiLabel(LabelledEvaluation):
@@ -216,23 +222,30 @@ class MultiLabel(LabelledEvaluation):
             raise UsageError("the separator of labels is empty", "leave --label-separator out")
         self.label_separator = label_separator
 
-    def result(self, samples: Sequence[Sample], predictions: Iterator[dict[str, Any]]) -> Result:
+    def result(self, samples: Iterable[Sample], predictions: Iterator[dict[str, Any]]) -> Result:
         """See ``LabelledEvaluation``."""
         import numpy as np
 
         labels = self.checkpoint.config.labels
-        actual = np.zeros((len(samples), len(labels)), bool)
-        predicted = np.zeros_like(actual)
-        for row, (sample, added) in enumerate(zip(samples, predictions, strict=True)):
-            for name in split_labels(sample, self.label_separator):
-                actual[row, self.number_of(name, sample)] = True
-            predicted[row] = [label in added["labels"] for label in labels]
+        flags = np.dtype((bool, (len(labels),)))
+        actual: NDArray[Any] = np.fromiter(map(self._flags, samples), flags)
+        guesses = ([label in added["labels"] for label in labels] for added in predictions)
+        predicted: NDArray[Any] = np.fromiter(guesses, flags)
         present = {label for label, count in zip(labels, actual.sum(0), strict=True) if count}
         self.warn(warn_of_absent_labels(labels, present, several=True))
         intervals = bootstrap_samples(
             lambda rows: multi_label_metrics(predicted[rows], actual[rows]),
-            len(samples),
+            len(actual),
             self.seed,
         )
         metrics = multi_label_metrics(predicted, actual)
-        return Result({**metrics, "samples": len(samples)}, {"intervals": intervals})
+        return Result({**metrics, "samples": len(actual)}, {"intervals": intervals})
+
+    def _flags(self, sample: Sample) -> "NDArray[np.bool_]":
+        """Return which labels a sample has, (labels,)."""
+        import numpy as np
+
+        flags: NDArray[np.bool_] = np.zeros(len(self.checkpoint.config.labels), bool)
+        for name in split_labels(sample, self.label_separator):
+            flags[self.number_of(name, sample)] = True
+        return flags

@@ -1,23 +1,25 @@
 """Evaluation of token classifiers on labelled words: accuracy, and scores of entities or labels."""
 
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.readers.labelled import Columns
 from zoo.data.readers.words import (
     OUTSIDE,
+    IobRepair,
     WordsSample,
     first_tokens,
     is_iob,
-    read_words,
-    repair_samples,
+    iter_words,
     word_starts,
 )
 from zoo.errors import UsageError
-from zoo.evaluate.base import Evaluation, Result
+from zoo.evaluate.base import Evaluation, Reread, Result
 from zoo.evaluate.entities import entity_counts, entity_scores
-from zoo.evaluate.metrics import bootstrap_samples, class_scores, confusion_matrix
+from zoo.evaluate.metrics import bootstrap_samples, class_scores
 from zoo.evaluate.one_sided import warn_of_absent_labels
 from zoo.inference.processing.records import TextExample
 from zoo.inference.tasks.base import EncodedExample
@@ -90,15 +92,21 @@ class TokenClassification(Evaluation):
 
     def evaluate(self, files: Sequence[Path]) -> Result:
         """See ``Evaluation``."""
-        samples = read_words(files, self.columns)[: self.limit]
-        labels = self.checkpoint.config.labels
-        actual = repair_samples(samples, files) if is_iob(labels) else samples
-        self._require_known(samples, actual)
-        pairs = list(zip(actual, self._predictions(samples), strict=True))
-        return self._entities(pairs) if is_iob(labels) else self._labels(pairs)
+        samples = Reread(lambda: iter_words(files, self.columns), self.limit)
+        actual: Iterable[WordsSample] = samples
+        spans = is_iob(self.checkpoint.config.labels)
+        if spans:
+            repair = IobRepair(files)
+            self._require_known(samples, map(repair, samples))
+            repair.warn()
+            actual = Reread(lambda: map(repair, samples), None)
+        else:
+            self._require_known(samples, samples)
+        pairs = zip(actual, self._predictions(samples), strict=True)
+        return self._entities(pairs) if spans else self._labels(pairs)
 
     def _require_known(
-        self, samples: Sequence[WordsSample], repaired: Sequence[WordsSample]
+        self, samples: Iterable[WordsSample], repaired: Iterable[WordsSample]
     ) -> None:
         """Check that the model has each label, as it is in the data or repaired.
 
@@ -115,7 +123,7 @@ class TokenClassification(Evaluation):
                         f"it has {', '.join(labels[:8])}",
                     )
 
-    def _predictions(self, samples: Sequence[WordsSample]) -> Iterator[list[str]]:
+    def _predictions(self, samples: Iterable[WordsSample]) -> Iterator[list[str]]:
         """Yield the predicted labels of each sentence's words; empty for a word without one."""
         records = (
             TextExample(
@@ -132,50 +140,56 @@ class TokenClassification(Evaluation):
                 for word in range(len(sample.words))
             ]
 
-    def _entities(self, pairs: Sequence[tuple[WordsSample, list[str]]]) -> Result:
+    def _entities(self, pairs: Iterable[tuple[WordsSample, list[str]]]) -> Result:
         import numpy as np
 
-        by_type: dict[str, list[tuple[int, ...]]] = {}
-        rows = []  # of each sentence: entities that are correct, predicted, actual; words, hits
-        for sample, predicted in pairs:
-            guessed = [name or OUTSIDE for name in predicted]
-            counts = entity_counts(sample.labels, guessed)
-            for kind, numbers in counts.items():
-                by_type.setdefault(kind, []).append(numbers)
-            totals = [sum(column) for column in zip((0, 0, 0), *counts.values(), strict=True)]
-            rows.append([*totals, len(guessed), _hits(sample.labels, guessed)])
-        table = np.array(rows)
+        by_type: dict[str, tuple[int, ...]] = {}
+
+        def counted() -> Iterator[list[int]]:
+            """Yield, of each sentence, correct, predicted and actual entities, words and hits."""
+            for sample, predicted in pairs:
+                guessed = [name or OUTSIDE for name in predicted]
+                counts = entity_counts(sample.labels, guessed)
+                for kind, numbers in counts.items():
+                    by_type[kind] = tuple(map(add, by_type.get(kind, (0, 0, 0)), numbers))
+                totals = [sum(column) for column in zip((0, 0, 0), *counts.values(), strict=True)]
+                yield [*totals, len(guessed), _hits(sample.labels, guessed)]
+
+        table = np.fromiter(counted(), np.dtype((np.int64, (5,))))
 
         def metrics(chosen: "NDArray[np.integer[Any]]") -> dict[str, float]:
             *numbers, words, hits = table[chosen].sum(0).tolist()
             return {"accuracy": hits / words, **entity_scores([numbers])}
 
         classes = {
-            kind: {**entity_scores(numbers), "entities": sum(count[2] for count in numbers)}
+            kind: {**entity_scores([numbers]), "entities": numbers[2]}
             for kind, numbers in sorted(by_type.items())
         }
-        return self._result(metrics, len(pairs), int(table[:, 3].sum()), classes)
+        return self._result(metrics, len(table), int(table[:, 3].sum()), classes)
 
-    def _labels(self, pairs: Sequence[tuple[WordsSample, list[str]]]) -> Result:
+    def _labels(self, pairs: Iterable[tuple[WordsSample, list[str]]]) -> Result:
         import numpy as np
 
         labels = self.checkpoint.config.labels
-        present = {name for sample, _ in pairs for name in sample.labels}
-        self.warn(warn_of_absent_labels(labels, present))
-        table = np.array(
-            [_confusion(sample.labels, predicted, labels) for sample, predicted in pairs]
-        )
-        words = np.array([len(sample.words) for sample, _ in pairs])
+        cells, words = _confusion_cells(pairs, labels)
+        size = len(labels) + 1  # the last class are words without prediction
+
+        def confusion_of(chosen: "NDArray[np.integer[Any]]") -> "NDArray[np.int64]":
+            times = np.repeat(np.bincount(chosen, minlength=len(words)), words)
+            counts = np.bincount(cells, weights=times, minlength=size * size)
+            return counts.astype(np.int64).reshape(size, size)
 
         def metrics(chosen: "NDArray[np.integer[Any]]") -> dict[str, float]:
-            confusion = table[chosen].sum(0)
+            confusion = confusion_of(chosen)
             accuracy = np.trace(confusion) / words[chosen].sum()
             return {
                 "accuracy": float(accuracy),
                 "f1_macro": float(class_scores(confusion)["f1"][:-1].mean()),
             }
 
-        total = table.sum(0)
+        total = confusion_of(np.arange(len(words)))
+        present = {label for label, count in zip(labels, total.sum(1), strict=False) if count}
+        self.warn(warn_of_absent_labels(labels, present))
         scores = class_scores(total)
         classes = {
             label: {
@@ -184,7 +198,7 @@ class TokenClassification(Evaluation):
             }
             for number, label in enumerate(labels)
         }
-        return self._result(metrics, len(pairs), int(words.sum()), classes)
+        return self._result(metrics, len(words), int(words.sum()), classes)
 
     def _result(self, metrics: Any, sentences: int, words: int, classes: Any) -> Result:
         import numpy as np
@@ -195,15 +209,22 @@ class TokenClassification(Evaluation):
         )
 
 
-def _confusion(
-    actual: Sequence[str], predicted: Sequence[str], labels: Sequence[str]
-) -> "NDArray[np.integer[Any]]":
-    """Return the confusion matrix of a sentence; its last class are words without prediction."""
+def _confusion_cells(
+    pairs: Iterable[tuple[WordsSample, list[str]]], labels: Sequence[str]
+) -> "tuple[NDArray[np.int32], NDArray[np.int64]]":
+    """Return the cell of each word in the flattened confusion matrix, and words of each sentence.
+
+    The matrix has a last class, of words without prediction.
+    """
     import numpy as np
 
     numbers = {name: number for number, name in enumerate((*labels, ""))}
-    rows, columns = (np.array([numbers[name] for name in names]) for names in (actual, predicted))
-    return confusion_matrix(rows, columns, len(numbers))
+    cells, words = array("i"), array("q")
+    for sample, predicted in pairs:
+        words.append(len(predicted))
+        for name, guess in zip(sample.labels, predicted, strict=True):
+            cells.append(numbers[name] * len(numbers) + numbers[guess])
+    return np.frombuffer(cells, np.int32), np.frombuffer(words, np.int64)
 
 
 def _hits(actual: Sequence[str], predicted: Sequence[str]) -> int:

@@ -17,7 +17,7 @@ from zoo.evaluate.squad import ScoredAnswers
 from zoo.finetune.base import FineTuning
 from zoo.finetune.heads import HEAD
 from zoo.finetune.rows import TokenizedRows
-from zoo.inference.processing.spans import SpanSearch, WindowSpans
+from zoo.inference.processing.spans import Span, SpanSearch, WindowSpans
 from zoo.inference.processing.windows import WINDOW_TOKENS, ContextWindows, Window
 from zoo.inference.tasks.answer import LOGITS, Answer
 from zoo.objectives.base import LossOutput, Outputs
@@ -36,7 +36,12 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("zoo")
 START, END = "start_positions", "end_positions"
-SAMPLE, WINDOW, TOKENS = "sample", "window", "tokens"  # values of a row, see ``QuestionAnswering``
+# values of a row, see ``QuestionWindow``
+SAMPLE, WINDOW, TOKENS = "sample", "window", "tokens"
+FIRST, PART, NO_ANSWER = "first", "part", "no_answer"
+SPANS, SCORES, NO_ANSWER_SCORE = "spans", "scores", "no_answer_score"  # predictions of a row
+NONE = -1  # in place of a position
+PLACES = (TOKENS, FIRST, PART, NO_ANSWER)
 CHUNK = 512  # questions that are tokenized together, with offsets
 
 
@@ -72,6 +77,9 @@ class QuestionWindow(NamedTuple):
         ids: token ids, (tokens,), int32.
         type_ids: token types, (tokens,), int8.
         target: positions of the first and the last token of the answer.
+        first: position of the first token of the context.
+        part: first token of this part of the context in the pair, and the number of tokens.
+        no_answer: position of the token that stands for no answer, or ``NONE``.
     """
 
     sample: int
@@ -79,6 +87,37 @@ class QuestionWindow(NamedTuple):
     ids: "NDArray[np.int32]"
     type_ids: "NDArray[np.int8]"
     target: tuple[int, int]
+    first: int
+    part: tuple[int, int]
+    no_answer: int
+
+
+class RowWindow(NamedTuple):
+    """The window of a row, as far as the search for answers reads it; see ``Window``.
+
+    Attributes:
+        tokens: number of tokens.
+        first: position of the first token of the context.
+        part: positions of the tokens of the context in the pair.
+        no_answer: position of the token that stands for no answer, or ``NONE``.
+    """
+
+    tokens: int
+    first: int
+    part: range
+    no_answer: int
+
+    def no_answer_position(self, _: int | None) -> int | None:
+        """See ``Window``."""
+        return None if self.no_answer == NONE else self.no_answer
+
+    def answer_mask(self, _: int | None) -> "NDArray[np.bool_]":
+        """See ``Window``."""
+        allowed: NDArray[np.bool_] = np.zeros(self.tokens, bool)
+        allowed[self.first : self.first + len(self.part)] = True
+        if self.no_answer != NONE:
+            allowed[self.no_answer] = True
+        return allowed
 
 
 class QuestionAnswering(FineTuning):
@@ -89,7 +128,7 @@ class QuestionAnswering(FineTuning):
     classification token (Devlin et al. 2019, sec. 4.3); a model without such a token does not learn
     from these windows. Probabilities are over the tokens of the window, without padding.
 
-    An evaluation computes the answers of ``zoo run answer`` from the logits of all windows.
+    An evaluation computes the answers of ``zoo run answer`` from the best spans of all windows.
     """
 
     name: ClassVar[str] = "question-answering"
@@ -181,6 +220,9 @@ class QuestionAnswering(FineTuning):
             TOKENS: lengths,
             START: targets[:, 0],
             END: targets[:, 1],
+            FIRST: np.array([window.first for window in windows]),
+            PART: np.array([window.part for window in windows]),
+            NO_ANSWER: np.array([window.no_answer for window in windows]),
         }
         counts = {self.name: (targets[:, 0] != IGNORED).astype(np.int64)}
         return TokenizedRows(np.cumsum([0, *lengths]), arrays, values, counts)
@@ -193,12 +235,16 @@ class QuestionAnswering(FineTuning):
             context = self._context_windows.context(pair)
             span = None if answer is None else answer_tokens(pair, context, answer)
             for number, window in enumerate(self._context_windows.split(pair)):
+                no_answer_at = window.no_answer_position(no_answer)
                 yield QuestionWindow(
                     index,
                     number,
                     np.array(window.ids, np.int32),
                     np.array(window.type_ids, np.int8),
                     window_target(window, span, no_answer),
+                    window.first,
+                    (window.part.start, len(window.part)),
+                    NONE if no_answer_at is None else no_answer_at,
                 )
 
     def _pairs(self, samples: Sequence[QuestionSample]) -> Iterator[Encoded]:
@@ -231,39 +277,57 @@ class QuestionAnswering(FineTuning):
         return {self.name: outputs.logits[self.name][batch[START] != IGNORED].flatten(0, 1)}
 
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        """Compute the cross-entropies; in an evaluation, return the logits of all tokens."""
+        """Compute the cross-entropies; in an evaluation, return the best spans of each window."""
         logits, targets = outputs.logits[self.name], torch.stack([batch[START], batch[END]], dim=1)
         loss = F.cross_entropy(
             logits.flatten(0, 1), targets.flatten(), reduction="sum", ignore_index=IGNORED
         )
         predictions = {}
         if not torch.is_grad_enabled():
-            real = _is_token(batch, logits.shape[-1])
-            predictions = {name: batch[name] for name in (SAMPLE, WINDOW, TOKENS)}
-            predictions |= {name: logits[:, k][real] for k, name in enumerate(LOGITS)}
+            predictions = {name: batch[name] for name in (SAMPLE, WINDOW)}
+            predictions |= self._best_spans(logits, batch)
         return LossOutput({self.name: loss / 2}, predictions=predictions)
+
+    def _best_spans(self, logits: "Tensor", batch: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
+        """Return the best spans of windows, (rows, spans, 2), with their scores, and no answer's.
+
+        They take a small part of the memory of the logits.
+        """
+        search = SpanSearch(None, self.options.max_answer_len)
+        positions = np.full((len(logits), search.count, 2), NONE, np.int32)
+        scores, no_answer = np.zeros(positions.shape[:2]), np.zeros(len(logits))
+        windows = zip(*(batch[name].tolist() for name in PLACES), strict=True)
+        for row, (tokens, first, (start, length), null) in enumerate(windows):
+            window = RowWindow(tokens, first, range(start, start + length), null)
+            best = search.window_spans(logits[row, :, :tokens].cpu().numpy(), window)
+            for number, span in enumerate(best.spans):
+                positions[row, number], scores[row, number] = span[:2], span.score
+            no_answer[row] = best.no_answer
+        arrays = {SPANS: positions, SCORES: scores, NO_ANSWER_SCORE: no_answer}
+        return {name: torch.from_numpy(values) for name, values in arrays.items()}
 
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
         """Return exact match and F1, see ``zoo.evaluate.squad``."""
-        logits = np.stack([predictions[name] for name in LOGITS])  # (2, tokens)
-        ends = predictions[TOKENS].cumsum()
-        rows = zip(predictions[SAMPLE], predictions[WINDOW], ends, strict=True)
-        starts = ends - predictions[TOKENS]
-        logits_by_window = {
-            (int(sample), int(window)): logits[:, start:end]
-            for (sample, window, end), start in zip(rows, starts, strict=True)
-        }
-        search = SpanSearch(self.tokenizer.role_id("cls"), self.options.max_answer_len)
+        keys = zip(predictions[SAMPLE].tolist(), predictions[WINDOW].tolist(), strict=True)
+        row_of = {key: row for row, key in enumerate(keys)}
+        search = SpanSearch(None, self.options.max_answer_len)
         answers = [[answer.text for answer in sample.answers] for sample in self.samples]
         unanswerable, texts = not all(answers), []
         for index, pair in enumerate(self._pairs(self.samples)):
-            spans: list[WindowSpans] = [
-                search.window_spans(logits_by_window[index, number], window)
+            spans = [
+                _window_spans(predictions, row_of[index, number], window.part)
                 for number, window in enumerate(self._context_windows.split(pair))
             ]
             candidates = search.candidates(pair, self.samples[index].context, spans)
             texts.append(predicted_text(candidates, unanswerable, self.options.null_threshold))
         return ScoredAnswers.score(texts, answers).metrics()
+
+
+def _window_spans(predictions: "Mapping[str, NDArray[Any]]", row: int, part: range) -> WindowSpans:
+    """Return the best spans of a window from its row of the predictions."""
+    pairs = zip(predictions[SPANS][row].tolist(), predictions[SCORES][row].tolist(), strict=True)
+    spans = [Span(start, end, score) for (start, end), score in pairs if start != NONE]
+    return WindowSpans(part, spans, float(predictions[NO_ANSWER_SCORE][row]))
 
 
 def answer_tokens(pair: Encoded, context: range, answer: AnswerSpan) -> range:

@@ -22,6 +22,7 @@ from zoo.nn.layers.crf import IGNORED, crf_negative_log_likelihood, gather_label
 from zoo.objectives.base import LossOutput, Outputs, TrainedModel
 from zoo.objectives.options import Options
 from zoo.tokenizers import TextTokenizer
+from zoo.tokenizers.tokenizer import Encoded
 from zoo.training.config.finetune import FineTuneConfig, TableConfig
 
 if TYPE_CHECKING:
@@ -145,14 +146,18 @@ class TokenClassification(ClassTask, LayerTask):
         targets = [self.target(sample) for sample in samples]
         texts = [" ".join(sample.words) for sample in samples]
         limit, locations = self.run.max_seq_len, [sample.location for sample in samples]
-        tokens = tokenize(texts, tokenizer, self.inputs, limit, locations=locations, offsets=True)
-        labels = np.full(int(tokens.starts[-1]), IGNORED, np.int32)
+        by_row: list[NDArray[np.int32]] = []
         counts = np.zeros(len(samples), np.int64)
-        for row, (sample, target) in enumerate(zip(samples, targets, strict=True)):
-            start = tokens.starts[row]
-            for word, token in first_tokens(sample.words, *tokens.positions[row]).items():
-                labels[start + token] = target[word]
-                counts[row] += 1
+
+        def label(row: int, text: Encoded) -> None:
+            first = first_tokens(samples[row].words, text.offsets, text.special)
+            row_labels = np.full(len(text.ids), IGNORED, np.int32)
+            row_labels[list(first.values())] = targets[row][list(first)]
+            by_row.append(row_labels)
+            counts[row] = len(first)
+
+        tokens = tokenize(texts, tokenizer, self.inputs, limit, locations=locations, read=label)
+        labels = np.concatenate(by_row)
         self.fix_weights(labels[labels != IGNORED])
         arrays = {**tokens.arrays, LABELS: labels}
         return TokenizedRows(tokens.starts, arrays, {}, {self.name: counts}, tokens.truncated)

@@ -7,7 +7,7 @@ search for spans is that of DrQA (Chen et al. 2017, arXiv:1704.00051, section 3.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from zoo.errors import UsageError
 from zoo.families.heads import SpanBeams
@@ -22,6 +22,24 @@ if TYPE_CHECKING:
     Floats = NDArray[np.floating[Any]]
 
 LOWEST = 1e-300  # probability below which logarithms are cut off
+
+
+class AnswerWindow(Protocol):
+    """A part of a context in which answers are searched for; see ``Window``."""
+
+    @property
+    def part(self) -> range:
+        """Positions of the tokens of the part in the pair."""
+
+    @property
+    def first(self) -> int:
+        """Position of the first of them in the window."""
+
+    def no_answer_position(self, no_answer_id: int | None) -> int | None:
+        """See ``Window``."""
+
+    def answer_mask(self, no_answer_id: int | None) -> "NDArray[np.bool_]":
+        """See ``Window``."""
 
 
 class Span(NamedTuple):
@@ -120,7 +138,7 @@ class SpanSearch:
         if self.top_k < 1 or self.max_answer_len < 1:
             raise UsageError("the number of answers and their length are at least 1")
 
-    def window_spans(self, logits: "Floats", window: Window) -> WindowSpans:
+    def window_spans(self, logits: "Floats", window: AnswerWindow) -> WindowSpans:
         """Return the best spans of a window.
 
         Args:
@@ -131,7 +149,7 @@ class SpanSearch:
             logits,
             window,
             self.no_answer_id,
-            count=self._count,
+            count=self.count,
             max_tokens=self.max_answer_len,
         )
         return WindowSpans(window.part, spans, no_answer)
@@ -153,13 +171,13 @@ class SpanSearch:
         stop = window.first + len(window.part)
         valid = (window.first <= starts) & (starts <= ends) & (ends < stop) & (scores > 0)
         usable = np.flatnonzero(valid & (ends - starts < self.max_answer_len))
-        best = usable[np.argsort(-scores[usable], kind="stable")][: self._count]
+        best = usable[np.argsort(-scores[usable], kind="stable")][: self.count]
         shift, logit = window.part.start - window.first, beams.no_answer_logits[row]
         spans = [Span(int(starts[k]) + shift, int(ends[k]) + shift, float(scores[k])) for k in best]
         return WindowSpans(window.part, spans, float(sigmoid(logit)), float(logit))
 
     @property
-    def _count(self) -> int:
+    def count(self) -> int:
         """Number of spans of a window, of which several may be the same words."""
         return 2 * self.top_k + 10
 
@@ -200,7 +218,12 @@ def _words(pair: Encoded, context: str, part: range, span: Span) -> dict[str, An
 
 
 def best_spans(
-    logits: "Floats", window: Window, no_answer_id: int | None, *, count: int, max_tokens: int
+    logits: "Floats",
+    window: AnswerWindow,
+    no_answer_id: int | None,
+    *,
+    count: int,
+    max_tokens: int,
 ) -> tuple[list[Span], float]:
     """Return the most likely spans of a window, the best first, and the score of no answer.
 

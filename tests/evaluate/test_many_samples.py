@@ -1,0 +1,130 @@
+"""Memory of ``zoo eval`` and of evaluations of fine-tuning, which is constant in the samples."""
+
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.checkpoints import Make
+from tests.evaluate.conftest import Small
+from tests.inference.conftest import converted
+from tests.processes import run_limited
+from tests.reporting import record
+from zoo.api import Model
+from zoo.data.readers.labelled import Columns, Sample, iter_samples
+from zoo.evaluate import make_evaluation
+
+MEGABYTE = 1 << 20
+FEW, MANY = 4_000, 50_000
+SLACK = 50  # MB
+SLACK_OF_WINDOWS = 100  # MB; the longest windows of texts are among the later ones
+SLACK_OF_TOKENS = (
+    110  # MB; rows are tokenized once, and their tokens are held; their batches are not
+)
+NAMES = {"id2label": {0: "x", 1: "y"}, "label2id": {"x": 0, "y": 1}}
+
+
+class CountingSession:
+    """A session that counts the samples in memory at each forward pass.
+
+    Args:
+        session: the session that computes.
+    """
+
+    def __init__(self, session: Any) -> None:
+        self.session, self.counts = session, list[int]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.session, name)
+
+    def run(self, *args: Any) -> Any:
+        self.counts.append(sum(isinstance(item, Sample) for item in gc.get_objects()))
+        return self.session.run(*args)
+
+
+def lines(count: int) -> Iterator[str]:
+    for number in range(count):
+        yield " ".join([f"the cat sat on mat {number} and ran away"] * (1 + number % 3))
+
+
+def labelled_lines(path: Path, count: int) -> Path:
+    rows = (f"{line}\t{'xy'[k % 2]}" for k, line in enumerate(lines(count)))
+    path.write_text("\n".join(["text\tlabel", *rows]) + "\n")
+    return path
+
+
+def test_samples_are_dropped_after_their_predictions(small: Small, tmp_path: Path) -> None:
+    model, _ = small("BertForSequenceClassification", **NAMES)
+    table = labelled_lines(tmp_path / "t.tsv", 1000)
+    assert len(list(iter_samples([table], Columns()))) == 1000
+    counting: Any = CountingSession(model.session)
+    task: Any = make_evaluation("text-classification", model.checkpoint, counting)
+    task.task.window = 50
+    result = task.evaluate([table])
+    assert result.metrics["samples"] == 1000 and len(counting.counts) >= 20
+    assert max(counting.counts) <= 2
+    assert result == make_evaluation(
+        "text-classification", model.checkpoint, model.session
+    ).evaluate([table])
+
+
+def assert_constant_memory(commands: dict[int, list[Any]], slack: int = SLACK) -> None:
+    """Run a command on few and on many samples, and compare the peaks of their memory."""
+    peaks = {}
+    for count, command in commands.items():
+        ended = run_limited(command, seconds=1800)
+        assert ended.returncode == 0, ended.stderr
+        peaks[count] = ended.peak_bytes // MEGABYTE
+    failed = peaks[MANY] > peaks[FEW] + slack
+    measured = f"peak {peaks[MANY]} MB, and {peaks[FEW]} MB for {FEW:,}"
+    record("many-samples", cases=MANY, failures=int(failed), measured=measured)
+    assert not failed, measured
+
+
+@pytest.mark.long
+def test_fifty_thousand_labelled_texts_take_the_memory_of_a_few(
+    small: Small, tmp_path: Path
+) -> None:
+    model, _ = small("BertForSequenceClassification", **NAMES)
+    common = ["zoo", "eval", model.checkpoint.path, "--task", "text-classification", "--data"]
+    assert_constant_memory(
+        {n: [*common, labelled_lines(tmp_path / f"{n}.tsv", n)] for n in (FEW, MANY)}
+    )
+
+
+@pytest.mark.long
+def test_perplexity_of_fifty_thousand_documents_takes_the_memory_of_a_few(
+    causal: tuple[Model, Any, Any], tmp_path: Path
+) -> None:
+    commands = {}
+    for count in (FEW, MANY):
+        file = tmp_path / f"{count}.txt"
+        file.write_text("\n\n".join(lines(count)))
+        path = causal[0].checkpoint.path
+        commands[count] = ["zoo", "eval", path, "--task", "perplexity", "--data", file]
+    assert_constant_memory(commands, SLACK_OF_WINDOWS)
+
+
+@pytest.mark.long
+def test_fine_tuning_evaluates_fifty_thousand_rows_in_the_memory_of_a_few(
+    hub_checkpoint: Make, tmp_path: Path
+) -> None:
+    path = converted(hub_checkpoint("BertModel"), tmp_path / "model").path
+    train = labelled_lines(tmp_path / "train.tsv", 64)
+    common = ["zoo", "finetune", path, "--task", "text-classification", "--train", train]
+    common += ["--set", "max_steps=1", "--set", "batch_size=64"]
+    assert_constant_memory(
+        {
+            n: [
+                *common,
+                "--eval",
+                labelled_lines(tmp_path / f"{n}.tsv", n),
+                "-o",
+                tmp_path / f"{n}",
+            ]
+            for n in (FEW, MANY)
+        },
+        SLACK_OF_TOKENS,
+    )

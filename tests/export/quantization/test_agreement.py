@@ -12,6 +12,7 @@ from zoo.export.export import export_onnx
 from zoo.export.quantization.agreement import MOST_TEXTS, read_texts, why_no_texts
 from zoo.export.quantization.quantize import Quantization
 from zoo.export.quantization.variants import QuantizationPlan
+from zoo.plugins import get_family
 
 
 @pytest.fixture
@@ -55,3 +56,13 @@ def test_the_report_names_random_tokens(tmp_path: Path) -> None:
     report = export_onnx(checkpoint, tmp_path / "export", quantization=plan)
     measured = report.quantized["int8"].agreement
     assert measured.line().endswith(f"of {measured.texts} rows of random tokens")
+
+
+def test_logits_of_tokens_are_not_scores_of_texts(tmp_path: Path) -> None:
+    """The first of the random rows has a single token."""
+    head, family = "replaced-token-detection", get_family("electra")
+    checkpoint = make_checkpoint(tmp_path / "model", head, family=family, num_layers=1)
+    plan = QuantizationPlan([Quantization("int8")], max_drop=1.0)
+    report = export_onnx(checkpoint, tmp_path / "export", quantization=plan)
+    measured = report.quantized["int8"].agreement
+    assert measured.measure == "argmax" and measured.correlation is None

@@ -233,7 +233,8 @@ def _summary(outputs: Arrays, sample: Sample, pooling: Pooling) -> Summary:
     by_token = first.shape[:2] == sample.mask.shape
     rows = first.reshape(*sample.mask.shape, -1) if by_token else first.reshape(len(first), -1)
     vectors = pool(rows, sample.mask, pooling) if by_token else rows
-    single = name == LOGITS and first.shape[-1] == 1
+    # logits of (batch, tokens), as of replaced tokens, are not one score a text, even of one token
+    single = name == LOGITS and first.shape[-1] == 1 and first.shape != sample.mask.shape
     scores = (rows[sample.mask] if by_token else rows).ravel() if single else np.empty(0)
     return Summary(
         vectors.astype(np.float64),

@@ -1,6 +1,7 @@
 """Each conformance check fails on a family that is wrong in just the way that it looks for."""
 
 import inspect
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from dataclasses import replace as changed
@@ -323,6 +324,26 @@ def test_a_classifier_that_learns_nothing_fails(
         Checks(FaultyBert(), Faults()).check_fine_tuning(tmp_path / "run", "text-classification")
 
 
+def count_steps(model: Any) -> None:
+    """Scale the first output by a number that no checkpoint has."""
+    steps = itertools.count(1)
+
+    def scale(module: Any, args: Any, outputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        name = next(iter(outputs))
+        factor = 1 + 0.1 * next(steps) if module.training else 1
+        return {**outputs, name: outputs[name] * factor}
+
+    model.register_forward_hook(scale)
+
+
+def test_a_model_with_a_state_outside_of_checkpoints_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_models(monkeypatch, count_steps)
+    with pytest.raises(VerificationError, match=r"a resumed run has another metrics\.jsonl"):
+        Checks(FaultyBert(), Faults()).check_resume(tmp_path / "run")
+
+
 @pytest.mark.long  # a run and an export; the gate itself has tests of its own
 def test_a_graph_with_other_outputs_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Dropout that is not switched off for inference is another in torch and in the graph."""
@@ -339,6 +360,7 @@ OTHERS: dict[str, Callable[..., None]] = {
     "golden_file": test_golden.test_order_of_heads_and_rotation,
     "loss_decreases": test_a_recipe_that_learns_nothing_fails,
     "fine_tuning": test_a_classifier_that_learns_nothing_fails,
+    "resume": test_a_model_with_a_state_outside_of_checkpoints_fails,
     "export": test_a_graph_with_other_outputs_fails,
 }
 

@@ -5,8 +5,25 @@ from pathlib import Path
 import pytest
 
 from tests.finetune.conftest import Pretrained
-from tests.finetune.making import finetune, labelled, settings
+from tests.finetune.making import (
+    assert_two_processes_equal_one,
+    finetune,
+    labelled,
+    settings,
+)
 from tests.training.runs import finish_in_two_processes, records
+from zoo.plugins import all_families, get_family
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", all_families())
+def test_each_family_has_the_losses_of_one_process(name: str, tmp_path: Path) -> None:
+    """Without dropout, whose numbers depend on the process."""
+    fields = get_family(name).config_type.__struct_fields__
+    config = {field: 0.0 for field in fields if field.endswith("dropout")}
+    table = labelled(tmp_path / "t.tsv")
+    tree = settings(name, table, config=config, max_steps=4, data={"eval_fraction": 0.4})
+    assert_two_processes_equal_one(tmp_path / "runs", tree)
 
 
 @pytest.mark.long

@@ -19,7 +19,12 @@ from zoo.conformance.declaration import check_declaration
 from zoo.conformance.generation_checks import GenerationChecks
 from zoo.conformance.golden import Golden
 from zoo.conformance.packing_checks import PackingChecks
-from zoo.conformance.smoke_train import smoke_finetune, smoke_train
+from zoo.conformance.smoke_train import (
+    SMOKE_TASKS,
+    resume_finetune,
+    smoke_finetune,
+    smoke_train,
+)
 from zoo.conformance.tiny_model import (
     LENGTHS,
     TOLERANCE,
@@ -265,6 +270,22 @@ class FamilyChecks(WeightChecks, PackingChecks, GenerationChecks):
         require(np.isfinite(losses).all(), f"the losses are not finite: {losses}")
         decrease = np.mean(losses[:5]) - np.mean(losses[-5:])
         require(decrease > 0.1, f"the loss does not decrease: {losses}")
+
+    def check_resume(self, directory: Path) -> None:
+        """Check that a short fine-tuning run that is resumed ends as one that was not, bit for bit.
+
+        Args:
+            directory: directory of the run.
+
+        Raises:
+            NotApplicable: the family has no head for a task.
+            VerificationError: a file differs.
+        """
+        tasks = [t for t in SMOKE_TASKS if task_type(t).head in self.family.heads()]
+        if not tasks:
+            raise NotApplicable(f"{self.family.name} has no head for {', '.join(SMOKE_TASKS)}")
+        differ = resume_finetune(self.family, directory, tasks[0])
+        require(not differ, f"a resumed run has another {', '.join(differ)}")
 
     def check_initialization(self, head: str) -> None:
         """Check that initial weights are finite and a function of the seed."""

@@ -25,6 +25,7 @@ ELSEWHERE = ("check_imports", "check_golden_file")  # of a plugin, and of files 
 SLOW = (
     "check_loss_decreases",
     "check_fine_tuning",
+    "check_resume",
     "check_export",
     "check_published_tensors",
     "check_reference_defaults",
@@ -32,6 +33,7 @@ SLOW = (
 )  # these need the reference library, or training
 OPTIONAL = (
     "check_fine_tuning",
+    "check_resume",
     "check_published_tensors",
     "check_reference_defaults",
     "check_reference_outputs",

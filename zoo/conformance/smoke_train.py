@@ -1,6 +1,8 @@
 """Runs of seconds, to check that a family can be pretrained and fine-tuned."""
 
 import json
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +88,14 @@ def smoke_finetune(family: Family, path: Path, task: str) -> list[float]:
     Returns:
         the training loss of each step.
     """
+    steps, batch_size = SMOKE_TASKS[task]
+    settings = {"batch_size": batch_size, "max_steps": steps, "logging_steps": 1}
+    _finetune(family, path, task, settings)
+    return training_losses(path)
+
+
+def _finetune(family: Family, path: Path, task: str, changes: Mapping[str, Any]) -> None:
+    """Fine-tune a model of the size ``tiny`` with random weights; see ``smoke_finetune``."""
     from zoo.finetune.runs import FINETUNE
     from zoo.training.distributed.context import DistContext
     from zoo.training.entrypoints import train
@@ -93,15 +103,11 @@ def smoke_finetune(family: Family, path: Path, task: str) -> list[float]:
     rows = [_sample(task, number, word) for number in range(40) for word in WORDS]
     table = path.with_suffix(".jsonl")
     table.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    steps, batch_size = SMOKE_TASKS[task]
     settings = {
         "family": family.name,
         "task": task,
         "data": {"train": [str(table)]},
         "vocab_size": 400,
-        "batch_size": batch_size,
-        "max_steps": steps,
-        "logging_steps": 1,
         "report_to": [],
         **(
             {"preset": TINY}
@@ -109,8 +115,37 @@ def smoke_finetune(family: Family, path: Path, task: str) -> list[float]:
             else {"preset": DEFAULT, "optimizer": {"learning_rate": 1e-3}}
         ),
     }
-    train(settings, {}, path, DistContext.initialize("cpu"), kind=FINETUNE)
-    return training_losses(path)
+    train({**settings, **changes}, {}, path, DistContext.initialize("cpu"), kind=FINETUNE)
+
+
+def resume_finetune(family: Family, path: Path, task: str) -> list[str]:
+    """Fine-tune for four steps with dropout, and repeat the last two from a checkpoint.
+
+    Args:
+        family: see ``smoke_finetune``.
+        path: directory of the run, beside which a copy is resumed.
+        task: see ``smoke_finetune``.
+
+    Returns:
+        names of the files of both runs that differ: logs, the last checkpoint, the final model.
+    """
+    from zoo.finetune.runs import FINETUNE
+    from zoo.training.distributed.context import DistContext
+    from zoo.training.entrypoints import resume
+    from zoo.training.state.checkpoints import list_checkpoints
+
+    dropout = {"dropout": 0.1} if "dropout" in family.config_type.__struct_fields__ else {}
+    steps = {"max_steps": 4, "save_steps": 2, "eval_steps": 4, "save_total_limit": 2}
+    _finetune(family, path, task, {"batch_size": 8, "logging_steps": 1, "config": dropout, **steps})
+    copy = path.with_name(f"{path.name}-resumed")
+    shutil.copytree(path, copy)
+    last = list_checkpoints(copy)[steps["max_steps"]]
+    for written in (last, copy / "model"):
+        shutil.rmtree(written)
+    resume(copy, {}, {}, DistContext.initialize("cpu"), kind=FINETUNE)
+    names = ["metrics.jsonl", "model/model.safetensors"]
+    names += [str(file.relative_to(copy)) for file in sorted(last.iterdir())]
+    return [name for name in names if (path / name).read_bytes() != (copy / name).read_bytes()]
 
 
 def _sample(task: str, number: int, word: str) -> dict[str, Any]:

@@ -170,6 +170,14 @@ class FamilyTests(FamilyChecks):
         except UsageError as error:
             pytest.skip(f"no fine-tuning: {error}")
 
+    def test_resume(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Check that a short fine-tuning run that is resumed ends as one that was not."""
+        monkeypatch.setenv("ZOO_HOME", str(tmp_path / "home"))
+        try:
+            self.check_resume(tmp_path / "run")
+        except UsageError as error:
+            pytest.skip(f"no fine-tuning: {error}")
+
     def test_initialization(self, head: str) -> None:
         """Check that initial weights are finite and a function of the seed."""
         self.check_initialization(head)

@@ -14,7 +14,7 @@ from tests.finetune.making import finetune, settings, setup_of, texts, training_
 from tests.finetune.test_losses import losses_of_transformers
 from tests.training.runs import records
 from zoo.data.readers.labelled import Columns
-from zoo.data.readers.words import first_tokens, is_iob, read_words, repair_iob
+from zoo.data.readers.words import first_tokens, is_iob, marks_spans, read_words, repair_iob
 from zoo.errors import UsageError, VerificationError
 from zoo.evaluate import make_evaluation
 from zoo.evaluate.entities import entities, entity_counts, entity_scores
@@ -22,6 +22,7 @@ from zoo.finetune.config import build_config
 from zoo.finetune.tasks.tokens import TokenClassification
 from zoo.inference.tasks.base import TaskWarning
 from zoo.plugins import get_family
+from zoo.training.config.finetune import TableConfig
 
 TASK = "token-classification"
 
@@ -216,6 +217,59 @@ def test_the_mean_f1_of_two_labels_is_that_of_scikit_learn() -> None:
     metrics = task.metrics({"label": actual, "prediction": predicted, "begins": actual == 0})
     assert metrics["f1_macro"] == pytest.approx(f1_score(actual, predicted, average="macro"))
     assert metrics["accuracy"] == pytest.approx(accuracy_score(actual, predicted))
+
+
+WELL_FORMED = {
+    "BIOES": ["B-X", "I-X", "E-X", "S-Y", "O", "S-X", "B-Y", "E-Y", "S-X"],
+    "BILOU": ["B-X", "I-X", "L-X", "U-Y", "O", "U-X", "B-Y", "L-Y", "U-X"],
+}
+
+
+@pytest.mark.parametrize("scheme", WELL_FORMED)
+def test_other_schemes_become_iob2(scheme: str) -> None:
+    expected = ["B-X", "I-X", "I-X", "B-Y", "O", "B-X", "B-Y", "I-Y", "B-X"]
+    assert list(repair_iob(WELL_FORMED[scheme])) == expected
+    assert marks_spans(WELL_FORMED[scheme]) and not is_iob(WELL_FORMED[scheme])
+
+
+def test_labels_of_no_scheme_or_of_two_mark_no_spans() -> None:
+    for labels in (["S-X", "E-X"], ["O"], ["O", "B-X", "S-X", "U-X"], ["O", "NOUN"], ["B-X", "X"]):
+        assert not marks_spans(labels)
+    assert marks_spans(["O", "S-X"]) and marks_spans(["O", "B-X", "I-X"])
+
+
+def test_entities_of_arbitrary_labels_in_bioes_are_those_of_seqeval() -> None:
+    """Of sequences that break the scheme, too."""
+    from seqeval.metrics.sequence_labeling import get_entities
+
+    names = ["O", *(f"{prefix}-{kind}" for prefix in "BIES" for kind in "XY")]
+    rng = np.random.default_rng(0)
+    for _ in range(500):
+        labels = rng.choice(names, rng.integers(1, 12)).tolist()
+        assert entities(repair_iob(labels)) == set(get_entities(labels)), labels
+
+
+@pytest.mark.parametrize("scheme", WELL_FORMED)
+def test_scores_of_other_schemes_are_those_of_entities(
+    pretrained: Pretrained, tmp_path: Path, caplog: pytest.LogCaptureFixture, scheme: str
+) -> None:
+    """Of samples to train on, and of a model whose labels are of the scheme."""
+    from seqeval.metrics import f1_score
+
+    labels = WELL_FORMED[scheme]
+    model = tagger(pretrained, sorted(set(labels)))
+    (result,) = model.classify(["a b c d e f g h i"])
+    predicted = [token["label"] for token in result["tokens"]]
+    data = tmp_path / "t.conll"
+    data.write_text("".join(f"{w}\t{n}\n" for w, n in zip("abcdefghi", labels, strict=True)))
+    metrics = make_evaluation(TASK, model.checkpoint, model.session).evaluate([data]).metrics
+    as_bioes = [
+        [n.replace("L-", "E-").replace("U-", "S-") for n in row] for row in (labels, predicted)
+    ]
+    assert metrics["f1"] == pytest.approx(f1_score(as_bioes[:1], as_bioes[1:]))
+    assert f"5 labels of {data} are those of the scheme {scheme}" in caplog.text
+    (read,) = TokenClassification.read([str(data)], TableConfig(train=(str(data),)))
+    assert list(read.labels) == list(repair_iob(labels))
 
 
 @pytest.mark.parametrize("spans", [True, False], ids=["entities", "labels"])

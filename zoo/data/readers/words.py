@@ -1,9 +1,9 @@
 """Reader of labelled words: CoNLL and CoNLL-U files, and tables with lists of words and labels."""
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from operator import ne
 from pathlib import Path
 
 from zoo.data.readers.documents import iter_files
@@ -19,6 +19,10 @@ CONLLU_COLUMNS = (
     *("feats", "head", "deprel", "deps", "misc"),
 )
 OUTSIDE = "O"
+# scheme -> prefixes of the last word of a span, and of a span of one word
+SCHEMES = {"BIOES": ("E-", "S-"), "BILOU": ("L-", "U-")}
+WITHIN = ("I-", *(last for last, _ in SCHEMES.values()))
+SINGLE = tuple(single for _, single in SCHEMES.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,15 +171,31 @@ def is_iob(labels: Iterable[str]) -> bool:
     )
 
 
-def repair_iob(labels: Sequence[str]) -> tuple[str, ...]:
-    """Return labels in which every span begins with ``B-``.
+def marks_spans(labels: Iterable[str]) -> bool:
+    """Return whether labels mark spans, in the scheme IOB or one of ``SCHEMES``."""
+    distinct = set(labels)
+    schemes = [("B-", "I-"), *(("B-", "I-", *ends) for ends in SCHEMES.values())]
+    known = distinct & {OUTSIDE} or any(name.startswith(("B-", "I-")) for name in distinct)
+    return bool(known and len(distinct) > 1) and any(
+        all(name == OUTSIDE or name.startswith(prefixes) for name in distinct)
+        for prefixes in schemes
+    )
 
-    ``I-`` at the beginning of a span, as in files of the scheme IOB1, becomes ``B-``.
+
+def repair_iob(labels: Sequence[str]) -> tuple[str, ...]:
+    """Return labels of the scheme IOB2, in which every span begins with ``B-``.
+
+    ``I-`` at the beginning of a span, as in files of the scheme IOB1, becomes ``B-``. Of
+    ``SCHEMES``, the last word of a span becomes ``I-``, and a span of one word ``B-``.
     """
     repaired, before = [], OUTSIDE
     for name in labels:
-        inside = name.startswith("I-") and before[2:] == name[2:] and before != OUTSIDE
-        repaired.append(f"B-{name[2:]}" if name.startswith("I-") and not inside else name)
+        prefix, kind = name[:2], name[2:]
+        continues = before in (f"B-{kind}", f"I-{kind}")
+        if prefix in WITHIN:
+            repaired.append(f"{'I' if continues else 'B'}-{kind}")
+        else:
+            repaired.append(f"B-{kind}" if prefix in SINGLE else name)
         before = name
     return tuple(repaired)
 
@@ -188,21 +208,33 @@ class IobRepair:
     """
 
     def __init__(self, paths: Iterable[str | Path]) -> None:
-        self._paths, self._changed = list(paths), 0
+        self._paths, self._began, self._converted = list(paths), 0, Counter[str]()
 
     def __call__(self, sample: WordsSample) -> WordsSample:
         """Return a sample with repaired labels."""
         labels = repair_iob(sample.labels)
-        self._changed += sum(map(ne, sample.labels, labels))
+        for before, after in zip(sample.labels, labels, strict=True):
+            self._began += before != after and before.startswith("I-")
+            self._converted.update(n for n, ends in SCHEMES.items() if before.startswith(ends))
         return replace(sample, labels=labels)
 
     def warn(self) -> None:
         """Log how many labels were changed so far, if any."""
-        if self._changed:
+        files = ", ".join(map(str, self._paths))
+        if self._began:
             LOG.warning(
                 "warning: %s spans of %s began with I-, and now begin with B-",
-                f"{self._changed:,}",
-                ", ".join(map(str, self._paths)),
+                f"{self._began:,}",
+                files,
+            )
+        for scheme, count in self._converted.items():
+            LOG.warning(
+                "warning: %s labels of %s are those of the scheme %s, %s and %s, and now begin "
+                "with I- or B-",
+                f"{count:,}",
+                files,
+                scheme,
+                *SCHEMES[scheme],
             )
 
 

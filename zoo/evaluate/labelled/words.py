@@ -14,6 +14,8 @@ from zoo.data.readers.words import (
     first_tokens,
     is_iob,
     iter_words,
+    marks_spans,
+    repair_iob,
     word_starts,
 )
 from zoo.errors import UsageError
@@ -50,7 +52,8 @@ class TokenClassification(Evaluation):
 
     A word has the label that is predicted at its first token. A word that was truncated, or has no
     token, counts as ``O``, or as wrong where labels mark no spans. Spans of the data that begin
-    with ``I-`` are repaired, see ``repair_iob``, and counted. Intervals are over sentences.
+    with ``I-`` are repaired, and labels of the schemes BIOES and BILOU, also those of the model,
+    are compared as those of IOB2; see ``repair_iob``. Intervals are over sentences.
 
     Args:
         *args: see ``Evaluation``; ``limit`` is the number of sentences.
@@ -94,7 +97,7 @@ class TokenClassification(Evaluation):
         """See ``Evaluation``."""
         samples = Reread(lambda: iter_words(files, self.columns), self.limit)
         actual: Iterable[WordsSample] = samples
-        spans = is_iob(self.checkpoint.config.labels)
+        spans = marks_spans(self.checkpoint.config.labels)
         if spans:
             repair = IobRepair(files)
             self._require_known(samples, map(repair, samples))
@@ -144,11 +147,14 @@ class TokenClassification(Evaluation):
         import numpy as np
 
         by_type: dict[str, tuple[int, ...]] = {}
+        converts = not is_iob(self.checkpoint.config.labels)  # labels of the model, of a scheme
 
         def counted() -> Iterator[list[int]]:
             """Yield, of each sentence, correct, predicted and actual entities, words and hits."""
             for sample, predicted in pairs:
                 guessed = [name or OUTSIDE for name in predicted]
+                if converts:
+                    guessed = list(repair_iob(guessed))
                 counts = entity_counts(sample.labels, guessed)
                 for kind, numbers in counts.items():
                     by_type[kind] = tuple(map(add, by_type.get(kind, (0, 0, 0)), numbers))

@@ -9,7 +9,13 @@ from torch import nn
 from torch.nn import functional as F
 
 from zoo.data.readers.labelled import Columns
-from zoo.data.readers.words import first_tokens, is_iob, read_words, repair_samples
+from zoo.data.readers.words import (
+    first_tokens,
+    is_iob,
+    marks_spans,
+    read_words,
+    repair_samples,
+)
 from zoo.errors import UsageError
 from zoo.evaluate.entities import entity_counts, entity_scores
 from zoo.evaluate.metrics import class_scores, confusion_matrix
@@ -69,7 +75,8 @@ class TokenClassification(ClassTask, LayerTask):
 
     With a CRF, the loss is the negative log-likelihood of the labels of a sentence instead; both
     are sums that are divided by the number of words, and are equal while the transitions are 0.
-    Spans that begin with ``I-`` are repaired, see ``repair_iob``, and counted.
+    Spans that begin with ``I-`` are repaired, and labels of other schemes become those of IOB2; see
+    ``repair_iob``. Both are counted.
 
     Raises:
         UsageError: a CRF is combined with class weights or FSDP.
@@ -112,7 +119,7 @@ class TokenClassification(ClassTask, LayerTask):
     def read(cls, paths: Sequence[str], data: TableConfig) -> list[Any]:
         """See ``FineTuning``."""
         samples = read_words(paths, Columns(data.text, data.label_column))
-        spans = is_iob(name for sample in samples for name in sample.labels)
+        spans = marks_spans(name for sample in samples for name in sample.labels)
         return repair_samples(samples, paths) if spans else samples
 
     @classmethod

@@ -38,7 +38,8 @@ PROMISES = {
     "large-conversion": "A checkpoint of 12 GB is converted within 500 MB of memory",
     "large-corpus": "A corpus is built from 2 GB of text within 1 GB of memory",
     "many-inputs": "`zoo run` processes 50,000 inputs in constant memory",
-    "many-samples": "`zoo eval` and `zoo finetune` evaluate 50,000 samples in the memory of a few",
+    "many-samples": "`zoo eval` and `zoo finetune` evaluate 50,000 samples "
+    "in the memory of a few, and of the tokens of `zoo finetune`",
     "resume": "A run that is resumed 200 times writes the same bytes as an uninterrupted one",
 }
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.evaluate.conftest import causal
+from tests.evaluation.conftest import causal
 from tests.inference.tasks.test_generate import MakeSource, source
 from tests.inference.tasks.test_seq2seq import hub
 from zoo.api import Model

@@ -17,7 +17,7 @@ from tests.checkpoints import Make, hub_checkpoint
 from tests.inference.conftest import Small, small
 from zoo.contrib.mteb import Encoder
 from zoo.errors import UsageError
-from zoo.evaluate import make_evaluation
+from zoo.evaluation import make_evaluation
 
 __all__ = ["Make", "hub_checkpoint", "small"]
 pytestmark = pytest.mark.filterwarnings("ignore::zoo.inference.tasks.base.TaskWarning")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.evaluate.conftest import Small, causal, hub_checkpoint, small, source
+from tests.evaluation.conftest import Small, causal, hub_checkpoint, small, source
 from zoo.api import Model
 from zoo.errors import UsageError
 from zoo.families.base import Head

@@ -12,7 +12,7 @@ import numpy as np
 from zoo.data.readers.labelled import sort_labels
 from zoo.data.readers.text_io import open_last_line
 from zoo.errors import UsageError
-from zoo.evaluate.one_sided import warn_of_absent_labels
+from zoo.evaluation.one_sided import warn_of_absent_labels
 from zoo.finetune.base import FineTuning
 from zoo.finetune.rows import TokenizedRows
 from zoo.training.config.finetune import FineTuneConfig, TableConfig

@@ -18,7 +18,7 @@ from tests.inference.making import LABELS, make_checkpoint
 from zoo.checkpoint import Checkpoint, load_checkpoint, load_text_tokenizer
 from zoo.cli.models.export import command
 from zoo.errors import UsageError, VerificationError
-from zoo.evaluate.task_metric import task_metric
+from zoo.evaluation.task_metric import task_metric
 from zoo.export.export import export_onnx
 from zoo.export.quantization.agreement import (
     Summary,

@@ -31,7 +31,7 @@ from tests.finetune.test_errors import refused
 from tests.training.runs import records
 from zoo.data.readers.questions import AnswerSpan, read_questions
 from zoo.errors import UsageError, VerificationError
-from zoo.evaluate import make_evaluation
+from zoo.evaluation import make_evaluation
 from zoo.finetune.tasks.answers import answer_tokens
 from zoo.inference.processing.windows import ContextWindows
 from zoo.objectives.base import Batch

@@ -25,7 +25,7 @@ from tests.inference.tasks.test_generate import LONGEST, MakeSource, source
 from tests.tokenizers.texts import prose
 from tests.training.runs import records
 from zoo.errors import UsageError, VerificationError
-from zoo.evaluate import make_evaluation
+from zoo.evaluation import make_evaluation
 from zoo.objectives.base import Batch
 
 __all__ = ["source"]

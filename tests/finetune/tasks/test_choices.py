@@ -26,7 +26,7 @@ from tests.finetune.making import (
 from tests.finetune.test_errors import refused
 from tests.training.runs import records
 from zoo.errors import VerificationError
-from zoo.evaluate import make_evaluation
+from zoo.evaluation import make_evaluation
 from zoo.objectives.base import Batch
 
 TASK = "multiple-choice"

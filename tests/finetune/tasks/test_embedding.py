@@ -31,8 +31,8 @@ from tests.finetune.making import (
 from tests.inference.conftest import converted
 from tests.training.runs import assert_resumes_from, finish_in_two_processes, records
 from zoo.errors import UsageError, ZooError
-from zoo.evaluate import make_evaluation
-from zoo.evaluate.metrics import retrieval_metrics
+from zoo.evaluation import make_evaluation
+from zoo.evaluation.metrics import retrieval_metrics
 from zoo.finetune.order import NoDuplicatesOrder
 from zoo.finetune.pooling import pool
 from zoo.finetune.runs import FINETUNE

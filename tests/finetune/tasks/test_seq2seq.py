@@ -29,7 +29,7 @@ from tests.inference.tasks.test_seq2seq import PIECES, SENTINELS, spiece
 from tests.tokenizers.texts import prose
 from tests.training.runs import records
 from zoo.errors import UsageError
-from zoo.evaluate import make_evaluation
+from zoo.evaluation import make_evaluation
 from zoo.finetune.order import ProportionalMixture
 from zoo.finetune.tasks.seq2seq import text_key
 from zoo.objectives.base import Batch

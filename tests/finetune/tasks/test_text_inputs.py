@@ -33,7 +33,7 @@ from tests.finetune.test_errors import refused
 from tests.training.runs import records
 from zoo.convert import convert
 from zoo.errors import UsageError
-from zoo.evaluate import make_evaluation
+from zoo.evaluation import make_evaluation
 from zoo.finetune.config import build_config
 from zoo.hub.source import CheckpointDir
 

@@ -16,8 +16,8 @@ from tests.training.runs import records
 from zoo.data.readers.labelled import Columns
 from zoo.data.readers.words import first_tokens, is_iob, marks_spans, read_words, repair_iob
 from zoo.errors import UsageError, VerificationError
-from zoo.evaluate import make_evaluation
-from zoo.evaluate.entities import entities, entity_counts, entity_scores
+from zoo.evaluation import make_evaluation
+from zoo.evaluation.entities import entities, entity_counts, entity_scores
 from zoo.finetune.config import build_config
 from zoo.finetune.tasks.tokens import TokenClassification
 from zoo.inference.tasks.base import TaskWarning

@@ -8,7 +8,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from tests.evaluate.conftest import causal
+from tests.evaluation.conftest import causal
 from tests.inference.tasks.test_generate import LONGEST, MakeSource, source
 from tests.inference.tasks.test_seq2seq import hub
 from zoo.api import Model

@@ -16,11 +16,11 @@ from zoo.cli.options import (
     reference_argument,
 )
 from zoo.cli.output import result, table
-from zoo.evaluate import EVALUATIONS
+from zoo.evaluation import EVALUATIONS
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
-    from zoo.evaluate.base import Result
+    from zoo.evaluation.base import Result
 
 LOG = logging.getLogger("zoo")
 TASK_HELP = "\n".join(f"  {name:21}{text}" for name, (_, text) in EVALUATIONS.items())
@@ -159,8 +159,8 @@ def command(
     name of the store, the registry or the Hub keeps its manifest.
     """
     from zoo.convert.on_first_use import resolve_checkpoint
-    from zoo.evaluate import evaluation_type, make_evaluation
-    from zoo.evaluate.record import evaluation_record, record_evaluation
+    from zoo.evaluation import evaluation_type, make_evaluation
+    from zoo.evaluation.record import evaluation_record, record_evaluation
     from zoo.export.fastest import open_fastest
     from zoo.report.figures import require_matplotlib
 
@@ -193,7 +193,7 @@ def command(
 def _check_options(task: str | None, suite: str | None, requested: Mapping[str, Any]) -> None:
     """Check that a task or a suite is given, and the options that are requested belong to it."""
     from zoo.errors import UsageError
-    from zoo.evaluate import evaluation_type
+    from zoo.evaluation import evaluation_type
 
     if (task is None) == (suite is None):
         raise UsageError("give either --task or --suite", "see `zoo eval --help`")
@@ -233,7 +233,7 @@ def _print(settings: Mapping[str, Any], measured: "Result", *, record: bool, as_
 def _is_recordable(ref: str, checkpoint: "Checkpoint") -> bool:
     """Return whether a result is written into the manifest of ``ref``, whose digest is checked."""
     from zoo.checkpoint.digests import check_manifest
-    from zoo.evaluate.record import is_recordable
+    from zoo.evaluation.record import is_recordable
 
     if not is_recordable(ref, checkpoint):
         LOG.info("the result is not recorded: %s is not the directory of a converted model", ref)
@@ -255,7 +255,7 @@ def _print_glue(
     from zoo.convert.on_first_use import resolve_checkpoint
     from zoo.data.readers.glue import GLUE
     from zoo.errors import UsageError
-    from zoo.evaluate.suite import evaluate_glue, glue_models
+    from zoo.evaluation.suite import evaluate_glue, glue_models
     from zoo.export.fastest import open_fastest
 
     if len(data) != 1:

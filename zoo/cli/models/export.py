@@ -145,7 +145,7 @@ def _quantization(
 ) -> "QuantizationPlan | None":
     """Return the quantized copies to write, or ``None`` for none."""
     from zoo.errors import UsageError
-    from zoo.evaluate.task_metric import task_metric
+    from zoo.evaluation.task_metric import task_metric
     from zoo.export.quantization.quantize import Quantization
     from zoo.export.quantization.variants import QuantizationPlan
 

@@ -39,7 +39,7 @@ class GlueTask:
 
     @property
     def kind(self) -> str:
-        """Name of the task of ``zoo.finetune`` and ``zoo.evaluate``."""
+        """Name of the task of ``zoo.finetune`` and ``zoo.evaluation``."""
         return "regression" if "pearson" in self.metrics else "text-classification"
 
 

@@ -19,7 +19,7 @@ from zoo.distillation.teachers.cached_teacher import CachedTeacher
 from zoo.distillation.teachers.checks import require_head
 from zoo.distillation.teachers.teacher import Teacher, run_model
 from zoo.errors import UsageError
-from zoo.evaluate.metrics import spearman
+from zoo.evaluation.metrics import spearman
 from zoo.finetune.base import FineTuning
 from zoo.finetune.tasks.sentences import Sentences
 from zoo.nn.layers.skip_init import build_without_init

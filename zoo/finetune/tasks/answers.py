@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from zoo.data.readers.labelled import Columns
 from zoo.data.readers.questions import COLUMNS, AnswerSpan, QuestionSample, read_questions
 from zoo.errors import UsageError
-from zoo.evaluate.labelled.answers import MAX_ANSWER_LEN, predicted_text
-from zoo.evaluate.squad import ScoredAnswers
+from zoo.evaluation.labelled.answers import MAX_ANSWER_LEN, predicted_text
+from zoo.evaluation.squad import ScoredAnswers
 from zoo.finetune.base import FineTuning
 from zoo.finetune.heads import HEAD
 from zoo.finetune.rows import TokenizedRows
@@ -307,7 +307,7 @@ class QuestionAnswering(FineTuning):
         return {name: torch.from_numpy(values) for name, values in arrays.items()}
 
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
-        """Return exact match and F1, see ``zoo.evaluate.squad``."""
+        """Return exact match and F1, see ``zoo.evaluation.squad``."""
         keys = zip(predictions[SAMPLE].tolist(), predictions[WINDOW].tolist(), strict=True)
         row_of = {key: row for row, key in enumerate(keys)}
         search = SpanSearch(None, self.options.max_answer_len)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from torch.nn import functional as F
 
 from zoo.data.readers.labelled import label_name
-from zoo.evaluate.metrics import classification_metrics, confusion_matrix
+from zoo.evaluation.metrics import classification_metrics, confusion_matrix
 from zoo.families.config import Problem
 from zoo.finetune.base import LABELS
 from zoo.finetune.labels import ClassTask, label_index
@@ -71,7 +71,7 @@ class TextClassification(ClassTask, TextTask):
         )
 
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
-        """See ``zoo.evaluate.metrics.classification_metrics``."""
+        """See ``zoo.evaluation.metrics.classification_metrics``."""
         confusion = confusion_matrix(
             predictions["label"], predictions["prediction"], len(self.config.labels)
         )

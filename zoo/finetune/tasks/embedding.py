@@ -13,8 +13,8 @@ from zoo.data.packing import EpochShuffle
 from zoo.data.readers.labelled import label_name, label_number
 from zoo.data.readers.text_groups import TextGroup, read_text_groups
 from zoo.errors import UsageError
-from zoo.evaluate.metrics import correlations, retrieval_metrics
-from zoo.evaluate.one_sided import warn_of_equal_numbers
+from zoo.evaluation.metrics import correlations, retrieval_metrics
+from zoo.evaluation.one_sided import warn_of_equal_numbers
 from zoo.finetune.base import LABELS, FineTuning
 from zoo.finetune.labels import label_index, order_labels
 from zoo.finetune.order import NoDuplicatesOrder, text_numbers

@@ -7,7 +7,7 @@ import numpy as np
 from torch.nn import functional as F
 
 from zoo.data.readers.labelled import Columns, read_samples, split_labels
-from zoo.evaluate.metrics import multi_label_metrics
+from zoo.evaluation.metrics import multi_label_metrics
 from zoo.families.config import Problem
 from zoo.finetune.base import LABELS
 from zoo.finetune.labels import ClassTask, label_index
@@ -68,5 +68,5 @@ class MultiLabel(ClassTask, TextTask):
         return LossOutput({self.name: loss}, predictions=predictions)
 
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
-        """See ``zoo.evaluate.metrics.multi_label_metrics``."""
+        """See ``zoo.evaluation.metrics.multi_label_metrics``."""
         return multi_label_metrics(predictions["prediction"], predictions["label"])

@@ -7,8 +7,8 @@ import numpy as np
 from torch.nn import functional as F
 
 from zoo.data.readers.labelled import label_number
-from zoo.evaluate.metrics import regression_metrics
-from zoo.evaluate.one_sided import warn_of_equal_numbers
+from zoo.evaluation.metrics import regression_metrics
+from zoo.evaluation.one_sided import warn_of_equal_numbers
 from zoo.families.config import Problem
 from zoo.finetune.base import LABELS
 from zoo.finetune.rows import TokenizedRows
@@ -62,5 +62,5 @@ class Regression(TextTask):
         )
 
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
-        """See ``zoo.evaluate.metrics.regression_metrics``."""
+        """See ``zoo.evaluation.metrics.regression_metrics``."""
         return regression_metrics(predictions["prediction"], predictions["label"])

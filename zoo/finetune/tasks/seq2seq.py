@@ -11,7 +11,7 @@ from zoo.data.readers.labelled import Columns
 from zoo.data.readers.text_forms import TextForm, form_of, glue_tables
 from zoo.data.readers.text_to_text import dataset_names, read_text_to_text, split_name
 from zoo.errors import UsageError
-from zoo.evaluate.generated_labels import NO_LABEL, GeneratedLabels, number_of
+from zoo.evaluation.generated_labels import NO_LABEL, GeneratedLabels, number_of
 from zoo.finetune.base import LABELS, FineTuning
 from zoo.finetune.order import ProportionalMixture
 from zoo.finetune.rows import TokenizedRows, TokenizedTexts, tokenize

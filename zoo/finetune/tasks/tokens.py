@@ -17,8 +17,8 @@ from zoo.data.readers.words import (
     repair_samples,
 )
 from zoo.errors import UsageError
-from zoo.evaluate.entities import entity_counts, entity_scores
-from zoo.evaluate.metrics import class_scores, confusion_matrix
+from zoo.evaluation.entities import entity_counts, entity_scores
+from zoo.evaluation.metrics import class_scores, confusion_matrix
 from zoo.finetune.base import LABELS
 from zoo.finetune.labels import ClassTask, label_index
 from zoo.finetune.rows import TokenizedRows, tokenize

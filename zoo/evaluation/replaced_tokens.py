@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.rng import generator
 from zoo.errors import UsageError
-from zoo.evaluate.base import LikelihoodEvaluation, Result
-from zoo.evaluate.metrics import roc_auc
-from zoo.evaluate.perplexity import read_texts
+from zoo.evaluation.base import LikelihoodEvaluation, Result
+from zoo.evaluation.metrics import roc_auc
+from zoo.evaluation.perplexity import read_texts
 from zoo.inference.scoring import DiscriminatorScorer, ScoredRow, Scorer
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from tests.evaluate.conftest import Small
+from tests.evaluation.conftest import Small
 from zoo.api import Model
 from zoo.cli.inference.eval import command
 from zoo.errors import UsageError, VerificationError, ZooError
-from zoo.evaluate import make_evaluation
+from zoo.evaluation import make_evaluation
 
 PAIRS = [
     ("order", "the cat sat on the mat.", "the mat sat on the cat."),

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.readers.choices import ChoiceColumns, ChoiceSample, iter_choices
-from zoo.evaluate.base import Evaluation, Reread, Result
-from zoo.evaluate.metrics import bootstrap_samples
+from zoo.evaluation.base import Evaluation, Reread, Result
+from zoo.evaluation.metrics import bootstrap_samples
 from zoo.inference.processing.records import TextExample
 from zoo.inference.tasks.checks import require_head
 from zoo.inference.tasks.choose import CHOICES, Choose

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.readers.documents import ReaderConfig, expand_paths, read_documents
 from zoo.errors import UsageError
-from zoo.evaluate.base import LikelihoodEvaluation, Result
+from zoo.evaluation.base import LikelihoodEvaluation, Result
 from zoo.inference.scoring import CausalScorer, MaskedScorer, ScoredRow, Scorer, TextScore
 from zoo.io.limits import MAX_TEXT_CHARACTERS
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zoo.errors import UsageError
-from zoo.evaluate import evaluation_type, make_evaluation
+from zoo.evaluation import evaluation_type, make_evaluation
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint

@@ -13,7 +13,7 @@ from zoo.checkpoint import MANIFEST, encode_manifest
 from zoo.checkpoint.digests import check_manifest
 from zoo.checkpoint.records import EvaluationRecord
 from zoo.data.readers.documents import expand_paths
-from zoo.evaluate.base import Result
+from zoo.evaluation.base import Result
 from zoo.io.digests.files import hash_file
 from zoo.io.output.atomic import atomic_write
 from zoo.version import __version__

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests import warm
-from tests.evaluate.conftest import Small
+from tests.evaluation.conftest import Small
 from tests.inference.tasks.test_choose import ROWS, reference_logits
 from zoo.errors import UsageError
-from zoo.evaluate import make_evaluation
+from zoo.evaluation import make_evaluation
 from zoo.export.session import open_or_export
 
 TASK = "multiple-choice"

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from zoo.data.readers.labelled import Columns
 from zoo.data.readers.text_forms import TextForm, form_of, glue_tables
 from zoo.data.readers.text_to_text import TextToText, read_text_to_text, split_name
-from zoo.evaluate.base import Evaluation, Result
-from zoo.evaluate.generated_labels import NO_LABEL, GeneratedLabels, number_of
-from zoo.evaluate.metrics import bootstrap_samples
+from zoo.evaluation.base import Evaluation, Result
+from zoo.evaluation.generated_labels import NO_LABEL, GeneratedLabels, number_of
+from zoo.evaluation.metrics import bootstrap_samples
 from zoo.inference.likelihood import Seq2SeqLikelihood
 from zoo.inference.processing.records import TextExample
 from zoo.inference.scoring import ScoredRow, TextScore

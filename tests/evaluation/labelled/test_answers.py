@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 from tests import warm
-from tests.evaluate.conftest import Small
+from tests.evaluation.conftest import Small
 from tests.inference.tasks.test_answer import soft, words
 from zoo.api import Model
 from zoo.errors import UsageError
-from zoo.evaluate import make_evaluation
-from zoo.evaluate.squad import ScoredAnswers, best_threshold, normalize_answer
+from zoo.evaluation import make_evaluation
+from zoo.evaluation.squad import ScoredAnswers, best_threshold, normalize_answer
 
 __all__ = ["soft"]
 TASK = "question-answering"

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from zoo.data.readers.labelled import label_number
 from zoo.data.readers.text_groups import iter_text_groups
 from zoo.errors import UsageError
-from zoo.evaluate.base import Evaluation, Reread, Result
-from zoo.evaluate.metrics import bootstrap_samples, correlations
-from zoo.evaluate.one_sided import warn_of_equal_numbers
+from zoo.evaluation.base import Evaluation, Reread, Result
+from zoo.evaluation.metrics import bootstrap_samples, correlations
+from zoo.evaluation.one_sided import warn_of_equal_numbers
 from zoo.inference.processing.records import TextExample
 from zoo.inference.tasks.checks import require_head
 from zoo.inference.tasks.similarity import Similarity

@@ -9,7 +9,7 @@ from zoo.io.named import import_named
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
-    from zoo.evaluate.base import Evaluation
+    from zoo.evaluation.base import Evaluation
     from zoo.inference import Session
 
 __all__ = ["EVALUATIONS", "evaluation_type", "make_evaluation"]
@@ -17,49 +17,49 @@ __all__ = ["EVALUATIONS", "evaluation_type", "make_evaluation"]
 # name -> (class, one-line help)
 EVALUATIONS = {
     "minimal-pairs": (
-        "zoo.evaluate.minimal_pairs:MinimalPairs",
+        "zoo.evaluation.minimal_pairs:MinimalPairs",
         "Prefer the acceptable of two sentences.",
     ),
-    "perplexity": ("zoo.evaluate.perplexity:Perplexity", "Predict each token from those before."),
+    "perplexity": ("zoo.evaluation.perplexity:Perplexity", "Predict each token from those before."),
     "pseudo-perplexity": (
-        "zoo.evaluate.perplexity:PseudoPerplexity",
+        "zoo.evaluation.perplexity:PseudoPerplexity",
         "Predict each token from all others.",
     ),
     "replaced-tokens": (
-        "zoo.evaluate.replaced_tokens:ReplacedTokens",
+        "zoo.evaluation.replaced_tokens:ReplacedTokens",
         "Detect tokens that were replaced.",
     ),
     "text-classification": (
-        "zoo.evaluate.labelled.texts:TextClassification",
+        "zoo.evaluation.labelled.texts:TextClassification",
         "Predict the label of texts or pairs.",
     ),
     "regression": (
-        "zoo.evaluate.labelled.texts:Regression",
+        "zoo.evaluation.labelled.texts:Regression",
         "Predict a number for texts or pairs.",
     ),
     "token-classification": (
-        "zoo.evaluate.labelled.words:TokenClassification",
+        "zoo.evaluation.labelled.words:TokenClassification",
         "Predict the label of each word.",
     ),
     "multi-label": (
-        "zoo.evaluate.labelled.texts:MultiLabel",
+        "zoo.evaluation.labelled.texts:MultiLabel",
         "Predict all labels of texts or pairs.",
     ),
     "sentence-embedding": (
-        "zoo.evaluate.labelled.similarity:SentenceEmbedding",
+        "zoo.evaluation.labelled.similarity:SentenceEmbedding",
         "Correlate similarities of texts with scores.",
     ),
     "causal-lm": (
-        "zoo.evaluate.labelled.completions:Completions",
+        "zoo.evaluation.labelled.completions:Completions",
         "Predict the tokens of completions of prompts.",
     ),
-    "seq2seq": ("zoo.evaluate.labelled.generated:Seq2Seq", "Generate the targets of sources."),
+    "seq2seq": ("zoo.evaluation.labelled.generated:Seq2Seq", "Generate the targets of sources."),
     "question-answering": (
-        "zoo.evaluate.labelled.answers:QuestionAnswering",
+        "zoo.evaluation.labelled.answers:QuestionAnswering",
         "Answer questions by spans of their contexts.",
     ),
     "multiple-choice": (
-        "zoo.evaluate.labelled.choices:MultipleChoice",
+        "zoo.evaluation.labelled.choices:MultipleChoice",
         "Choose one of several texts for a context.",
     ),
 }

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from tests import warm
-from tests.evaluate.conftest import Small
+from tests.evaluation.conftest import Small
 from zoo.errors import UsageError
-from zoo.evaluate import make_evaluation
-from zoo.evaluate.metrics import regression_metrics
+from zoo.evaluation import make_evaluation
+from zoo.evaluation.metrics import regression_metrics
 
 TEXTS = ["a", "b a", "c c d", "e f a b", "j", "h i", "a a a", "g b"]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from zoo.evaluate.metrics import (
+from zoo.evaluation.metrics import (
     bootstrap_classification,
     bootstrap_samples,
     class_scores,

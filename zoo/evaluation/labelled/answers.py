@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.readers.labelled import Columns
 from zoo.data.readers.questions import COLUMNS, QuestionSample, read_questions
-from zoo.evaluate.base import Evaluation, Result
-from zoo.evaluate.metrics import bootstrap_samples
-from zoo.evaluate.squad import ScoredAnswers, best_threshold
+from zoo.evaluation.base import Evaluation, Result
+from zoo.evaluation.metrics import bootstrap_samples
+from zoo.evaluation.squad import ScoredAnswers, best_threshold
 from zoo.inference.processing.records import TextExample
 from zoo.inference.processing.spans import Candidates
 from zoo.inference.tasks.answer import Answer
@@ -34,7 +34,7 @@ class QuestionAnswering(Evaluation):
 
     If the data has questions without answers, no answer competes with the spans, there are metrics
     of both kinds of questions, and the details have the thresholds of no answer that are best for
-    this data; see ``zoo.evaluate.squad``.
+    this data; see ``zoo.evaluation.squad``.
 
     Args:
         *args: see ``Evaluation``; ``limit`` is the number of questions.

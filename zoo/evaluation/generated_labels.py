@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from zoo.data.readers.text_forms import TextForm
-from zoo.evaluate.metrics import classification_metrics, confusion_matrix, correlations
+from zoo.evaluation.metrics import classification_metrics, confusion_matrix, correlations
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,11 +10,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.evaluate.conftest import Small
+from tests.evaluation.conftest import Small
 from zoo.api import Model
 from zoo.errors import UsageError
-from zoo.evaluate import make_evaluation
-from zoo.evaluate.perplexity import split_row
+from zoo.evaluation import make_evaluation
+from zoo.evaluation.perplexity import split_row
 from zoo.inference.scoring import ScoredRow
 
 TEXT = "a b c on the mat. a dog ran to the cat. " * 6

@@ -19,10 +19,10 @@ from zoo.data.readers.words import (
     word_starts,
 )
 from zoo.errors import UsageError
-from zoo.evaluate.base import Evaluation, Reread, Result
-from zoo.evaluate.entities import entity_counts, entity_scores
-from zoo.evaluate.metrics import bootstrap_samples, class_scores
-from zoo.evaluate.one_sided import warn_of_absent_labels
+from zoo.evaluation.base import Evaluation, Reread, Result
+from zoo.evaluation.entities import entity_counts, entity_scores
+from zoo.evaluation.metrics import bootstrap_samples, class_scores
+from zoo.evaluation.one_sided import warn_of_absent_labels
 from zoo.inference.processing.records import TextExample
 from zoo.inference.tasks.base import EncodedExample
 from zoo.inference.tasks.checks import require_head

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.readers.completions import read_completions
-from zoo.evaluate.base import LikelihoodEvaluation, Result
-from zoo.evaluate.metrics import bootstrap_samples
+from zoo.evaluation.base import LikelihoodEvaluation, Result
+from zoo.evaluation.metrics import bootstrap_samples
 from zoo.inference.completions import CompletionTokenizer, CompletionTokens
 from zoo.inference.scoring import CausalScorer, ScoredRow, Scorer
 

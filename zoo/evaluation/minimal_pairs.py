@@ -11,8 +11,8 @@ from typing import ClassVar
 
 from zoo.data.readers.tables import read_table
 from zoo.errors import UsageError
-from zoo.evaluate.base import LikelihoodEvaluation, Result
-from zoo.evaluate.metrics import binomial_error
+from zoo.evaluation.base import LikelihoodEvaluation, Result
+from zoo.evaluation.metrics import binomial_error
 
 COLUMNS = ("paradigm", "good", "bad")
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zoo.evaluate.metrics import (
+from zoo.evaluation.metrics import (
     binomial_error,
     classification_metrics,
     confusion_matrix,

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from tests.evaluate.conftest import Small
+from tests.evaluation.conftest import Small
 from zoo.errors import UsageError
-from zoo.evaluate import make_evaluation
-from zoo.evaluate.replaced_tokens import replace_tokens
+from zoo.evaluation import make_evaluation
+from zoo.evaluation.replaced_tokens import replace_tokens
 from zoo.inference.scoring import ScoredRow
 
 

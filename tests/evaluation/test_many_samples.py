@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from tests.checkpoints import Make
-from tests.evaluate.conftest import Small
+from tests.evaluation.conftest import Small
 from tests.inference.conftest import converted
 from tests.processes import run_limited
 from tests.reporting import record
 from zoo.api import Model
 from zoo.data.readers.labelled import Columns, Sample, iter_samples
-from zoo.evaluate import make_evaluation
+from zoo.evaluation import make_evaluation
 
 MEGABYTE = 1 << 20
 FEW, MANY = 4_000, 50_000

@@ -14,8 +14,8 @@ from zoo.data.readers.labelled import (
     split_labels,
 )
 from zoo.errors import UsageError
-from zoo.evaluate.base import Evaluation, Reread, Result
-from zoo.evaluate.metrics import (
+from zoo.evaluation.base import Evaluation, Reread, Result
+from zoo.evaluation.metrics import (
     bootstrap_classification,
     bootstrap_samples,
     class_scores,
@@ -25,7 +25,7 @@ from zoo.evaluate.metrics import (
     regression_metrics,
     reliability,
 )
-from zoo.evaluate.one_sided import warn_of_absent_labels, warn_of_equal_numbers
+from zoo.evaluation.one_sided import warn_of_absent_labels, warn_of_equal_numbers
 from zoo.families.config import Problem
 from zoo.inference.processing.records import TextExample
 from zoo.inference.tasks.checks import require_head

@@ -50,9 +50,15 @@ def test_a_name_that_nothing_has_is_refused() -> None:
         zoo.load("all-minilm-l6-v3")
 
 
-def test_distilling_is_a_function_before_and_after_its_modules_are_imported() -> None:
-    code = "import zoo; first = zoo.distill; import zoo.distillation.losses.terms; " + (
-        "print(callable(first), zoo.distill is first)"
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [("distill", "distillation.losses.terms"), ("evaluate", "evaluation.metrics")],
+)
+def test_a_function_is_one_before_and_after_its_modules_are_imported(
+    name: str, module: str
+) -> None:
+    code = f"import zoo; first = zoo.{name}; import zoo.{module}; " + (
+        f"print(callable(first), zoo.{name} is first)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "True"]
@@ -60,7 +66,7 @@ def test_distilling_is_a_function_before_and_after_its_modules_are_imported() ->
 
 def test_importing_zoo_and_its_tasks_is_cheap() -> None:
     code = (
-        "import sys, zoo, zoo.api, zoo.inference.tasks; zoo.distill;"
+        "import sys, zoo, zoo.api, zoo.inference.tasks; zoo.distill; zoo.evaluate;"
         "import zoo.inference.processing.inputs, zoo.inference.tasks.embed;"
         "print(sorted({'torch', 'numpy', 'tokenizers', 'onnxruntime'} & set(sys.modules)))"
     )

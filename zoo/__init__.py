@@ -10,9 +10,10 @@ from zoo.version import __version__
 
 if TYPE_CHECKING:
     from zoo.api import Model, load
+    from zoo.api.evaluation import evaluate
     from zoo.distillation.function import distill
 
-__all__ = ["Model", "__version__", "distill", "load"]
+__all__ = ["Model", "__version__", "distill", "evaluate", "load"]
 
 # Libraries send telemetry unless told otherwise, ONNX Runtime from its import on: set before any of
 # them is imported, and inherited by every process that is started from here.
@@ -29,4 +30,8 @@ def __getattr__(name: str) -> Any:
         from zoo.distillation.function import distill
 
         return distill
+    if name == "evaluate":
+        from zoo.api.evaluation import evaluate
+
+        return evaluate
     raise AttributeError(f"module 'zoo' has no attribute {name!r}")

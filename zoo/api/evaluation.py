@@ -1,0 +1,118 @@
+"""``zoo.evaluate``: the command ``zoo eval`` as a function."""
+
+import inspect
+from collections.abc import Sequence
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zoo.api import Backend, Model
+from zoo.errors import UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from zoo.evaluation.base import Evaluation, Result
+
+LOADED = ("backend", "device", "dtype", "threads", "revision")  # arguments of a reference alone
+
+
+def evaluate(
+    model: str | PathLike[str] | Model,
+    *,
+    task: str,
+    data: str | PathLike[str] | Sequence[str | PathLike[str]],
+    backend: Backend = "auto",
+    device: str | None = None,
+    dtype: str | None = None,
+    threads: int | None = None,
+    revision: str | None = None,
+    offline: bool = False,
+    **options: Any,
+) -> "Result":
+    """Evaluate a model, and return the numbers of ``zoo eval``; nothing is recorded.
+
+    Args:
+        model: a model, or its reference as for ``zoo.load``.
+        task: name of the evaluation, such as ``text-classification``; ``zoo eval --help`` lists
+            them.
+        data: files, directories or patterns.
+        backend: see ``zoo.load``; ``auto`` is the fastest that ``zoo bench`` measured here.
+        device: see ``zoo.load``.
+        dtype: see ``zoo.load``.
+        threads: see ``zoo.load``.
+        revision: see ``zoo.load``.
+        offline: see ``zoo.load``.
+        **options: options of ``zoo eval`` for the task, with underscores: ``text``, ``pair``,
+            ``label``, ``limit``, ``seed``, ...
+
+    Returns:
+        ``metrics``, name -> number, and ``details``, such as intervals and scores of each label.
+
+    Raises:
+        UsageError: the task or an option is unknown, the model does not support it, or a file does
+            not suit it; or one of ``backend`` to ``revision`` is given for a loaded model.
+        SourceError: a model or file is missing.
+        VerificationError: a file is damaged.
+        NonFiniteError: an output is NaN or infinite.
+
+    Example:
+        >>> result = zoo.evaluate(  # doctest: +SKIP
+        ...     "runs/sentiment/model", task="text-classification", data="test.tsv", text="sentence"
+        ... )
+        >>> result.metrics["accuracy"], result.details["intervals"]["accuracy"]  # doctest: +SKIP
+        (0.913, (0.894, 0.931))
+    """
+    from zoo.evaluation import evaluation_type
+
+    kind = evaluation_type(task)
+    paths = [data] if isinstance(data, str | PathLike) else data
+    files = [Path(fspath(path)) for path in paths]
+    _require_known(kind, options)
+    options = {**kind.split_names(files, options)[1], **options}
+    compute: dict[str, Any] = {"device": device, "dtype": dtype, "threads": threads}
+    if isinstance(model, Model):
+        values = {
+            **compute,
+            "revision": revision,
+            "backend": None if backend == "auto" else backend,
+        }
+        if given_twice := [name for name in LOADED if values[name] is not None]:
+            raise UsageError(f"{given_twice[0]} is that of the loaded model", "leave it out")
+    else:
+        model = _load(kind, fspath(model), revision, offline, {**compute, "backend": backend})
+    return kind(model.checkpoint, model.session, **options).evaluate(files)
+
+
+def _load(
+    kind: "type[Evaluation]",
+    ref: str,
+    revision: str | None,
+    offline: bool,
+    compute: dict[str, Any],
+) -> Model:
+    from zoo.convert.on_first_use import resolve_checkpoint
+    from zoo.export.fastest import open_fastest
+
+    checkpoint = resolve_checkpoint(ref, revision=revision, offline=offline)
+    kind.require_supported(checkpoint)  # before loading the weights
+    return Model(checkpoint, open_fastest(checkpoint, **compute))
+
+
+def _require_known(kind: "type[Evaluation]", options: dict[str, Any]) -> None:
+    """Check that an evaluation has options of these names.
+
+    Raises:
+        UsageError: it has not; the nearest name is given.
+    """
+    known = [
+        parameter.name
+        for base in kind.__mro__
+        if base is not object and "__init__" in vars(base)
+        for parameter in inspect.signature(vars(base)["__init__"]).parameters.values()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    ]
+    for name in options:
+        if name not in known:
+            raise UsageError(
+                f"{kind.name} has no option {name!r}",
+                did_you_mean(name, known) or f"it has {', '.join(sorted(set(known)))}",
+            )

@@ -80,7 +80,11 @@ def test_the_command_prints_metrics(small: Small, tmp_path: Path) -> None:
         ("a.tsv", "paradigm\tgod\tbad\np\ta\tb\n", "no column 'good'; did you mean god?"),
         ("a.tsv", "paradigm\tgood\tbad\np\ta\n", "a.tsv:2 has 2 columns, and the header has 3"),
         ("a.tsv", "paradigm\tgood\tbad\n", "has no pairs"),
-        ("a.tsv", "paradigm\tgood\tbad\nq\t\tb\n", "a pair of 'q' lacks a sentence: 'b'"),
+        (
+            "a.tsv",
+            "paradigm\tgood\tbad\nq\t\tb\n",
+            "a.tsv:2: a pair of 'q' lacks the sentence good",
+        ),
         ("a.jsonl", '{"paradigm": "p", "good": 1, "bad": "b"}', "good is 1, which is not text"),
         ("a.jsonl", "[]", "a.jsonl:1 is not a JSON object"),
         ("a.csv", 'paradigm,good,bad\n"p,a,b\n', "a.csv:2"),

@@ -81,8 +81,14 @@ def test_pseudo_perplexity_is_over_the_tokens_of_all_lines(small: Small, tmp_pat
 
 def test_a_model_of_another_kind_is_refused(small: Small) -> None:
     model, _ = small("BertForMaskedLM")
-    with pytest.raises(UsageError, match="the head masked-lm, which cannot be scored here"):
+    with pytest.raises(UsageError, match=r"the head masked-lm, .*--task pseudo-perplexity"):
         make_evaluation("perplexity", model.checkpoint, model.session)
+
+
+def test_the_counterpart_for_a_causal_model_is_named(causal: tuple[Model, Any, Any]) -> None:
+    model, _, _ = causal
+    with pytest.raises(UsageError, match=r"the head causal-lm, .*--task perplexity is its"):
+        make_evaluation("pseudo-perplexity", model.checkpoint, model.session)
 
 
 def test_a_stride_as_long_as_a_window_is_refused(causal: tuple[Model, Any, Any]) -> None:

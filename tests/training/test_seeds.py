@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -118,6 +119,44 @@ def test_what_is_no_run_is_named(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{}")
     with pytest.raises(UsageError, match="has no evaluation yet"):
         group_runs(find_runs([tmp_path]))
+
+
+def write_run(path: Path, config: dict[str, Any], loss: float, kind: str = "pretrain") -> Path:
+    """Write the files of a run that a comparison reads."""
+    path.mkdir()
+    (path / "config.yaml").write_text(json.dumps({"family": "bert", **config}))
+    (path / "run.json").write_text(json.dumps({"kind": kind}))
+    record = {"step": 1, "split": "validation", "loss": loss, "losses": {}, "metrics": {}}
+    (path / "metrics.jsonl").write_text(json.dumps(record) + "\n")
+    return path
+
+
+def test_losses_of_different_objectives_are_named(tmp_path: Path) -> None:
+    distilled = {"objective": "masked-lm", "terms": {}}
+    paths = [
+        write_run(tmp_path / "a", {"objective": "masked-lm"}, 4.67),
+        write_run(tmp_path / "b", distilled, 39.22, "distill"),
+        write_run(tmp_path / "c", {"task": "sentence-embedding", "task_args": {"loss": "x"}}, 1.5),
+    ]
+    shown = CliRunner().invoke(compare, list(map(str, paths)), catch_exceptions=False).stdout
+    header, *rows = shown.splitlines()
+    assert header.split() == ["runs", "seeds", "loss", "of", "loss", "seconds"]
+    kinds = ["masked-lm", "masked-lm, distillation", "sentence-embedding, x"]
+    for row, kind in zip(rows, kinds, strict=False):
+        assert kind in row
+    assert f"losses of {' and '.join(kinds)} are different quantities" in shown
+    write_run(tmp_path / "d", {"objective": "masked-lm", "seq_len": 64}, 4.9)
+    alike = CliRunner().invoke(compare, [str(paths[0]), str(tmp_path / "d")]).stdout
+    assert "different quantities" not in alike and "loss of" not in alike
+
+
+def test_the_command_that_resumes_a_run_is_named(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "a", {"task": "text-classification"}, 1.0, "finetune")
+    (path / "metrics.jsonl").unlink()
+    with pytest.raises(UsageError, match="zoo finetune --resume"):
+        group_runs([path])
+    with pytest.raises(SourceError, match=r"`zoo pretrain`, `zoo finetune` or `zoo distill`"):
+        find_runs([tmp_path / "none"])
 
 
 def test_a_figure_of_an_unknown_format_is_refused(runs: Path) -> None:

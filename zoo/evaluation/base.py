@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from zoo.errors import UsageError
-from zoo.inference.scoring import Scorer, make_scorer, require_scorer
+from zoo.inference.scoring import Scorer, make_scorer, require_scorer, scorer_type
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
@@ -121,10 +121,12 @@ class LikelihoodEvaluation(Evaluation):
 
     Attributes:
         scorers: scorers of the models that can be evaluated; empty for all.
+        others: another scorer -> the evaluation of its models that is like this one.
         scorer: scorer of the model.
     """
 
     scorers: ClassVar[tuple[type[Scorer], ...]] = ()
+    others: ClassVar[Mapping[type[Scorer], str]] = {}
 
     def __init__(
         self, checkpoint: "Checkpoint", session: "Session", *, limit: int | None = None
@@ -134,7 +136,15 @@ class LikelihoodEvaluation(Evaluation):
 
     @classmethod
     def require_supported(cls, checkpoint: "Checkpoint") -> None:
-        """See ``Evaluation``."""
+        """See ``Evaluation``; the error names the evaluation of the same kind for the model."""
+        kind = scorer_type(checkpoint.head_name, checkpoint.head)
+        other = cls.others.get(kind) if kind is not None else None
+        if other is not None and kind not in cls.scorers:
+            raise UsageError(
+                f"{checkpoint.path} has the head {checkpoint.head_name}, which cannot be scored by "
+                f"{cls.name}",
+                f"--task {other} is its counterpart for this head",
+            )
         require_scorer(checkpoint, cls.scorers)
 
     def require_short(self, text: str, encoded: "Encoded") -> None:

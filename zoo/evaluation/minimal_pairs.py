@@ -5,7 +5,8 @@ higher log-likelihood. Masked language models are compared by pseudo-log-likelih
 2020, arXiv:1910.14659), replaced-token detectors by the log-probability that tokens are original.
 """
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -28,16 +29,9 @@ class MinimalPairs(LikelihoodEvaluation):
 
     def evaluate(self, files: Sequence[Path]) -> Result:
         """See ``Evaluation``."""
-        pairs = [row for file in files for row in read_table(file, COLUMNS)][: self.limit]
+        pairs = list(itertools.islice(_pairs(files), self.limit))
         if not pairs:
             raise UsageError(f"{files[0]} has no pairs", "give a table with rows")
-        for row in pairs:
-            if not (row["good"].strip() and row["bad"].strip()):
-                other = row["good"] or row["bad"]
-                raise UsageError(
-                    f"a pair of {row['paradigm']!r} lacks a sentence: {other!r}",
-                    "give both sentences, or leave the row out",
-                )
         good, bad = (self._scores([row[name] for row in pairs]) for name in ("good", "bad"))
         points: dict[str, list[float]] = {}
         for row, first, second in zip(pairs, good, bad, strict=True):
@@ -59,3 +53,21 @@ class MinimalPairs(LikelihoodEvaluation):
         for sentence, tokens in zip(sentences, encoded, strict=True):
             self.require_short(sentence, tokens)
         return [score.log_prob for score in self.scorer.score(encoded)]
+
+
+def _pairs(files: Sequence[Path]) -> Iterator[Mapping[str, str]]:
+    """Yield the rows of tables, each with both sentences.
+
+    Raises:
+        UsageError: a row lacks a sentence.
+        SourceError, VerificationError: see ``read_table``.
+    """
+    for file in files:
+        for location, values in read_table(file, COLUMNS):
+            missing = [name for name in ("good", "bad") if not values[name].strip()]
+            if missing:
+                raise UsageError(
+                    f"{location}: a pair of {values['paradigm']!r} lacks the sentence {missing[0]}",
+                    "give both sentences, or leave the row out",
+                )
+            yield values

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -42,6 +42,7 @@ class Perplexity(LikelihoodEvaluation):
 
     name: ClassVar[str] = "perplexity"
     scorers: ClassVar[tuple[type[Scorer], ...]] = (CausalScorer,)
+    others: ClassVar[Mapping[type[Scorer], str]] = {MaskedScorer: "pseudo-perplexity"}
 
     def __init__(self, *args: Any, stride: int | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -76,6 +77,7 @@ class PseudoPerplexity(LikelihoodEvaluation):
 
     name: ClassVar[str] = "pseudo-perplexity"
     scorers: ClassVar[tuple[type[Scorer], ...]] = (MaskedScorer,)
+    others: ClassVar[Mapping[type[Scorer], str]] = {CausalScorer: "perplexity"}
 
     def evaluate(self, files: Sequence[Path]) -> Result:
         """See ``Evaluation``."""

@@ -46,6 +46,18 @@ class RunGroup:
             for name, group in values.items()
         }
 
+    @property
+    def loss(self) -> str:
+        """Name of what the loss measures: the objectives or the task, and a distillation's teacher.
+
+        Losses of runs with other names are other quantities, and are not to be compared.
+        """
+        config, manifest = self.histories[0].config, self.histories[0].manifest
+        name = config.get("task") or config.get("objective") or "loss"
+        options = config.get("task_args") or {}
+        kind = f"{name}, {options['loss']}" if options.get("loss") else str(name)
+        return f"{kind}, distillation" if manifest.get("kind") == "distill" else kind
+
     def curve(self) -> list[tuple[int, float, float, float]]:
         """Return the validation loss: step, median, lowest and highest, at steps of all runs."""
         losses: dict[int, list[float]] = {}
@@ -69,7 +81,10 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
     for path in paths:
         inner = sorted(child for child in path.glob("*/") if _is_run(child))
         if not _is_run(path) and not inner:
-            raise SourceError(f"{path} is not a run", "give directories of `zoo pretrain`")
+            raise SourceError(
+                f"{path} is not a run",
+                "give directories of `zoo pretrain`, `zoo finetune` or `zoo distill`",
+            )
         runs += [path] if _is_run(path) else inner
     return list(dict.fromkeys(runs))
 
@@ -92,8 +107,9 @@ def group_runs(paths: Sequence[Path]) -> list[RunGroup]:
     for path in paths:
         history = RunHistory.read(path)
         if not history.validation:
+            command = history.manifest.get("kind", "pretrain")
             raise UsageError(
-                f"{path} has no evaluation yet", f"`zoo pretrain --resume {path}` resumes it"
+                f"{path} has no evaluation yet", f"`zoo {command} --resume {path}` resumes it"
             )
         settings = {name: value for name, value in history.config.items() if name != SEED}
         for known, members in groups:

@@ -39,12 +39,22 @@ def command(runs: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
         require_matplotlib(output)  # before the logs are read
     groups = group_runs(find_runs(runs))
     names = list(dict.fromkeys(name for group in groups for name in group.summary))
+    kinds = list(dict.fromkeys(group.loss for group in groups))
     rows = [
-        [group.name, str(len(group.paths)), *(_cell(group.summary.get(name)) for name in names)]
+        [
+            group.name,
+            str(len(group.paths)),
+            *([group.loss] if len(kinds) > 1 else []),
+            *(_cell(group.summary.get(name)) for name in names),
+        ]
         for group in groups
     ]
-    lines = table(rows, ("runs", "seeds", *names))
+    lines = table(rows, ("runs", "seeds", *(["loss of"] if len(kinds) > 1 else []), *names))
     lines += [f"{g.name}: {change}" for g in groups for change in g.changes]
+    if len(kinds) > 1:
+        lines.append(
+            f"losses of {' and '.join(kinds)} are different quantities: do not compare them"
+        )
     if output is not None:
         curves = {group.name: group.curve() for group in groups}
         plot_bands(output, curves, x="step", y="validation loss (nats)")
@@ -57,6 +67,7 @@ def _as_json(group: "RunGroup") -> dict[str, Any]:
         "name": group.name,
         "runs": [str(path) for path in group.paths],
         "changes": list(group.changes),
+        "loss": group.loss,
         "metrics": {
             name: {"median": middle, "lowest": low, "highest": high}
             for name, (middle, low, high) in group.summary.items()

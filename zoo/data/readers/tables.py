@@ -29,7 +29,7 @@ class Row(NamedTuple):
     values: dict[str, Any]
 
 
-def read_table(path: Path, columns: Sequence[str]) -> Iterator[dict[str, str]]:
+def read_table(path: Path, columns: Sequence[str]) -> Iterator[Row]:
     """Yield the rows of a table with the values of some columns, all of them texts.
 
     Args:
@@ -40,10 +40,10 @@ def read_table(path: Path, columns: Sequence[str]) -> Iterator[dict[str, str]]:
         UsageError, SourceError: see ``read_rows``.
         VerificationError: see ``read_rows``; or a value is not text.
     """
-    for location, values in read_rows(path, columns):
+    for row in read_rows(path, columns):
         for name in columns:
-            require_text(values[name], f"{location}: {name}")
-        yield values
+            require_text(row.values[name], f"{row.location}: {name}")
+        yield row
 
 
 def require_text(value: Any, location: str) -> str:

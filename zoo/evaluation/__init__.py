@@ -47,7 +47,7 @@ EVALUATIONS = {
     ),
     "sentence-embedding": (
         "zoo.evaluation.labelled.similarity:SentenceEmbedding",
-        "Correlate similarities of texts with scores.",
+        "Correlate similarities of texts with scores, or retrieve texts.",
     ),
     "causal-lm": (
         "zoo.evaluation.labelled.completions:Completions",

@@ -21,7 +21,7 @@ METRICS = {
     "token-classification": ("f1", "accuracy"),  # of entities, else of words
     "question-answering": ("f1",),
     "multiple-choice": ("accuracy",),
-    "sentence-embedding": ("spearman",),
+    "sentence-embedding": ("spearman", "mrr"),  # of pairs with scores, else of retrieval
 }
 
 

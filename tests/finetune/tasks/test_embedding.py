@@ -261,6 +261,23 @@ def test_correlations_are_those_of_scipy(hub_checkpoint: Make, tmp_path: Path) -
     assert low <= result.metrics["spearman"] <= high
 
 
+def test_retrieval_is_that_of_the_runs_last_evaluation(
+    hub_checkpoint: Make, tmp_path: Path
+) -> None:
+    """Of distinct anchors and texts, by ``zoo.evaluate`` without negatives."""
+    model = encoder(hub_checkpoint, tmp_path / "model", Pooling())
+    anchors = sorted({" ".join(text.split()[:3]) for text in texts(60, 3)})[:20]
+    rows = [{"text": a, "pair": f"{a} j j"} for a in anchors]
+    held = write_table(tmp_path / "e.jsonl", rows)
+    changes = {"max_steps": 4, "data": {"eval": [str(held)], "negatives": []}}
+    train_file = table(tmp_path / "t.jsonl")
+    run = finetune(tmp_path / "run", tree_of(model, train_file, "multiple-negatives", **changes))
+    metrics = dict(zoo.evaluate(run / "model", task=TASK, data=held, pair="pair").metrics)
+    assert (metrics.pop("queries"), metrics.pop("texts")) == (20, 20)
+    logged = records(run, "validation")[-1]["metrics"]
+    assert logged == pytest.approx({name: metrics[name] for name in logged}, abs=0.02)
+
+
 @pytest.mark.parametrize("loss", ["multiple-negatives", "triplet"])
 def test_an_evaluation_on_scores(hub_checkpoint: Make, tmp_path: Path, loss: str) -> None:
     """Of a run that is trained without: the numbers of ``zoo eval``, and the loss of CoSENT."""

@@ -39,6 +39,7 @@ OPTIONS = {
     "text": LABELLED,
     "pair": (*TEXTS, ANSWERS, CHOICES, "seq2seq"),
     "label": LABELLED,
+    "negative": ("sentence-embedding",),
     "label_separator": ("multi-label",),
     "prefix": ("seq2seq",),
     "pair_prefix": ("seq2seq",),
@@ -108,6 +109,12 @@ columns are named, or counted from 1 in a file without a header."""
 @click.option("--text", metavar="COL", help="Column of the text.  [default: text]")
 @click.option("--pair", metavar="COL", help="Column of the second text.")
 @click.option("--label", metavar="COL", help="Column of the label.  [default: label]")
+@click.option(
+    "--negative",
+    multiple=True,
+    metavar="COL",
+    help="Column of texts that do not belong to the first; may be repeated.",
+)
 @click.option(
     "--label-separator", metavar="TEXT", help="Separator of the labels of a text.  [default: ,]"
 )

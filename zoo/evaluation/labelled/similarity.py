@@ -1,17 +1,22 @@
-"""Evaluation of sentence embeddings: correlation of cosine similarity with human ratings."""
+"""Evaluation of sentence embeddings: correlation of similarity with ratings, and retrieval."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from zoo.data.readers.documents import expand_paths
 from zoo.data.readers.labelled import label_number
+from zoo.data.readers.tables import column_names
 from zoo.data.readers.text_groups import iter_text_groups
 from zoo.errors import UsageError
 from zoo.evaluation.base import Evaluation, Reread, Result
 from zoo.evaluation.metrics import bootstrap_samples, correlations
 from zoo.evaluation.one_sided import warn_of_equal_numbers
+from zoo.evaluation.retrieval import NAMES, retrieval_scores
+from zoo.inference.processing.pooling import unit
 from zoo.inference.processing.records import TextExample
 from zoo.inference.tasks.checks import require_head
+from zoo.inference.tasks.embed import Embed
 from zoo.inference.tasks.similarity import Similarity
 
 if TYPE_CHECKING:
@@ -20,20 +25,30 @@ if TYPE_CHECKING:
 
     from zoo.checkpoint import Checkpoint
 
+LABEL = "label"  # default column of scores
+
 
 class SentenceEmbedding(Evaluation):
-    """Correlations of the cosine similarity of two embeddings with scores, as of STS.
+    """Correlations of the cosine similarity of two embeddings with scores, or retrieval.
 
-    Spearman's is the measure of STS (Reimers et al. 2016, section 5). Correlations with a constant
-    are 0. Intervals are over pairs.
+    Of pairs with scores, as those of STS, Spearman's correlation is the measure (Reimers et al.
+    2016, section 5); correlations with a constant are 0. Intervals are over pairs.
+
+    Without scores, the second text of a row belongs to the first, its anchor, and is retrieved
+    among all texts of the data, which are the second ones and the negatives, each of them once; see
+    ``retrieval_scores``. Rows with the same anchor are one query. Intervals are over queries.
 
     Args:
         *args: see ``Evaluation``.
         text: column of the first text.
         pair: column of the second text.
-        label: column of the score.
+        label: column of the score; by default ``label`` if the first file has that column.
+        negative: columns of texts that do not belong to the first.
         seed: seed of the intervals.
         **options: see ``Evaluation``.
+
+    Raises:
+        UsageError: there is no column of a second text, or there are scores and negatives.
     """
 
     name: ClassVar[str] = "sentence-embedding"
@@ -43,7 +58,8 @@ class SentenceEmbedding(Evaluation):
         *args: Any,
         text: str = "text",
         pair: str | None = None,
-        label: str = "label",
+        label: str | None = None,
+        negative: Sequence[str] = (),
         seed: int = 0,
         **options: Any,
     ) -> None:
@@ -52,8 +68,10 @@ class SentenceEmbedding(Evaluation):
             raise UsageError(
                 f"{self.name} compares two texts", "name the column of the second with --pair"
             )
-        self.texts, self.label, self.seed = (text, pair), label, seed
-        self.task = Similarity(self.checkpoint, self.session)
+        if label is not None and negative:
+            raise UsageError("pairs with scores have no negatives", "leave --negative out")
+        self.texts, self.label, self.negatives = (text, pair), label, tuple(negative)
+        self.seed = seed
 
     @classmethod
     def require_supported(cls, checkpoint: "Checkpoint") -> None:
@@ -62,13 +80,20 @@ class SentenceEmbedding(Evaluation):
 
     def evaluate(self, files: Sequence[Path]) -> Result:
         """See ``Evaluation``."""
+        label = self.label
+        if label is None and not self.negatives:
+            label = LABEL if LABEL in column_names(expand_paths(list(files))[0]) else None
+        return self._retrieval(files) if label is None else self._correlations(files, label)
+
+    def _correlations(self, files: Sequence[Path], label: str) -> Result:
         import numpy as np
 
-        samples = Reread(lambda: iter_text_groups(files, self.texts, self.label), self.limit)
+        samples = Reread(lambda: iter_text_groups(files, self.texts, label), self.limit)
         scores = np.fromiter((label_number(s.label, s.location) for s in samples), np.float64)
         self.warn(warn_of_equal_numbers(scores.tolist()))
+        task = Similarity(self.checkpoint, self.session)
         records = (TextExample(s.texts[0], s.texts[1], location=s.location) for s in samples)
-        similarities = (added["similarity"] for _, added in self.task.stream(records))
+        similarities = (added["similarity"] for _, added in task.stream(records))
         cosines = np.fromiter(similarities, np.float64)
 
         def metrics(rows: "NDArray[np.integer[Any]]") -> dict[str, float]:
@@ -78,3 +103,34 @@ class SentenceEmbedding(Evaluation):
         values = metrics(np.arange(len(scores)))
         intervals = bootstrap_samples(metrics, len(scores), self.seed)
         return Result({**values, "samples": len(scores)}, {"intervals": intervals})
+
+    def _retrieval(self, files: Sequence[Path]) -> Result:
+        import numpy as np
+
+        columns = (*self.texts, *self.negatives)
+        samples = Reread(lambda: iter_text_groups(files, columns), self.limit)
+        anchors, texts = dict[str, int](), dict[str, int]()  # number of each
+        relevant = list[dict[int, None]]()  # of each anchor, its texts
+        for sample in samples:
+            anchor, *others = sample.texts
+            numbers = [texts.setdefault(other, len(texts)) for other in others]
+            if anchor not in anchors:
+                anchors[anchor] = len(anchors)
+                relevant.append({})
+            relevant[anchors[anchor]][numbers[0]] = None
+        table = retrieval_scores(
+            self._embeddings(anchors), self._embeddings(texts), [list(r) for r in relevant]
+        )
+
+        def metrics(rows: "NDArray[np.integer[Any]]") -> dict[str, float]:
+            return dict(zip(NAMES, table[rows].mean(0).tolist(), strict=True))
+
+        values = metrics(np.arange(len(table)))
+        intervals = bootstrap_samples(metrics, len(table), self.seed)
+        sizes = {"queries": len(anchors), "texts": len(texts)}
+        return Result({**values, **sizes}, {"intervals": intervals})
+
+    def _embeddings(self, texts: Iterable[str]) -> "NDArray[np.floating[Any]]":
+        """Return the embeddings of texts, of unit length."""
+        task = Embed(self.checkpoint, self.session)
+        return unit(task.vectors(TextExample(text, location=repr(text[:40])) for text in texts))

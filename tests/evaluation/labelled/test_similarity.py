@@ -1,0 +1,75 @@
+"""Retrieval by sentence embeddings, against the formulas of InformationRetrievalEvaluator."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import zoo
+from tests.evaluation.conftest import Small
+from tests.finetune.making import write_table
+from zoo.errors import UsageError
+from zoo.evaluation.retrieval import NAMES, retrieval_scores
+
+TASK = "sentence-embedding"
+pytestmark = pytest.mark.filterwarnings("ignore::zoo.inference.tasks.base.TaskWarning")
+ROWS = [
+    {"text": "a b", "pair": "b a", "other": "j"},
+    {"text": "c d e", "pair": "e d", "other": "h i"},
+    {"text": "a b", "pair": "a a b", "other": "c c"},  # a second text of the first anchor
+    {"text": "f g", "pair": "b a", "other": "j"},  # a text of two anchors
+    {"text": "i j h", "pair": "h h j i", "other": "g f"},
+]
+
+
+def test_ranks_worked_by_hand() -> None:
+    """The anchor (1, 0) has its texts at the ranks 2 and 4, and (0, 1) at rank 1, by a tie."""
+    angles = np.radians([0, 20, 40, 60, 90, 90])
+    texts = np.stack([np.cos(angles), np.sin(angles)], 1)
+    scores = retrieval_scores(np.eye(2), texts, [[1, 3], [5]])
+    assert NAMES == ("mrr", "accuracy", "recall_at_1", "recall_at_5", "recall_at_10")
+    assert scores.tolist() == [[1 / 2, 0, 0, 1, 1], [1, 1, 1, 1, 1]]
+    many = np.concatenate([texts[:1]] * 6 + [texts[1:]])
+    assert retrieval_scores(np.eye(2)[:1], many, [[6, 8]])[0].tolist() == [1 / 7, 0, 0, 0, 1]
+
+
+def test_retrieval_is_over_distinct_texts_and_negatives(small: Small, tmp_path: Path) -> None:
+    """By sets of relevant texts and a sorted list per query, as the evaluator has them."""
+    model, _ = small("BertModel")
+    data = write_table(tmp_path / "t.jsonl", ROWS)
+    columns: dict[str, Any] = {"pair": "pair", "negative": ("other",)}
+    result = zoo.evaluate(model, task=TASK, data=data, **columns)
+    corpus = list(dict.fromkeys(row[name] for row in ROWS for name in ("pair", "other")))
+    queries = list(dict.fromkeys(row["text"] for row in ROWS))
+    units = {
+        text: vector / np.linalg.norm(vector)
+        for text, vector in zip([*queries, *corpus], model.embed([*queries, *corpus]), strict=True)
+    }
+    expected: dict[str, list[float]] = {name: [] for name in NAMES}
+    for query in queries:
+        wanted = {row["pair"] for row in ROWS if row["text"] == query}
+        ranked = sorted(corpus, key=lambda text: -float(units[query] @ units[text]))
+        expected["mrr"].append(1 / (1 + min(ranked.index(text) for text in wanted)))
+        expected["accuracy"].append(float(ranked[0] in wanted))
+        for cutoff in (1, 5, 10):
+            share = len(wanted & set(ranked[:cutoff])) / len(wanted)
+            expected[f"recall_at_{cutoff}"].append(share)
+    means = {name: float(np.mean(values)) for name, values in expected.items()}
+    assert result.metrics == pytest.approx({**means, "queries": 4, "texts": len(corpus)})
+    low, high = result.details["intervals"]["mrr"]
+    assert low <= result.metrics["mrr"] <= high
+
+
+def test_scores_are_correlated_where_the_file_has_them(small: Small, tmp_path: Path) -> None:
+    model, _ = small("BertModel")
+    scored = [{**row, "label": number % 3} for number, row in enumerate(ROWS)]
+    data = write_table(tmp_path / "t.jsonl", scored)
+    assert "spearman" in zoo.evaluate(model, task=TASK, data=data, pair="pair").metrics
+    named = zoo.evaluate(model, task=TASK, data=data, pair="pair", negative=["other"]).metrics
+    assert "mrr" in named and "spearman" not in named
+    with pytest.raises(UsageError, match="pairs with scores have no negatives"):
+        zoo.evaluate(model, task=TASK, data=data, pair="pair", label="label", negative=["other"])
+    plain = write_table(tmp_path / "plain.jsonl", [json.loads(json.dumps(r)) for r in ROWS])
+    assert zoo.evaluate(model, task=TASK, data=plain, pair="pair").metrics["texts"] == 4

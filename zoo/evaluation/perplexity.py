@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.readers.documents import ReaderConfig, expand_paths, read_documents
 from zoo.errors import UsageError
-from zoo.evaluation.base import LikelihoodEvaluation, Result
+from zoo.evaluation.base import LikelihoodEvaluation, Reread, Result
 from zoo.inference.scoring import CausalScorer, MaskedScorer, ScoredRow, Scorer, TextScore
 from zoo.io.limits import MAX_TEXT_CHARACTERS
 
@@ -56,14 +56,16 @@ class Perplexity(LikelihoodEvaluation):
 
     def evaluate(self, files: Sequence[Path]) -> Result:
         """See ``Evaluation``."""
-        texts = TextStream(read_texts(files, self.limit))
+        documents = Reread(lambda: read_texts(files, self.limit), None)
+        count = sum(1 for _ in documents)  # which finds what cannot be read, before any is scored
+        texts = TextStream(documents)
         rows = (
             window
             for number, text in enumerate(texts.encode(self.scorer.tokenizer, None))
             for row in self.scorer.rows(text, number)
             for window in split_row(row, self.width, self.stride)
         )
-        return likelihood_result(self.scorer.stream_scores(rows), texts)
+        return likelihood_result(self.scorer.stream_scores(rows, count), texts)
 
 
 class PseudoPerplexity(LikelihoodEvaluation):
@@ -81,13 +83,14 @@ class PseudoPerplexity(LikelihoodEvaluation):
 
     def evaluate(self, files: Sequence[Path]) -> Result:
         """See ``Evaluation``."""
-        lines = (line for text in read_texts(files, None) for line in text.splitlines() if line)
-        texts = TextStream(itertools.islice(lines, self.limit))
+        lines = Reread(lambda: _lines(files), self.limit)
+        count = sum(1 for _ in lines)
+        texts = TextStream(lines)
         encoded = texts.encode(self.scorer.tokenizer, self.scorer.max_tokens)
         rows = (
             row for number, text in enumerate(encoded) for row in self.scorer.rows(text, number)
         )
-        result = likelihood_result(self.scorer.stream_scores(rows), texts)
+        result = likelihood_result(self.scorer.stream_scores(rows, count), texts)
         if not texts.truncated:
             return result
         whole = {k: v for k, v in result.metrics.items() if k != "bits_per_byte"}  # of all bytes
@@ -152,6 +155,12 @@ def read_texts(files: Sequence[Path], limit: int | None) -> Iterator[str]:
         yield document
     if not count:
         raise UsageError(f"{files[0]} has no text", "give a file with text")
+
+
+def _lines(files: Sequence[Path]) -> Iterator[str]:
+    """Yield the lines of documents that are not empty."""
+    for text in read_texts(files, None):
+        yield from (line for line in text.splitlines() if line)
 
 
 def split_row(row: ScoredRow, width: int | None, stride: int | None) -> Iterator[ScoredRow]:

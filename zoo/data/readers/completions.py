@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zoo.data.readers.documents import ReaderConfig, read_documents, read_files
-from zoo.data.readers.labelled import Columns, read_samples, text_hash
+from zoo.data.readers.labelled import Columns, iter_samples, text_hash
 from zoo.data.readers.tables import read_rows, require_text
 from zoo.data.readers.text_io import COMPRESSED
 from zoo.errors import VerificationError
@@ -52,9 +52,15 @@ def read_completions(
         VerificationError: a file is damaged, or a value is no text.
     """
     if label is not None:
-        samples = read_samples(paths, Columns(text, label))
-        return [Completion(s.text, _completion(s.label, s.location), s.location) for s in samples]
+        return list(iter_completions(paths, text, label))
     return read_files(paths, lambda file: _documents(file, text), "text", "give a file with text")
+
+
+def iter_completions(paths: Iterable[str | Path], text: str, label: str) -> Iterator[Completion]:
+    """Yield prompts with completions from tables; see ``read_completions``."""
+    for sample in iter_samples(paths, Columns(text, label)):
+        location = sample.location
+        yield Completion(sample.text, _completion(sample.label, location), location)
 
 
 def _documents(file: Path, text: str) -> Iterator[Completion]:

@@ -1,12 +1,13 @@
 """Evaluation of causal language models on completions of prompts."""
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from math import exp, inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.data.readers.completions import read_completions
-from zoo.evaluation.base import LikelihoodEvaluation, Result
+from zoo.data.readers.completions import Completion, iter_completions
+from zoo.evaluation.base import LikelihoodEvaluation, Reread, Result
 from zoo.evaluation.metrics import bootstrap_samples
 from zoo.inference.completions import CompletionTokenizer, CompletionTokens
 from zoo.inference.scoring import CausalScorer, ScoredRow, Scorer
@@ -14,6 +15,8 @@ from zoo.inference.scoring import CausalScorer, ScoredRow, Scorer
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+WINDOW = 1024  # texts that are tokenized together
 
 
 class Completions(LikelihoodEvaluation):
@@ -47,11 +50,15 @@ class Completions(LikelihoodEvaluation):
         """See ``Evaluation``."""
         import numpy as np
 
-        samples = read_completions(files, self.text, self.label)[: self.limit]
-        texts = CompletionTokenizer(self.scorer.tokenizer, self.scorer.max_tokens or 1 << 30)
-        tokens = texts.completions([(s.prompt or "", s.text) for s in samples])
-        scores = self.scorer.score_rows(_rows(tokens), len(samples))
-        table = np.array([(-score.log_prob, score.correct, score.tokens) for score in scores])
+        samples = Reread(lambda: iter_completions(files, self.text, self.label), self.limit)
+        count = sum(1 for _ in samples)  # which finds what cannot be read, before any is scored
+        tokens = CompletionStream(
+            CompletionTokenizer(self.scorer.tokenizer, self.scorer.max_tokens or 1 << 30),
+            iter(samples),
+        )
+        scores = self.scorer.stream_scores(_rows(tokens), count)
+        values_of = ([-score.log_prob, score.correct, score.tokens] for _, score in scores)
+        table = np.fromiter(values_of, np.dtype((np.float64, (3,))))
 
         def metrics(rows: "NDArray[np.integer[Any]]") -> dict[str, float]:
             total, correct, count = table[rows].sum(0).tolist()
@@ -59,20 +66,41 @@ class Completions(LikelihoodEvaluation):
             perplexity = exp(loss) if loss < 700 else inf
             return {"loss": loss, "perplexity": perplexity, "accuracy": correct / count}
 
-        values = metrics(np.arange(len(samples)))
-        cut = sum(text.truncated > 0 for text in tokens)
+        values = metrics(np.arange(len(table)))
         return Result(
             {
                 **values,
                 "tokens": int(table[:, 2].sum()),
-                "samples": len(samples),
-                **({"truncated": cut} if cut else {}),
+                "samples": len(table),
+                **({"truncated": tokens.truncated} if tokens.truncated else {}),
             },
-            {"intervals": bootstrap_samples(metrics, len(samples), self.seed)},
+            {"intervals": bootstrap_samples(metrics, len(table), self.seed)},
         )
 
 
-def _rows(tokens: Sequence[CompletionTokens]) -> Iterator[ScoredRow]:
+class CompletionStream:
+    """Tokens of prompts and completions, some of which are tokenized together and then dropped.
+
+    Args:
+        tokenizer: the tokenizer.
+        samples: prompts and completions.
+
+    Attributes:
+        truncated: number of texts so far that were truncated.
+    """
+
+    def __init__(self, tokenizer: CompletionTokenizer, samples: Iterator[Completion]) -> None:
+        self._tokenizer, self._samples, self.truncated = tokenizer, samples, 0
+
+    def __iter__(self) -> Iterator[CompletionTokens]:
+        """Yield the tokens of each text."""
+        while window := list(itertools.islice(self._samples, WINDOW)):
+            for text in self._tokenizer.completions([(s.prompt or "", s.text) for s in window]):
+                self.truncated += text.truncated > 0
+                yield text
+
+
+def _rows(tokens: Iterable[CompletionTokens]) -> Iterator[ScoredRow]:
     import numpy as np
 
     for number, text in enumerate(tokens):

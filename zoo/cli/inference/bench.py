@@ -104,7 +104,6 @@ def command(
     (--new-tokens 0) change nothing.
     """
     from zoo.convert.on_first_use import resolve_checkpoint
-    from zoo.export.fastest import save_measurements
     from zoo.inference.bench import default_new_tokens, default_seq_len, measure
     from zoo.report.figures import plot_speeds, require_matplotlib
 
@@ -123,10 +122,9 @@ def command(
     ]
     lines = _table(measurements, starts, batch["new_tokens"])
     lines += [f"left out: {_name(*pair)}: {error}" for pair, error in refused.items()]
-    measured = [(dtype, m) for (_, dtype), m in zip(sessions, measurements, strict=True)]
     if batch["new_tokens"] or not default_new_tokens(checkpoint, None):
-        for dtype, name in save_measurements(checkpoint, threads, measured).items():
-            lines.append(f"--backend auto in {dtype}: {name} from now on")
+        measured = [(dtype, m) for (_, dtype), m in zip(sessions, measurements, strict=True)]
+        lines += _save_fastest(checkpoint, threads, measured)
     if output is not None:
         plot_speeds(output, _speeds(measurements))
         lines.append(f"figure: {output}")
@@ -193,6 +191,18 @@ def _startup(
     return measure_startup(
         StartupSettings(path=path, backend=backend, dtype=dtype, threads=threads, **sizes)
     )
+
+
+def _save_fastest(
+    checkpoint: "Checkpoint",
+    threads: int | None,
+    measured: "Sequence[tuple[str | None, Measurement]]",
+) -> list[str]:
+    """Record the fastest backend in each dtype, and return a line for each."""
+    from zoo.export.fastest import save_measurements
+
+    fastest = save_measurements(checkpoint, threads, measured)
+    return [f"--backend auto in {dtype}: {name} from now on" for dtype, name in fastest.items()]
 
 
 def _speeds(measurements: "Sequence[Measurement]") -> dict[str, tuple[float, ...]]:

@@ -196,14 +196,7 @@ class TokenClassification(Evaluation):
         total = confusion_of(np.arange(len(words)))
         present = {label for label, count in zip(labels, total.sum(1), strict=False) if count}
         self.warn(warn_of_absent_labels(labels, present))
-        scores = class_scores(total)
-        classes = {
-            label: {
-                **{name: float(values[number]) for name, values in scores.items()},
-                "words": int(total[number].sum()),
-            }
-            for number, label in enumerate(labels)
-        }
+        classes = _scores_by_label(total, labels)
         return self._result(metrics, len(words), int(words.sum()), classes)
 
     def _result(self, metrics: Any, sentences: int, words: int, classes: Any) -> Result:
@@ -213,6 +206,20 @@ class TokenClassification(Evaluation):
             {**metrics(np.arange(sentences)), "sentences": sentences, "words": words},
             {"intervals": bootstrap_samples(metrics, sentences, self.seed), "classes": classes},
         )
+
+
+def _scores_by_label(
+    confusion: "NDArray[np.int64]", labels: Sequence[str]
+) -> dict[str, dict[str, float]]:
+    """Return the scores of each label, and the number of words that have it."""
+    scores = class_scores(confusion)
+    return {
+        label: {
+            **{name: float(values[number]) for name, values in scores.items()},
+            "words": int(confusion[number].sum()),
+        }
+        for number, label in enumerate(labels)
+    }
 
 
 def _confusion_cells(

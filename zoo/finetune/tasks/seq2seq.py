@@ -186,21 +186,24 @@ class Seq2Seq(FineTuning):
         self._check_ends(targets)
         counts = np.diff(targets.starts)
         self._longest_target = max(self._longest_target, int(counts.max()))
-        numbers = {name: number for number, name in enumerate(self.datasets)}
-        values: dict[str, NDArray[Any]] = {
-            DATASET: np.array([numbers[s.dataset] for s in samples], np.int64),
-            TARGET: np.array([self.target(s) for s in samples], np.int64),
-            NUMBER: np.array([s.number for s in samples], np.float32),
-        }
         truncated = sources.truncated + targets.truncated
         return TokenizedRows(
             sources.starts,
             sources.arrays,
-            values,
+            self._values(samples),
             {self.name: counts},
             truncated,
             others=(targets,),
         )
+
+    def _values(self, samples: Sequence[Any]) -> "dict[str, NDArray[Any]]":
+        """Return the numbers of each row that metrics need: data set, target and its number."""
+        numbers = {name: number for number, name in enumerate(self.datasets)}
+        return {
+            DATASET: np.array([numbers[s.dataset] for s in samples], np.int64),
+            TARGET: np.array([self.target(s) for s in samples], np.int64),
+            NUMBER: np.array([s.number for s in samples], np.float32),
+        }
 
     def _check_ends(self, targets: TokenizedTexts) -> None:
         """Check that targets end in the token that ends generation.

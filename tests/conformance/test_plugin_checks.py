@@ -95,6 +95,10 @@ def test_full_checks_and_those_that_do_not_apply(tmp_path: Path) -> None:
     assert {(check, reason) for check, _, reason in reasons} == {
         ("export of mine", "no recipe: mine has no recipe"),
         ("loss decreases of mine", "no recipe: mine has no recipe"),
+        (
+            "resume of mine",
+            "mine has no head for text-classification, question-answering, multiple-choice",
+        ),
         *(
             (f"fine tuning of mine with task {task}", f"mine has no head {head}")
             for task, head in (

@@ -151,6 +151,7 @@ def test_static_scales_come_from_the_texts(
     inputs = [sample.inputs for sample in samples]
     method = Quantization("int8", static=True)
     quantize(source, target, method, quantizable(source), calibration=inputs)
+    spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
     counts = operators(target)
     assert counts["QuantizeLinear"] >= 4 and counts["DynamicQuantizeLinear"] == 0
     assert capfd.readouterr().err == "", "ONNX Runtime warns of initializers that nothing reads"
@@ -158,7 +159,7 @@ def test_static_scales_come_from_the_texts(
         np.concatenate(
             [
                 s.vectors
-                for s in summaries(GraphSession([path], checkpoint, cache=False).run, samples)
+                for s in summaries(GraphSession([path], checkpoint, cache=False).run, samples, spec)
             ]
         )
         for path in (source, target)
@@ -278,7 +279,9 @@ def test_scores_of_other_texts_do_not_agree(tmp_path: Path) -> None:
     samples = make_samples(checkpoint, TEXTS)
 
     def scores(sign: float) -> list[Summary]:
-        return summaries(lambda inputs: {"logits": sign * inputs["input_ids"][:, :1]}, samples)
+        return summaries(
+            lambda inputs: {"logits": sign * inputs["input_ids"][:, :1]}, samples, spec
+        )
 
     assert agreement(scores(1), scores(2), spec).drop == pytest.approx(0)
     assert agreement(scores(1), scores(-1), spec).drop == pytest.approx(2)

@@ -148,15 +148,22 @@ def _with_targets(
     return Sample(complete, mask, targets if (targets != NO_TARGET).any() else None)
 
 
-def summaries(run: Run, samples: Iterable[Sample], pooling: Pooling | None = None) -> list[Summary]:
+def summaries(
+    run: Run, samples: Iterable[Sample], spec: OnnxSpec, pooling: Pooling | None = None
+) -> list[Summary]:
     """Run a graph on texts, and return what is compared of its outputs.
 
     Args:
         run: returns the outputs of the graph.
         samples: the texts.
+        spec: outputs of the model.
         pooling: pooling of a sentence encoder; ``None`` for the mean of the tokens.
     """
-    return [_summary(run(sample.inputs), sample, pooling or Pooling()) for sample in samples]
+    single = LOGITS in spec.outputs and spec.outputs[LOGITS][-1] == 1
+    return [
+        _summary(run(sample.inputs), sample, pooling or Pooling(), single=single)
+        for sample in samples
+    ]
 
 
 def agreement(expected: Sequence[Summary], actual: Sequence[Summary], spec: OnnxSpec) -> Agreement:
@@ -227,14 +234,12 @@ def _at_least_0(drop: float) -> float:
     return math.inf if math.isnan(drop) else max(0.0, drop)
 
 
-def _summary(outputs: Arrays, sample: Sample, pooling: Pooling) -> Summary:
+def _summary(outputs: Arrays, sample: Sample, pooling: Pooling, *, single: bool) -> Summary:
     name = next(iter(outputs))
     first = outputs[name].astype(np.float32, copy=False)
     by_token = first.shape[:2] == sample.mask.shape
     rows = first.reshape(*sample.mask.shape, -1) if by_token else first.reshape(len(first), -1)
     vectors = pool(rows, sample.mask, pooling) if by_token else rows
-    # logits of (batch, tokens), as of replaced tokens, are not one score a text, even of one token
-    single = name == LOGITS and first.shape[-1] == 1 and first.shape != sample.mask.shape
     scores = (rows[sample.mask] if by_token else rows).ravel() if single else np.empty(0)
     return Summary(
         vectors.astype(np.float64),

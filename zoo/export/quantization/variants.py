@@ -132,7 +132,7 @@ class _Reference:
         """Return the agreement of quantized copies with the graphs."""
         session = GraphSession(paths, self.checkpoint, cache=self.cache)
         spec = self.checkpoint.family.onnx(self.checkpoint.config, self.checkpoint.head_name)
-        actual = summaries(session.run, self.samples, self.checkpoint.model.pooling)
+        actual = summaries(session.run, self.samples, spec, self.checkpoint.model.pooling)
         compared = msgspec.structs.replace(
             agreement(self.summaries, actual, spec),
             random_tokens=why_no_texts(self.checkpoint) is not None,
@@ -227,7 +227,8 @@ def write_quantized(
     session = GraphSession([folder / file for file in files], checkpoint, cache=cache)
     samples = make_samples(checkpoint, read_texts(plan.eval_file))
     value = plan.metric.measure(session)[1] if plan.metric else 0.0
-    expected = summaries(session.run, samples, checkpoint.model.pooling)
+    spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
+    expected = summaries(session.run, samples, spec, checkpoint.model.pooling)
     if plan.metric is None:
         require_different_scores(expected)
     reference = _Reference(checkpoint, report.cache, samples, expected, plan.metric, None, value)

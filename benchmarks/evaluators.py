@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 import zoo
+from tests.contrib.sts import mteb_scores
 from zoo.contrib.lm_eval import harness_model
 from zoo.contrib.mteb import Encoder
 
@@ -181,36 +182,12 @@ def compare_embeddings(folder: Path, data: Path) -> dict[str, float]:
 
 def score_pairs(encoder: Any, rows: Sequence[Mapping[str, str]]) -> dict[str, float]:
     """Return the correlations that MTEB computes from an encoder's similarities."""
-    import mteb
-    from datasets import Dataset
-    from mteb.abstasks.sts import AbsTaskSTS
-    from mteb.abstasks.task_metadata import TaskMetadata
-
     columns = {
         "sentence1": [row[SICK["text"]] for row in rows],
         "sentence2": [row[SICK["pair"]] for row in rows],
         "score": [float(row[SICK["label"]]) for row in rows],
     }
-
-    class Pairs(AbsTaskSTS):  # type: ignore[misc]
-        metadata = TaskMetadata(
-            name="LocalPairs",
-            description="Pairs of a local file.",
-            dataset={"path": "none", "revision": "0"},
-            type="STS",
-            category="t2t",
-            modalities=["text"],
-            eval_splits=["test"],
-            eval_langs=["eng-Latn"],
-            main_score="cosine_spearman",
-        )
-        min_score, max_score = 1, 5
-
-        def load_data(self, *_: Any, **__: Any) -> None:
-            self.dataset, self.data_loaded = {"test": Dataset.from_dict(columns)}, True
-
-    result = mteb.evaluate(encoder, Pairs(), cache=None, raise_error=True)
-    (scores,) = result.task_results[0].scores["test"]
+    scores = mteb_scores(encoder, columns, (1, 5))
     return {name: float(scores[f"cosine_{name}"]) for name in ("spearman", "pearson")}
 
 

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from tests.checkpoints import Make, hub_checkpoint
+from tests.contrib.sts import mteb_scores
 from tests.inference.conftest import Small, small
 from zoo.contrib.mteb import Encoder
 from zoo.errors import UsageError
@@ -73,36 +74,15 @@ def test_similarities(small: Small) -> None:
 def test_an_evaluation_by_mteb(small: Small, tmp_path: Path) -> None:
     """Correlations of a task on local pairs are those of ``zoo eval``."""
     import mteb
-    from datasets import Dataset
-    from mteb.abstasks.sts import AbsTaskSTS
-    from mteb.abstasks.task_metadata import TaskMetadata
 
     rng = np.random.default_rng(0)
     texts = [" ".join(rng.choice(list("abcdefghij"), size)) for size in rng.integers(1, 9, 40)]
     columns = {"sentence1": texts[::2], "sentence2": texts[1::2], "score": rng.random(20).tolist()}
 
-    class Local(AbsTaskSTS):  # type: ignore[misc]
-        metadata = TaskMetadata(
-            name="LocalSTS",
-            description="Pairs of random letters.",
-            dataset={"path": "none", "revision": "0"},
-            type="STS",
-            category="t2t",
-            modalities=["text"],
-            eval_splits=["test"],
-            eval_langs=["eng-Latn"],
-            main_score="cosine_spearman",
-        )
-        max_score = 1
-
-        def load_data(self, *_: Any, **__: Any) -> None:
-            self.dataset, self.data_loaded = {"test": Dataset.from_dict(columns)}, True
-
     model, _ = small("BertModel")
     encoder = Encoder(model)
     assert isinstance(encoder, mteb.models.EncoderProtocol)
-    result = mteb.evaluate(encoder, Local(), cache=None, raise_error=True)
-    (scores,) = result.task_results[0].scores["test"]
+    scores = mteb_scores(encoder, columns, (0, 1))
     path = tmp_path / "t.jsonl"
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -53,7 +53,7 @@ def glue_models(directory: Path) -> dict[str, Path]:
 
 @dataclass(frozen=True)
 class _Form:
-    """How a model is evaluated on a task.
+    """Evaluation of a model on a task, with its options.
 
     Attributes:
         kind: name of the evaluation.
@@ -69,7 +69,7 @@ class _Form:
 
 
 def _form(name: str, checkpoint: "Checkpoint") -> _Form:
-    """Return how a model is evaluated: one that generates targets by the task's form as text."""
+    """Return the evaluation of a model; the task's form as text if it generates targets."""
     task = GLUE[name]
     if GENERATED in checkpoint.head.tasks:
         return _Form(GENERATED, {}, f"{PREFIX}{name}=", {"accuracy": "exact_match"})

@@ -62,7 +62,7 @@ def test_windows_over_the_second_text_of_a_pair(small: Small) -> None:
     parts = ((0, 5), (4, 9), (8, 13))
     rows = window_logits(source, "BertForSequenceClassification", LONG, parts, "f e")
     assert result["score"] == pytest.approx(float(np.mean(rows)), abs=1e-4)
-    with pytest.raises(UsageError, match="text 1: 16 tokens are in each window of 10"):
+    with pytest.raises(UsageError, match="text 1: the text in each window has 16 tokens"):
         model.classify([(LONG, LONG)], doc_stride=1, max_tokens=10)
 
 
@@ -135,5 +135,5 @@ def test_what_does_not_fit(small: Small) -> None:
     model, _ = small("BertForSequenceClassification", num_labels=3, hub=NAMES)
     with pytest.raises(UsageError, match="windows of 8 tokens cannot share 8"):
         model.classify([LONG], doc_stride=8, max_tokens=8)
-    with pytest.raises(UsageError, match="text 1: 2 tokens are in each window of 8"):
+    with pytest.raises(UsageError, match="text 1: the text in each window has 2 tokens"):
         model.classify([LONG], doc_stride=6, max_tokens=8)

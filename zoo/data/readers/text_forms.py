@@ -22,7 +22,7 @@ STEPS = 5  # of targets that are numbers, between two whole ones
 
 @dataclass(frozen=True)
 class TextForm:
-    """How a row becomes a source and a target.
+    """Format of a row of a table as a source text and a target text.
 
     Attributes:
         columns: columns of the texts, in their order in the source, and of the label.

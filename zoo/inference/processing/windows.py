@@ -7,7 +7,7 @@ Those of contexts are as in the question-answering pipeline of transformers 4
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from zoo.errors import UsageError
 from zoo.families.base import Family
@@ -87,6 +87,9 @@ class ContextWindows:
     max_tokens: int
     stride: int
     context_first: bool = False
+    # names of the parts in messages
+    fixed_part: ClassVar[str] = "the question"
+    split_part: ClassVar[str] = "the context"
 
     @classmethod
     def of(cls, family: Family, max_tokens: int, doc_stride: int | None) -> Self:
@@ -134,11 +137,11 @@ class ContextWindows:
                 return
 
     def require_room(self, pair: Encoded, location: str) -> None:
-        """Check that a question leaves room for its context.
+        """Check that what is in each window leaves room for the rest of its text.
 
         Args:
-            pair: question and context, without truncation.
-            location: name of the question, for the message.
+            pair: question and context, or another text or pair, without truncation.
+            location: name of the question or text, for the message.
 
         Raises:
             UsageError: it does not.
@@ -147,10 +150,10 @@ class ContextWindows:
         fixed = tokens - len(self.context(pair))
         if tokens > self.max_tokens and fixed + self.stride >= self.max_tokens:
             raise UsageError(
-                f"{location}: the question has {fixed} tokens with special ones, and a window of "
-                f"{self.max_tokens}, of which the next one shares {self.stride}, has no room for "
-                "the context",
-                "shorten it, or lower --doc-stride",
+                f"{location}: {self.fixed_part} has {fixed} tokens with special ones, and a window "
+                f"of {self.max_tokens}, of which the next one shares {self.stride}, has no room "
+                f"for {self.split_part}",
+                f"shorten {self.fixed_part}, or lower --doc-stride",
             )
 
 
@@ -164,6 +167,9 @@ class TextWindows(ContextWindows):
         context_first: see ``ContextWindows``; the second text of a pair is then the whole one.
     """
 
+    fixed_part: ClassVar[str] = "the text in each window"
+    split_part: ClassVar[str] = "the long text"
+
     def context(self, pair: Encoded) -> range:
         """Return the positions of the tokens of the text, or of the one of a pair that is split."""
         numbers = pair.sequence_ids
@@ -173,21 +179,6 @@ class TextWindows(ContextWindows):
         number = min(present) if self.context_first else max(present)
         start = numbers.index(number)
         return range(start, start + numbers.count(number))
-
-    def require_room(self, pair: Encoded, location: str) -> None:
-        """Check that special tokens and the whole text of a pair leave room for the other text.
-
-        Raises:
-            UsageError: they do not.
-        """
-        tokens = len(pair.ids)
-        fixed = tokens - len(self.context(pair))
-        if tokens > self.max_tokens and fixed + self.stride >= self.max_tokens:
-            raise UsageError(
-                f"{location}: {fixed} tokens are in each window of {self.max_tokens}, of which the "
-                f"next one shares {self.stride}, and leave no room for the text",
-                "shorten the first text of the pair, or lower --doc-stride",
-            )
 
 
 def join_windows(

@@ -29,7 +29,10 @@ class SkipInit(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        kwargs = kwargs or {}
+        return self.call(func, args, kwargs or {})
+
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return the result of a function, or the parameter that it would have initialized."""
         target = initialized_parameter(func, args, kwargs)
         return func(*args, **kwargs) if target is None else target
 
@@ -75,14 +78,8 @@ class SelectiveInit(SkipInit):
         self.read: set[int] = set()
         self._skipped, self._numbers = skipped, dict[int, int]()
 
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return the result of a function, or the parameter that was skipped."""
         target = initialized_parameter(func, args, kwargs)
         if target is not None:
             number = self._numbers.setdefault(id(target), len(self.parameters))

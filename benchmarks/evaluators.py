@@ -182,7 +182,7 @@ def compare_embeddings(folder: Path, data: Path) -> dict[str, float]:
 
 def score_pairs(encoder: Any, rows: Sequence[Mapping[str, str]]) -> dict[str, float]:
     """Return the correlations that MTEB computes from an encoder's similarities."""
-    columns = {
+    columns: dict[str, list[Any]] = {
         "sentence1": [row[SICK["text"]] for row in rows],
         "sentence2": [row[SICK["pair"]] for row in rows],
         "score": [float(row[SICK["label"]]) for row in rows],

@@ -60,7 +60,7 @@ def executed_files(model: Any, *inputs: torch.Tensor) -> set[str]:
 
     def record(frame: FrameType, event: str, argument: object) -> None:
         path = Path(frame.f_code.co_filename)
-        if event == "call" and ROOT in path.parents and ".venv" not in path.parts:
+        if event == "call" and ROOT in path.parents and "site-packages" not in path.parts:
             executed.add(path.relative_to(ROOT).as_posix())
 
     sys.setprofile(record)

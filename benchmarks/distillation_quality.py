@@ -1,7 +1,7 @@
 """Quality of distilled students beside their teacher and students that were not distilled.
 
     python -m benchmarks.distillation_quality sentences MODEL --data DIR [--layers 3 2 1]
-    python -m benchmarks.distillation_quality tasks MODEL --data DIR [--seeds 3]
+    python -m benchmarks.distillation_quality tasks MODEL --data DIR [--seeds 3] [--rows 10000]
     python -m benchmarks.distillation_quality text TEACHER --data DIR [--seeds 3] [--steps 800]
 
 *sentences*: a sentence encoder into students of fewer of its layers, by embeddings and hidden
@@ -11,12 +11,13 @@ Spearman's correlation with the relatedness of SICK's trial pairs, and latency a
 
 *tasks*: MODEL fine-tuned on MRPC and SST-2 teaches students of its first 3 layers: fine-tuned
 alone, with logits (KD), and with hidden states, too (patient KD; Sun et al. 2019, arXiv:1908.09355,
-whose table has them in this order).
+whose table has them in this order). ``--rows`` trains on the first rows of the shuffled data.
 
 *text*: a masked language model into students of half its layers on the corpus of DIR: DistilBERT's
 recipe, the same without copied layers, without hidden states, and the student from new weights by
 its own objective, with equal steps and data. Sanh et al. 2019, arXiv:1910.01108, have them in the
-order distilled, new weights, from scratch.
+order distilled, new weights, from scratch. TEACHER is a run of ``zoo pretrain`` with the objective
+masked-lm; students have its rows and batches. ``--sides`` selects some.
 
 ``--keep DIR`` keeps the runs and repeats none that it has. Prints medians over the seeds and
 ranges.
@@ -37,7 +38,7 @@ from typing import Any
 import yaml
 
 from benchmarks._common import machine, table, versions, zoo
-from benchmarks.finetune_quality import TASKS
+from benchmarks.finetune_quality import TASKS, files
 from zoo.data.readers.labelled import Columns, read_samples
 from zoo.training.logging.run_history import RunHistory
 
@@ -86,6 +87,7 @@ TEXT_SIDES: Mapping[str, Sequence[str]] = {
         "distillation.terms.kl.weight=0",
     ),
 }
+TEXT_SETTINGS = ("seq_len", "seq_len_warmup", "global_batch_tokens", "optimizer", "lr_scheduler")
 STUDENT_LAYERS = 3  # on tasks
 
 
@@ -98,6 +100,8 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", choices=["mrpc", "sst2"], default=["mrpc", "sst2"])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=800, help="of students on text")
+    parser.add_argument("--sides", nargs="+", choices=list(TEXT_SIDES), default=list(TEXT_SIDES))
+    parser.add_argument("--rows", type=int, help="number of training rows of a task")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--threads", type=int, default=2)
@@ -193,12 +197,13 @@ def tasks(folder: Path, options: argparse.Namespace) -> tuple[list[str], list[li
     for name in options.tasks:
         task = TASKS[name]
         columns = [word for key, column in task.columns.items() for word in (f"--{key}", column)]
-        files = ("--train", options.data / task.train, "--eval", options.data / task.eval)
-        labelled = ("--task", task.name, *files, *columns)
+        train, evaluation = files(task, options.rows or 0, folder, options.data)
+        labelled = ("--task", task.name, "--train", train, "--eval", evaluation, *columns)
         teacher = folder / f"{name}-teacher"
         if not (teacher / "model").exists():
             rate = f"optimizer.learning_rate={task.learning_rate}"
             words = ("--preset", "default", "--set", rate, "--set", "report_to=[]")
+            words += ("--set", f"precision={options.precision}")
             zoo("finetune", options.model, "--offline", *labelled, *words, "-o", teacher)
         rows.append([name, "teacher", str(layers_of(teacher)), result(teacher, task.metric)])
         for side, recipe in TASK_RECIPES.items():
@@ -231,11 +236,12 @@ def result(run: Path, metric: str) -> str:
 
 def text(folder: Path, options: argparse.Namespace) -> tuple[list[str], list[list[str]]]:
     """Return the table of masked language models."""
-    rows, corpus = [], options.data / "corpus"
-    teacher = RunHistory.read(options.model).validation[-1]
+    rows, corpus, history = [], options.data / "corpus", RunHistory.read(options.model)
+    teacher = history.validation[-1]
+    shared = [f"{name}={json.dumps(history.config[name])}" for name in TEXT_SETTINGS]
     rows.append(["teacher", f"{teacher['loss']:.3f}", f"{teacher['metrics']['accuracy']:.3f}"])
-    for side, changes in TEXT_SIDES.items():
-        finals = []
+    for side in options.sides:
+        finals, changes = [], [*shared, *TEXT_SIDES[side]]
         for seed in range(options.seeds):
             run = distil(
                 *(folder / f"text-{slug(side)}-{seed}", seed, options),

@@ -5,7 +5,8 @@
 All sides have the random weights of ``benchmarks.generate``, and generate from the same prompts. In
 float32, all tokens must be those of transformers. In int8 and int4, the table has the share of
 equal tokens, at the same position, over 50 prompts; random weights, whose best tokens are less
-distinct than those of a trained model, make it a lower bound.
+distinct than those of a trained model, make it a lower bound. The export and these prompts take
+several minutes before the first round; each side is named as it is done.
 """
 
 import argparse
@@ -99,9 +100,10 @@ def equal_tokens(
     generators: dict[str, Generator], rows: Sequence[Sequence[int]]
 ) -> dict[str, float]:
     """Return the share of tokens that each side has in common with the peer."""
-    tokens = {
-        name: torch.tensor([run([row])[0] for row in rows]) for name, run in generators.items()
-    }
+    tokens = {}
+    for name, run in generators.items():
+        tokens[name] = torch.tensor([run([row])[0] for row in rows])
+        print(f"{name}: {len(rows)} prompts", file=sys.stderr, flush=True)
     shares = {name: float((ids == tokens[PEER]).float().mean()) for name, ids in tokens.items()}
     for name, share in shares.items():
         if "int" not in name and share < 1:

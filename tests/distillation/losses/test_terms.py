@@ -5,8 +5,9 @@ import math
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from zoo.distillation.losses import terms
+from zoo.distillation.losses import row_sums, terms
 from zoo.nn.heads import VocabularyProjection
 from zoo.objectives.losses import cross_entropy
 
@@ -73,6 +74,22 @@ def test_the_divergence_in_parts_has_the_same_gradients(monkeypatch: pytest.Monk
     assert totals == pytest.approx([by_hand, by_hand], rel=1e-10)
     for first, second in zip(*gradients, strict=True):
         torch.testing.assert_close(first, second, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("limit", [1, 20, 1 << 18])  # one row, two rows, and all rows at a time
+def test_the_gradient_of_the_divergence_is_that_of_torch(
+    monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    monkeypatch.setattr(row_sums, "LOGITS_IN_CACHE", limit)
+    student, first, second = torch.randn(3, 5, 10, dtype=DOUBLE)
+    student.requires_grad_()
+    softened = [logits[:, :8] / 3.0 for logits in (student, first, second)]
+    target = (softened[1].softmax(-1) + softened[2].softmax(-1)) / 2
+    plain = functional.kl_div(softened[0].log_softmax(-1), target, reduction="sum")
+    total = terms.kl_divergence(student, [first, second], temperature=3.0, columns=8)
+    torch.testing.assert_close(total, plain, rtol=1e-12, atol=0)
+    expected, gradient = (torch.autograd.grad(7 * loss, student)[0] for loss in (plain, total))
+    torch.testing.assert_close(gradient, expected, rtol=1e-10, atol=1e-15)
 
 
 def test_distances_of_states() -> None:

@@ -7,12 +7,14 @@ are those of the batch and are never derived from values: scores may be low with
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from zoo.distillation.losses.row_sums import sum_over_rows
 from zoo.nn.heads import VocabularyProjection
 from zoo.objectives.losses.cross_entropy import chunks
 
@@ -56,20 +58,41 @@ def _rows(logits: Logits, rows: slice) -> Logits:
     return logits._replace(hidden=logits.hidden[rows])
 
 
+def all_logits(logits: Logits) -> Tensor:
+    """Return the logits of all rows, (n, classes)."""
+    return logits if isinstance(logits, Tensor) else logits.logits()
+
+
 def dense(logits: Logits, columns: int) -> Tensor:
     """Return the first logits of each row, (n, columns), at least float32."""
-    values = logits if isinstance(logits, Tensor) else logits.logits()
+    values = all_logits(logits)
     return values[..., :columns].to(torch.promote_types(values.dtype, torch.float32))
 
 
 def _kl(student: Logits, teachers: Sequence[Logits], temperature: float, columns: int) -> Tensor:
-    predicted = _log_softmax(dense(student, columns) / temperature)
     with torch.no_grad():
-        softened = [_log_softmax(dense(teacher, columns) / temperature) for teacher in teachers]
-        target = softened[0]
-        if len(softened) > 1:
-            target = torch.stack(softened).logsumexp(0) - math.log(len(softened))
-    return F.kl_div(predicted, target, reduction="sum", log_target=True)
+        targets = [all_logits(teacher) for teacher in teachers]
+    loss = partial(_kl_of_rows, temperature=temperature, columns=columns)
+    return sum_over_rows(loss, all_logits(student), *targets)
+
+
+def _kl_of_rows(
+    student: Tensor, *teachers: Tensor, temperature: float, columns: int
+) -> tuple[Tensor, Tensor]:
+    """Return the divergence, and its gradient by the student's logits: (q - p) / temperature."""
+    predicted = _log_softmax(dense(student, columns) / temperature)
+    softened = [_log_softmax(dense(teacher, columns) / temperature) for teacher in teachers]
+    target = softened[0]
+    if len(softened) > 1:
+        target = torch.stack(softened).logsumexp(0) - math.log(len(softened))
+    total = F.kl_div(predicted, target, reduction="sum", log_target=True)
+    gradient = predicted.exp_().sub_(target.exp_()).div_(temperature)
+    return total, pad_columns(gradient, student.shape[-1])
+
+
+def pad_columns(values: Tensor, columns: int) -> Tensor:
+    """Return values followed by zeros, (n, columns), for classes that do not count."""
+    return F.pad(values, (0, columns - values.shape[-1]))
 
 
 def _log_softmax(logits: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ derivative by the student's logit i is q_i - p_i for i in K, and q_i - p_R q_i /
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import torch
@@ -22,7 +23,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from zoo.distillation.losses.terms import Logits, dense, kl_divergence, width
+from zoo.distillation.losses.row_sums import RowLoss, sum_over_rows
+from zoo.distillation.losses.terms import Logits, dense, kl_divergence, pad_columns, width
 from zoo.nn.heads import VocabularyProjection
 from zoo.objectives.losses.cross_entropy import chunks
 
@@ -109,31 +111,41 @@ def top_k_divergence(student: Logits, teacher: TopLogits, *, temperature: float)
         teacher: largest logits of the teacher, at a temperature of its ``others``.
         temperature: number that logits are divided by.
     """
-    settings = temperature, teacher.columns
     target = teacher.values, teacher.classes, teacher.others[temperature]
+    loss = partial(_divergence_of_rows, temperature=temperature, columns=teacher.columns)
     if isinstance(student, Tensor):
-        return _divergence(student, *target, *settings)
+        return sum_over_rows(loss, student, *target)
     total = teacher.values.new_zeros(())
     for part in chunks(len(student.hidden), width(student)):
         pieces = _rows(student, part), *(tensor[part] for tensor in target)
-        part_sum: Tensor = checkpoint(_divergence, *pieces, *settings, use_reentrant=False)
+        part_sum: Tensor = checkpoint(_divergence, loss, *pieces, use_reentrant=False)
         total = total + part_sum
     return total
 
 
-def _divergence(
-    student: Logits,
+def _divergence(loss: RowLoss, student: VocabularyProjection, *target: Tensor) -> Tensor:
+    return sum_over_rows(loss, student.logits(), *target)
+
+
+def _divergence_of_rows(
+    student: Tensor,
     values: Tensor,
     classes: Tensor,
     others: Tensor,
+    *,
     temperature: float,
     columns: int,
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
+    """Return the divergence over k classes and the rest, and its gradient by the logits."""
     logits = dense(student, columns) / temperature
     rest = logits.scatter(-1, classes, -math.inf).logsumexp(-1, keepdim=True)
     predicted = torch.cat([logits.gather(-1, classes), rest], -1).log_softmax(-1)
     target = torch.cat([values / temperature, others[:, None]], -1).to(predicted.dtype)
-    return F.kl_div(predicted, target.log_softmax(-1), reduction="sum", log_target=True)
+    target = target.log_softmax(-1)
+    total = F.kl_div(predicted, target, reduction="sum", log_target=True)
+    errors = predicted.exp_().sub_(target.exp_()).div_(temperature)
+    gradient = (logits - rest).exp_().mul_(errors[:, -1:]).scatter_(-1, classes, errors[:, :-1])
+    return total, pad_columns(gradient, student.shape[-1])
 
 
 def _rows(logits: Logits, rows: slice) -> Logits:

@@ -92,6 +92,14 @@ def test_the_gradient_of_the_divergence_is_that_of_torch(
     torch.testing.assert_close(gradient, expected, rtol=1e-10, atol=1e-15)
 
 
+def test_a_second_backward_pass_is_refused() -> None:
+    student, teacher = torch.randn(2, 3, 4)
+    total = terms.kl_divergence(student.requires_grad_(), [teacher], temperature=2.0, columns=4)
+    torch.autograd.grad(total, student, retain_graph=True)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(total, student)
+
+
 def test_distances_of_states() -> None:
     student, teacher = torch.randn(2, 6, 5, dtype=DOUBLE)
     error = sum((a - b) ** 2 for a, b in zip(student.flatten(), teacher.flatten(), strict=True))

@@ -62,6 +62,10 @@ class _SumOverRows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradient by the logits, scaled by that of the sum."""
+        """Return the gradient by the logits, scaled by that of the sum.
+
+        It is scaled in place, since a copy is as large as all logits; autograd refuses a second
+        backward pass then.
+        """
         (by_logits,) = ctx.saved_tensors
-        return None, None, by_logits * gradients[0], *[None] * ctx.targets
+        return None, None, by_logits.mul_(gradients[0]), *[None] * ctx.targets

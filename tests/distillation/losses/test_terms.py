@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from zoo.distillation.losses import row_sums, terms
+from zoo.distillation.losses import terms
 from zoo.nn.heads import VocabularyProjection
-from zoo.objectives.losses import cross_entropy
+from zoo.objectives.losses import cross_entropy, row_sums
 
 DOUBLE = torch.float64
 

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from zoo.nn.heads import VocabularyProjection
-from zoo.objectives.losses import cross_entropy
+from zoo.objectives.losses import cross_entropy, row_sums
 from zoo.objectives.losses.cross_entropy import IGNORED, summed_cross_entropy
 
 POSITIONS, WIDTH, VOCABULARY = 23, 6, 40
@@ -59,6 +59,22 @@ def test_loss_and_gradients_equal_those_of_torch(dtype: torch.dtype, bias: bool)
     chunked = torch.autograd.grad(total, tensors, torch.tensor(0.3, dtype=dtype))
     for gradient, reference in zip(chunked, gradients, strict=True):
         assert (gradient - reference).abs().max() <= tolerance * reference.abs().max()
+
+
+@pytest.mark.parametrize("limit", [1, 3 * VOCABULARY, 1 << 18], ids=["1 row", "3 rows", "all"])
+def test_logits_of_some_rows_at_a_time_have_the_loss_and_gradient_of_torch(
+    monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    monkeypatch.setattr(row_sums, "LOGITS_IN_CACHE", limit)
+    tensors, labels = operands(torch.float64)
+    expected = plain(tensors, labels)
+    logits = F.linear(*tensors)
+    total, correct = summed_cross_entropy(logits, labels)
+    torch.testing.assert_close(total, expected, rtol=1e-12, atol=0)
+    assert int(correct) == int((logits.argmax(-1) == labels).sum())
+    gradients, references = (torch.autograd.grad(3 * loss, tensors) for loss in (total, expected))
+    for gradient, reference in zip(gradients, references, strict=True):
+        torch.testing.assert_close(gradient, reference, rtol=1e-10, atol=1e-14)
 
 
 @pytest.mark.usefixtures("few_at_once")

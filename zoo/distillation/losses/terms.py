@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from zoo.distillation.losses.row_sums import sum_over_rows
 from zoo.nn.heads import VocabularyProjection
 from zoo.objectives.losses.cross_entropy import chunks
+from zoo.objectives.losses.row_sums import sum_over_rows
 
 Logits = Tensor | VocabularyProjection
 

@@ -23,10 +23,10 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from zoo.distillation.losses.row_sums import RowLoss, sum_over_rows
 from zoo.distillation.losses.terms import Logits, dense, kl_divergence, pad_columns, width
 from zoo.nn.heads import VocabularyProjection
 from zoo.objectives.losses.cross_entropy import chunks
+from zoo.objectives.losses.row_sums import RowLoss, sum_over_rows
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ The logits of n positions and a vocabulary of V tokens are n V numbers, and as m
 probabilities and their gradient: 6.6 GB each, in float32, for 32,768 positions and 50,257
 tokens. Above ``LOGITS_AT_ONCE``, they are computed for some positions at a time, and again in
 the backward pass, which adds a third to the work of the output layer. A function of the shapes
-alone decides, so that a run that is resumed takes the same path.
+alone decides, so that a run that is resumed takes the same path. On a CPU, the loss of fewer logits
+is computed for the rows that fit into its cache; see ``row_sums``.
 
 ``torch.nn.functional.linear_cross_entropy`` of torch 2.13 does similar, but is not in the earlier
 releases that are supported, returns no accuracy, and is left out of compiled graphs.
@@ -18,6 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.nn.heads import VocabularyProjection
+from zoo.objectives.losses.row_sums import sum_over_rows
 
 LOGITS_AT_ONCE = 1 << 26  # 256 MB in float32
 IGNORED = -100  # label of a position that does not count, as in ``torch.nn.functional``
@@ -62,7 +64,16 @@ def summed_cross_entropy(
         )
         return total, correct
     correct = (logits.detach().argmax(-1) == labels).sum()
+    if logits.device.type == "cpu" and not torch.compiler.is_compiling():
+        return sum_over_rows(_cross_entropy_of_rows, logits, labels), correct
     return F.cross_entropy(logits, labels, reduction="sum"), correct
+
+
+def _cross_entropy_of_rows(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the sum of cross-entropies, and its gradient by the logits."""
+    predicted = logits.log_softmax(-1)
+    total = F.nll_loss(predicted, labels, reduction="sum", ignore_index=IGNORED)
+    return total, _errors(predicted.exp_(), labels, total.new_ones(()))
 
 
 def _matmul_dtype(x: Tensor) -> torch.dtype:
@@ -118,7 +129,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         table, shift = weight.to(ctx.dtype), None if bias is None else bias.to(ctx.dtype)
         for rows in chunks(len(hidden), len(weight)):
             inputs = hidden[rows].to(ctx.dtype)
-            errors = _errors(_logits(inputs, table, shift), labels[rows], gradients[0])
+            probabilities = _logits(inputs, table, shift).softmax(-1)
+            errors = _errors(probabilities, labels[rows], gradients[0])
             if grad_bias is not None:
                 grad_bias += errors.sum(0)
             errors = errors.to(ctx.dtype)
@@ -129,8 +141,11 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         return grad_hidden, grad_weight, grad_bias, None, None
 
 
-def _errors(logits: Tensor, labels: Tensor, gradient: Tensor) -> Tensor:
-    """Return the gradient of the logits: probabilities, minus 1 for the label, times a factor."""
-    errors, classes = logits.softmax(-1), labels.clamp(min=0)[:, None]
-    errors.scatter_(1, classes, errors.gather(1, classes) - 1)
-    return errors.mul_(((labels != IGNORED) * gradient)[:, None])
+def _errors(probabilities: Tensor, labels: Tensor, gradient: Tensor) -> Tensor:
+    """Return the gradient of the logits: probabilities, minus 1 for the label, times a factor.
+
+    Probabilities are overwritten.
+    """
+    classes = labels.clamp(min=0)[:, None]
+    probabilities.scatter_(1, classes, probabilities.gather(1, classes) - 1)
+    return probabilities.mul_(((labels != IGNORED) * gradient)[:, None])

@@ -17,7 +17,7 @@ from zoo.nn.encoder import packed_mask
 from zoo.nn.heads import VocabularyProjection
 from zoo.nn.packed_attention import DocumentOffsets, masks_only, takes_offsets
 from zoo.nn.transformer import attend
-from zoo.objectives.losses import cross_entropy
+from zoo.objectives.losses import row_chunks
 from zoo.objectives.losses.cross_entropy import summed_cross_entropy
 from zoo.plugins import get_family, installed
 from zoo.training.setup import build_setup
@@ -144,7 +144,7 @@ def test_dropout_of_attention_weights_keeps_their_mean(device: torch.device) -> 
 def test_cross_entropy_in_chunks(
     dtype: torch.dtype, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cross_entropy, "LOGITS_AT_ONCE", 100 * 1000)
+    monkeypatch.setattr(row_chunks, "LOGITS_AT_ONCE", 100 * 1000)
     draw = torch.Generator().manual_seed(0)
     exact = [torch.randn(shape, generator=draw) for shape in ((450, 32), (1000, 32), (1000,))]
     labels = torch.randint(1000, (450,), generator=draw)

@@ -12,7 +12,7 @@ from tests.training.cases import cases, dry
 from tests.training.runs import assert_same, cut, run_training, small
 from zoo.data.rng import generator
 from zoo.nn.heads import VocabularyProjection
-from zoo.objectives.losses import cross_entropy
+from zoo.objectives.losses import row_chunks
 from zoo.training.distributed.context import DistContext
 from zoo.training.entrypoints import resume
 from zoo.training.setup import build_setup
@@ -52,7 +52,7 @@ def test_every_objective_has_the_same_losses_and_gradients(
 
     expected, gradients, chunked = step()
     assert not chunked
-    monkeypatch.setattr(cross_entropy, "LOGITS_AT_ONCE", 8 * setup.model_config.vocab_size)
+    monkeypatch.setattr(row_chunks, "LOGITS_AT_ONCE", 8 * setup.model_config.vocab_size)
     numbers, others, chunked = step()
     assert chunked
     assert numbers == pytest.approx(expected, rel=1e-6)
@@ -62,7 +62,7 @@ def test_every_objective_has_the_same_losses_and_gradients(
 
 
 def test_a_run_with_chunks_resumes_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cross_entropy, "LOGITS_AT_ONCE", 40 * 400)
+    monkeypatch.setattr(row_chunks, "LOGITS_AT_ONCE", 40 * 400)
     whole = run_training(tmp_path / "whole", "gpt", max_steps=6)
     broken = run_training(tmp_path / "broken", "gpt", max_steps=6)
     cut(broken, 3)

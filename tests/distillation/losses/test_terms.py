@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from zoo.distillation.losses import terms
 from zoo.nn.heads import VocabularyProjection
-from zoo.objectives.losses import cross_entropy, row_sums
+from zoo.objectives.losses import row_chunks
 
 DOUBLE = torch.float64
 
@@ -62,7 +62,7 @@ def test_the_divergence_in_parts_has_the_same_gradients(monkeypatch: pytest.Monk
     hidden = torch.randn(8, 3, dtype=DOUBLE)
     gradients, totals = [], []
     for limit in (1 << 26, 22):  # all logits at once, and two rows at a time
-        monkeypatch.setattr(cross_entropy, "LOGITS_AT_ONCE", limit)
+        monkeypatch.setattr(row_chunks, "LOGITS_AT_ONCE", limit)
         leaves = [tensor.clone().requires_grad_() for tensor in (hidden, weight, bias)]
         total = terms.kl_divergence(
             VocabularyProjection(*leaves), [other], temperature=2.0, columns=10
@@ -80,7 +80,7 @@ def test_the_divergence_in_parts_has_the_same_gradients(monkeypatch: pytest.Monk
 def test_the_gradient_of_the_divergence_is_that_of_torch(
     monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
-    monkeypatch.setattr(row_sums, "LOGITS_IN_CACHE", limit)
+    monkeypatch.setattr(row_chunks, "LOGITS_IN_CACHE", limit)
     student, first, second = torch.randn(3, 5, 10, dtype=DOUBLE)
     student.requires_grad_()
     softened = [logits[:, :8] / 3.0 for logits in (student, first, second)]

@@ -9,7 +9,7 @@ from torch import Tensor
 from tests.distillation.losses.test_terms import DOUBLE, kl_by_hand
 from zoo.distillation.teachers.top_logits import top_k_divergence, top_logits
 from zoo.nn.heads import VocabularyProjection
-from zoo.objectives.losses import cross_entropy
+from zoo.objectives.losses import row_chunks
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +74,7 @@ def test_in_parts_value_and_gradient_are_the_same(monkeypatch: pytest.MonkeyPatc
     other = VocabularyProjection(torch.randn(8, 3, dtype=DOUBLE), weight.clone() * 2, bias)
     hidden, gradients, totals = torch.randn(8, 3, dtype=DOUBLE), [], []
     for limit in (1 << 26, 22):  # all logits at once, and two rows at a time
-        monkeypatch.setattr(cross_entropy, "LOGITS_AT_ONCE", limit)
+        monkeypatch.setattr(row_chunks, "LOGITS_AT_ONCE", limit)
         leaves = [tensor.clone().requires_grad_() for tensor in (hidden, weight, bias)]
         top = top_logits(other, 3, columns=10, temperatures=(2.0,))
         total = top_k_divergence(VocabularyProjection(*leaves), top, temperature=2.0)

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from zoo.nn.heads import VocabularyProjection
-from zoo.objectives.losses import cross_entropy, row_sums
+from zoo.objectives.losses import row_chunks
 from zoo.objectives.losses.cross_entropy import IGNORED, summed_cross_entropy
 
 POSITIONS, WIDTH, VOCABULARY = 23, 6, 40
@@ -23,7 +23,7 @@ TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-12}
 @pytest.fixture
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hold the logits of five positions at once."""
-    monkeypatch.setattr(cross_entropy, "LOGITS_AT_ONCE", 5 * VOCABULARY)
+    monkeypatch.setattr(row_chunks, "LOGITS_AT_ONCE", 5 * VOCABULARY)
 
 
 def operands(dtype: torch.dtype, *, bias: bool = True) -> tuple[list[Tensor], Tensor]:
@@ -65,7 +65,7 @@ def test_loss_and_gradients_equal_those_of_torch(dtype: torch.dtype, bias: bool)
 def test_logits_of_some_rows_at_a_time_have_the_loss_and_gradient_of_torch(
     monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
-    monkeypatch.setattr(row_sums, "LOGITS_IN_CACHE", limit)
+    monkeypatch.setattr(row_chunks, "LOGITS_IN_CACHE", limit)
     tensors, labels = operands(torch.float64)
     expected = plain(tensors, labels)
     logits = F.linear(*tensors)
@@ -163,7 +163,7 @@ def test_never_more_logits_than_the_limit_are_held() -> None:
     labels = torch.randint(VOCABULARY, (400,), generator=draw)
     inputs = sum(tensor.numel() for tensor in tensors) + len(labels)
     largest, saved = memory(lambda: summed_cross_entropy(VocabularyProjection(*tensors), labels)[0])
-    assert largest <= max(cross_entropy.LOGITS_AT_ONCE, *(t.numel() for t in tensors))
+    assert largest <= max(row_chunks.LOGITS_AT_ONCE, *(t.numel() for t in tensors))
     assert saved <= inputs
     whole, saved_whole = memory(lambda: plain(tensors, labels))
     assert whole == 400 * VOCABULARY > 5 * largest

@@ -17,6 +17,7 @@ from zoo.families.distillation import Term
 from zoo.nn.capture import Captured
 from zoo.objectives.base import Batch, Objective, Outputs, TrainingObjective
 from zoo.objectives.losses.predictions import gather_positions, predict_at
+from zoo.objectives.losses.row_chunks import Logits
 
 Side = Literal["student", "teacher"]
 Layers = dict[str, set[int]]  # argument of ``capture`` -> indices
@@ -59,7 +60,7 @@ class ModelView:
     captured: Captured
     batch: Mapping[str, Tensor] = field(default_factory=dict)
 
-    def logits(self, term: str, *, everywhere: bool) -> terms.Logits:
+    def logits(self, term: str, *, everywhere: bool) -> Logits:
         """Return logits, (n, classes): of the predicted positions, or of all tokens of text."""
         if not everywhere:
             return self.objective.scored_logits(self.outputs, self.batch)[term]
@@ -211,7 +212,7 @@ class LogitsComparison(Comparison):
 
     def read(
         self, student: ModelView, teachers: Sequence[ModelView]
-    ) -> tuple[terms.Logits, list[terms.Logits], int]:
+    ) -> tuple[Logits, list[Logits], int]:
         """Return the logits of all models, and the number of classes that all have.
 
         Further logits of a model are padding of its vocabulary.

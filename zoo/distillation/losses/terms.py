@@ -12,13 +12,9 @@ from functools import partial
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
-from zoo.nn.heads import VocabularyProjection
-from zoo.objectives.losses.cross_entropy import chunks
+from zoo.objectives.losses.row_chunks import Logits, all_logits
 from zoo.objectives.losses.row_sums import sum_over_rows
-
-Logits = Tensor | VocabularyProjection
 
 
 def kl_divergence(
@@ -27,8 +23,8 @@ def kl_divergence(
     """Return the sum over rows of KL(teacher || student) of softened probabilities.
 
     With z / T for logits z and temperature T (Hinton et al. 2015, arXiv:1503.02531, section 2).
-    The probabilities of several teachers are averaged. Large logits are computed for some rows at
-    a time, and again in the backward pass.
+    The probabilities of several teachers are averaged. The gradient by the student's logits is
+    (q - p) / T for the probabilities q of the student and p of the teachers.
 
     Args:
         student: logits, (n, classes), or the projection to them.
@@ -36,31 +32,13 @@ def kl_divergence(
         temperature: number that logits are divided by.
         columns: number of classes that all models have; later ones are padding of the vocabulary.
     """
-    if all(isinstance(logits, Tensor) for logits in (student, *teachers)):
-        return _kl(student, teachers, temperature, columns)
-    total, rows = None, len(student if isinstance(student, Tensor) else student.hidden)
-    for part in chunks(rows, width(student)):
-        pieces = _rows(student, part), [_rows(teacher, part) for teacher in teachers]
-        part_sum: Tensor = checkpoint(_kl, *pieces, temperature, columns, use_reentrant=False)
-        total = part_sum if total is None else total + part_sum
-    assert total is not None, "there is at least one row"
-    return total
+    loss = partial(_kl_of_rows, temperature=temperature, columns=columns)
+    return sum_over_rows(loss, student, *teachers)[0]
 
 
 def width(logits: Logits) -> int:
     """Return the number of classes."""
     return logits.shape[-1] if isinstance(logits, Tensor) else len(logits.weight)
-
-
-def _rows(logits: Logits, rows: slice) -> Logits:
-    if isinstance(logits, Tensor):
-        return logits[rows]
-    return logits._replace(hidden=logits.hidden[rows])
-
-
-def all_logits(logits: Logits) -> Tensor:
-    """Return the logits of all rows, (n, classes)."""
-    return logits if isinstance(logits, Tensor) else logits.logits()
 
 
 def dense(logits: Logits, columns: int) -> Tensor:
@@ -69,17 +47,10 @@ def dense(logits: Logits, columns: int) -> Tensor:
     return values[..., :columns].to(torch.promote_types(values.dtype, torch.float32))
 
 
-def _kl(student: Logits, teachers: Sequence[Logits], temperature: float, columns: int) -> Tensor:
-    with torch.no_grad():
-        targets = [all_logits(teacher) for teacher in teachers]
-    loss = partial(_kl_of_rows, temperature=temperature, columns=columns)
-    return sum_over_rows(loss, all_logits(student), *targets)
-
-
 def _kl_of_rows(
     student: Tensor, *teachers: Tensor, temperature: float, columns: int
 ) -> tuple[Tensor, Tensor]:
-    """Return the divergence, and its gradient by the student's logits: (q - p) / temperature."""
+    """Return the divergence, (1,), and its gradient by the student's logits."""
     predicted = _log_softmax(dense(student, columns) / temperature)
     softened = [_log_softmax(dense(teacher, columns) / temperature) for teacher in teachers]
     target = softened[0]
@@ -87,7 +58,7 @@ def _kl_of_rows(
         target = torch.stack(softened).logsumexp(0) - math.log(len(softened))
     total = F.kl_div(predicted, target, reduction="sum", log_target=True)
     gradient = predicted.exp_().sub_(target.exp_()).div_(temperature)
-    return total, pad_columns(gradient, student.shape[-1])
+    return total[None], pad_columns(gradient, student.shape[-1])
 
 
 def pad_columns(values: Tensor, columns: int) -> Tensor:

@@ -24,7 +24,7 @@ from zoo.finetune.base import FineTuning
 from zoo.finetune.tasks.sentences import Sentences
 from zoo.nn.layers.skip_init import build_without_init
 from zoo.objectives.base import Batch, LossOutput, TrainingObjective
-from zoo.objectives.losses.cross_entropy import chunked_logits
+from zoo.objectives.losses.row_chunks import Logits, chunked_logits
 from zoo.training.distributed.context import DistContext
 from zoo.training.logging.aggregate import MetricSums
 from zoo.training.state.state_dict import load_unique_state_dict
@@ -143,14 +143,14 @@ def similarity_correlation(student: Tensor, teacher: Tensor) -> float:
     return spearman(*similarities)
 
 
-def _labels_of(objective: TrainingObjective, logits: terms.Logits) -> Tensor | None:
+def _labels_of(objective: TrainingObjective, logits: Logits) -> Tensor | None:
     """Return which of any number of labels are predicted; ``None`` where one of them is."""
     if getattr(objective, "problem", None) != "multi_label_classification":
         return None
     return terms.dense(logits, terms.width(logits)) >= 0
 
 
-def _top(logits: terms.Logits, columns: int) -> Tensor:
+def _top(logits: Logits, columns: int) -> Tensor:
     """Return the class with the largest logit of each row, among the first ones."""
     if isinstance(logits, Tensor):
         return logits[..., :columns].argmax(-1)

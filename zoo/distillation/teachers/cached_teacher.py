@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from zoo.distillation.losses.comparisons import ModelView
-from zoo.distillation.losses.terms import Logits, dense
+from zoo.distillation.losses.terms import dense
 from zoo.distillation.losses.token_masks import first_tokens, real_tokens
 from zoo.distillation.teachers.teacher import Teacher, teacher_batch
 from zoo.distillation.teachers.teacher_cache import KEY_BYTES, TeacherCache
@@ -26,6 +26,7 @@ from zoo.distillation.teachers.top_logits import TopLogits, top_logits
 from zoo.nn.capture import Captured
 from zoo.objectives.base import Outputs
 from zoo.objectives.losses.cross_entropy import IGNORED
+from zoo.objectives.losses.row_chunks import Logits
 
 Bytes = NDArray[np.uint8]
 NUMBER = "<f4"  # of logits and states

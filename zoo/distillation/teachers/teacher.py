@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from zoo.checkpoint import DATA, WEIGHTS, Checkpoint
 from zoo.distillation.losses.comparisons import ModelView
-from zoo.distillation.losses.terms import Logits
 from zoo.errors import UsageError
 from zoo.inference.load_model import load_model
 from zoo.nn.capture import Captured, LayerOutputs, capture
 from zoo.nn.heads import VocabularyProjection
 from zoo.objectives.base import TrainingObjective
+from zoo.objectives.losses.row_chunks import Logits
 from zoo.objectives.masked import model_inputs
 
 GRAPH_SUFFIX = ".onnx"

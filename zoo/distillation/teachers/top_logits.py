@@ -21,12 +21,10 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
-from zoo.distillation.losses.terms import Logits, dense, kl_divergence, pad_columns, width
-from zoo.nn.heads import VocabularyProjection
-from zoo.objectives.losses.cross_entropy import chunks
-from zoo.objectives.losses.row_sums import RowLoss, sum_over_rows
+from zoo.distillation.losses.terms import dense, kl_divergence, pad_columns, width
+from zoo.objectives.losses.row_chunks import Logits, chunks, logits_of_rows
+from zoo.objectives.losses.row_sums import sum_over_rows
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,7 @@ def top_logits(
     """
     rows = len(logits if isinstance(logits, Tensor) else logits.hidden)
     pieces = [
-        _top_logits(dense(_rows(logits, part), columns), k, temperatures)
+        _top_logits(dense(logits_of_rows(logits, part), columns), k, temperatures)
         for part in chunks(rows, width(logits))
     ]
     values, classes, others = zip(*pieces, strict=True)
@@ -113,18 +111,7 @@ def top_k_divergence(student: Logits, teacher: TopLogits, *, temperature: float)
     """
     target = teacher.values, teacher.classes, teacher.others[temperature]
     loss = partial(_divergence_of_rows, temperature=temperature, columns=teacher.columns)
-    if isinstance(student, Tensor):
-        return sum_over_rows(loss, student, *target)
-    total = teacher.values.new_zeros(())
-    for part in chunks(len(student.hidden), width(student)):
-        pieces = _rows(student, part), *(tensor[part] for tensor in target)
-        part_sum: Tensor = checkpoint(_divergence, loss, *pieces, use_reentrant=False)
-        total = total + part_sum
-    return total
-
-
-def _divergence(loss: RowLoss, student: VocabularyProjection, *target: Tensor) -> Tensor:
-    return sum_over_rows(loss, student.logits(), *target)
+    return sum_over_rows(loss, student, *target)[0]
 
 
 def _divergence_of_rows(
@@ -136,7 +123,7 @@ def _divergence_of_rows(
     temperature: float,
     columns: int,
 ) -> tuple[Tensor, Tensor]:
-    """Return the divergence over k classes and the rest, and its gradient by the logits."""
+    """Return the divergence over k classes and the rest, (1,), and its gradient by the logits."""
     logits = dense(student, columns) / temperature
     rest = logits.scatter(-1, classes, -math.inf).logsumexp(-1, keepdim=True)
     predicted = torch.cat([logits.gather(-1, classes), rest], -1).log_softmax(-1)
@@ -145,10 +132,4 @@ def _divergence_of_rows(
     total = F.kl_div(predicted, target, reduction="sum", log_target=True)
     errors = predicted.exp_().sub_(target.exp_()).div_(temperature)
     gradient = (logits - rest).exp_().mul_(errors[:, -1:]).scatter_(-1, classes, errors[:, :-1])
-    return total, pad_columns(gradient, student.shape[-1])
-
-
-def _rows(logits: Logits, rows: slice) -> Logits:
-    if isinstance(logits, VocabularyProjection):
-        return logits._replace(hidden=logits.hidden[rows])
-    return logits[rows]
+    return total[None], pad_columns(gradient, student.shape[-1])

@@ -34,7 +34,7 @@ def predict_at(
     Returns:
         Logits, (n, vocabulary), float32; or the projection to them, see ``Outputs``.
     """
-    from zoo.objectives.losses.cross_entropy import fits_at_once
+    from zoo.objectives.losses.row_chunks import fits_at_once
 
     predicted = gather_positions(hidden, positions)
     if hasattr(model, "project") and not fits_at_once(len(positions), model.vocab_size):

@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,20 @@ import pytest
 from tests.checkpoints import Make
 from tests.evaluation.conftest import Small
 from tests.inference.conftest import converted
+from tests.inference.tasks.test_seq2seq import hub as hub  # fixture of ``seq2seq_path``
+from tests.inference.tasks.test_seq2seq import path as seq2seq_path
 from tests.processes import run_limited
 from tests.reporting import record
 from zoo.api import Model
+from zoo.checkpoint import load_checkpoint
 from zoo.data.readers.labelled import Columns, Sample, iter_samples
+from zoo.data.readers.text_to_text import TextToText
 from zoo.evaluation import make_evaluation
+from zoo.evaluation.base import windows
+from zoo.evaluation.labelled import generated
+from zoo.inference import open_session
+
+__all__ = ["hub", "seq2seq_path"]
 
 MEGABYTE = 1 << 20
 FEW, MANY = 4_000, 50_000
@@ -31,16 +41,17 @@ class CountingSession:
 
     Args:
         session: the session that computes.
+        kind: type of the samples.
     """
 
-    def __init__(self, session: Any) -> None:
-        self.session, self.counts = session, list[int]()
+    def __init__(self, session: Any, kind: type = Sample) -> None:
+        self.session, self.kind, self.counts = session, kind, list[int]()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.session, name)
 
     def run(self, *args: Any) -> Any:
-        self.counts.append(sum(isinstance(item, Sample) for item in gc.get_objects()))
+        self.counts.append(sum(isinstance(item, self.kind) for item in gc.get_objects()))
         return self.session.run(*args)
 
 
@@ -68,6 +79,20 @@ def test_samples_are_dropped_after_their_predictions(small: Small, tmp_path: Pat
     assert result == make_evaluation(
         "text-classification", model.checkpoint, model.session
     ).evaluate([table])
+
+
+def test_sources_and_targets_are_dropped_after_their_predictions(
+    seq2seq_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = load_checkpoint(seq2seq_path)
+    table = labelled_lines(tmp_path / "t.tsv", 200)
+    counting: Any = CountingSession(open_session(checkpoint, "cpu"), TextToText)
+    options: dict[str, Any] = {"max_new_tokens": 1}
+    whole = make_evaluation("seq2seq", checkpoint, counting.session, **options).evaluate([table])
+    monkeypatch.setattr(generated, "windows", partial(windows, size=20))
+    task: Any = make_evaluation("seq2seq", checkpoint, counting, **options)
+    assert task.evaluate([table]) == whole and whole.metrics["samples"] == 200
+    assert counting.counts and max(counting.counts) <= 21
 
 
 def assert_constant_memory(commands: dict[int, list[Any]], slack: int = SLACK) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("zoo")
 Item = TypeVar("Item")
+TEXTS_AT_ONCE = 1024  # texts that are tokenized together
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,13 @@ class Reread(Iterable[Item]):
     def __iter__(self) -> Iterator[Item]:
         """Read the files."""
         return itertools.islice(self._read(), self._limit)
+
+
+def windows(items: Iterable[Item], size: int = TEXTS_AT_ONCE) -> Iterator[list[Item]]:
+    """Yield the items in lists of at most ``size``, the last of which may be shorter."""
+    source = iter(items)
+    while window := list(itertools.islice(source, size)):
+        yield window
 
 
 class Evaluation(ABC):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.readers.documents import ReaderConfig, expand_paths, read_documents
 from zoo.errors import UsageError
-from zoo.evaluation.base import LikelihoodEvaluation, Reread, Result
+from zoo.evaluation.base import TEXTS_AT_ONCE, LikelihoodEvaluation, Reread, Result
 from zoo.inference.scoring import CausalScorer, MaskedScorer, ScoredRow, Scorer, TextScore
 from zoo.io.limits import MAX_TEXT_CHARACTERS
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from zoo.tokenizers import Encoded, TextTokenizer
-
-WINDOW = 1024  # texts that are tokenized together
 
 
 class Perplexity(LikelihoodEvaluation):
@@ -120,7 +118,7 @@ class TextStream:
             tokenizer: the tokenizer.
             max_tokens: length that texts are truncated to; ``None`` for no limit.
         """
-        while window := list(itertools.islice(self._window(), WINDOW)):
+        while window := list(itertools.islice(self._window(), TEXTS_AT_ONCE)):
             for text in tokenizer.encode(window, max_tokens=max_tokens, offsets=False):
                 self.truncated += text.truncated
                 yield text

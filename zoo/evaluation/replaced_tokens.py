@@ -5,15 +5,16 @@ the replacements depend on the text and a seed alone, so that discriminators can
 token is drawn by its frequency in the text, so that frequency alone gives an area of 0.5.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.rng import generator
 from zoo.errors import UsageError
-from zoo.evaluation.base import LikelihoodEvaluation, Result
+from zoo.evaluation.base import LikelihoodEvaluation, Reread, Result
 from zoo.evaluation.metrics import roc_auc
-from zoo.evaluation.perplexity import read_texts
+from zoo.evaluation.perplexity import TextStream, read_texts
 from zoo.inference.scoring import DiscriminatorScorer, ScoredRow, Scorer
 
 if TYPE_CHECKING:
@@ -62,53 +63,61 @@ class ReplacedTokens(LikelihoodEvaluation):
         """See ``Evaluation``."""
         import numpy as np
 
-        rows = list(self._rows(files))[: self.limit]
-        if not rows:
-            raise UsageError(
-                f"no document of {files[0]} fills a row of {self.seq_len} tokens",
-                "give more text, or a smaller --seq-len",
-            )
-        replaced = self._replace(rows, files[0])
-        if replaced.all():
-            raise UsageError(
-                f"all of {len(replaced)} tokens are replaced", "give a larger --seq-len"
-            )
-        results = [(values, original) for _, values, original in self.scorer.run(rows)]
-        scores = np.concatenate([values for values, _ in results])
-        predicted = ~np.concatenate([original for _, original in results])
+        rows = Reread(lambda: self._rows(files), self.limit)
+        replaced, scores, predicted, count = list[Any](), list[Any](), list[Any](), 0
+        for row, values, original in self.scorer.run(self._replaced(rows, files[0])):
+            replaced.append(row.ids[row.positions] != row.labels)
+            scores.append(values)
+            predicted.append(~original)
+            count += 1
+        actual = np.concatenate(replaced)
+        if actual.all():
+            raise UsageError(f"all of {len(actual)} tokens are replaced", "give a larger --seq-len")
         return Result(
             {
-                "area_under_curve": roc_auc(-scores, replaced),
-                "accuracy": float((predicted == replaced).mean()),
-                "replaced": float(replaced.mean()),
-                "tokens": len(replaced),
-                "rows": len(rows),
+                "area_under_curve": roc_auc(-np.concatenate(scores), actual),
+                "accuracy": float((np.concatenate(predicted) == actual).mean()),
+                "replaced": float(actual.mean()),
+                "tokens": len(actual),
+                "rows": count,
             }
         )
 
-    def _replace(self, rows: Sequence[ScoredRow], file: Path) -> "NDArray[np.bool_]":
-        """Replace tokens of all rows in place, and return which were replaced, (tokens,)."""
+    def _replaced(self, rows: Iterable[ScoredRow], file: Path) -> Iterator[ScoredRow]:
+        """Yield the rows with some tokens replaced; their labels are the original tokens.
+
+        The rows are read twice: their tokens are counted first.
+        """
+        tokens, cumulative = self._frequencies(rows, file)
+        for number, row in enumerate(rows):
+            rng = generator(self.seed, "replaced", number)
+            replace_tokens(row, tokens, cumulative, self.replace_prob, rng)
+            yield row
+
+    def _frequencies(
+        self, rows: Iterable[ScoredRow], file: Path
+    ) -> "tuple[NDArray[np.int64], NDArray[np.float64]]":
+        """Return the tokens of the rows, and their cumulative probabilities, (n,) each."""
         import numpy as np
 
-        every = np.concatenate([row.labels for row in rows])
-        tokens, counts = np.unique(every, return_counts=True)
-        if len(tokens) < 2:
+        frequencies = Counter[int]()
+        for row in rows:
+            frequencies.update(row.labels.tolist())
+        if not frequencies:
+            raise UsageError(
+                f"no document of {file} fills a row of {self.seq_len} tokens",
+                "give more text, or a smaller --seq-len",
+            )
+        if len(frequencies) < 2:
             raise UsageError(f"{file} has one token alone", "give more text")
-        cumulative = counts.cumsum() / counts.sum()
-        rngs = (generator(self.seed, "replaced", number) for number in range(len(rows)))
-        return np.concatenate(
-            [
-                replace_tokens(row, tokens, cumulative, self.replace_prob, rng)
-                for row, rng in zip(rows, rngs, strict=True)
-            ]
-        )
+        tokens, counts = np.array(sorted(frequencies.items()), np.int64).T
+        return tokens, counts.cumsum() / counts.sum()
 
     def _rows(self, files: Sequence[Path]) -> Iterator[ScoredRow]:
         """Yield the rows, each with the special tokens of a text of its own."""
         import numpy as np
 
-        documents = list(read_texts(files, None))
-        for document in self.scorer.tokenizer.encode(documents, max_tokens=None, offsets=False):
+        for document in TextStream(read_texts(files, None)).encode(self.scorer.tokenizer, None):
             ids, special = np.array(document.ids, np.int64), np.array(document.special, bool)
             inner = np.flatnonzero(~special)
             if not len(inner):

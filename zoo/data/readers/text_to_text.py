@@ -3,10 +3,10 @@
 import math
 import os.path
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from zoo.data.readers.labelled import label_number, read_samples, text_hash
+from zoo.data.readers.labelled import iter_samples, label_number, text_hash
 from zoo.data.readers.text_forms import TextForm
 from zoo.errors import UsageError
 
@@ -55,7 +55,16 @@ def read_text_to_text(
     form_of: Callable[[str], TextForm],
     names: Sequence[str] | None = None,
 ) -> list[TextToText]:
-    """Return the samples of tables.
+    """Return the samples of tables; see ``iter_text_to_text``."""
+    return list(iter_text_to_text(paths, form_of, names))
+
+
+def iter_text_to_text(
+    paths: Sequence[str],
+    form_of: Callable[[str], TextForm],
+    names: Sequence[str] | None = None,
+) -> Iterator[TextToText]:
+    """Yield the samples of tables, of which no more than one is held.
 
     Args:
         paths: files, directories or patterns, also as ``NAME=FILE``.
@@ -67,7 +76,6 @@ def read_text_to_text(
         SourceError: a file cannot be read.
         VerificationError: a file is damaged, or a source or target is missing.
     """
-    samples = list[TextToText]()
     for path in paths:
         name, file = split_name(path)
         if names is not None and name not in names:
@@ -76,8 +84,6 @@ def read_text_to_text(
                 f"write it as {' or '.join(f'{n}={file}' if n else file for n in names)}",
             )
         form = form_of(name)
-        for row in read_samples([file], form.columns):
+        for row in iter_samples([file], form.columns):
             number = label_number(row.label, row.location) if form.rounded else math.nan
-            source, target = form.source(row), form.target(row)
-            samples.append(TextToText(source, target, name, row.location, number))
-    return samples
+            yield TextToText(form.source(row), form.target(row), name, row.location, number)

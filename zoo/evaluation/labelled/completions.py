@@ -1,13 +1,12 @@
 """Evaluation of causal language models on completions of prompts."""
 
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from math import exp, inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.readers.completions import Completion, iter_completions
-from zoo.evaluation.base import LikelihoodEvaluation, Reread, Result
+from zoo.evaluation.base import LikelihoodEvaluation, Reread, Result, windows
 from zoo.evaluation.metrics import bootstrap_samples
 from zoo.inference.completions import CompletionTokenizer, CompletionTokens
 from zoo.inference.scoring import CausalScorer, ScoredRow, Scorer
@@ -15,8 +14,6 @@ from zoo.inference.scoring import CausalScorer, ScoredRow, Scorer
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-WINDOW = 1024  # texts that are tokenized together
 
 
 class Completions(LikelihoodEvaluation):
@@ -94,7 +91,7 @@ class CompletionStream:
 
     def __iter__(self) -> Iterator[CompletionTokens]:
         """Yield the tokens of each text."""
-        while window := list(itertools.islice(self._samples, WINDOW)):
+        for window in windows(self._samples):
             for text in self._tokenizer.completions([(s.prompt or "", s.text) for s in window]):
                 self.truncated += text.truncated > 0
                 yield text

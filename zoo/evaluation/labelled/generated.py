@@ -1,18 +1,19 @@
 """Evaluation of generated texts on tables of sources and targets."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.readers.labelled import Columns
 from zoo.data.readers.text_forms import TextForm, form_of, glue_tables
-from zoo.data.readers.text_to_text import TextToText, read_text_to_text, split_name
-from zoo.evaluation.base import Evaluation, Result
+from zoo.data.readers.text_to_text import TextToText, iter_text_to_text, split_name
+from zoo.evaluation.base import Evaluation, Reread, Result, windows
 from zoo.evaluation.generated_labels import NO_LABEL, GeneratedLabels, number_of
 from zoo.evaluation.metrics import bootstrap_samples
 from zoo.inference.likelihood import Seq2SeqLikelihood
 from zoo.inference.processing.records import TextExample
-from zoo.inference.scoring import ScoredRow, TextScore
+from zoo.inference.scoring import ScoredRow
 from zoo.inference.tasks.checks import require_head
 from zoo.inference.tasks.seq2seq import Seq2Seq as Generation
 from zoo.io.limits import MAX_NEW_TOKENS
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from zoo.checkpoint import Checkpoint
-    from zoo.tokenizers import Encoded
 
 
 class Seq2Seq(Evaluation):
@@ -92,15 +92,13 @@ class Seq2Seq(Evaluation):
         import numpy as np
 
         paths = glue_tables([str(file) for file in files], "dev")
-        samples = read_text_to_text(paths, self.form)[: self.limit]
-        targets = self.scorer.tokenizer.encode([s.target for s in samples], max_tokens=None)
-        scores = self._scores(samples, targets)
-        texts = self._generated(samples, max(len(target.ids) for target in targets))
-        exact = np.array([t == s.target.strip() for t, s in zip(texts, samples, strict=True)])
-        names = {sample.dataset for sample in samples}
+        samples = Reread(lambda: iter_text_to_text(paths, self.form), self.limit)
+        names = {sample.dataset for sample in samples}  # which finds what cannot be read
         form = self.form(names.pop()) if len(names) == 1 else TextForm(self.columns)
-        labels = generated_labels(form, samples, texts)
-        table = np.array([(-score.log_prob, score.correct, score.tokens) for score in scores])
+        scores = self.scorer.stream_scores(self._rows(samples))
+        values_of = ([-score.log_prob, score.correct, score.tokens] for _, score in scores)
+        table = np.fromiter(values_of, np.dtype((np.float64, (3,))))
+        exact, labels = self._generated(samples, form, int(table[:, 2].max()))
 
         def metrics(rows: "NDArray[np.integer[Any]]") -> dict[str, float]:
             loss, correct, tokens = table[rows].sum(0).tolist()
@@ -111,12 +109,19 @@ class Seq2Seq(Evaluation):
                 "accuracy": correct / tokens,
             }
 
-        values = metrics(np.arange(len(samples)))
-        intervals = bootstrap_samples(metrics, len(samples), self.seed)
-        return Result({**values, "samples": len(samples)}, {"intervals": intervals})
+        values = metrics(np.arange(len(table)))
+        intervals = bootstrap_samples(metrics, len(table), self.seed)
+        return Result({**values, "samples": len(table)}, {"intervals": intervals})
 
-    def _generated(self, samples: Sequence[TextToText], longest: int) -> list[str]:
-        """Return the text that is generated for each sample, without white space at its ends."""
+    def _generated(
+        self, samples: Iterable[TextToText], form: TextForm, longest: int
+    ) -> "tuple[NDArray[np.bool_], GeneratedLabels]":
+        """Return which generated texts equal the targets, and the labels that both are.
+
+        White space at the ends of a text does not count.
+        """
+        import numpy as np
+
         task = Generation(
             self.checkpoint,
             self.session,
@@ -124,39 +129,32 @@ class Seq2Seq(Evaluation):
             max_new_tokens=self.max_new_tokens or min(longest, MAX_NEW_TOKENS),
             num_beams=self.num_beams,
         )
-        records = (TextExample(s.source, location=s.location) for s in samples)
-        return [added["generated"].strip() for _, added in task.stream(records)]
+        numbers = {word: number for number, word in enumerate(form.words.values())}
 
-    def _scores(
-        self, samples: Sequence[TextToText], targets: "Sequence[Encoded]"
-    ) -> list[TextScore]:
-        sources = self.scorer.tokenizer.encode(
-            [s.source for s in samples], max_tokens=self.scorer.max_tokens, offsets=False
-        )
-        return self.scorer.score_rows(self._rows(sources, targets), len(samples))
+        def compared() -> Iterator[tuple[bool, int, int, float, float]]:
+            records = (TextExample(s.source, location=s.location) for s in samples)
+            generated = (added["generated"].strip() for _, added in task.stream(records))
+            for sample, text in zip(samples, generated, strict=True):
+                target = sample.target.strip()
+                words = numbers.get(target, NO_LABEL), numbers.get(text, NO_LABEL)
+                yield target == text, *words, sample.number, number_of(text)
 
-    def _rows(
-        self, sources: "Sequence[Encoded]", targets: "Sequence[Encoded]"
-    ) -> Iterator[ScoredRow]:
+        columns = np.fromiter(compared(), "?, i8, i8, f8, f8")
+        exact, *labels = (columns[name] for name in columns.dtype.names or ())
+        return exact, GeneratedLabels(*labels)
+
+    def _rows(self, samples: Iterable[TextToText]) -> Iterator[ScoredRow]:
+        """Yield the row of each sample, some of which are tokenized together and then dropped."""
         import numpy as np
 
         config: Any = self.checkpoint.config
-        for text, (source, target) in enumerate(zip(sources, targets, strict=True)):
-            labels = np.array(target.ids, np.int64)
-            ids = np.concatenate([[config.decoder_start_token_id], labels[:-1]])
-            yield ScoredRow(ids, (), np.arange(len(ids)), labels, text, source.ids)
-
-
-def generated_labels(
-    form: TextForm, samples: Sequence[TextToText], texts: Sequence[str]
-) -> GeneratedLabels:
-    """Return the labels of samples of one data set, and those that texts are."""
-    import numpy as np
-
-    numbers = {word: number for number, word in enumerate(form.words.values())}
-    words, predicted = (
-        np.array([numbers.get(text, NO_LABEL) for text in column])
-        for column in ([sample.target.strip() for sample in samples], texts)
-    )
-    actual = np.array([sample.number for sample in samples])
-    return GeneratedLabels(words, predicted, actual, np.array(list(map(number_of, texts))))
+        encode, numbers = self.scorer.tokenizer.encode, itertools.count()
+        for window in windows(samples):
+            sources = encode(
+                [s.source for s in window], max_tokens=self.scorer.max_tokens, offsets=False
+            )
+            targets = encode([s.target for s in window], max_tokens=None, offsets=False)
+            for text, target in zip(sources, targets, strict=True):
+                labels = np.array(target.ids, np.int64)
+                ids = np.concatenate([[config.decoder_start_token_id], labels[:-1]])
+                yield ScoredRow(ids, (), np.arange(len(ids)), labels, next(numbers), text.ids)

@@ -18,6 +18,7 @@ from zoo.families.onnx import (
     USE_CACHE,
 )
 from zoo.inference.check_outputs import check_cache
+from zoo.inference.ort.rows import RowSelector
 from zoo.inference.ort.runtime import create_session, run_values
 
 if TYPE_CHECKING:
@@ -37,10 +38,12 @@ class OrtDecodeState:
         source: output of the encoder, and keys and values of cross-attention, which the first run
             of the decoder computes; empty without an encoder.
         mask: (batch, tokens), attention mask of all tokens so far, or of the source.
+        selector: selects rows of the cache.
     """
 
-    def __init__(self, past: Values, source: Values, mask: Integers) -> None:
+    def __init__(self, past: Values, source: Values, mask: Integers, selector: RowSelector) -> None:
         self.past, self.source, self.mask = past, source, mask
+        self._selector = selector
         self._prompts = np.arange(len(mask))  # (batch,), the prompt of each row
 
     @property
@@ -51,10 +54,12 @@ class OrtDecodeState:
     def select(self, rows: Any) -> None:
         """Select rows of the batch; see ``zoo.inference.generation.decoder.State``."""
         indices = np.asarray(rows)
-        self.past, prompts = _rows(self.past, indices), self._prompts[indices]
+        self.past = self._selector.select(self.past, indices)
+        prompts = self._prompts[indices]
         self.mask = self.mask[indices]
         if not np.array_equal(prompts, self._prompts):  # beams of one prompt share its source
-            self.source, self._prompts = _rows(self.source, indices), prompts
+            self.source = self._selector.select(self.source, indices)
+            self._prompts = prompts
 
 
 class OrtDecoder:
@@ -72,7 +77,7 @@ class OrtDecoder:
     def __init__(
         self, paths: Sequence[Path], device: str = "cpu", threads: int | None = None
     ) -> None:
-        self._device = device
+        self._device, self._selector = device, RowSelector(device)
         *encoder, self.decoder = [create_session(path, device, threads) for path in paths]
         self._encoder = encoder[0] if encoder else None
         check_cache(paths[-1], self.decoder, tuple(TYPES))
@@ -97,11 +102,11 @@ class OrtDecoder:
         mask = inputs["attention_mask"]
         past = self._empty_cache(len(mask), self._cache_outputs)
         if self._encoder is None:
-            return OrtDecodeState(past, {}, mask)
+            return OrtDecodeState(past, {}, mask, self._selector)
         values = {name: _value(inputs[name]) for name in ("input_ids", "attention_mask")}
         (hidden,) = run_values(self._encoder, values, [ENCODED], self._device).values()
         source = self._empty_cache(len(mask), self._cross_outputs)
-        return OrtDecodeState(past, {SOURCE_HIDDEN: hidden, **source}, mask)
+        return OrtDecodeState(past, {SOURCE_HIDDEN: hidden, **source}, mask, self._selector)
 
     def _empty_cache(self, rows: int, outputs: Sequence[str]) -> Values:
         """Return keys and values of no tokens, by the names of the decoder's inputs."""
@@ -168,10 +173,6 @@ def _as_inputs(outputs: Mapping[str, OrtValue]) -> Values:
 
 def _value(array: NDArray[Any]) -> OrtValue:
     return OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array))
-
-
-def _rows(values: Values, rows: NDArray[Any]) -> Values:
-    return {name: _value(value.numpy()[rows]) for name, value in values.items()}
 
 
 def _widened(mask: Integers, size: int) -> Integers:

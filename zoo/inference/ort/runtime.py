@@ -25,12 +25,12 @@ class RefusedGraph(VerificationError):
 
 
 def create_session(
-    graph: Path, device: str = "cpu", threads: int | None = None
+    graph: Path | bytes, device: str = "cpu", threads: int | None = None
 ) -> onnxruntime.InferenceSession:
     """Load a graph with all graph optimizations that make it faster and exact integer products.
 
     Args:
-        graph: the file.
+        graph: the file, or its contents.
         device: ``cpu``, or a device such as ``cuda:0``.
         threads: number of CPU threads; by default the number of cores.
 
@@ -54,7 +54,8 @@ def create_session(
             )
     except Exception as error:  # exceptions of ONNX Runtime have no common base
         release = f"ONNX Runtime {onnxruntime.__version__}"
-        raise RefusedGraph(f"{graph}: {release} refuses it: {_line(error)}") from error
+        name = "a graph" if isinstance(graph, bytes) else graph
+        raise RefusedGraph(f"{name}: {release} refuses it: {_line(error)}") from error
 
 
 @contextlib.contextmanager

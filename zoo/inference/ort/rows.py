@@ -1,0 +1,64 @@
+"""Selection of rows of a batch, on the device that holds it."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+from onnxruntime import InferenceSession, OrtValue
+
+from zoo.inference.ort.runtime import create_session, run_values
+
+OPSET, IR_VERSION = 17, 8  # of ONNX 1.12, so that earlier releases of ONNX Runtime read the graph
+
+
+class RowSelector:
+    """Selects rows of tensors by a graph in ONNX Runtime, so that none is copied to the host.
+
+    Args:
+        device: device of the tensors, see ``create_session``.
+    """
+
+    def __init__(self, device: str = "cpu") -> None:
+        self._device = device
+        self._sessions: dict[int, InferenceSession] = {}  # by element type
+
+    def select(
+        self, values: Mapping[str, OrtValue], rows: NDArray[np.int64]
+    ) -> dict[str, OrtValue]:
+        """Return rows of the first axis of each tensor.
+
+        Args:
+            values: tensors by name.
+            rows: indices of the rows.
+        """
+        indices = OrtValue.ortvalue_from_numpy(np.ascontiguousarray(rows))
+        return {name: self._selected(value, indices) for name, value in values.items()}
+
+    def _selected(self, value: OrtValue, indices: OrtValue) -> OrtValue:
+        kind = value.element_type()
+        if kind not in self._sessions:
+            self._sessions[kind] = create_session(gather_graph(kind), self._device)
+        inputs = {"values": value, "rows": indices}
+        return run_values(self._sessions[kind], inputs, ["selected"], self._device)["selected"]
+
+
+def gather_graph(element_type: int) -> bytes:
+    """Return a graph that selects rows of a tensor with any number of axes.
+
+    Args:
+        element_type: element type of the tensor, a number of ``onnx.TensorProto.DataType``.
+    """
+    from onnx import TensorProto, helper  # not needed without beams, and slow to import
+
+    graph = helper.make_graph(
+        [helper.make_node("Gather", ["values", "rows"], ["selected"], axis=0)],
+        "rows",
+        [
+            helper.make_tensor_value_info("values", element_type, None),
+            helper.make_tensor_value_info("rows", TensorProto.INT64, [None]),
+        ],
+        [helper.make_tensor_value_info("selected", element_type, None)],
+    )
+    opsets = [helper.make_opsetid("", OPSET)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
+    return bytes(model.SerializeToString())

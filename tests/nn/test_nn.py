@@ -5,6 +5,7 @@ from typing import get_args
 
 import pytest
 import torch
+from torch.nn import functional
 from transformers.activations import ACT2CLS, get_activation
 
 from zoo.families.config import Activation
@@ -13,7 +14,7 @@ from zoo.nn.encoder import padding_mask
 from zoo.nn.heads import MLMHead
 from zoo.nn.layers.activations import ACTIVATIONS, activate, activation
 from zoo.nn.layers.highway import Highway
-from zoo.nn.transformer import Embeddings, SelfAttention
+from zoo.nn.transformer import HALF_PRECISION_TOKENS, Embeddings, SelfAttention, attend
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
@@ -47,6 +48,29 @@ def test_attention_equals_its_formula() -> None:
         mixed[..., part] = scores.softmax(-1) @ v[..., part]
     expected = attention.out(mixed)
     assert (attention(x, mask) - expected).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("tokens", [16, 600])  # by single products, and by the kernel
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_in_half_precision_is_that_of_the_kernel(tokens: int, causal: bool) -> None:
+    draw = torch.Generator().manual_seed(0)
+    exact = [torch.randn(2, 2, tokens, 8, generator=draw).requires_grad_() for _ in range(3)]
+    half = [tensor.detach().bfloat16().requires_grad_() for tensor in exact]
+    q, k, v = half
+    output = attend(q, k, v, None, causal=causal)
+    expected = functional.scaled_dot_product_attention(
+        exact[0], exact[1], exact[2], is_causal=causal
+    )
+    uses_kernel = "ScaledDotProduct" in type(output.grad_fn).__name__
+    assert uses_kernel == (tokens > HALF_PRECISION_TOKENS)
+    assert output.dtype == torch.bfloat16
+    gradients = torch.autograd.grad(output.float().square().sum(), half)
+    references = torch.autograd.grad(expected.square().sum(), exact)
+    for value, reference in zip([output, *gradients], [expected, *references], strict=True):
+        assert (value.float() - reference).norm() < 0.02 * reference.norm()
+    with torch.no_grad():
+        kernel = functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+        assert torch.equal(attend(q, k, v, None, causal=causal), kernel)
 
 
 def test_outputs_do_not_depend_on_padding_tokens() -> None:

@@ -17,6 +17,8 @@ from zoo.nn.layers.dropout import Dropout
 from zoo.nn.layers.dropout import dropout as drop
 from zoo.nn.packed_attention import DocumentOffsets, attend_documents
 
+HALF_PRECISION_TOKENS = 512  # to which attention in half precision is trained by single products
+
 if TYPE_CHECKING:
     from zoo.nn.kv_cache import LayerCache
     from zoo.nn.positions import Rotation
@@ -134,14 +136,28 @@ def attend(
     """
     if isinstance(mask, DocumentOffsets):
         return attend_documents(q, k, v, mask, dropout=dropout, scale=scale)
-    if dropout and q.device.type == "cpu" and not is_capturing_attention():
-        return _with_dropout(q, k, v, mask, causal, dropout, scale)
+    if _takes_products(q, k, dropout):
+        return _by_products(q, k, v, mask, causal, dropout, scale)
     return F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale
     )
 
 
-def _with_dropout(
+def _takes_products(q: Tensor, k: Tensor, dropout: float) -> bool:
+    """Return whether attention is computed by single products and a softmax, on CPUs alone.
+
+    With dropout, torch has no fused kernel on CPUs. In half precision, the backward pass of its
+    kernel takes several times as long as the products, up to ``HALF_PRECISION_TOKENS``
+    (``benchmarks/attention.py``); without a gradient the kernel is used, which rounds less.
+    """
+    if q.device.type != "cpu" or is_capturing_attention():
+        return False
+    is_half = q.dtype in (torch.bfloat16, torch.float16)
+    trained = torch.is_grad_enabled() and q.requires_grad
+    return bool(dropout) or (is_half and trained and k.shape[-2] <= HALF_PRECISION_TOKENS)
+
+
+def _by_products(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -150,9 +166,9 @@ def _with_dropout(
     dropout: float,
     scale: float | None,
 ) -> Tensor:
-    """Return the attention that torch's function computes on CPUs if there is dropout.
+    """Return the attention by the steps of torch's function without a kernel.
 
-    It has no fused kernel then; these are its steps, with a faster dropout.
+    Dropout is faster than its own.
     """
     scores = (q * (q.shape[-1] ** -0.5 if scale is None else scale)) @ k.transpose(-1, -2)
     if causal:

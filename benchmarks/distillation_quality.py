@@ -239,7 +239,8 @@ def text(folder: Path, options: argparse.Namespace) -> tuple[list[str], list[lis
     rows, corpus, history = [], options.data / "corpus", RunHistory.read(options.model)
     teacher = history.validation[-1]
     shared = [f"{name}={json.dumps(history.config[name])}" for name in TEXT_SETTINGS]
-    rows.append(["teacher", f"{teacher['loss']:.3f}", f"{teacher['metrics']['accuracy']:.3f}"])
+    loss = teacher["losses"]["masked-lm"]
+    rows.append(["teacher", f"{loss:.3f}", f"{teacher['metrics']['accuracy']:.3f}"])
     for side in options.sides:
         finals, changes = [], [*shared, *TEXT_SIDES[side]]
         for seed in range(options.seeds):
@@ -251,7 +252,7 @@ def text(folder: Path, options: argparse.Namespace) -> tuple[list[str], list[lis
                 *[word for change in changes for word in ("--set", change)],
             )
             finals.append(RunHistory.read(run).validation[-1])
-        losses = [final["loss"] for final in finals]
+        losses = [final["losses"]["masked-lm"] for final in finals]
         accuracies = [final["metrics"]["accuracy"] for final in finals]
         rows.append([side, band(losses), band(accuracies)])
     return ["model", "held-out loss", "accuracy of masked tokens"], rows

@@ -202,8 +202,8 @@ def tasks(folder: Path, options: argparse.Namespace) -> tuple[list[str], list[li
         teacher = folder / f"{name}-teacher"
         if not (teacher / "model").exists():
             rate = f"optimizer.learning_rate={task.learning_rate}"
-            words = ("--preset", "default", "--set", rate, "--set", "report_to=[]")
-            words += ("--set", f"precision={options.precision}")
+            changes = (rate, "report_to=[]", f"precision={options.precision}")
+            words = ("--preset", "default", *(word for c in changes for word in ("--set", c)))
             zoo("finetune", options.model, "--offline", *labelled, *words, "-o", teacher)
         rows.append([name, "teacher", str(layers_of(teacher)), result(teacher, task.metric)])
         for side, recipe in TASK_RECIPES.items():

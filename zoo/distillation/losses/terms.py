@@ -63,7 +63,8 @@ def _kl_of_rows(
 
 def pad_columns(values: Tensor, columns: int) -> Tensor:
     """Return values followed by zeros, (n, columns), for classes that do not count."""
-    return F.pad(values, (0, columns - values.shape[-1]))
+    missing = columns - values.shape[-1]
+    return F.pad(values, (0, missing)) if missing else values  # without a copy
 
 
 def _log_softmax(logits: Tensor) -> Tensor:

@@ -42,9 +42,9 @@ def sum_over_rows(loss: RowLoss, logits: Logits, *targets: Logits) -> Tensor:
     """
     if isinstance(logits, Tensor):
         with torch.no_grad():
-            given = [all_logits(target) for target in targets]
+            dense_targets = [all_logits(target) for target in targets]
         needs_gradient = torch.is_grad_enabled() and logits.requires_grad
-        sums: Tensor = _SumOverRows.apply(loss, needs_gradient, logits, *given)  # type: ignore[no-untyped-call]
+        sums: Tensor = _SumOverRows.apply(loss, needs_gradient, logits, *dense_targets)  # type: ignore[no-untyped-call]
         return sums
     needed = [
         torch.is_grad_enabled() and tensor is not None and tensor.requires_grad for tensor in logits
@@ -128,12 +128,14 @@ class _SumOverProjectedRows(torch.autograd.Function):
         table, shift = weight.to(dtype), None if bias is None else bias.to(dtype)
         sums = []
         for rows in chunks(len(hidden), len(weight)):
-            given = [logits_of_rows(target, rows) for target in targets]
+            row_targets = [logits_of_rows(target, rows) for target in targets]
             with torch.autocast(hidden.device.type, enabled=False):
                 inputs = hidden[rows].to(dtype)
                 logits = F.linear(inputs, table, shift)
                 logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-                part, errors = _sums_and_gradient(loss, logits, given, needs_gradient=any(needed))
+                part, errors = _sums_and_gradient(
+                    loss, logits, row_targets, needs_gradient=any(needed)
+                )
                 sums.append(part)
                 if errors is None:
                     continue

@@ -150,11 +150,10 @@ def _takes_products(q: Tensor, k: Tensor, dropout: float) -> bool:
     kernel takes several times as long as the products, up to ``HALF_PRECISION_TOKENS``
     (``benchmarks/attention.py``); without a gradient the kernel is used, which rounds less.
     """
-    if q.device.type != "cpu" or is_capturing_attention():
-        return False
     is_half = q.dtype in (torch.bfloat16, torch.float16)
     trained = torch.is_grad_enabled() and q.requires_grad
-    return bool(dropout) or (is_half and trained and k.shape[-2] <= HALF_PRECISION_TOKENS)
+    is_slow = bool(dropout) or (is_half and trained and k.shape[-2] <= HALF_PRECISION_TOKENS)
+    return is_slow and q.device.type == "cpu" and not is_capturing_attention()
 
 
 def _by_products(

@@ -19,7 +19,7 @@ from zoo.families.onnx import (
 )
 from zoo.inference.check_outputs import check_cache
 from zoo.inference.ort.rows import RowSelector
-from zoo.inference.ort.runtime import create_session, run_values
+from zoo.inference.ort.runtime import create_session, ort_value, run_values
 
 if TYPE_CHECKING:
     from zoo.inference.session import Floats
@@ -103,7 +103,7 @@ class OrtDecoder:
         past = self._empty_cache(len(mask), self._cache_outputs)
         if self._encoder is None:
             return OrtDecodeState(past, {}, mask, self._selector)
-        values = {name: _value(inputs[name]) for name in ("input_ids", "attention_mask")}
+        values = {name: ort_value(inputs[name]) for name in ("input_ids", "attention_mask")}
         (hidden,) = run_values(self._encoder, values, [ENCODED], self._device).values()
         source = self._empty_cache(len(mask), self._cross_outputs)
         return OrtDecodeState(past, {SOURCE_HIDDEN: hidden, **source}, mask, self._selector)
@@ -111,7 +111,7 @@ class OrtDecoder:
     def _empty_cache(self, rows: int, outputs: Sequence[str]) -> Values:
         """Return keys and values of no tokens, by the names of the decoder's inputs."""
         return {
-            value.name: _value(
+            value.name: ort_value(
                 np.empty((rows, value.shape[1], 0, value.shape[3]), TYPES[value.type])
             )
             for value in self.decoder.get_inputs()
@@ -140,7 +140,7 @@ class OrtDecoder:
             size = state.length + tokens.shape[1]
             state.mask = _widened(state.mask, size)
             arrays["attention_mask"] = state.mask[:, :size]
-        values = {name: _value(array) for name, array in arrays.items()}
+        values = {name: ort_value(array) for name, array in arrays.items()}
         names = [LOGITS, *self._cache_outputs, *(self._cross_outputs if first else ())]
         values |= {**state.past, **state.source}
         outputs = run_values(self.decoder, values, names, self._device)
@@ -169,10 +169,6 @@ def _present(name: str) -> str:
 def _as_inputs(outputs: Mapping[str, OrtValue]) -> Values:
     """Rename the cache that a run returned to the inputs of the next run."""
     return {name.replace(PRESENT, PAST, 1): value for name, value in outputs.items()}
-
-
-def _value(array: NDArray[Any]) -> OrtValue:
-    return OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array))
 
 
 def _widened(mask: Integers, size: int) -> Integers:

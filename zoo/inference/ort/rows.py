@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnxruntime import InferenceSession, OrtValue
 
-from zoo.inference.ort.runtime import create_session, run_values
+from zoo.inference.ort.runtime import create_session, ort_value, run_values
 
 OPSET, IR_VERSION = 17, 8  # of ONNX 1.12, so that earlier releases of ONNX Runtime read the graph
 
@@ -31,7 +31,7 @@ class RowSelector:
             values: tensors by name.
             rows: indices of the rows.
         """
-        indices = OrtValue.ortvalue_from_numpy(np.ascontiguousarray(rows))
+        indices = ort_value(rows)
         return {name: self._selected(value, indices) for name, value in values.items()}
 
     def _selected(self, value: OrtValue, indices: OrtValue) -> OrtValue:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
@@ -93,6 +94,11 @@ def run_graph(
     except Exception as error:
         raise VerificationError(f"ONNX Runtime fails: {_line(error)}") from error
     return dict(zip(outputs, results, strict=True))
+
+
+def ort_value(array: NDArray[Any]) -> onnxruntime.OrtValue:
+    """Return an array as a value of ONNX Runtime, on the CPU."""
+    return onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array))
 
 
 def run_values(

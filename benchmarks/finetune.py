@@ -1,6 +1,7 @@
 """Speed and memory of fine-tuning: ``zoo finetune`` beside the ``Trainer`` of transformers.
 
     python -m benchmarks.finetune MODEL TRAIN.tsv [--text 1] [--label 2] [--threads 2] [--steps 60]
+    python -m benchmarks.finetune MODEL TRAIN.tsv --precision bfloat16
 
 MODEL is a directory in the Hub's layout; TRAIN.tsv has texts with labels. Targets: 1.5 times the
 tokens per second of the Trainer with its defaults, 1.15 times those of the Trainer with batches of
@@ -12,9 +13,9 @@ All fine-tune the same weights, with the same head, on batches of 32 texts of at
 * *grouped*: ``train_sampling_strategy="group_by_length"`` and fused AdamW;
 * *zoo*: the trainer of ``zoo finetune`` with its defaults.
 
-Padding does not count as tokens. Loading, tokenization, evaluation and saving are not measured.
-Each side is a process of its own, in turn in each round. The losses of 64 texts before training are
-compared first.
+``--precision bfloat16`` is mixed precision on all sides. Padding does not count as tokens. Loading,
+tokenization, evaluation and saving are not measured. Each side is a process of its own, in turn in
+each round. The losses of 64 texts before training, in float32, are compared first.
 """
 
 import argparse
@@ -46,6 +47,7 @@ def main() -> None:
     parser.add_argument("train", type=Path)
     parser.add_argument("--text", default="1", help="column of the text")
     parser.add_argument("--label", default="2", help="column of the label")
+    parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32")
     add_side_options(parser, steps=60)
     options = parser.parse_args()
     if options.smoke:
@@ -110,6 +112,7 @@ def with_trainer(scratch: Path, options: argparse.Namespace, **arguments: Any) -
         steps=options.steps,
         per_device_train_batch_size=BATCH,
         use_cpu=True,
+        bf16=options.precision == "bfloat16",
         **arguments,
     )
     return {"rate": rate, "losses": [loss]}
@@ -151,6 +154,7 @@ def with_zoo(scratch: Path, options: argparse.Namespace) -> Measured:
         "preset": "default",
         "batch_size": BATCH,
         "max_seq_len": LENGTH,
+        "precision": options.precision,
         "max_steps": WARM_UP + options.steps,
         "report_to": [],
     }

@@ -53,7 +53,7 @@ const runs = {
 const results = {};
 for (const [variant, folder] of Object.entries(exports)) {
   const [task, quantized = "float32"] = variant.split(", ");
-  const dtype = { float32: "fp32", int8: "q8", int4: "q4" }[quantized];
+  const dtype = { float32: "fp32", float16: "fp16", int8: "q8", int4: "q4" }[quantized];
   const name = `Transformers.js: ${variant}`;
   env.localModelPath = path.dirname(folder);
   try {

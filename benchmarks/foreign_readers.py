@@ -13,8 +13,9 @@ environment of its own:
 
 ``foreign_readers_browser.mjs`` loads a sentence encoder in int8 on a page in headless Chromium: the
 small one, or the export of ``--encoder``. It is skipped, with the reason, where Chromium does not
-start. Transformers.js also reads the graphs in int8 and int4 of the exports that have them. Texts,
-labels and answers have to be equal, and numbers within 1e-4.
+start. Transformers.js also reads the graphs in int8 and int4 of the exports that have them, and
+exports in float16. Texts, labels and answers have to be equal, and numbers within 1e-4, in float16
+within 1e-3.
 """
 
 import argparse
@@ -62,7 +63,9 @@ QUANTIZED = {
     "text-generation": ("int8", "int4"),
     "text2text-generation": ("int8", "int4"),
 }
-TOLERANCE = 1e-4
+# tasks that are also exported in float16, to a directory of their own
+IN_FLOAT16 = (ENCODER, "text-classification", "text-generation", "text2text-generation")
+TOLERANCE, FLOAT16_TOLERANCE = 1e-4, 1e-3
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 BERT = {**SIZE, "intermediate_size": 64, "max_position_embeddings": 64, "num_labels": 3}
 GPT2 = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
@@ -160,6 +163,8 @@ def make(task: str, folder: Path) -> Path:
     plan = QuantizationPlan(copies, max_drop=float("inf")) if copies else None
     checkpoint = load_checkpoint(folder / "model")
     export_onnx(checkpoint, folder / "export" / task, quantization=plan)
+    if task in IN_FLOAT16:
+        export_onnx(checkpoint, folder / "float16" / task, dtype="float16")
     return folder / "export" / task
 
 
@@ -189,12 +194,18 @@ def _span_logits(model: "zoo.api.Model") -> list[list[float]]:
 
 
 def variants(exports: Mapping[str, Path]) -> dict[str, Path]:
-    """Return task -> export, and ``task, dtype`` -> export for each quantized graph."""
-    return dict(exports) | {
+    """Return task -> export, and ``task, dtype`` -> export for each graph in another dtype."""
+    quantized = {
         f"{task}, {dtype}": path
         for task, path in exports.items()
         for dtype in QUANTIZED.get(task, ())
     }
+    halves = {
+        f"{task}, float16": path.parents[1] / "float16" / task
+        for task, path in exports.items()
+        if task in IN_FLOAT16
+    }
+    return dict(exports) | quantized | halves
 
 
 def expected(variant: str, path: Path) -> Any:
@@ -304,7 +315,7 @@ def _table(results: Mapping[str, Any], wanted: Mapping[str, Any]) -> int:
             continue
         error = actual.get("error") if isinstance(actual, dict) else None
         largest = float("inf") if error else difference(actual, wanted[task])
-        failures += not largest <= TOLERANCE
+        failures += not largest <= (FLOAT16_TOLERANCE if "float16" in task else TOLERANCE)
         shown = error or ("equal" if largest == 0 else f"{largest:.1e}")
         print(f"| {program} | {task} | {shown} |")
         if not error and largest == float("inf"):

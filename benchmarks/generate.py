@@ -20,6 +20,9 @@ from zoo.families.base import Family
 from zoo.inference.generation.config import GenerationConfig
 from zoo.inference.generation.decoder import pad
 from zoo.inference.generation.generate import generate
+from zoo.nn.encoder_decoder import CrossAttention
+from zoo.nn.layers.init import scale_rows_
+from zoo.nn.transformer import SelfAttention
 from zoo.plugins import get_family
 
 Generate = Callable[[], list[list[int]]]
@@ -101,12 +104,24 @@ def contenders(
 
 
 def spread(model: nn.Module) -> None:
-    """Initialize weights so that the best token is distinct at each step and varies over steps."""
+    """Initialize weights so that the best token is distinct at each step and varies over steps.
+
+    Attention is not so sharp that rounding errors grow: queries have the scale that scores lack.
+    Relative positions select tokens, since without others a token would be followed by itself.
+    """
     generator = torch.Generator().manual_seed(0)
+    attention = [m for m in model.modules() if isinstance(m, SelfAttention | CrossAttention)]
+    heads = {module.heads[0] for module in attention}
     for parameter in model.parameters():
         scale = 0.05 if parameter.dim() == 1 else 1.2 * parameter.shape[-1] ** -0.5
+        if parameter.dim() == 2 and parameter.shape[-1] in heads:  # of relative positions
+            scale = 5.0
         noise = torch.empty(parameter.shape).normal_(generator=generator)
         parameter.copy_(noise * scale + (parameter.data == 1) * (parameter.dim() == 1))
+    for module in attention:
+        count, size = module.heads
+        projection = module.q if isinstance(module, CrossAttention) else module.qkv
+        scale_rows_(projection.weight, count * size, size**-0.5 / (module.scale or size**-0.5))
 
 
 def prompts(count: int, longest: int, vocabulary: int) -> Sequence[Sequence[int]]:

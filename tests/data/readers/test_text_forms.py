@@ -7,7 +7,7 @@ import pytest
 from zoo.data.readers.glue import GLUE
 from zoo.data.readers.labelled import Columns
 from zoo.data.readers.text_forms import form_of, glue_form, glue_tables
-from zoo.data.readers.text_to_text import read_text_to_text
+from zoo.data.readers.text_to_text import iter_text_to_text
 from zoo.errors import UsageError, VerificationError
 
 # columns and a row of the file in GLUE's archive -> source and target of the paper's examples
@@ -75,7 +75,7 @@ def test_forms_of_glue(task: str, tmp_path: Path) -> None:
     header, row, source, target = EXAMPLES[task]
     rows = (row,) if task == "cola" else (header, row)
     file = write(tmp_path / "train.tsv", *rows)
-    (sample,) = read_text_to_text([f"glue/{task}={file}"], glue_form)
+    (sample,) = iter_text_to_text([f"glue/{task}={file}"], glue_form)
     assert (sample.source, sample.target, sample.dataset) == (source, target, f"glue/{task}")
     assert (sample.number == sample.number) == (task == "stsb")
 
@@ -105,7 +105,7 @@ def test_scores_are_rounded_as_in_the_released_code(
 ) -> None:
     header = EXAMPLES["stsb"][0]
     file = write(tmp_path / "train.tsv", header, ("0", "a", "b", score))
-    (sample,) = read_text_to_text([f"glue/stsb={file}"], glue_form)
+    (sample,) = iter_text_to_text([f"glue/stsb={file}"], glue_form)
     assert sample.target == target
     assert sample.number == float(score)
 
@@ -113,7 +113,7 @@ def test_scores_are_rounded_as_in_the_released_code(
 def test_a_label_without_a_word_is_an_error(tmp_path: Path) -> None:
     file = write(tmp_path / "train.tsv", ("sentence", "label"), ("a", "2"))
     with pytest.raises(VerificationError, match=r"train.tsv:2: the label is '2', not 0 or 1"):
-        read_text_to_text([f"glue/sst2={file}"], glue_form)
+        list(iter_text_to_text([f"glue/sst2={file}"], glue_form))
 
 
 def test_pairs_of_other_data_have_the_same_form(tmp_path: Path) -> None:
@@ -126,12 +126,12 @@ def test_pairs_of_other_data_have_the_same_form(tmp_path: Path) -> None:
         f"third={file}": ({"own": "is "}, {"own": "like "}, "third a: x y b: z"),
     }
     for path, (prefix, pair_prefix, source) in cases.items():
-        (sample,) = read_text_to_text(
+        (sample,) = iter_text_to_text(
             [path],
             lambda name, texts=(prefix, pair_prefix): form_of(name, columns, *texts),  # type: ignore[misc]
         )
         assert (sample.source, sample.target) == (source, "no"), path
-    (single,) = read_text_to_text([f"own={file}"], lambda name: form_of(name, Columns("a")))
+    (single,) = iter_text_to_text([f"own={file}"], lambda name: form_of(name, Columns("a")))
     assert single.source == "own: x y"
 
 

@@ -50,15 +50,6 @@ def dataset_names(paths: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(split_name(path)[0] for path in paths))
 
 
-def read_text_to_text(
-    paths: Sequence[str],
-    form_of: Callable[[str], TextForm],
-    names: Sequence[str] | None = None,
-) -> list[TextToText]:
-    """Return the samples of tables; see ``iter_text_to_text``."""
-    return list(iter_text_to_text(paths, form_of, names))
-
-
 def iter_text_to_text(
     paths: Sequence[str],
     form_of: Callable[[str], TextForm],

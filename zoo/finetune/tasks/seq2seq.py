@@ -9,7 +9,7 @@ from blake3 import blake3
 
 from zoo.data.readers.labelled import Columns
 from zoo.data.readers.text_forms import TextForm, form_of, glue_tables
-from zoo.data.readers.text_to_text import dataset_names, read_text_to_text, split_name
+from zoo.data.readers.text_to_text import dataset_names, iter_text_to_text, split_name
 from zoo.errors import UsageError
 from zoo.evaluation.generated_labels import NO_LABEL, GeneratedLabels, number_of
 from zoo.finetune.base import LABELS, FineTuning
@@ -157,7 +157,7 @@ class Seq2Seq(FineTuning):
         if data.pair is None and data.pair_prefix is not None:
             raise UsageError("data.pair_prefix is text before a second text", "name its column")
         names = dataset_names(data.train)
-        return list(read_text_to_text(paths, lambda name: cls.form(name, data), names))
+        return list(iter_text_to_text(paths, lambda name: cls.form(name, data), names))
 
     @classmethod
     def texts(cls, sample: Any) -> list[str]:

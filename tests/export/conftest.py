@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import onnx
 import pytest
 
 from tests.fuzz.readers.examples import bert_files
@@ -85,3 +86,9 @@ def with_tokenizer(folder: Path, head: str, more: Mapping[str, str | bytes] = {}
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
     convert(CheckpointDir(folder / "hub", "hub"), folder / "model")
     return load_checkpoint(folder / "model")
+
+
+def dtypes(path: Path) -> dict[str, int]:
+    """Return name -> ``onnx.TensorProto`` dtype of the inputs and outputs of a graph."""
+    graph = onnx.load(path, load_external_data=False).graph
+    return {v.name: v.type.tensor_type.elem_type for v in (*graph.input, *graph.output)}

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from msgspec.structs import replace
 from torch import Tensor, nn
 
-from tests.export.conftest import Exported, exported_once
+from tests.export.conftest import Exported, dtypes, exported_once
 from tests.inference.generation import conftest as gpt
 from tests.inference.generation import test_encoder_decoder as t5
 from tests.inference.making import make_checkpoint, store
@@ -335,12 +335,21 @@ def test_every_file_is_checked(written: Callable[[str], Exported], tmp_path: Pat
     open_session(load_checkpoint(tmp_path / "graph"))
 
 
-@pytest.mark.long
-def test_float16(tmp_path: Path) -> None:
-    checkpoint = made("second", tmp_path / "model", layers=1)
+@pytest.mark.parametrize("name", ["plain", pytest.param("second", marks=pytest.mark.long)])
+def test_float16(name: str, tmp_path: Path) -> None:
+    """Weights and cache are in float16, other inputs and outputs as other programs read them."""
+    checkpoint = made(name, tmp_path / "model", layers=1)
     report = export_onnx(checkpoint, tmp_path / "graph", dtype="float16")
     graph = load_checkpoint(tmp_path / "graph")
-    assert "F32" not in graph.manifest.dtypes and 1e-5 < report.max_rel < 2e-2
+    assert graph.manifest.dtypes["F16"] > 10 and 1e-5 < report.max_rel < 2e-2
+    types = {
+        key: t for path in report.graphs for key, t in dtypes(tmp_path / "graph" / path).items()
+    }
+    cached = {key for key in types if key.startswith(("past_key_values.", "present."))}
+    assert cached and {types[key] for key in cached} == {onnx.TensorProto.FLOAT16}
+    whole = {"logits", "last_hidden_state", "encoder_hidden_states"} & set(types)
+    assert len(whole) == (3 if name == "plain" else 1)
+    assert {types[key] for key in whole} == {onnx.TensorProto.FLOAT}
     inputs, settings = batch(checkpoint, 2), GenerationConfig(max_new_tokens=9, num_beams=2)
     generated = generate(open_session(graph).decoder(), inputs, settings)
     assert [len(row) for row in generated] == [9, 9]

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.export.conftest import Exported
+from tests.export.conftest import Exported, dtypes
 from tests.inference.making import draw_batch, make_checkpoint
 from zoo.checkpoint import load_checkpoint
 from zoo.conformance.verify import verify
@@ -165,6 +165,8 @@ def test_float16(tmp_path: Path) -> None:
     assert report.min_onnxruntime == "1.17"
     assert 1e-5 < report.max_rel < 2e-2
     assert graph.manifest.dtypes["F16"] > 10 and "F32" not in graph.manifest.dtypes
+    types = dtypes(tmp_path / "graph/onnx/model_fp16.onnx")
+    assert {types["last_hidden_state"], types["pooler_output"]} == {onnx.TensorProto.FLOAT}
     session = open_session(graph)
     assert session.dtype == "float16"
     assert session.run(draw_batch([5, 2]))["pooler_output"].dtype == np.float32

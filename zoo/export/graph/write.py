@@ -11,6 +11,7 @@ from zoo.checkpoint import GRAPH, Checkpoint, variant_file
 from zoo.errors import UsageError
 from zoo.export.graph.attention import transpose_keys
 from zoo.export.graph.cache_branch import add_branch, spec_with_branch
+from zoo.export.graph.float_inputs import keep_float32
 from zoo.export.graph.fuse import fuse, fused_operators, order_gelu
 from zoo.export.graph.last_tokens import set_default
 from zoo.export.graph.onnx_file import write_graph
@@ -98,6 +99,7 @@ def _traced(part: GraphToTrace, opset: int, optimize: bool) -> tuple[ir.Model, O
         order_gelu(model)
         transpose_keys(model)
     set_default(model)
+    keep_float32(model)
     if part.first_run is None:
         return model, part.spec
     add_branch(model, _traced(part.first_run, opset, optimize)[0])

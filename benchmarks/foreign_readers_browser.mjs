@@ -4,6 +4,7 @@
 import { readFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { createServer } from "node:http";
+import { createRequire } from "node:module";
 import path from "node:path";
 import { pathToFileURL } from "node:url";
 
@@ -29,11 +30,9 @@ const modules = process.env.MODULES;
 const { exports, texts } = JSON.parse(readFileSync(0, "utf8"));
 
 async function launch() {
-  const load = async (file) => import(pathToFileURL(path.join(modules, file)).href);
-  const { default: chromium } = await load("@sparticuz/chromium/build/index.js");
-  const folder = path.join(modules, "puppeteer-core");
-  const { main } = JSON.parse(readFileSync(path.join(folder, "package.json")));
-  const { default: puppeteer } = await load(path.join("puppeteer-core", main));
+  const { resolve } = createRequire(path.join(modules, "index.js"));
+  const load = async (name) => (await import(pathToFileURL(resolve(name)).href)).default;
+  const [chromium, puppeteer] = [await load("@sparticuz/chromium"), await load("puppeteer-core")];
   const executablePath = await chromium.executablePath();
   return puppeteer.launch({ args: chromium.args, executablePath, headless: "shell" });
 }

@@ -13,7 +13,7 @@ from zoo.errors import UsageError, did_you_mean
 from zoo.families.base import Family
 from zoo.families.config import Config, Problem
 from zoo.finetune.heads import HEAD, serves_other_task
-from zoo.finetune.rows import TokenizedRows, pad_and_stack, tokenize
+from zoo.finetune.rows import TokenizedRows, TokenizedTexts, pad_and_stack, tokenize
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainingObjective
 from zoo.objectives.options import Options, parse_options
 from zoo.tokenizers import TextTokenizer
@@ -289,14 +289,21 @@ class FineTuning(TrainingObjective):
                 have none.
         """
         targets = np.array([self.target(sample) for sample in samples])
+        tokens, values = self.tokenize(samples, tokenizer)
+        size = targets[0].size if self.problem == "multi_label_classification" else 1
+        counts = {self.name: np.full(len(samples), size, np.int64)}
+        return TokenizedRows(
+            tokens.starts, tokens.arrays, {LABELS: targets, **values}, counts, tokens.truncated
+        )
+
+    def tokenize(
+        self, samples: Sequence[Any], tokenizer: TextTokenizer
+    ) -> "tuple[TokenizedTexts, Mapping[str, NDArray[Any]]]":
+        """Return the tokens of samples, and further values of each row by their names."""
         texts = [s.text if s.pair is None else (s.text, s.pair) for s in samples]
         locations = [sample.location for sample in samples]
-        tokens = tokenize(texts, tokenizer, self.inputs, self.run.max_seq_len, locations=locations)
-        size = targets[0].size if self.problem == "multi_label_classification" else 1
-        counts = np.full(len(samples), size, np.int64)
-        return TokenizedRows(
-            tokens.starts, tokens.arrays, {LABELS: targets}, {self.name: counts}, tokens.truncated
-        )
+        limit = self.run.max_seq_len
+        return tokenize(texts, tokenizer, self.inputs, limit, locations=locations), {}
 
     def collate(self, examples: Sequence[Example]) -> Batch:
         """Pad the rows of a batch to the longest one, and stack them."""

@@ -116,12 +116,22 @@ def tokenize(
                 read(number, text)
         if types:
             kinds += [np.array([kind for text in encoded for kind in text.type_ids], np.int8)]
-    if 0 in lengths:
-        raise UsageError(f"{locations[lengths.index(0)]} has no tokens", "leave the row out")
+    require_tokens(lengths, locations)
     arrays = {inputs[0]: np.concatenate(ids)}
     if types and any(part.any() for part in kinds):
         arrays["token_type_ids"] = np.concatenate(kinds)
     return TokenizedTexts(np.cumsum([0, *lengths]), arrays, truncated)
+
+
+def require_tokens(lengths: Sequence[int], locations: Sequence[str]) -> None:
+    """Raise an error for a text without tokens.
+
+    Args:
+        lengths: number of tokens of each text.
+        locations: file and line of each text.
+    """
+    if 0 in lengths:
+        raise UsageError(f"{locations[lengths.index(0)]} has no tokens", "leave the row out")
 
 
 def pad_and_stack(

@@ -44,6 +44,7 @@ from zoo.training.state.run_manifest import RunManifest
 LOG = logging.getLogger("zoo")
 # of models that take no packed rows: small micro-batches, sorted by length, are padded less
 CPU_MICRO_BATCH_SIZE = 8
+DOC_STRIDE = "doc_stride"  # option of tasks that read long texts in windows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,16 +315,21 @@ def _announce(
         f"{config.max_steps:,}",
     )
     cut, total = train.truncated + evaluation.truncated, len(train) + len(evaluation)
-    if cut:
-        LOG.warning(
-            "warning: %s of %s texts are longer than %s tokens, and were truncated; %s",
-            f"{cut:,}",
-            f"{total:,}",
-            config.max_seq_len,
-            "the model reads no more: split them into windows, as rows of their own"
-            if config.max_seq_len == limit
-            else f"--set max_seq_len=N reads more{f', up to {limit}' if limit else ''}",
-        )
+    if not cut:
+        return
+    longer = f"--set max_seq_len=N reads more{f', up to {limit}' if limit else ''}"
+    windows = "--doc-stride N reads them in windows"
+    remedies = [
+        *([] if config.max_seq_len == limit else [longer]),
+        *([windows] if DOC_STRIDE in task.options_type.__struct_fields__ else []),
+    ]
+    LOG.warning(
+        "warning: %s of %s texts are longer than %s tokens, and were truncated; %s",
+        f"{cut:,}",
+        f"{total:,}",
+        config.max_seq_len,
+        ", ".join(remedies) or "the model reads no more: split them, as rows of their own",
+    )
 
 
 def _data_record(

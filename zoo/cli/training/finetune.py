@@ -79,7 +79,9 @@ is held out. RUN/config.yaml lists all settings; --set changes any of them."""
     "--choices", multiple=True, metavar="COL", help="Column of the choices, or of each of them."
 )
 @count_option(
-    "--doc-stride", "Tokens that windows over a long context share.  [default: 128]", minimum=0
+    "--doc-stride",
+    "Tokens that windows over a long context or text share.  [default: 128; texts are truncated]",
+    minimum=0,
 )
 @click.option("--preset", metavar="NAME", help="Defaults: paper, stable, or the family's others.")
 @count_option("--freeze", "Train neither the embeddings nor the N lowest layers.", minimum=0)

@@ -13,9 +13,17 @@ import numpy as np
 
 from zoo.data.tokenizer import ExistingTokenizer
 from zoo.errors import UsageError
-from zoo.finetune.base import FineTuning
-from zoo.finetune.rows import TokenizedRows, pad_and_stack, tokenize
+from zoo.finetune.base import LABELS, FineTuning
+from zoo.finetune.rows import TokenizedRows, TokenizedTexts, pad_and_stack, tokenize
 from zoo.finetune.tasks.layers import Layers, LayerTask
+from zoo.finetune.windows import (
+    TEXTS,
+    WINDOW_LENGTHS,
+    collate_windows,
+    mean_of_windows,
+    text_windows,
+    tokenize_windows,
+)
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainedModel
 from zoo.objectives.losses.cross_entropy import summed_cross_entropy
 from zoo.objectives.options import Options
@@ -24,6 +32,7 @@ from zoo.tokenizers.input_tokens import InputTokens, with_input_tokens
 from zoo.training.config.finetune import FineTuneConfig
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from torch import Tensor, nn
 
     from zoo.families.base import Family
@@ -69,11 +78,15 @@ class TextOptions(InputOptions, frozen=True, kw_only=True, forbid_unknown_fields
         pooling: what the classifier, or the pooler before it, reads of the tokens: the first
             (``cls``), their ``mean`` or their ``max``; ``None`` for that of the checkpoint, which
             is the family's unless it was changed by this option.
+        doc_stride: read texts of more than ``max_seq_len`` tokens in windows that share this number
+            of tokens, see ``TextWindows``; the logits of a text are the mean of those of its
+            windows. ``None`` to truncate texts.
     """
 
     both_orders: bool | None = None
     layers: Layers | None = None
     pooling: TextPooling | None = None
+    doc_stride: int | None = None
 
 
 class InputTask(FineTuning):
@@ -151,7 +164,8 @@ class TextTask(LayerTask, InputTask):
     """Base class of tasks with ``TextOptions``.
 
     Raises:
-        UsageError: see ``InputTask``; or both orders are asked for, and there are no pairs.
+        UsageError: see ``InputTask``; or both orders are asked for, and there are no pairs, or
+            windows, too.
     """
 
     options_type: ClassVar[type[Options]] = TextOptions
@@ -161,6 +175,10 @@ class TextTask(LayerTask, InputTask):
         if self.options.both_orders and self.run.data.pair is None:
             raise UsageError(
                 "both orders are those of a pair", "name the column of the second with --pair"
+            )
+        if self.options.both_orders and self.options.doc_stride is not None:
+            raise UsageError(
+                "a model does not read pairs in both orders in windows", "leave doc_stride out"
             )
 
     @classmethod
@@ -183,31 +201,49 @@ class TextTask(LayerTask, InputTask):
         )
 
     def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
-        """See ``FineTuning``; with both orders, a row is one after the other."""
+        """See ``FineTuning``."""
         rows = super().rows(samples, tokenizer)
-        if not self.options.both_orders:
+        parts = rows.values.get(ORDER_LENGTHS, rows.values.get(WINDOW_LENGTHS))
+        if parts is None or not self.options.lm_coef:
             return rows
+        return replace(rows, counts={**rows.counts, NEXT_TOKEN: np.array(list(map(len, parts)))})
+
+    def tokenize(
+        self, samples: Sequence[Any], tokenizer: TextTokenizer
+    ) -> "tuple[TokenizedTexts, Mapping[str, NDArray[Any]]]":
+        """See ``FineTuning``; a row is the two orders of a pair, or the windows of a text."""
+        if self.options.both_orders:
+            return self._tokenize_orders(samples, tokenizer)
+        if self.options.doc_stride is None:
+            return super().tokenize(samples, tokenizer)
+        texts = [s.text if s.pair is None else (s.text, s.pair) for s in samples]
+        windows = text_windows(self.run, self.options.doc_stride)
+        locations = [sample.location for sample in samples]
+        tokens, lengths = tokenize_windows(
+            texts, tokenizer, self.inputs, windows, locations=locations
+        )
+        return tokens, {WINDOW_LENGTHS: lengths}
+
+    def _tokenize_orders(
+        self, samples: Sequence[Any], tokenizer: TextTokenizer
+    ) -> "tuple[TokenizedTexts, Mapping[str, NDArray[Any]]]":
         texts = [pair for s in samples for pair in ((s.text, s.pair), (s.pair, s.text))]
         locations = [sample.location for sample in samples for _ in range(2)]
         tokens = tokenize(texts, tokenizer, self.inputs, self.run.max_seq_len, locations=locations)
         lengths = np.diff(tokens.starts).reshape(-1, 2)
-        counts = {NEXT_TOKEN: np.full(len(samples), 2)} if self.options.lm_coef else {}
-        return TokenizedRows(
-            tokens.starts[::2],
-            tokens.arrays,
-            {**rows.values, ORDER_LENGTHS: lengths},
-            {**rows.counts, **counts},
-            rows.truncated,
-        )
+        truncated = tokens.truncated // 2  # in both orders, which have as many tokens
+        pairs = replace(tokens, starts=tokens.starts[::2], truncated=truncated)
+        return pairs, {ORDER_LENGTHS: lengths}
 
     def collate(self, examples: Sequence[Example]) -> Batch:
         """See ``FineTuning``; with both orders, tensors are (rows, 2, tokens)."""
+        counts, masks = list(self.loss_weights), self.masks()
+        if WINDOW_LENGTHS in examples[0].values:
+            return collate_windows(examples, self.padding(), counts, masks=masks)
         if not self.options.both_orders:
             return super().collate(examples)
         lengths = np.stack([row.values[ORDER_LENGTHS] for row in examples])
-        return pad_and_stack(
-            examples, self.padding(), list(self.loss_weights), masks=self.masks(), lengths=lengths
-        )
+        return pad_and_stack(examples, self.padding(), counts, masks=masks, lengths=lengths)
 
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
         """Return the logits of the head, float32."""
@@ -218,6 +254,8 @@ class TextTask(LayerTask, InputTask):
         logits = logits.float()
         if self.options.both_orders:
             logits = logits.view(-1, 2, logits.shape[-1]).sum(1)
+        if TEXTS in batch:
+            logits = mean_of_windows(logits, batch[TEXTS], len(batch[LABELS]))
         return Outputs({self.name: logits, **auxiliary})
 
     def models_to_save(self, model: "nn.Module") -> dict[str, TrainedModel]:

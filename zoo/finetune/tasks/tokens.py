@@ -21,11 +21,19 @@ from zoo.evaluation.entities import entity_counts, entity_scores
 from zoo.evaluation.metrics import class_scores, confusion_matrix
 from zoo.finetune.base import LABELS
 from zoo.finetune.labels import ClassTask, label_index
-from zoo.finetune.rows import TokenizedRows, tokenize
+from zoo.finetune.rows import TokenizedRows, TokenizedTexts, tokenize
 from zoo.finetune.tasks.layers import Layers, LayerTask
+from zoo.finetune.windows import (
+    TEXTS,
+    WINDOW_LENGTHS,
+    collate_windows,
+    text_windows,
+    tokenize_windows,
+)
 from zoo.inference.processing.viterbi import viterbi
+from zoo.inference.processing.windows import Window, select_windows
 from zoo.nn.layers.crf import IGNORED, crf_negative_log_likelihood, gather_labelled
-from zoo.objectives.base import LossOutput, Outputs, TrainedModel
+from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainedModel
 from zoo.objectives.options import Options
 from zoo.tokenizers import TextTokenizer
 from zoo.tokenizers.tokenizer import Encoded
@@ -50,10 +58,14 @@ class TokenOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         crf: label the words of a sentence together, by a linear-chain CRF over the logits; ``None``
             to do as the checkpoint does, or else not.
         layers: the layers that the classifier reads, see ``LayerTask``.
+        doc_stride: read texts of more than ``max_seq_len`` tokens in windows that share this number
+            of tokens, see ``TextWindows``; a word is labelled in the window in which it has most
+            context. ``None`` to truncate texts.
     """
 
     crf: bool | None = None
     layers: Layers | None = None
+    doc_stride: int | None = None
 
 
 class CrfTagger(nn.Module):
@@ -79,7 +91,7 @@ class TokenClassification(ClassTask, LayerTask):
     ``repair_iob``. Both are counted.
 
     Raises:
-        UsageError: a CRF is combined with class weights or FSDP.
+        UsageError: a CRF is combined with class weights, FSDP or windows.
     """
 
     name: ClassVar[str] = "token-classification"
@@ -96,6 +108,8 @@ class TokenClassification(ClassTask, LayerTask):
         if self.options.crf and (self.run.class_weights is not None or self.run.fsdp):
             setting = "fsdp" if self.run.fsdp else "class_weights"
             raise UsageError(f"a CRF is not trained with {setting}", f"leave {setting} out")
+        if self.options.crf and self.options.doc_stride is not None:
+            raise UsageError("a CRF is not trained on windows", "leave doc_stride out")
 
     @classmethod
     def resolve(cls, run: FineTuneConfig, init: "PretrainedInit | None") -> FineTuneConfig:
@@ -153,21 +167,38 @@ class TokenClassification(ClassTask, LayerTask):
         targets = [self.target(sample) for sample in samples]
         texts = [" ".join(sample.words) for sample in samples]
         limit, locations = self.run.max_seq_len, [sample.location for sample in samples]
-        by_row: list[NDArray[np.int32]] = []
-        counts = np.zeros(len(samples), np.int64)
+        values: dict[str, NDArray[Any]] = {}
+        parts: list[NDArray[np.int32]] = []
 
-        def label(row: int, text: Encoded) -> None:
-            first = first_tokens(samples[row].words, text.offsets, text.special)
-            row_labels = np.full(len(text.ids), IGNORED, np.int32)
-            row_labels[list(first.values())] = targets[row][list(first)]
-            by_row.append(row_labels)
-            counts[row] = len(first)
+        def label(row: int, text: Encoded, windows: Sequence[Window] = ()) -> None:
+            labels = _token_labels(samples[row].words, targets[row], text)
+            selected = select_windows(text, windows)
+            parts.extend(
+                np.array(window.select(np.where(selected == number, labels, IGNORED).tolist()))
+                for number, window in enumerate(windows)
+            )
+            if not windows:
+                parts.append(labels)
 
-        tokens = tokenize(texts, tokenizer, self.inputs, limit, locations=locations, read=label)
-        labels = np.concatenate(by_row)
+        tokens: TokenizedTexts
+        if self.options.doc_stride is None:
+            tokens = tokenize(texts, tokenizer, self.inputs, limit, locations=locations, read=label)
+        else:
+            windows = text_windows(self.run, self.options.doc_stride)
+            tokens, values[WINDOW_LENGTHS] = tokenize_windows(
+                texts, tokenizer, self.inputs, windows, locations=locations, read=label
+            )
+        labels = np.concatenate(parts, dtype=np.int32)
         self.fix_weights(labels[labels != IGNORED])
+        counts = {self.name: np.add.reduceat(labels != IGNORED, tokens.starts[:-1], dtype=np.int64)}
         arrays = {**tokens.arrays, LABELS: labels}
-        return TokenizedRows(tokens.starts, arrays, {}, {self.name: counts}, tokens.truncated)
+        return TokenizedRows(tokens.starts, arrays, values, counts, tokens.truncated)
+
+    def collate(self, examples: Sequence[Example]) -> Batch:
+        """See ``FineTuning``; windows are rows."""
+        if WINDOW_LENGTHS not in examples[0].values:
+            return super().collate(examples)
+        return collate_windows(examples, self.padding(), [self.name], masks=self.masks())
 
     def padding(self) -> dict[str, int]:
         """See ``FineTuning``."""
@@ -228,7 +259,7 @@ class TokenClassification(ClassTask, LayerTask):
         return {
             "prediction": best.to(labels.device),
             "label": labels[scored],
-            "begins": (scored.cumsum(-1) == 1)[scored],
+            "begins": _begins(labels, None),
         }
 
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
@@ -243,7 +274,7 @@ class TokenClassification(ClassTask, LayerTask):
             predictions={
                 "prediction": logits.detach().argmax(-1)[scored],
                 "label": labels[scored],
-                "begins": (scored.cumsum(-1) == 1)[scored],  # the first word of a sentence
+                "begins": _begins(labels, batch.get(TEXTS)),
             },
         )
 
@@ -269,3 +300,25 @@ class TokenClassification(ClassTask, LayerTask):
             for numbers in entity_counts(first.tolist(), second.tolist()).values()
         ]
         return {"accuracy": accuracy, **entity_scores(counts)}
+
+
+def _token_labels(
+    words: Sequence[str], target: "NDArray[Any]", text: Encoded
+) -> "NDArray[np.int32]":
+    """Return the label of each token, (tokens,): that of its word at the first, or ``IGNORED``."""
+    first = first_tokens(words, text.offsets, text.special)
+    labels = np.full(len(text.ids), IGNORED, np.int32)
+    labels[list(first.values())] = target[list(first)]
+    return labels
+
+
+def _begins(labels: "Tensor", texts: "Tensor | None") -> "Tensor":
+    """Return which labelled words are the first of their sentences, (words,), bool.
+
+    Args:
+        labels: (rows, tokens), ``IGNORED`` but for the first token of each word.
+        texts: the sentence of each row, (rows,); ``None`` if each row is one.
+    """
+    rows = torch.arange(len(labels), device=labels.device) if texts is None else texts
+    sentences = rows[:, None].expand_as(labels)[labels != IGNORED]
+    return sentences.diff(prepend=sentences.new_full((1,), -1)) != 0

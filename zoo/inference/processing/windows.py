@@ -38,13 +38,13 @@ class Window(Encoded):
     def __init__(self, pair: Encoded, context: range, part: range) -> None:
         self.pair, self.part, self.first = pair, part, context.start
         self._last = context.stop
-        self.ids = self._select(pair.ids)
+        self.ids = self.select(pair.ids)
         self.truncated = 0
 
     @cached_property
     def type_ids(self) -> list[int]:
         """Token type id of each token."""
-        return self._select(self.pair.type_ids)
+        return self.select(self.pair.type_ids)
 
     def no_answer_position(self, no_answer_id: int | None) -> int | None:
         """Return the position of a token that stands for no answer, if it is the first or last."""
@@ -68,7 +68,8 @@ class Window(Encoded):
             allowed[position] = True
         return allowed
 
-    def _select(self, values: list[int]) -> list[int]:
+    def select(self, values: list[int]) -> list[int]:
+        """Return the values of the tokens of the window, of those of all tokens of the pair."""
         part = values[self.part.start : self.part.stop]
         return [*values[: self.first], *part, *values[self._last :]]
 
@@ -181,13 +182,32 @@ class TextWindows(ContextWindows):
         return range(start, start + numbers.count(number))
 
 
-def join_windows(
-    encoded: Encoded, windows: Sequence[Window], values: "Sequence[NDArray[np.floating[Any]]]"
-) -> "NDArray[np.floating[Any]]":
-    """Return the values of all tokens, each from the window with most context of the token.
+def select_windows(encoded: Encoded, windows: Sequence[Window]) -> "NDArray[np.int64]":
+    """Return the window with most context of each token, (tokens,); -1 at special tokens.
 
     That is the window in which the smaller number of tokens of the text before and after it is
     largest, as in run_squad.py of the code released with Devlin et al. 2018; of several, the first.
+
+    Args:
+        encoded: the text, without truncation.
+        windows: its windows.
+    """
+    import numpy as np
+
+    selected, most = (np.full(len(encoded.ids), -1) for _ in range(2))
+    for number, window in enumerate(windows):
+        size, part = len(window.part), slice(window.part.start, window.part.stop)
+        context = np.minimum(np.arange(size), np.arange(size)[::-1])
+        better = context > most[part]
+        selected[part][better] = number
+        most[part][better] = context[better]
+    return selected
+
+
+def join_windows(
+    encoded: Encoded, windows: Sequence[Window], values: "Sequence[NDArray[np.floating[Any]]]"
+) -> "NDArray[np.floating[Any]]":
+    """Return the values of all tokens, each from its window of ``select_windows``.
 
     Args:
         encoded: the text, without truncation.
@@ -202,11 +222,9 @@ def join_windows(
     joined: NDArray[np.floating[Any]] = np.zeros(
         (len(encoded.ids), *values[0].shape[1:]), values[0].dtype
     )
-    most = np.full(len(encoded.ids), -1)
-    for window, rows in zip(windows, values, strict=True):
-        size, part = len(window.part), slice(window.part.start, window.part.stop)
-        context = np.minimum(np.arange(size), np.arange(size)[::-1])
-        better = context > most[part]
-        joined[part][better] = rows[window.first : window.first + size][better]
-        most[part][better] = context[better]
+    selected = select_windows(encoded, windows)
+    for number, (window, rows) in enumerate(zip(windows, values, strict=True)):
+        part = slice(window.part.start, window.part.stop)
+        belongs = selected[part] == number
+        joined[part][belongs] = rows[window.first : window.first + len(window.part)][belongs]
     return joined

@@ -209,6 +209,7 @@ def test_two_processes_equal_one(text: Path, tmp_path: Path) -> None:
         ),
         (causal, {"distillation": {"cache_top_k": 0}}, "cache_top_k is 0"),
         (causal, {"compile": True}, "compile=true"),
+        (table, {"task_args": {"doc_stride": 2}}, "texts are read in windows"),
     ],
 )
 def test_runs_to_which_a_cache_does_not_apply(

@@ -113,6 +113,11 @@ class FineTuning(TrainingObjective):
         return False
 
     @property
+    def averages_windows(self) -> bool:
+        """True if several rows of the model, windows of a long text, have one result."""
+        return False
+
+    @property
     def micro_batch_size(self) -> int:
         """Number of samples per forward pass, or that are compared with each other."""
         return self.run.micro_batch_size or self.run.batch_size

@@ -84,6 +84,10 @@ def with_cache(
     """
     if getattr(base.config, "compile", False):
         raise UsageError("--cache-teacher reads files, and compile=true excludes that", WITHOUT)
+    if isinstance(base.objective, FineTuning) and base.objective.averages_windows:
+        raise UsageError(
+            "a cache holds the outputs of rows, and texts are read in windows", WITHOUT
+        )
     if settings.align == "tokens":
         _require_repeated_inputs(base.objective)
     folder = Path(str(settings.cache_teacher))

@@ -181,6 +181,11 @@ class TextTask(LayerTask, InputTask):
                 "a model does not read pairs in both orders in windows", "leave doc_stride out"
             )
 
+    @property
+    def averages_windows(self) -> bool:
+        """See ``FineTuning``."""
+        return self.options.doc_stride is not None
+
     @classmethod
     def resolve(cls, run: FineTuneConfig, init: "PretrainedInit | None") -> FineTuneConfig:
         """See ``FineTuning``: a pretrained head that adds both orders keeps doing so."""

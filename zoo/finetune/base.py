@@ -17,6 +17,7 @@ from zoo.finetune.rows import TokenizedRows, TokenizedTexts, pad_and_stack, toke
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainingObjective
 from zoo.objectives.options import Options, parse_options
 from zoo.tokenizers import TextTokenizer
+from zoo.tokenizers.tokenizer import Text
 from zoo.training.config.finetune import FineTuneConfig, TableConfig
 
 if TYPE_CHECKING:
@@ -305,9 +306,8 @@ class FineTuning(TrainingObjective):
         self, samples: Sequence[Any], tokenizer: TextTokenizer
     ) -> "tuple[TokenizedTexts, Mapping[str, NDArray[Any]]]":
         """Return the tokens of samples, and further values of each row by their names."""
-        texts = [s.text if s.pair is None else (s.text, s.pair) for s in samples]
+        texts, limit = texts_or_pairs(samples), self.run.max_seq_len
         locations = [sample.location for sample in samples]
-        limit = self.run.max_seq_len
         return tokenize(texts, tokenizer, self.inputs, limit, locations=locations), {}
 
     def collate(self, examples: Sequence[Example]) -> Batch:
@@ -384,3 +384,8 @@ class FineTuning(TrainingObjective):
     @abstractmethod
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """See ``TrainingObjective``."""
+
+
+def texts_or_pairs(samples: Sequence[Any]) -> list[Text]:
+    """Return the text of each sample, or both of a pair."""
+    return [s.text if s.pair is None else (s.text, s.pair) for s in samples]

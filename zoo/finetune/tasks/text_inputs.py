@@ -13,7 +13,7 @@ import numpy as np
 
 from zoo.data.tokenizer import ExistingTokenizer
 from zoo.errors import UsageError
-from zoo.finetune.base import LABELS, FineTuning
+from zoo.finetune.base import LABELS, FineTuning, texts_or_pairs
 from zoo.finetune.rows import TokenizedRows, TokenizedTexts, pad_and_stack, tokenize
 from zoo.finetune.tasks.layers import Layers, LayerTask
 from zoo.finetune.windows import (
@@ -221,8 +221,7 @@ class TextTask(LayerTask, InputTask):
             return self._tokenize_orders(samples, tokenizer)
         if self.options.doc_stride is None:
             return super().tokenize(samples, tokenizer)
-        texts = [s.text if s.pair is None else (s.text, s.pair) for s in samples]
-        windows = text_windows(self.run, self.options.doc_stride)
+        texts, windows = texts_or_pairs(samples), text_windows(self.run, self.options.doc_stride)
         locations = [sample.location for sample in samples]
         tokens, lengths = tokenize_windows(
             texts, tokenizer, self.inputs, windows, locations=locations

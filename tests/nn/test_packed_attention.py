@@ -90,7 +90,7 @@ def test_hidden_states_and_gradients_of_a_model_are_the_same(
         return hidden * used, list(torch.autograd.grad((hidden * weight).sum(), parameters))
 
     expected, gradients = run()
-    monkeypatch.setattr(encoder, "takes_offsets", lambda x: True)
+    monkeypatch.setattr(encoder, "takes_offsets", lambda x, document_ids: True)
     hidden, others = run()
     assert (hidden - expected).abs().max() < 1e-12
     for gradient, reference in zip(others, gradients, strict=True):
@@ -110,8 +110,8 @@ def test_the_kernel_takes_the_arguments(head_size: int, dropout: float) -> None:
     assert mixed.shape == x.shape and node is not None  # the kernel has a backward pass
 
 
-def test_masks_are_taken_on_a_cpu_and_wherever_attention_is_looked_at() -> None:
-    assert not takes_offsets(torch.zeros(1, dtype=torch.bfloat16))
+def test_masks_are_taken_without_a_gradient_and_wherever_attention_is_looked_at() -> None:
+    assert not takes_offsets(torch.zeros(3, 9, 4, dtype=torch.bfloat16), IDS)
     family = get_family("bert")
     model: Any = family.model(family.sizes()["tiny"], "none").eval()
     tokens = torch.randint(5, 100, IDS.shape)
@@ -119,3 +119,31 @@ def test_masks_are_taken_on_a_cpu_and_wherever_attention_is_looked_at() -> None:
         model.encode(tokens, document_ids=IDS)
     other = IDS[:, :, None] != IDS[:, None, :]
     assert (captured.attention[0] * other[:, None]).abs().max() == 0
+
+
+def test_offsets_are_taken_in_training_where_they_save_many_pairs() -> None:
+    short, long = torch.arange(64) // 16, torch.arange(1024) // 16
+    x = torch.zeros(1, 1024, 4, requires_grad=True)
+    assert takes_offsets(x, long[None])
+    assert not takes_offsets(x[:, :64], short[None])  # 48 of 64 keys of each query are another's
+    with masks_only():
+        assert not takes_offsets(x, long[None])
+    with torch.no_grad():
+        assert not takes_offsets(x, long[None])
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_dropout_of_documents_keeps_the_mean_and_drops_no_pair_twice(dtype: torch.dtype) -> None:
+    """With values of one, an output is the sum of the weights that are left."""
+    ids = torch.zeros(2, 512, dtype=torch.int64)
+    q, k = (torch.zeros(2, 4, 512, 8, dtype=dtype, requires_grad=True) for _ in range(2))
+    v = torch.ones(2, 4, 512, 8, dtype=dtype, requires_grad=True)
+    torch.manual_seed(0)
+    output = attend(q, k, v, DocumentOffsets.of(ids), dropout=0.25)
+    sums = output[..., 0].double()
+    rounding = 1e-3 if dtype is torch.bfloat16 else 0
+    deviation = (0.25 / 0.75 / 512) ** 0.5  # of the sum of 512 weights of 1 / 512
+    assert abs(sums.mean() - 1) < 5 * deviation / sums.numel() ** 0.5 + rounding
+    assert 0.8 * deviation < sums.std() < 1.2 * deviation
+    (of_v,) = torch.autograd.grad(output.sum(), v)
+    assert abs(of_v.double().mean() - 1) < 0.01

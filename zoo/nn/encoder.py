@@ -251,7 +251,7 @@ class Encoder(HeadMixin):
         Returns:
             ``packed_mask``, or the documents' offsets where attention takes them.
         """
-        if self.adds_bias or not takes_offsets(x):
+        if self.adds_bias or not takes_offsets(x, document_ids):
             return packed_mask(document_ids, document_ids, x.dtype, causal=causal)
         return DocumentOffsets.of(document_ids, causal=causal)
 

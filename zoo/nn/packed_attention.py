@@ -2,9 +2,10 @@
 
 On CUDA in half precision, attention takes the offsets of the documents, as flash attention does
 for sequences of different lengths (Dao 2023, arXiv:2307.08691): no mask of (rows, tokens, tokens)
-is made, and pairs of tokens of different documents cost nothing. Elsewhere, a mask is added to the
-scores (``zoo.nn.encoder.packed_mask``): on CPUs it is faster than one call for each document,
-and the kernel takes no float32.
+is made, and pairs of tokens of different documents cost nothing. So it does in training on CPUs,
+where these pairs are so many that a call for each document takes less time. Elsewhere, a mask is
+added to the scores (``zoo.nn.encoder.packed_mask``), as in float32 on CUDA, which the kernel does
+not take.
 
 The kernel is that of ``torch.nn.attention.varlen.varlen_attn``, called as an operator, because that
 function has no dropout of attention weights, which most recipes have. Neither has flex attention;
@@ -23,8 +24,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.nn.capture import is_capturing_attention
+from zoo.nn.layers.attention_blocks import HALF, attend_in_blocks, can_use_blocks, document_blocks
 
 ALIGNMENT, LARGEST_HEAD = 8, 256  # of the width of a head, in the kernel
+PAIRS_OF_A_CALL = 2048  # of tokens, whose scores of all heads take a CPU as long as a call
 
 _masks_only = ContextVar("_masks_only", default=False)
 # As torch.compiler.disable, but imports the compiler, which takes seconds, at the first call of the
@@ -71,14 +74,30 @@ def masks_only() -> Iterator[None]:
         _masks_only.reset(before)
 
 
-def takes_offsets(x: Tensor) -> bool:
-    """Return whether attention of hidden states takes offsets here, and not a mask."""
-    return x.is_cuda and _kernel_is_usable(x.dtype, x.device)
+def takes_offsets(x: Tensor, document_ids: Tensor) -> bool:
+    """Return whether attention takes offsets here, and not a mask.
+
+    Args:
+        x: hidden states, (rows, tokens, hidden).
+        document_ids: (rows, tokens), int64, see ``DocumentOffsets.of``.
+    """
+    if x.is_cuda:
+        return bool(_kernel_is_usable(x.dtype, x.device))
+    trained = torch.is_grad_enabled() and x.requires_grad and x.device.type == "cpu"
+    if not trained or torch.compiler.is_compiling() or _takes_masks():
+        return False
+    lengths = _offsets(document_ids).diff().long()
+    pairs = document_ids.numel() * document_ids.shape[1] - int(lengths.square().sum())
+    return pairs > PAIRS_OF_A_CALL * len(lengths)
+
+
+def _takes_masks() -> bool:
+    return _masks_only.get() or is_capturing_attention()
 
 
 @_outside_of_graphs  # type: ignore[untyped-decorator]
 def _kernel_is_usable(dtype: torch.dtype, device: torch.device) -> bool:
-    if _masks_only.get() or is_capturing_attention():
+    if _takes_masks():
         return False
     if torch.is_autocast_enabled("cuda"):
         dtype = torch.get_autocast_dtype("cuda")
@@ -108,6 +127,12 @@ def attend_documents(
     Returns:
         (batch, heads, tokens, head_size).
     """
+    is_slow = dropout or q.dtype in HALF  # by the kernel of one document
+    if is_slow and can_use_blocks(q, k, v, dropout=dropout):
+        blocks = document_blocks(q, documents.offsets)
+        return attend_in_blocks(
+            q, k, v, blocks, causal=documents.causal, dropout=dropout, scale=scale
+        )
     batch, size = q.shape[0], q.shape[-1]
     kernel = _flash if q.is_cuda and size <= LARGEST_HEAD else _by_document
     q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))  # (tokens, heads, head_size)

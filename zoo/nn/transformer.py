@@ -13,11 +13,19 @@ from torch.nn import functional as F
 
 from zoo.nn.capture import is_capturing_attention
 from zoo.nn.layers.activations import activate, activation
+from zoo.nn.layers.attention_blocks import (
+    HALF,
+    attend_by_products,
+    attend_in_blocks,
+    can_use_blocks,
+    row_blocks,
+)
 from zoo.nn.layers.dropout import Dropout
-from zoo.nn.layers.dropout import dropout as drop
 from zoo.nn.packed_attention import DocumentOffsets, attend_documents
 
-HALF_PRECISION_TOKENS = 512  # to which attention in half precision is trained by single products
+# of half precision in training, where products of short rows are as fast as blocks in float32
+HALF_PRECISION_TOKENS = 512  # to which attention without dropout is computed by single products
+HALF_PRECISION_SCORES = 1 << 15  # of a head, to which attention with dropout is
 
 if TYPE_CHECKING:
     from zoo.nn.kv_cache import LayerCache
@@ -136,8 +144,13 @@ def attend(
     """
     if isinstance(mask, DocumentOffsets):
         return attend_documents(q, k, v, mask, dropout=dropout, scale=scale)
+    is_large = q.dtype not in HALF or q.shape[-2] * k.shape[-2] > HALF_PRECISION_SCORES
+    if dropout and is_large and can_use_blocks(q, k, v, mask=mask, dropout=dropout):
+        return attend_in_blocks(
+            q, k, v, row_blocks(q, k), mask=mask, causal=causal, dropout=dropout, scale=scale
+        )
     if _takes_products(q, k, dropout):
-        return _by_products(q, k, v, mask, causal, dropout, scale)
+        return attend_by_products(q, k, v, mask, causal, dropout, scale)
     return F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale
     )
@@ -150,32 +163,9 @@ def _takes_products(q: Tensor, k: Tensor, dropout: float) -> bool:
     kernel takes several times as long as the products, up to ``HALF_PRECISION_TOKENS``
     (``benchmarks/attention.py``); without a gradient the kernel is used, which rounds less.
     """
-    is_half = q.dtype in (torch.bfloat16, torch.float16)
     trained = torch.is_grad_enabled() and q.requires_grad
-    is_slow = bool(dropout) or (is_half and trained and k.shape[-2] <= HALF_PRECISION_TOKENS)
-    return is_slow and q.device.type == "cpu" and not is_capturing_attention()
-
-
-def _by_products(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    causal: bool,
-    dropout: float,
-    scale: float | None,
-) -> Tensor:
-    """Return the attention by the steps of torch's function without a kernel.
-
-    Dropout is faster than its own.
-    """
-    scores = (q * (q.shape[-1] ** -0.5 if scale is None else scale)) @ k.transpose(-1, -2)
-    if causal:
-        later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
-        scores = scores.masked_fill(later, -torch.inf)
-    if mask is not None:
-        scores = scores + mask
-    return drop(scores.softmax(-1).to(v.dtype), dropout) @ v
+    is_slow = q.dtype in HALF and trained and k.shape[-2] <= HALF_PRECISION_TOKENS
+    return (bool(dropout) or is_slow) and q.device.type == "cpu" and not is_capturing_attention()
 
 
 class Attention(nn.Module):

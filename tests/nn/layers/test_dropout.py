@@ -27,7 +27,7 @@ def test_the_share_and_the_mean(p: float) -> None:
 
 def test_neighbours_are_independent() -> None:
     torch.manual_seed(0)
-    mask = keep_mask(torch.empty(400_000), 65536 // 2).double() - 0.5
+    mask = keep_mask(torch.empty(400_000), 0.5).double() - 0.5
     for distance in (1, 2, 3, 4, 8):  # four values share a random number
         correlation = (mask[distance:] * mask[:-distance]).mean().item() * 4
         assert abs(correlation) < 5 / math.sqrt(len(mask))
@@ -38,7 +38,7 @@ def test_the_gradient_and_the_generator() -> None:
     torch.manual_seed(3)
     out = dropout(x, 0.25)
     torch.manual_seed(3)
-    mask = keep_mask(x, 65536 // 4)
+    mask = keep_mask(x, 0.25)
     assert 0 < mask.sum() < mask.numel()
     torch.testing.assert_close(out, x * mask / 0.75)
     weights = torch.randn_like(x)
@@ -71,7 +71,7 @@ def test_attention_drops_probabilities(causal: bool) -> None:
         scores[..., ~torch.ones(6, 6, dtype=torch.bool).tril()] = -torch.inf
     probabilities = scores.softmax(-1)
     torch.manual_seed(1)
-    dropped = keep_mask(probabilities, 65536 // 4)
+    dropped = keep_mask(probabilities, 0.25)
     expected = torch.einsum("bhqk,bhkd->bhqd", probabilities * dropped / 0.75, v)
     torch.testing.assert_close(out, expected)
     without = attend(q, k, v, mask, causal=causal, scale=0.7)

@@ -25,17 +25,45 @@ def dropout(x: Tensor, p: float, *, training: bool = True) -> Tensor:
     """
     if not training or not p:
         return x
-    if x.device.type != "cpu" or not SMALLEST <= p < 1 or torch.compiler.is_compiling():
+    if x.device.type != "cpu" or not has_level(p) or torch.compiler.is_compiling():
         return F.dropout(x, p)
-    level = round(p * LEVELS)
-    return _Dropout.apply(x, keep_mask(x, level), LEVELS / (LEVELS - level))  # type: ignore[no-any-return, no-untyped-call]
+    return _Dropout.apply(x, keep_mask(x, p), keep_factor(p))  # type: ignore[no-any-return, no-untyped-call]
 
 
-def keep_mask(x: Tensor, level: int) -> Tensor:
-    """Return a random mask of the shape of ``x``, False with a probability of level / 65,536."""
+def has_level(p: float) -> bool:
+    """Return whether numbers of 16 bits decide a probability well enough."""
+    return SMALLEST <= p < 1
+
+
+def keep_factor(p: float) -> float:
+    """Return what is divided by the probability of keeping a value, as a factor."""
+    return LEVELS / (LEVELS - round(p * LEVELS))
+
+
+def keep_mask(x: Tensor, p: float) -> Tensor:
+    """Return a random mask of the shape of ``x``, False with a probability, see ``has_level``."""
+    return _draws(x) >= _threshold(p)
+
+
+def mark_dropped(x: Tensor, p: float) -> Tensor:
+    """Make values negative, in place, where ``keep_mask`` is False.
+
+    Args:
+        x: (...), floating point, on a CPU; not negative.
+        p: the probability, see ``has_level``.
+    """
+    return x.copysign_(_draws(x).float().sub_(_threshold(p) - 0.5))
+
+
+def _draws(x: Tensor) -> Tensor:
+    """Return a random number for each value of ``x``, int16."""
     numbers = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-    draws = numbers.view(torch.int16)[: x.numel()].view(x.shape)
-    return draws >= level - LEVELS // 2
+    return numbers.view(torch.int16)[: x.numel()].view(x.shape)
+
+
+def _threshold(p: float) -> int:
+    """Return the smallest of the random numbers with which a value is kept."""
+    return round(p * LEVELS) - LEVELS // 2
 
 
 class _Dropout(torch.autograd.Function):

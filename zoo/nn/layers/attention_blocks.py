@@ -1,0 +1,228 @@
+"""Attention in training on CPUs, for a block of heads or documents at a time.
+
+The scores of a block stay in a core's cache from their product to their weights, as in flash
+attention (Dao et al. 2022, arXiv:2205.14135), whose kernels in torch have no dropout on CPUs. The
+weights are kept for the backward pass, which is faster there than to compute them again. A dropped
+weight is kept as a negative number, so that dropout needs no mask.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from zoo.nn.capture import is_capturing_attention
+from zoo.nn.layers.dropout import dropout as drop
+from zoo.nn.layers.dropout import has_level, keep_factor, mark_dropped
+
+SCORES_AT_ONCE = 1 << 18  # of a block: a MiB in float32
+HALF = (torch.bfloat16, torch.float16)
+
+
+class Block(NamedTuple):
+    """Heads and tokens whose scores are computed at once.
+
+    Attributes:
+        rows: rows of the batch.
+        heads: heads of these rows.
+        tokens: tokens of these rows, queries and keys.
+    """
+
+    rows: slice
+    heads: slice
+    tokens: slice = slice(None)
+
+
+def row_blocks(q: Tensor, k: Tensor) -> list[Block]:
+    """Return the blocks of whole rows: of many short ones, or of some heads of a long one.
+
+    Args:
+        q: (batch, heads, queries, head_size).
+        k: (batch, heads, keys, head_size).
+    """
+    batch, heads, queries, _ = q.shape
+    of_head = max(1, queries * k.shape[2])
+    rows = max(1, SCORES_AT_ONCE // (of_head * heads))
+    return [
+        Block(slice(start, start + rows), part)
+        for start in range(0, batch, rows)
+        for part in _parts_of_heads(heads, of_head)
+    ]
+
+
+def document_blocks(q: Tensor, offsets: Tensor) -> list[Block]:
+    """Return the blocks of documents that do not cross rows.
+
+    Args:
+        q: (batch, heads, tokens, head_size).
+        offsets: (documents + 1,): the documents as stretches of the flattened rows.
+    """
+    _, heads, tokens, _ = q.shape
+    return [
+        Block(slice(start // tokens, start // tokens + 1), part, _stretch(start, end, tokens))
+        for start, end in pairwise(offsets.tolist())
+        for part in _parts_of_heads(heads, (end - start) ** 2)
+    ]
+
+
+def _parts_of_heads(heads: int, scores: int) -> Iterator[slice]:
+    step = max(1, SCORES_AT_ONCE // scores)
+    return (slice(first, first + step) for first in range(0, heads, step))
+
+
+def _stretch(start: int, end: int, tokens: int) -> slice:
+    first = start % tokens
+    return slice(first, first + end - start)
+
+
+def can_use_blocks(
+    q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None = None, dropout: float = 0.0
+) -> bool:
+    """Return whether ``attend_in_blocks`` takes the arguments, which have a gradient, here.
+
+    Args:
+        q: (batch, heads, queries, head_size).
+        k: (batch, heads, keys, head_size).
+        v: (batch, heads, keys, head_size).
+        mask: added to the scores; it must have no gradient.
+        dropout: dropout probability of the attention weights.
+    """
+    trained = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+    if not trained or q.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    if is_capturing_attention() or (dropout and not has_level(dropout)):
+        return False
+    return mask is None or not mask.requires_grad
+
+
+def attend_in_blocks(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    blocks: list[Block],
+    *,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+    scale: float | None = None,
+) -> Tensor:
+    """Return softmax(q k^T scale + mask) v of the tokens of each block.
+
+    Half precision is computed in float32, but for the weights that are kept.
+
+    Args:
+        q: (batch, heads, queries, head_size).
+        k: (batch, heads, keys, head_size).
+        v: (batch, heads, keys, head_size).
+        blocks: the blocks; each token of ``q`` is in one.
+        mask: added to the scores, broadcast to (batch, heads, queries, keys); gets no gradient.
+        causal: mask the keys that follow a query.
+        dropout: dropout probability of the attention weights, see ``can_use_blocks``.
+        scale: factor of the scores; ``None`` for ``head_size ** -0.5``.
+
+    Returns:
+        (batch, heads, queries, head_size), of which the heads of a token are adjacent in memory.
+    """
+    if mask is not None:
+        mask = mask.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    return _BlockAttention.apply(q, k, v, mask, blocks, causal, dropout, scale)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def attend_by_products(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    causal: bool,
+    dropout: float,
+    scale: float | None,
+) -> Tensor:
+    """Return the attention by the steps of torch's function without a kernel.
+
+    Dropout is faster than its own. See ``attend_in_blocks`` for the arguments.
+    """
+    scores = (q * (q.shape[-1] ** -0.5 if scale is None else scale)) @ k.transpose(-1, -2)
+    if causal:
+        scores = scores.masked_fill(_later(scores), -torch.inf)
+    if mask is not None:
+        scores = scores + mask
+    return drop(scores.softmax(-1).to(v.dtype), dropout) @ v
+
+
+def _later(scores: Tensor) -> Tensor:
+    """Return True for the keys that follow a query, (queries, keys)."""
+    return torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+
+
+class _BlockAttention(torch.autograd.Function):
+    """Attention that keeps the weights of each block, negative where they are dropped."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        blocks: list[Block],
+        causal: bool,
+        dropout: float,
+        scale: float,
+    ) -> Tensor:
+        ctx.blocks, ctx.scale, ctx.dropout = blocks, scale, dropout
+        output, saved = _by_token(q, v.shape[-1]), []
+        with torch.autocast("cpu", enabled=False):
+            for block in blocks:
+                queries, keys, values = (_of_block(x, block) for x in (q, k, v))
+                scores = (queries * scale) @ keys.transpose(-1, -2)
+                if causal:
+                    scores.masked_fill_(_later(scores), -torch.inf)
+                if mask is not None:
+                    scores += mask[block.rows, block.heads]
+                weights = scores.softmax(-1)
+                if dropout:
+                    mark_dropped(weights, dropout)
+                saved.append(weights.to(v.dtype))
+                mixed = (weights.clamp_min(0) if dropout else weights) @ values
+                output[block.rows, block.heads, block.tokens] = mixed * keep_factor(dropout)
+        ctx.save_for_backward(q, k, v, *saved)
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        q, k, v, *saved = ctx.saved_tensors
+        factor = keep_factor(ctx.dropout)
+        of_q, of_k, of_v = (_by_token(x, x.shape[-1]) for x in (q, k, v))
+        for block, weights in zip(ctx.blocks, saved, strict=True):
+            at = block.rows, block.heads, block.tokens
+            queries, keys, values = (_of_block(x, block) for x in (q, k, v))
+            gradient = _of_block(gradients[0], block) * factor
+            weights = weights.to(gradient.dtype)
+            of_weights = gradient @ values.transpose(-1, -2)
+            if ctx.dropout:
+                of_weights = torch.ops.aten.threshold_backward(of_weights, weights, 0)
+                of_v[at] = weights.clamp_min(0).transpose(-1, -2) @ gradient
+                weights = weights.abs()
+            else:
+                of_v[at] = weights.transpose(-1, -2) @ gradient
+            of_scores = torch._softmax_backward_data(of_weights, weights, -1, weights.dtype)
+            of_q[at] = (of_scores @ keys) * ctx.scale
+            of_k[at] = of_scores.transpose(-1, -2) @ (queries * ctx.scale)
+        return of_q, of_k, of_v, None, None, None, None, None
+
+
+def _by_token(x: Tensor, size: int) -> Tensor:
+    """Return an empty tensor, (batch, heads, tokens, size), with a token's heads side by side."""
+    batch, heads, tokens, _ = x.shape
+    return x.new_empty(batch, tokens, heads, size).transpose(1, 2)
+
+
+def _of_block(x: Tensor, block: Block) -> Tensor:
+    """Return the part of a block, at least in float32."""
+    part = x[block.rows, block.heads, block.tokens]
+    return part.float() if x.dtype in HALF else part

@@ -42,7 +42,7 @@ class ConvolutionBlock(PostNormBlock):
         self.conv_act = activation(config.conv_activation)
         self.conv_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
 
-    def forward(self, x: Tensor, *attention_args: Any) -> Tensor:
+    def forward(self, x: Tensor, *attention_args: Any) -> Tensor:  # type: ignore[override]
         """Transform (batch, tokens, hidden) to the same shape; see ``PostNormBlock``.
 
         The enhanced mask decoder, which runs the block on other queries, has no convolution.

@@ -19,16 +19,17 @@ from torch import Tensor, nn
 from zoo.nn.encoder import Encoder
 from zoo.nn.encoder_factory import ModelFactory, PoolerAndHead, make_blocks, make_embeddings
 from zoo.nn.heads import DenseHead, FirstTokenPooler, LinearHead
-from zoo.nn.transformer import PostNormBlock
+from zoo.nn.transformer import PostNormBlock, select_tokens
 from zoo_distilbert.config import DistilBertConfig
 
 
 class Block(PostNormBlock):
     """A block without dropout on the output of attention."""
 
-    def forward(self, x: Tensor, *attention_args: Any) -> Tensor:
+    def forward(self, x: Tensor, *attention_args: Any, positions: Tensor | None = None) -> Tensor:
         """Transform (batch, tokens, hidden) to the same shape; see ``PostNormBlock``."""
-        x = self.attention_norm(x + self.attention(x, *attention_args))
+        x, attended = select_tokens(positions, x, self.attention(x, *attention_args))
+        x = self.attention_norm(x + attended)
         return self.ffn_norm(x + self.dropout(self.ffn(x)))  # type: ignore[no-any-return]
 
 

@@ -124,7 +124,7 @@ def test_packed_rows_take_offsets_and_give_the_same_hidden_states(
     model: Any = family.model(family.sizes()["tiny"], head).eval().to(device)
     tokens, ids = torch.randint(5, 100, IDS.shape, device=device), IDS.to(device)
     with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16):
-        assert takes_offsets(model.embeddings(tokens))
+        assert takes_offsets(model.embeddings(tokens), ids)
         hidden = model.encode(tokens, document_ids=ids)
         with masks_only():
             expected = model.encode(tokens, document_ids=ids)

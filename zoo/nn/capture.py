@@ -24,7 +24,13 @@ Layers: TypeAlias = Sequence[int] | Literal["all"]
 QueriesKeysValues: TypeAlias = tuple[Tensor, Tensor, Tensor]
 Value = TypeVar("Value")
 
+_capturing = ContextVar("_capturing", default=False)
 _capturing_attention = ContextVar("_capturing_attention", default=False)
+
+
+def is_capturing() -> bool:
+    """Return whether anything is being captured. Each layer computes all tokens then."""
+    return _capturing.get()
 
 
 def is_capturing_attention() -> bool:
@@ -118,13 +124,15 @@ def capture(
             "queries_keys_values": _resolve(queries_keys_values, count),
         },
     )
-    before = _capturing_attention.set(hooks.wants_attention or is_capturing_attention())
+    before = _capturing.set(hooks.wants_anything or is_capturing())
+    attention_before = _capturing_attention.set(hooks.wants_attention or is_capturing_attention())
     try:
         hooks.register()
         yield hooks.captured
     finally:
         hooks.remove()
-        _capturing_attention.reset(before)
+        _capturing_attention.reset(attention_before)
+        _capturing.reset(before)
 
 
 def layers_in_order(model: nn.Module) -> list[nn.Module]:
@@ -222,13 +230,14 @@ class _Hooks:
         self.captured = Captured()
         self.layers = layers_in_order(model)
         self.wants_attention = any(attention.values())
+        self.wants_anything = bool(hidden) or self.wants_attention
         self._handles: list[Any] = []
         self._modes: list[_RecordAttention] = []
         self._calls: dict[nn.Module, int] = {}  # calls of each layer in this forward pass
         self._in_forward = False
 
     def register(self) -> None:
-        if not self.hidden and not self.wants_attention:
+        if not self.wants_anything:
             return
         keep = self._handles.append
         keep(self.model.register_forward_pre_hook(self._begin))

@@ -16,10 +16,19 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from zoo.nn.heads import ClassifierMixin, HeadMixin, SpanMixin, VocabularyProjection
+from zoo.nn.capture import is_capturing
+from zoo.nn.heads import (
+    ClassifierMixin,
+    FirstTokenPooler,
+    HeadMixin,
+    Pooler,
+    SpanMixin,
+    VocabularyProjection,
+)
 from zoo.nn.packed_attention import DocumentOffsets, takes_offsets
 from zoo.nn.positions import AttentionInputs, Positions
 from zoo.nn.row_packing import PackedRows
+from zoo.nn.transformer import select_tokens
 
 
 def mask_value(dtype: torch.dtype) -> float:
@@ -175,13 +184,34 @@ class Encoder(HeadMixin):
         if attention_mask is None or not self._packs(attention_mask):
             return self.encode(input_ids, attention_mask, token_type_ids)
         rows = PackedRows.of(attention_mask)
-        hidden = self.encode(
-            rows.pack(input_ids),
-            token_type_ids=None if token_type_ids is None else rows.pack(token_type_ids),
-            position_ids=rows.position_ids,
-            document_ids=rows.document_ids,
-        )
-        return rows.unpack(hidden)
+        return rows.unpack(self.encode(**rows.inputs(input_ids, token_type_ids)))
+
+    def encode_first_tokens(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+    ) -> Tensor:
+        """Run the backbone on a padded batch for the first token of each row, see ``encode_at``.
+
+        Args:
+            input_ids: see ``encode``.
+            attention_mask: see ``encode``.
+            token_type_ids: see ``encode``.
+
+        Returns:
+            (batch, hidden).
+        """
+        if attention_mask is None or not self._packs(attention_mask):
+            inputs = {
+                "input_ids": input_ids,
+                "attention_mask": attention_mask,
+                "token_type_ids": token_type_ids,
+            }
+            positions = torch.arange(0, input_ids.numel(), input_ids.shape[1])
+            return self.encode_at(positions.to(input_ids.device), **inputs)
+        rows = PackedRows.of(attention_mask)
+        return self.encode_at(rows.target[:, 0], **rows.inputs(input_ids, token_type_ids))
 
     def _packs(self, attention_mask: Tensor) -> bool:
         # on a GPU, the lengths of the rows would have to be copied back
@@ -209,6 +239,44 @@ class Encoder(HeadMixin):
         Returns:
             the last hidden state, (batch, tokens, hidden).
         """
+        return self._encode(
+            None, input_ids, attention_mask, token_type_ids, position_ids, document_ids
+        )
+
+    def encode_at(self, positions: Tensor, **inputs: Tensor | None) -> Tensor:
+        """Run the backbone for the last hidden states of some tokens.
+
+        The feed-forward network of the last block then computes these alone, if its blocks are
+        those of ``zoo.nn.transformer`` and nothing else reads its output.
+
+        Args:
+            positions: indices into the flattened rows, (n,), int64.
+            **inputs: the arguments of ``encode``.
+
+        Returns:
+            (n, hidden).
+        """
+        if self._leaves_out_tokens():
+            return self._encode(positions, **inputs)  # type: ignore[arg-type]
+        return select_tokens(positions, self.encode(**inputs))[0]  # type: ignore[arg-type]
+
+    def _leaves_out_tokens(self) -> bool:
+        """Return whether the last block can return some tokens alone."""
+        if type(self).encode is not Encoder.encode or self.mix is not None or is_capturing():
+            return False
+        last = type(self.layers[self.order[-1]])  # of which an instance may wrap the method
+        return "positions" in inspect.signature(last.forward).parameters
+
+    def _encode(
+        self,
+        positions: Tensor | None,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        document_ids: Tensor | None = None,
+    ) -> Tensor:
+        """Run the backbone, for all tokens or for some of them."""
         x: Tensor = self.embeddings(input_ids, token_type_ids, position_ids)
         mask: Any = padding_mask(attention_mask, x.dtype)  # (batch, 1, 1, tokens)
         if document_ids is not None:
@@ -217,10 +285,13 @@ class Encoder(HeadMixin):
             position_ids = torch.arange(x.shape[1], device=x.device)[None]
         inputs = self.attention_inputs(x, mask, Positions(position_ids, position_ids))
         before = list[Tensor]()
-        for index, (layer_mask, rotation) in zip(self.order, inputs, strict=True):
+        for number, (layer_mask, rotation) in enumerate(inputs, start=1):
             self.keep_for_mix(before, x)
             cache_and_rotation = () if rotation is None else (None, rotation)
-            x = self.layers[index](x, layer_mask, *cache_and_rotation)
+            is_last = number == len(self.order) and positions is not None
+            selection = {"positions": positions} if is_last else {}
+            layer = self.layers[self.order[number - 1]]
+            x = layer(x, layer_mask, *cache_and_rotation, **selection)
         return self.mix_layers(before, self.apply_final_norm(x))
 
     def keep_for_mix(self, states: list[Tensor], x: Tensor) -> None:
@@ -297,6 +368,19 @@ def takes_packed_rows(model: nn.Module) -> bool:
 
 class Classifier(ClassifierMixin, Encoder):
     """Token classification, (batch, tokens, labels); with a pooler, of rows, (batch, labels)."""
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+    ) -> dict[str, Tensor]:
+        """Return the logits; in training, the last block computes only tokens that are read."""
+        reads_first = self.pooling is None and isinstance(self.pooler, Pooler | FirstTokenPooler)
+        if not (self.training and reads_first):
+            return super().forward(input_ids, attention_mask, token_type_ids)
+        hidden = self.encode_first_tokens(input_ids, attention_mask, token_type_ids)
+        return self.outputs(hidden[:, None])
 
 
 class MaskedLM(Encoder):

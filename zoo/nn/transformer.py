@@ -348,6 +348,19 @@ class GatedFeedForward(FeedForward):
         return self.down(self.act(inputs) * gate)  # type: ignore[no-any-return]
 
 
+def select_tokens(positions: Tensor | None, *states: Tensor) -> tuple[Tensor, ...]:
+    """Return the hidden states of some tokens: (batch, tokens, hidden) to (n, hidden) each.
+
+    Args:
+        positions: indices into the flattened rows, (n,), int64; ``None`` for all tokens, in the
+            shape that they have.
+        *states: hidden states, (batch, tokens, hidden).
+    """
+    if positions is None:
+        return states
+    return tuple(state.flatten(0, 1).index_select(0, positions) for state in states)
+
+
 class PostNormBlock(nn.Module):
     """An encoder block with a layer norm after each residual sum, as in the first Transformer.
 
@@ -388,14 +401,20 @@ class PostNormBlock(nn.Module):
         self.ffn_norm = norm_type(hidden_size, eps=layer_norm_eps, bias=bias)
         self.dropout = Dropout(dropout)
 
-    def forward(self, x: Tensor, *attention_args: Any) -> Tensor:
+    def forward(self, x: Tensor, *attention_args: Any, positions: Tensor | None = None) -> Tensor:
         """Transform (batch, tokens, hidden) to the same shape.
 
         Args:
             x: (batch, tokens, hidden).
             *attention_args: further arguments of ``attention``, such as the mask.
+            positions: indices into the flattened rows, (n,), int64, of the tokens to return;
+                ``None`` for all.
+
+        Returns:
+            (batch, tokens, hidden), or (n, hidden).
         """
-        x = self.attention_norm(x + self.dropout(self.attention(x, *attention_args)))
+        x, attended = select_tokens(positions, x, self.attention(x, *attention_args))
+        x = self.attention_norm(x + self.dropout(attended))
         return self.ffn_norm(x + self.dropout(self.ffn(x)))  # type: ignore[no-any-return]
 
 
@@ -405,9 +424,11 @@ class PreNormBlock(PostNormBlock):
     The output of the last block is not normalized: see ``Encoder.final_norm``.
     """
 
-    def forward(self, x: Tensor, *attention_args: Any) -> Tensor:
+    def forward(self, x: Tensor, *attention_args: Any, positions: Tensor | None = None) -> Tensor:
         """Transform (batch, tokens, hidden) to the same shape; see ``PostNormBlock``."""
-        x = x + self.dropout(self.attention(self.attention_norm(x), *attention_args))
+        attended = self.attention(self.attention_norm(x), *attention_args)
+        x, attended = select_tokens(positions, x, attended)
+        x = x + self.dropout(attended)
         return x + self.dropout(self.ffn(self.ffn_norm(x)))  # type: ignore[no-any-return]
 
 
@@ -418,7 +439,8 @@ class ParallelBlock(PreNormBlock):
     Each has a norm of its own, ``attention_norm`` and ``ffn_norm``.
     """
 
-    def forward(self, x: Tensor, *attention_args: Any) -> Tensor:
+    def forward(self, x: Tensor, *attention_args: Any, positions: Tensor | None = None) -> Tensor:
         """Transform (batch, tokens, hidden) to the same shape; see ``PostNormBlock``."""
-        attended = self.dropout(self.attention(self.attention_norm(x), *attention_args))
-        return x + attended + self.dropout(self.ffn(self.ffn_norm(x)))  # type: ignore[no-any-return]
+        attended = self.attention(self.attention_norm(x), *attention_args)
+        x, attended = select_tokens(positions, x, attended)
+        return x + self.dropout(attended) + self.dropout(self.ffn(self.ffn_norm(x)))  # type: ignore[no-any-return]

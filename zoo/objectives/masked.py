@@ -25,7 +25,7 @@ from zoo.objectives.examples.masking import (
 )
 from zoo.objectives.examples.packing import PackedDataset, PackedRow
 from zoo.objectives.examples.vocabulary import Ids, TokenizerView
-from zoo.objectives.losses.predictions import cross_entropy_sum, predict_at
+from zoo.objectives.losses.predictions import cross_entropy_sum, encode_at, predict
 from zoo.objectives.options import Options
 
 if TYPE_CHECKING:
@@ -214,8 +214,8 @@ class MaskedLanguageModelling(Objective):
 
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
         """Return the logits of the masked tokens."""
-        hidden = model.encode(**model_inputs(batch))  # type: ignore[operator]
-        return Outputs({MASKED_LM: predict_at(model, hidden, batch["label_positions"])})
+        hidden = encode_at(model, model_inputs(batch), batch["label_positions"])
+        return Outputs({MASKED_LM: predict(model, hidden)})
 
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """Compute the cross-entropy of the masked tokens."""

@@ -32,7 +32,7 @@ from zoo.errors import UsageError
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainedModel
 from zoo.objectives.examples.packing import PackedRow
 from zoo.objectives.losses.auc import auc_counts
-from zoo.objectives.losses.predictions import predict_at
+from zoo.objectives.losses.predictions import encode_at, predict
 from zoo.objectives.masked import MASKED_LM, MaskedLanguageModelling, MaskedOptions, model_inputs
 from zoo.objectives.options import Options
 
@@ -243,7 +243,7 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
 
         inputs, positions, labels = model_inputs(batch), batch["label_positions"], batch["labels"]
         generator, discriminator = cast("Any", model.generator), cast("Any", model.discriminator)
-        masked = predict_at(generator, generator.encode(**inputs), positions)
+        masked = predict(generator, encode_at(generator, inputs, positions))
         if self._generator_alone and model.training:
             return Outputs({MASKED_LM: masked, REPLACED_TOKEN: zero_of(discriminator)})
         with torch.no_grad():

@@ -22,7 +22,7 @@ from zoo.objectives.examples.sentence_pair_data import (
     make_pairs,
     next_sentence_pairs,
 )
-from zoo.objectives.losses.predictions import cross_entropy_sum, gather_positions, predict_at
+from zoo.objectives.losses.predictions import cross_entropy_sum, encode_at, predict
 from zoo.objectives.masked import MASKED_LM, MaskedLanguageModelling, MaskedOptions, model_inputs
 from zoo.objectives.options import Options
 
@@ -168,11 +168,14 @@ class SentencePairs(MaskedLanguageModelling):
 
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
         """Return the logits of the masked tokens, and (pairs, 2) of the pairs."""
+        import torch
+
         module: Any = model
-        hidden = module.encode(**model_inputs(batch))
-        masked = predict_at(module, hidden, batch["label_positions"])
-        first_hidden = gather_positions(hidden, batch["start_positions"])  # (pairs, hidden)
-        return Outputs({MASKED_LM: masked, self.term: module.pair_scores(first_hidden).float()})
+        positions, starts = batch["label_positions"], batch["start_positions"]
+        hidden = encode_at(module, model_inputs(batch), torch.cat([positions, starts]))
+        masked, first_tokens = hidden[: len(positions)], hidden[len(positions) :]
+        pairs = module.pair_scores(first_tokens).float()  # (pairs, 2)
+        return Outputs({MASKED_LM: predict(module, masked), self.term: pairs})
 
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """Compute the cross-entropy of the masked tokens and of the pairs' labels."""

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 from zoo.objectives.base import LossOutput
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
 
     from zoo.nn.heads import VocabularyProjection
@@ -20,27 +22,53 @@ def gather_positions(hidden: "Tensor", positions: "Tensor") -> "Tensor":
     return hidden.flatten(0, 1).index_select(0, positions)
 
 
+def encode_at(model: Any, inputs: "Mapping[str, Tensor]", positions: "Tensor") -> "Tensor":
+    """Return the last hidden states at some positions, (n, hidden).
+
+    Args:
+        model: model with ``encode``; with ``encode_at``, as encoders have, it may leave out others.
+        inputs: the arguments of ``encode``.
+        positions: indices into the flattened rows, (n,), int64.
+    """
+    if hasattr(model, "encode_at"):
+        hidden: Tensor = model.encode_at(positions, **inputs)
+        return hidden
+    return gather_positions(model.encode(**inputs), positions)
+
+
 def predict_at(
     model: Any, hidden: "Tensor", positions: "Tensor"
 ) -> "Tensor | VocabularyProjection":
     """Return the logits at some positions, so that the head computes no others.
 
     Args:
-        model: model with ``scores``: (n, hidden) to (n, vocabulary); and, so that not all logits
-            have to be held at once, ``project`` and ``vocab_size``, as ``MaskedLM`` has.
+        model: see ``predict``.
         hidden: hidden states of the last layer, (rows, length, hidden).
         positions: indices into the flattened rows, (n,).
 
     Returns:
         Logits, (n, vocabulary), float32; or the projection to them, see ``Outputs``.
     """
+    return predict(model, gather_positions(hidden, positions))
+
+
+def predict(model: Any, hidden: "Tensor") -> "Tensor | VocabularyProjection":
+    """Return the logits of hidden states.
+
+    Args:
+        model: model with ``scores``: (n, hidden) to (n, vocabulary); and, so that not all logits
+            have to be held at once, ``project`` and ``vocab_size``, as ``MaskedLM`` has.
+        hidden: hidden states of the last layer, (n, hidden).
+
+    Returns:
+        Logits, (n, vocabulary), float32; or the projection to them, see ``Outputs``.
+    """
     from zoo.objectives.losses.row_chunks import fits_at_once
 
-    predicted = gather_positions(hidden, positions)
-    if hasattr(model, "project") and not fits_at_once(len(positions), model.vocab_size):
-        projection: VocabularyProjection = model.project(predicted)
+    if hasattr(model, "project") and not fits_at_once(len(hidden), model.vocab_size):
+        projection: VocabularyProjection = model.project(hidden)
         return projection
-    logits: Tensor = model.scores(predicted).float()
+    logits: Tensor = model.scores(hidden).float()
     return logits
 
 

@@ -21,6 +21,7 @@ from zoo.nn.layers.attention_blocks import (
     row_blocks,
 )
 from zoo.nn.layers.dropout import Dropout
+from zoo.nn.layers.embedding import Embedding
 from zoo.nn.packed_attention import DocumentOffsets, attend_documents
 
 # of half precision in training, where products of short rows are as fast as blocks in float32
@@ -57,7 +58,7 @@ class Embeddings(nn.Module):
         project_to: int | None = None,
     ) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(vocab_size, hidden_size)
+        self.tokens = Embedding(vocab_size, hidden_size)
         positions = nn.Embedding(max_positions, hidden_size) if max_positions else None
         self.positions: Any = positions
         self.types = nn.Embedding(type_vocab_size, hidden_size) if type_vocab_size else None

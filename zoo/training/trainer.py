@@ -15,6 +15,7 @@ from torch import nn
 
 from zoo.data.rng import torch_seed
 from zoo.errors import Interrupted, VerificationError
+from zoo.nn.layers.embedding import recycle_gradients
 from zoo.objectives.base import Batch, LossOutput
 from zoo.training.callbacks import Callback
 from zoo.training.config.kinds import RunConfig
@@ -163,6 +164,7 @@ class Trainer:
         )
         set_hyperparams(self.optimizer, optimizer_config, learning_rate, self.step)
         self.optimizer.step()
+        recycle_gradients(self.model)
         self.optimizer.zero_grad(set_to_none=True)
         if self.ema is not None:
             self.ema.update(self.model)

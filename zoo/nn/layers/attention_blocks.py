@@ -177,8 +177,8 @@ class _BlockAttention(torch.autograd.Function):
         output, saved = _by_token(q, v.shape[-1]), []
         with torch.autocast("cpu", enabled=False):
             for block in blocks:
-                queries, keys, values = (_of_block(x, block) for x in (q, k, v))
-                scores = (queries * scale) @ keys.transpose(-1, -2)
+                queries, keys, values = (_part(x, block) for x in (q, k, v))
+                scores = _product(queries, keys.transpose(-1, -2), scale)
                 if causal:
                     scores.masked_fill_(_later(scores), -torch.inf)
                 if mask is not None:
@@ -187,8 +187,9 @@ class _BlockAttention(torch.autograd.Function):
                 if dropout:
                     mark_dropped(weights, dropout)
                 saved.append(weights.to(v.dtype))
-                mixed = (weights.clamp_min(0) if dropout else weights) @ values
-                output[block.rows, block.heads, block.tokens] = mixed * keep_factor(dropout)
+                at = block.rows, block.heads, block.tokens
+                weights = weights.clamp_min(0) if dropout else weights
+                output[at] = _product(weights, values, keep_factor(dropout))
         ctx.save_for_backward(q, k, v, *saved)
         return output
 
@@ -196,23 +197,21 @@ class _BlockAttention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         q, k, v, *saved = ctx.saved_tensors
-        factor = keep_factor(ctx.dropout)
         of_q, of_k, of_v = (_by_token(x, x.shape[-1]) for x in (q, k, v))
+        factor = keep_factor(ctx.dropout)
         for block, weights in zip(ctx.blocks, saved, strict=True):
             at = block.rows, block.heads, block.tokens
-            queries, keys, values = (_of_block(x, block) for x in (q, k, v))
-            gradient = _of_block(gradients[0], block) * factor
-            weights = weights.to(gradient.dtype)
-            of_weights = gradient @ values.transpose(-1, -2)
+            queries, keys, values, gradient = (_part(x, block) for x in (q, k, v, gradients[0]))
+            weights = weights.to(values.dtype)
+            of_weights = _product(gradient, values.transpose(-1, -2), factor)
+            left = weights.clamp_min(0) if ctx.dropout else weights
+            of_v[at] = _product(left.transpose(-1, -2), gradient, factor)
             if ctx.dropout:
                 of_weights = torch.ops.aten.threshold_backward(of_weights, weights, 0)
-                of_v[at] = weights.clamp_min(0).transpose(-1, -2) @ gradient
                 weights = weights.abs()
-            else:
-                of_v[at] = weights.transpose(-1, -2) @ gradient
             of_scores = torch._softmax_backward_data(of_weights, weights, -1, weights.dtype)
-            of_q[at] = (of_scores @ keys) * ctx.scale
-            of_k[at] = of_scores.transpose(-1, -2) @ (queries * ctx.scale)
+            of_q[at] = _product(of_scores, keys, ctx.scale)
+            of_k[at] = _product(of_scores.transpose(-1, -2), queries, ctx.scale)
         return of_q, of_k, of_v, None, None, None, None, None
 
 
@@ -222,7 +221,18 @@ def _by_token(x: Tensor, size: int) -> Tensor:
     return x.new_empty(batch, tokens, heads, size).transpose(1, 2)
 
 
-def _of_block(x: Tensor, block: Block) -> Tensor:
+def _part(x: Tensor, block: Block) -> Tensor:
     """Return the part of a block, at least in float32."""
     part = x[block.rows, block.heads, block.tokens]
     return part.float() if x.dtype in HALF else part
+
+
+def _product(x: Tensor, y: Tensor, factor: float) -> Tensor:
+    """Return x y times a factor, (rows, heads, m, n).
+
+    One row at a time, whose heads are no copy, unlike those of several rows in one product.
+    """
+    result = x.new_empty(*x.shape[:-1], y.shape[-1])
+    for part, left, right in zip(result, x, y, strict=True):
+        part.baddbmm_(left, right, beta=0, alpha=factor)
+    return result

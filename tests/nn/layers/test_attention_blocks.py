@@ -186,7 +186,8 @@ def test_a_masked_row_is_finite() -> None:
     mask[0] = torch.finfo(torch.float32).min / 2
     value = attend_in_blocks(q, k, v, row_blocks(q, k), mask=mask, dropout=0.1)
     gradients = torch.autograd.grad(value.sum(), inputs)
-    assert all(tensor.isfinite().all() for tensor in (value, *gradients))
+    for tensor in (value, *gradients):
+        assert tensor.isfinite().all()
     expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     torch.testing.assert_close(
         attend_in_blocks(q, k, v, row_blocks(q, k), mask=mask), expected, atol=1e-6, rtol=1e-5

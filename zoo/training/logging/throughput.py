@@ -59,11 +59,18 @@ def training_flops(loss: "Callable[[], torch.Tensor]", parameters: "Iterable[tor
     """
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
-    from torch.utils.flop_counter import FlopCounterMode
+    from torch.utils.flop_counter import FlopCounterMode, bmm_flop
 
+    def product_flops(total: object, left: object, right: object, **others: object) -> int:
+        return int(bmm_flop(left, right))
+
+    in_place = {torch.ops.aten.baddbmm_: product_flops}  # of attention in blocks
     learnt = [parameter for parameter in parameters if parameter.requires_grad]
     # the counter misses the fused kernels on a CPU, and counts recomputed work on CUDA
-    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+    with (
+        sdpa_kernel(SDPBackend.MATH),
+        FlopCounterMode(display=False, custom_mapping=in_place) as counter,
+    ):
         torch.autograd.grad(loss(), learnt, allow_unused=True)
     return int(counter.get_total_flops())
 

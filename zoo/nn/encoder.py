@@ -16,6 +16,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+# under these names, plugins import them from here
+from zoo.nn.attention.masks import mask_value as mask_value
+from zoo.nn.attention.masks import packed_mask as packed_mask
+from zoo.nn.attention.masks import padding_mask as padding_mask
 from zoo.nn.capture import is_capturing
 from zoo.nn.heads import (
     ClassifierMixin,
@@ -29,60 +33,6 @@ from zoo.nn.packed_attention import DocumentOffsets, takes_offsets
 from zoo.nn.positions import AttentionInputs, Positions
 from zoo.nn.row_packing import PackedRows
 from zoo.nn.transformer import select_tokens
-
-
-def mask_value(dtype: torch.dtype) -> float:
-    """Return the number that excludes a key where it is added to an attention score.
-
-    It is half of the lowest finite number, so that adding a score cannot overflow.
-    """
-    return torch.finfo(dtype).min / 2
-
-
-def padding_mask(attention_mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """Return a mask that excludes padding from attention.
-
-    The weight of a masked key is exactly zero, so the outputs of tokens do not depend on the
-    amount of padding. A row that is all padding attends to its padding: its outputs are
-    meaningless but finite, on every backend. A boolean mask would give a row of minus infinity
-    there, hence NaN, and two more passes over the scores in ONNX to replace them.
-
-    Args:
-        attention_mask: (batch, tokens): 1 for tokens, 0 for padding; ``None`` for all 1.
-        dtype: dtype of the attention scores.
-
-    Returns:
-        (batch, 1, 1, tokens), added to the attention scores: 0 for tokens and ``mask_value`` for
-        padding; ``None`` for no mask.
-    """
-    if attention_mask is None:
-        return None
-    return ((attention_mask == 0).to(dtype) * mask_value(dtype))[:, None, None, :]
-
-
-def packed_mask(
-    query_document_ids: Tensor,
-    key_document_ids: Tensor,
-    dtype: torch.dtype,
-    *,
-    causal: bool = False,
-) -> Tensor:
-    """Return a mask that restricts attention to tokens of the same document.
-
-    Args:
-        query_document_ids: (batch, queries), int64: the document of each query token, counted
-            from 1 in each row; 0 for padding.
-        key_document_ids: (batch, keys), int64: the document of each key token.
-        dtype: dtype of the attention scores.
-        causal: mask the keys that follow a query, too. Queries and keys are then the same tokens.
-
-    Returns:
-        (batch, 1, queries, keys), added to the attention scores.
-    """
-    masked = query_document_ids[:, None, :, None] != key_document_ids[:, None, None, :]
-    if causal:
-        masked = masked | torch.ones_like(masked[0]).triu(1)
-    return masked.to(dtype) * mask_value(dtype)
 
 
 def pool_tokens(hidden: Tensor, attention_mask: Tensor | None, pooling: str) -> Tensor:

@@ -4,7 +4,7 @@ On CUDA in half precision, attention takes the offsets of the documents, as flas
 for sequences of different lengths (Dao 2023, arXiv:2307.08691): no mask of (rows, tokens, tokens)
 is made, and pairs of tokens of different documents cost nothing. So it does in training on CPUs,
 where these pairs are so many that a call for each document takes less time. Elsewhere, a mask is
-added to the scores (``zoo.nn.encoder.packed_mask``), as in float32 on CUDA, which the kernel does
+added to the scores (``zoo.nn.attention.masks``), as in float32 on CUDA, which the kernel does
 not take.
 
 The kernel is that of ``torch.nn.attention.varlen.varlen_attn``, called as an operator, because that
@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from zoo.nn.attention.blocks import HALF, attend_in_blocks, can_use_blocks, document_blocks
 from zoo.nn.capture import is_capturing_attention
-from zoo.nn.layers.attention_blocks import HALF, attend_in_blocks, can_use_blocks, document_blocks
 
 ALIGNMENT, LARGEST_HEAD = 8, 256  # of the width of a head, in the kernel
 PAIRS_OF_A_CALL = 2048  # of tokens, whose scores of all heads take a CPU as long as a call

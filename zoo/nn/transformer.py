@@ -11,15 +11,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.nn.capture import is_capturing_attention
-from zoo.nn.layers.activations import activate, activation
-from zoo.nn.layers.attention_blocks import (
+from zoo.nn.attention.blocks import (
     HALF,
     attend_by_products,
     attend_in_blocks,
     can_use_blocks,
     row_blocks,
 )
+from zoo.nn.capture import is_capturing_attention
+from zoo.nn.layers.activations import activate, activation
 from zoo.nn.layers.dropout import Dropout
 from zoo.nn.layers.embedding import Embedding
 from zoo.nn.packed_attention import DocumentOffsets, attend_documents

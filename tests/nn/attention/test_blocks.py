@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.nn.capture import capture
-from zoo.nn.layers import attention_blocks
-from zoo.nn.layers.attention_blocks import (
+from zoo.nn.attention import blocks
+from zoo.nn.attention.blocks import (
     Block,
     attend_by_products,
     attend_in_blocks,
@@ -18,6 +17,7 @@ from zoo.nn.layers.attention_blocks import (
     document_blocks,
     row_blocks,
 )
+from zoo.nn.capture import capture
 from zoo.nn.transformer import HALF_PRECISION_SCORES, attend
 from zoo.plugins import get_family
 
@@ -65,12 +65,11 @@ def test_outputs_and_gradients_equal_the_formula(
     limit: int, keys: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One head, some heads, one row, some rows, all rows at once."""
-    monkeypatch.setattr(attention_blocks, "SCORES_AT_ONCE", limit)
+    monkeypatch.setattr(blocks, "SCORES_AT_ONCE", limit)
     q, k, v = inputs = operands(keys=keys)
     for mask in (None, torch.randn(3, 1, 1, keys).double(), torch.randn(4, 7, keys).double()):
         for causal in (False, keys == 7):
-            blocks = row_blocks(q, k)
-            value = attend_in_blocks(q, k, v, blocks, mask=mask, causal=causal, scale=0.3)
+            value = attend_in_blocks(q, k, v, row_blocks(q, k), mask=mask, causal=causal, scale=0.3)
             assert_same(value, formula(q, k, v, mask, causal), inputs, 1e-14)
 
 
@@ -78,13 +77,13 @@ def test_outputs_and_gradients_equal_the_formula(
 def test_blocks_cover_each_head_of_each_row_once(
     limit: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention_blocks, "SCORES_AT_ONCE", limit)
+    monkeypatch.setattr(blocks, "SCORES_AT_ONCE", limit)
     q, k, _ = operands()
     covered = torch.zeros(SHAPE[:3])
-    blocks = row_blocks(q, k)
-    for block in blocks:
+    of_rows = row_blocks(q, k)
+    for block in of_rows:
         covered[block.rows, block.heads, block.tokens] += 1
-    assert len(blocks) == count and (covered == 1).all()
+    assert len(of_rows) == count and (covered == 1).all()
     covered.zero_()
     for block in document_blocks(q, torch.tensor([0, 3, 7, 14, 15, 21])):
         covered[block.rows, block.heads, block.tokens] += 1
@@ -102,12 +101,12 @@ def test_blocks_of_documents_hold_whole_documents() -> None:
 
 
 def _heads(tokens: int) -> slice:
-    return slice(0, attention_blocks.SCORES_AT_ONCE // tokens**2)
+    return slice(0, blocks.SCORES_AT_ONCE // tokens**2)
 
 
 @pytest.mark.parametrize("limit", [49, 1 << 18])
 def test_dropped_weights_count_in_neither_pass(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention_blocks, "SCORES_AT_ONCE", limit)
+    monkeypatch.setattr(blocks, "SCORES_AT_ONCE", limit)
     q, k, _ = operands()
     v = torch.eye(7, dtype=torch.float64).expand(3, 4, 7, 7).clone().requires_grad_()
     torch.manual_seed(0)

@@ -1,6 +1,7 @@
 """Memory of ``zoo eval`` and of evaluations of fine-tuning, which is constant in the samples."""
 
 import gc
+import json
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.reporting import record
 from zoo.api import Model
 from zoo.checkpoint import load_checkpoint
 from zoo.data.readers.labelled import Columns, Sample, iter_samples
+from zoo.data.readers.questions import QuestionSample, read_questions
 from zoo.data.readers.text_to_text import TextToText
 from zoo.evaluation import make_evaluation
 from zoo.evaluation.base import windows
@@ -93,6 +95,35 @@ def test_sources_and_targets_are_dropped_after_their_predictions(
     task: Any = make_evaluation("seq2seq", checkpoint, counting, **options)
     assert task.evaluate([table]) == whole and whole.metrics["samples"] == 200
     assert counting.counts and max(counting.counts) <= 21
+
+
+def squad_file(path: Path, articles: int, text: str) -> Path:
+    """Write articles with four questions about a text, of which the last has no answer."""
+    words = text.split()
+    answers = [[{"text": words[k], "answer_start": text.index(words[k])}] for k in range(3)]
+    qas = [
+        {"id": str(k), "question": f"what is {k}?", "answers": found, "is_impossible": not found}
+        for k, found in enumerate([*answers, []])
+    ]
+    article = {"paragraphs": [{"context": text, "qas": qas}]}
+    path.write_text(json.dumps({"version": "2.0", "data": [article] * articles}))
+    return path
+
+
+def test_questions_are_dropped_after_their_predictions(small: Small, tmp_path: Path) -> None:
+    model, _ = small("BertForQuestionAnswering")
+    data = squad_file(tmp_path / "t.json", 30, next(lines(1)))
+    assert len(read_questions([data])) == 120
+    counting: Any = CountingSession(model.session, QuestionSample)
+    task: Any = make_evaluation("question-answering", model.checkpoint, counting)
+    task.task.window = 8
+    result = task.evaluate([data])
+    assert result.metrics["questions"] == 120 and len(counting.counts) >= 10
+    assert max(counting.counts) <= 10
+    few = make_evaluation("question-answering", model.checkpoint, model.session, limit=40)
+    expected = few.evaluate([data])
+    for name in ("exact_match", "f1", "has_answer_f1", "no_answer_f1"):
+        assert result.metrics[name] == pytest.approx(expected.metrics[name])
 
 
 def assert_constant_memory(commands: dict[int, list[Any]], slack: int = SLACK) -> None:

@@ -1,5 +1,6 @@
 """Reading of untrusted JSON."""
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 
 from tests.processes import run_limited
 from zoo.errors import SourceError, VerificationError
-from zoo.io.json import parse_json, read_json, read_json_object, read_json_record
+from zoo.io import json as json_reader
+from zoo.io.json import JsonItems, parse_json, read_json, read_json_object, read_json_record
 
 
 class Setting(msgspec.Struct, forbid_unknown_fields=True):
@@ -94,3 +96,77 @@ def test_the_largest_accepted_file_takes_bounded_time_and_memory(tmp_path: Path)
     )
     assert child.returncode == 0, child.stderr
     assert child.peak_bytes < 250 << 20
+
+
+def items_of(path: Path, **limits: int) -> JsonItems:
+    return JsonItems(path, "data", **{"max_bytes": 1000, "max_values": 100, **limits})
+
+
+def all_of(items: JsonItems) -> tuple[list[Any], Any]:
+    return list(items), items.rest()
+
+
+NESTED = {
+    "version": 'say "data": [',
+    "first": {"data": [{"a": 1}]},
+    "data": [
+        {"text": 'a "quoted" \\ [{]}', "list": [[1], {"data": [2]}]},
+        [3, "\u00e9"],
+        {},
+        {"data": [{"end": "\\"}]},
+    ],
+    "after": [{"b": [4]}],
+}
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1 << 20])
+def test_items_are_those_of_the_array(
+    tmp_path: Path, size: int, indent: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read in pieces that end anywhere, in strings and escapes too."""
+    monkeypatch.setattr(json_reader, "_READ_BYTES", size)
+    path = tmp_path / "t.json"
+    path.write_text("\ufeff" + json.dumps(NESTED, indent=indent, ensure_ascii=False))
+    items = items_of(path)
+    assert list(items) == NESTED["data"]
+    assert items.rest() == {**NESTED, "data": [{}] * 4}
+
+
+def test_values_that_are_no_objects_stay_in_the_rest(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    for text in ('{"data": [1, {"a": 2}, null]}', '{"data": {"a": [{}]}}', '[{"data": [{}]}]', "3"):
+        path.write_text(text)
+        items = items_of(path)
+        objects = [{"a": 2}] if text.startswith('{"data": [') else []
+        assert list(items) == objects
+        assert items.rest() == json.loads(text.replace('{"a": 2}', "{}"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"data": [{"a": 1}, {"a": ', "is not JSON"),
+        ('{"data": [{"a": 1}, {"a": "b', "is not JSON"),
+        ('{"data": [{"a": 1}]', "is not JSON"),
+        ('{"data": [{"a": 1} {"a": 2}]}', "is not JSON"),
+        ('{"data": [{"a": 1}]}}', "is not JSON"),
+        ('{"data": [{"a": 1}]]}', "is not JSON"),
+        ('{"data": [{"a": 1}], "data": [{"a": 2}]}', "'data' is given twice"),
+        ('{"data": [{"a": NaN}]}', "NaN is not a finite number"),
+        ('{"data": [{"a": 1, "a": 2}]}', "'a' is given twice, and differs"),
+        ('{"data": [{"a": "' + "x" * 1000 + '"}]}', "size of a JSON value in bytes is 1,0"),
+        ('{"a": "' + "x" * 1000 + '"}', "size of a JSON value in bytes is 1,0"),
+        ('{"data": [{"a": [' + "1," * 99 + "1]}]}", "number of JSON values is 102"),
+        ('{"data": [' + "{}," * 99 + "{}]}", "number of JSON values is 20"),
+        ('{"data": [' + "[" * 64, "nesting of JSON is 66"),
+        ('{"data": [' + "[" * 65 + "]" * 65 + "]}", "nesting of JSON is 65"),
+    ],
+    ids=lambda value: repr(value[:24]),
+)
+def test_malformed_items_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "t.json"
+    path.write_text(text)
+    items = items_of(path)
+    with pytest.raises(VerificationError, match=message):
+        all_of(items)

@@ -16,14 +16,16 @@ import json
 import math
 import re
 from collections import Counter
+from collections.abc import Generator, Iterator
+from io import BufferedReader
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from zoo.errors import VerificationError
-from zoo.io.files import decode_text, read_regular
+from zoo.errors import SourceError, VerificationError
+from zoo.io.files import decode_text, open_regular, read_regular
 from zoo.io.limits import (
     MAX_INTEGER_DIGITS,
     MAX_JSON_BYTES,
@@ -38,6 +40,8 @@ _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _BRACKETS = bytes(sorted(set(range(256)) - set(b"[]{}")))
 _LEVELS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}"]', re.DOTALL)
+_READ_BYTES = 1 << 20
 
 
 class JsonStruct(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -139,6 +143,94 @@ def parse_json(
     except (ValueError, RecursionError) as error:
         raise VerificationError(f"{name} is not JSON: {error}") from error
     return value
+
+
+class JsonItems:
+    """The items of one array of a JSON file, one at a time, and the rest of the file.
+
+    The file is an object, and the array the value of one of its keys; memory and limits are those
+    of an item. The items are read once. Afterwards, ``rest`` returns the object, with ``{}`` in
+    place of each item that is an object or an array.
+
+    Args:
+        path: path of the file.
+        key: key of the array.
+        max_bytes: maximum size of an item, and of the rest, in bytes.
+        max_values: see ``parse_json``; of an item, and of the rest.
+    """
+
+    def __init__(self, path: Path, key: str, *, max_bytes: int, max_values: int) -> None:
+        self.path, self.max_bytes, self.max_values = path, max_bytes, max_values
+        self._begins = re.compile(rb'"' + re.escape(key.encode()) + rb'"\s*:\s*\Z')
+        self._rest, self._item = bytearray(), bytearray()
+        self._depth, self._in_array = 0, False
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the items.
+
+        Raises:
+            SourceError: the file is missing, cannot be read, or is no regular file.
+            VerificationError: an item is not JSON, or is refused as by ``parse_json``.
+        """
+        held = b""
+        with open_regular(self.path) as file:
+            while chunk := self._read(file):
+                data = held + chunk
+                held = yield from self._split(data)
+        self._append(held)
+
+    def rest(self) -> Any:
+        """Return the file without the items, after they were read.
+
+        Raises:
+            VerificationError: it is not JSON, or is refused as by ``parse_json``.
+        """
+        rest = bytes(self._rest + self._item)
+        return parse_json(rest, self.path, max_values=self.max_values, unique_keys=True)
+
+    def _read(self, file: BufferedReader) -> bytes:
+        try:
+            return file.read(_READ_BYTES)
+        except OSError as error:
+            raise SourceError(f"{self.path}: {error.strerror}") from error
+
+    @property
+    def _buffer(self) -> bytearray:
+        return self._item if self._in_array and self._depth > 2 else self._rest
+
+    def _append(self, data: bytes) -> None:
+        buffer = self._buffer
+        buffer += data
+        check_limit(self.path, "size of a JSON value in bytes", len(buffer), self.max_bytes)
+
+    def _split(self, data: bytes) -> Generator[Any, None, bytes]:
+        """Yield the items that end in some bytes, and return the beginning of a string at the end.
+
+        A bracket in a string is none.
+        """
+        start, end = 0, len(data)
+        for match in _STRING_OR_BRACKET.finditer(data):
+            position, level = match.start(), _LEVELS.get(match[0][0])
+            if match[0] == b'"':  # of which the rest is not read yet
+                end = position
+                break
+            if level == 1:
+                self._append(data[start:position])
+                start = position
+                if self._depth == 1 and match[0] == b"[":
+                    self._in_array = bool(self._begins.search(self._rest))
+                self._depth += 1
+            elif level == -1:
+                self._append(data[start : position + 1])
+                start = position + 1
+                self._depth -= 1
+                if self._in_array and self._depth == 2:
+                    yield parse_json(bytes(self._item), self.path, max_values=self.max_values)
+                    self._item.clear()
+                    self._rest += b"{}"
+                self._in_array &= self._depth >= 2
+        self._append(data[start:end])
+        return data[end:]
 
 
 def _check_structure(data: bytes, name: "str | Path", max_values: int) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from zoo.data.readers.choices import ChoiceColumns, read_choices
 from zoo.data.readers.labelled import Columns
-from zoo.data.readers.questions import AnswerSpan, QuestionSample, read_questions
+from zoo.data.readers.questions import AnswerSpan, QuestionSample, iter_questions, read_questions
 from zoo.errors import UsageError, VerificationError
 
 CONTEXT = "Grüße an the cat, the cat sat."
@@ -47,6 +48,16 @@ def test_squad(tmp_path: Path) -> None:
     )
     assert contents(read_questions([path])) == EXPECTED
     assert read_questions([path])[0].location.endswith("t.json, question q1")
+
+
+def test_an_article_of_squad_is_in_memory_at_once(tmp_path: Path) -> None:
+    article = {"paragraphs": [{"context": "x" * 10_000, "qas": [{"id": 1, "question": "why?"}]}]}
+    (tmp_path / "t.json").write_text(json.dumps({"data": [article] * 3000}))  # 30 MB
+    tracemalloc.start()
+    count = sum(1 for _ in iter_questions([tmp_path / "t.json"]))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert count == 3000 and peak < 8 << 20
 
 
 def test_tables_of_questions(tmp_path: Path) -> None:
@@ -87,6 +98,10 @@ def test_an_answer_that_is_not_there(tmp_path: Path, start: int) -> None:
     [
         ('{"data": [{"paragraphs": [{"qas": []}]}]}', "missing required field `context`"),
         ('{"data": [', "is not JSON"),
+        ('{"data": [3]}', r"Expected `object`, got `int` - at `\$\.data\[0\]`"),
+        ('{"date": []}', "missing required field `data`"),
+        ('[{"data": []}]', "Expected `object`, got `array`"),
+        ('{"data": [{"paragraphs": []}, [1]]}', "article 2, is not in the format of SQuAD"),
         ('{"data": []}', "has no questions"),
     ],
 )

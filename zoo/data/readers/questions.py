@@ -7,13 +7,12 @@ from typing import Any
 
 import msgspec
 
-from zoo.data.readers.documents import read_files
+from zoo.data.readers.documents import iter_files
 from zoo.data.readers.labelled import Columns, text_hash
 from zoo.data.readers.tables import column_names, read_rows, require_text
 from zoo.errors import VerificationError
-from zoo.io.files import read_regular
-from zoo.io.json import parse_json
-from zoo.io.limits import MAX_QUESTIONS_BYTES, MAX_QUESTIONS_VALUES
+from zoo.io.json import JsonItems, parse_json
+from zoo.io.limits import MAX_ARTICLE_BYTES, MAX_ARTICLE_VALUES
 
 COLUMNS = Columns(text="question", pair="context", label="answers")
 ID = "id"
@@ -77,11 +76,18 @@ class _Article(msgspec.Struct):
 
 
 class _Squad(msgspec.Struct):
-    data: list[_Article]
+    data: list[dict[str, Any]]
 
 
 def read_questions(paths: Iterable[str | Path], columns: Columns = COLUMNS) -> list[QuestionSample]:
-    """Return the questions of files.
+    """Return the questions of files, see ``iter_questions``."""
+    return list(iter_questions(paths, columns))
+
+
+def iter_questions(
+    paths: Iterable[str | Path], columns: Columns = COLUMNS
+) -> Iterator[QuestionSample]:
+    """Yield the questions of files, of which an article or a row is in memory at once.
 
     ``.json`` is the format of SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, arXiv:1606.05250; 2018,
     arXiv:1806.03822). In tables, answers are objects such as ``{"text": ["a"], "answer_start":
@@ -97,7 +103,7 @@ def read_questions(paths: Iterable[str | Path], columns: Columns = COLUMNS) -> l
         SourceError: a file cannot be read.
         VerificationError: a file is damaged, or an answer is not where ``answer_start`` points.
     """
-    return read_files(
+    return iter_files(
         paths, lambda file: _questions(file, columns), "questions", "give questions with answers"
     )
 
@@ -110,14 +116,14 @@ def _questions(file: Path, columns: Columns) -> Iterator[QuestionSample]:
 
 
 def _squad(file: Path) -> Iterator[QuestionSample]:
-    content = read_regular(file, "file of questions", MAX_QUESTIONS_BYTES)
-    value = parse_json(content, file, max_values=MAX_QUESTIONS_VALUES)
-    for article in _convert(value, _Squad, str(file)).data:
-        for paragraph in article.paragraphs:
+    articles = JsonItems(file, "data", max_bytes=MAX_ARTICLE_BYTES, max_values=MAX_ARTICLE_VALUES)
+    for number, article in enumerate(articles, start=1):
+        for paragraph in _convert(article, _Article, f"{file}, article {number},").paragraphs:
             for item in paragraph.qas:
                 answers = () if item.is_impossible else tuple(item.answers)
                 location = f"{file}, question {item.id}"
                 yield QuestionSample(item.question, paragraph.context, answers, location)
+    _convert(articles.rest(), _Squad, str(file))
 
 
 def _convert(value: Any, kind: type[Any], location: str) -> Any:

@@ -1,14 +1,14 @@
 """Evaluation of extractive question answering: exact match and F1."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.readers.labelled import Columns
-from zoo.data.readers.questions import COLUMNS, QuestionSample, read_questions
-from zoo.evaluation.base import Evaluation, Result
+from zoo.data.readers.questions import COLUMNS, QuestionSample, iter_questions
+from zoo.evaluation.base import Evaluation, Reread, Result
 from zoo.evaluation.metrics import bootstrap_samples
-from zoo.evaluation.squad import ScoredAnswers, best_threshold
+from zoo.evaluation.squad import ScoredAnswers, answer_scores, best_threshold
 from zoo.inference.processing.records import TextExample
 from zoo.inference.processing.spans import Candidates
 from zoo.inference.tasks.answer import Answer
@@ -16,8 +16,16 @@ from zoo.inference.tasks.base import EncodedExample
 from zoo.inference.tasks.checks import require_head
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from zoo.checkpoint import Checkpoint
 
+SCORES = [  # of a prediction, and of the best span, which is never no answer
+    *(("exact_match", "f8"), ("f1", "f8")),
+    *(("span_exact_match", "f8"), ("span_f1", "f8")),
+    *(("null_score", "f8"), ("answered", "?")),
+]
 MAX_ANSWER_LEN = 30  # tokens, as in run_squad.py of the released code of Devlin et al. 2018
 
 
@@ -82,22 +90,35 @@ class QuestionAnswering(Evaluation):
 
     def evaluate(self, files: Sequence[Path]) -> Result:
         """See ``Evaluation``."""
-        samples = read_questions(files, self.columns)[: self.limit]
-        answers = [[answer.text for answer in sample.answers] for sample in samples]
-        unanswerable = not all(answers)
-        predictions, best_spans, null_scores = list[str](), list[str](), list[float]()
-        for candidates in self._candidates(samples):
-            predictions.append(predicted_text(candidates, unanswerable, self.null_threshold))
-            best_spans.append(predicted_text(candidates, False))
-            null_scores.append(candidates.null_score)
-        scored = ScoredAnswers.score(predictions, answers)
-        intervals = bootstrap_samples(scored.metrics, len(samples), self.seed)
-        details: dict[str, Any] = {"intervals": intervals}
-        if unanswerable:
-            details["best"] = _best(best_spans, answers, null_scores)
-        return Result({**scored.metrics(), "questions": len(samples)}, details)
+        import numpy as np
 
-    def _candidates(self, samples: Sequence[QuestionSample]) -> Iterator[Candidates]:
+        samples = Reread(lambda: iter_questions(files, self.columns), self.limit)
+        # which also finds what cannot be read before anything is computed
+        answerable = np.fromiter((bool(sample.answers) for sample in samples), np.bool_)
+        table = np.fromiter(self._scores(samples, not answerable.all()), SCORES)
+        scored = ScoredAnswers(table["exact_match"], table["f1"], answerable)
+        intervals = bootstrap_samples(scored.metrics, len(answerable), self.seed)
+        details: dict[str, Any] = {"intervals": intervals}
+        if not answerable.all():
+            details["best"] = _best(table, answerable)
+        return Result({**scored.metrics(), "questions": len(answerable)}, details)
+
+    def _scores(
+        self, samples: Iterable[QuestionSample], unanswerable: bool
+    ) -> Iterator[tuple[float, ...]]:
+        """Yield a row of ``SCORES`` for each question, which is then dropped."""
+        for sample, candidates in zip(samples, self._candidates(samples), strict=True):
+            answers = [answer.text for answer in sample.answers]
+            text = predicted_text(candidates, unanswerable, self.null_threshold)
+            span = predicted_text(candidates, False)
+            yield (
+                *answer_scores(text, answers, unanswerable=unanswerable),
+                *answer_scores(span, answers, unanswerable=unanswerable),
+                candidates.null_score,
+                bool(span),
+            )
+
+    def _candidates(self, samples: Iterable[QuestionSample]) -> Iterator[Candidates]:
         records = (TextExample(s.question, s.context, location=s.location) for s in samples)
         for _, added in self.task.stream(records):
             yield added["candidates"]
@@ -116,15 +137,11 @@ def predicted_text(candidates: Candidates, unanswerable: bool, null_threshold: f
     return text
 
 
-def _best(
-    texts: Sequence[str], answers: Sequence[Sequence[str]], null_scores: Sequence[float]
-) -> dict[str, float]:
+def _best(table: "NDArray[Any]", answerable: "NDArray[np.bool_]") -> dict[str, float]:
     """Return the best mean scores over thresholds of no answer, with the thresholds."""
-    import numpy as np
-
-    result, spans = dict[str, float](), ScoredAnswers.score(texts, answers)
-    answered = np.array([bool(text) for text in texts])
-    for name, scores in (("exact_match", spans.exact), ("f1", spans.f1)):
-        best, threshold = best_threshold(scores, np.array(null_scores), spans.answerable, answered)
+    result = dict[str, float]()
+    for name in ("exact_match", "f1"):
+        scores, null_scores = table[f"span_{name}"], table["null_score"]
+        best, threshold = best_threshold(scores, null_scores, answerable, table["answered"])
         result |= {name: best, f"{name}_threshold": threshold}
     return result

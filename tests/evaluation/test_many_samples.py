@@ -102,8 +102,8 @@ def squad_file(path: Path, articles: int, text: str) -> Path:
     words = text.split()
     answers = [[{"text": words[k], "answer_start": text.index(words[k])}] for k in range(3)]
     qas = [
-        {"id": str(k), "question": f"what is {k}?", "answers": found, "is_impossible": not found}
-        for k, found in enumerate([*answers, []])
+        {"id": str(k), "question": f"what is {k}?", "answers": spans, "is_impossible": not spans}
+        for k, spans in enumerate([*answers, []])
     ]
     article = {"paragraphs": [{"context": text, "qas": qas}]}
     path.write_text(json.dumps({"version": "2.0", "data": [article] * articles}))

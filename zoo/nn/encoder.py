@@ -235,13 +235,13 @@ class Encoder(HeadMixin):
             position_ids = torch.arange(x.shape[1], device=x.device)[None]
         inputs = self.attention_inputs(x, mask, Positions(position_ids, position_ids))
         before = list[Tensor]()
-        for number, (layer_mask, rotation) in enumerate(inputs, start=1):
+        steps = zip(self.order, inputs, strict=True)
+        for number, (index, (layer_mask, rotation)) in enumerate(steps, start=1):
             self.keep_for_mix(before, x)
             cache_and_rotation = () if rotation is None else (None, rotation)
-            is_last = number == len(self.order) and positions is not None
-            selection = {"positions": positions} if is_last else {}
-            layer = self.layers[self.order[number - 1]]
-            x = layer(x, layer_mask, *cache_and_rotation, **selection)
+            selects = positions is not None and number == len(self.order)
+            selection = {"positions": positions} if selects else {}
+            x = self.layers[index](x, layer_mask, *cache_and_rotation, **selection)
         return self.mix_layers(before, self.apply_final_norm(x))
 
     def keep_for_mix(self, states: list[Tensor], x: Tensor) -> None:

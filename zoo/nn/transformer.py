@@ -24,9 +24,8 @@ from zoo.nn.layers.dropout import Dropout
 from zoo.nn.layers.embedding import Embedding
 from zoo.nn.packed_attention import DocumentOffsets, attend_documents
 
-# of half precision in training, where products of short rows are as fast as blocks in float32
-HALF_PRECISION_TOKENS = 512  # to which attention without dropout is computed by single products
-HALF_PRECISION_SCORES = 1 << 15  # of a head, to which attention with dropout is
+# to which attention in half precision without dropout is trained by single products
+HALF_PRECISION_TOKENS = 512
 
 if TYPE_CHECKING:
     from zoo.nn.kv_cache import LayerCache
@@ -145,8 +144,7 @@ def attend(
     """
     if isinstance(mask, DocumentOffsets):
         return attend_documents(q, k, v, mask, dropout=dropout, scale=scale)
-    is_large = q.dtype not in HALF or q.shape[-2] * k.shape[-2] > HALF_PRECISION_SCORES
-    if dropout and is_large and can_use_blocks(q, k, v, mask=mask, dropout=dropout):
+    if dropout and can_use_blocks(q, k, v, mask=mask, dropout=dropout):
         return attend_in_blocks(
             q, k, v, row_blocks(q, k), mask=mask, causal=causal, dropout=dropout, scale=scale
         )

@@ -131,10 +131,9 @@ class Encoder(HeadMixin):
         Returns:
             the last hidden state, (batch, tokens, hidden); at padding, anything.
         """
-        if attention_mask is None or not self._packs(attention_mask):
-            return self.encode(input_ids, attention_mask, token_type_ids)
-        rows = PackedRows.of(attention_mask)
-        return rows.unpack(self.encode(**rows.inputs(input_ids, token_type_ids)))
+        inputs, rows = self._batch_inputs(input_ids, attention_mask, token_type_ids)
+        hidden = self.encode(**inputs)  # type: ignore[arg-type]
+        return hidden if rows is None else rows.unpack(hidden)
 
     def encode_first_tokens(
         self,
@@ -152,16 +151,25 @@ class Encoder(HeadMixin):
         Returns:
             (batch, hidden).
         """
-        if attention_mask is None or not self._packs(attention_mask):
-            inputs = {
-                "input_ids": input_ids,
-                "attention_mask": attention_mask,
-                "token_type_ids": token_type_ids,
-            }
-            positions = torch.arange(0, input_ids.numel(), input_ids.shape[1])
-            return self.encode_at(positions.to(input_ids.device), **inputs)
-        rows = PackedRows.of(attention_mask)
-        return self.encode_at(rows.target[:, 0], **rows.inputs(input_ids, token_type_ids))
+        inputs, rows = self._batch_inputs(input_ids, attention_mask, token_type_ids)
+        if rows is not None:
+            return self.encode_at(rows.target[:, 0], **inputs)
+        batch, tokens = input_ids.shape
+        return self.encode_at(torch.arange(batch, device=input_ids.device) * tokens, **inputs)
+
+    def _batch_inputs(
+        self, input_ids: Tensor, attention_mask: Tensor | None, token_type_ids: Tensor | None
+    ) -> tuple[dict[str, Tensor | None], PackedRows | None]:
+        """Return the arguments of ``encode`` for a padded batch, and its packing, if any."""
+        if attention_mask is not None and self._packs(attention_mask):
+            rows = PackedRows.of(attention_mask)
+            return rows.inputs(input_ids, token_type_ids), rows
+        inputs = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "token_type_ids": token_type_ids,
+        }
+        return inputs, None
 
     def _packs(self, attention_mask: Tensor) -> bool:
         # on a GPU, the lengths of the rows would have to be copied back

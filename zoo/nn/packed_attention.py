@@ -27,7 +27,7 @@ from zoo.nn.attention.blocks import HALF, attend_in_blocks, can_use_blocks, docu
 from zoo.nn.capture import is_capturing_attention
 
 ALIGNMENT, LARGEST_HEAD = 8, 256  # of the width of a head, in the kernel
-PAIRS_OF_A_CALL = 2048  # of tokens, whose scores of all heads take a CPU as long as a call
+PAIRS_OF_A_CALL = 2048  # of tokens: an estimate of those that take a CPU as long as a call
 
 _masks_only = ContextVar("_masks_only", default=False)
 # As torch.compiler.disable, but imports the compiler, which takes seconds, at the first call of the

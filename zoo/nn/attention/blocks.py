@@ -1,9 +1,9 @@
 """Attention in training on CPUs, for a block of heads or documents at a time.
 
 The scores of a block stay in a core's cache from their product to their weights, as in flash
-attention (Dao et al. 2022, arXiv:2205.14135), whose kernels in torch have no dropout on CPUs. The
-weights are kept for the backward pass, which is faster there than to compute them again. A dropped
-weight is kept as a negative number, so that dropout needs no mask.
+attention (Dao et al. 2022, arXiv:2205.14135), whose kernels in torch have no dropout on CPUs.
+Unlike it, the weights are kept for the backward pass; a dropped weight is kept as a negative
+number, so that dropout needs no mask.
 """
 
 from collections.abc import Iterator

@@ -13,8 +13,7 @@ class Embedding(nn.Embedding):
     """``nn.Embedding`` that uses the memory of its last gradient for the next one.
 
     The gradient of a large table is a tensor of zeros but for the rows of a batch. On CPUs, new
-    memory of that size is cleared by the system page by page, which takes a tenth of a step of
-    fine-tuning a small model, and several times as long as clearing memory that is there.
+    memory of that size comes from the system, which clears it page by page when it is touched.
 
     Attributes:
         spare_gradient: a former gradient, of which nothing is read; ``None`` for none.

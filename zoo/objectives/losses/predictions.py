@@ -19,7 +19,9 @@ def gather_positions(hidden: "Tensor", positions: "Tensor") -> "Tensor":
         hidden: hidden states, (rows, length, hidden).
         positions: indices into the flattened rows, (n,), int64.
     """
-    return hidden.flatten(0, 1).index_select(0, positions)
+    from zoo.nn.transformer import select_tokens
+
+    return select_tokens(positions, hidden)[0]
 
 
 def encode_at(model: Any, inputs: "Mapping[str, Tensor]", positions: "Tensor") -> "Tensor":

@@ -131,9 +131,10 @@ class Encoder(HeadMixin):
         Returns:
             the last hidden state, (batch, tokens, hidden); at padding, anything.
         """
-        inputs, rows = self._batch_inputs(input_ids, attention_mask, token_type_ids)
-        hidden = self.encode(**inputs)  # type: ignore[arg-type]
-        return hidden if rows is None else rows.unpack(hidden)
+        rows = self._pack_rows(attention_mask)
+        if rows is None:
+            return self.encode(input_ids, attention_mask, token_type_ids)
+        return rows.unpack(self.encode(**rows.inputs(input_ids, token_type_ids)))
 
     def encode_first_tokens(
         self,
@@ -151,29 +152,19 @@ class Encoder(HeadMixin):
         Returns:
             (batch, hidden).
         """
-        inputs, rows = self._batch_inputs(input_ids, attention_mask, token_type_ids)
+        rows = self._pack_rows(attention_mask)
         if rows is not None:
-            return self.encode_at(rows.target[:, 0], **inputs)
+            return self.encode_at(rows.target[:, 0], **rows.inputs(input_ids, token_type_ids))
         batch, tokens = input_ids.shape
-        return self.encode_at(torch.arange(batch, device=input_ids.device) * tokens, **inputs)
+        positions = torch.arange(batch, device=input_ids.device) * tokens
+        return self.encode_at(positions, input_ids, attention_mask, token_type_ids)
 
-    def _batch_inputs(
-        self, input_ids: Tensor, attention_mask: Tensor | None, token_type_ids: Tensor | None
-    ) -> tuple[dict[str, Tensor | None], PackedRows | None]:
-        """Return the arguments of ``encode`` for a padded batch, and its packing, if any."""
-        if attention_mask is not None and self._packs(attention_mask):
-            rows = PackedRows.of(attention_mask)
-            return rows.inputs(input_ids, token_type_ids), rows
-        inputs = {
-            "input_ids": input_ids,
-            "attention_mask": attention_mask,
-            "token_type_ids": token_type_ids,
-        }
-        return inputs, None
-
-    def _packs(self, attention_mask: Tensor) -> bool:
+    def _pack_rows(self, attention_mask: Tensor | None) -> PackedRows | None:
+        """Return the packing of a padded batch, or ``None`` if it stays as it is."""
         # on a GPU, the lengths of the rows would have to be copied back
-        return self.packs_rows and self.training and attention_mask.device.type == "cpu"
+        if attention_mask is None or attention_mask.device.type != "cpu":
+            return None
+        return PackedRows.of(attention_mask) if self.packs_rows and self.training else None
 
     def encode(
         self,
@@ -201,7 +192,7 @@ class Encoder(HeadMixin):
             None, input_ids, attention_mask, token_type_ids, position_ids, document_ids
         )
 
-    def encode_at(self, positions: Tensor, **inputs: Tensor | None) -> Tensor:
+    def encode_at(self, positions: Tensor, *args: Tensor | None, **inputs: Tensor | None) -> Tensor:
         """Run the backbone for the last hidden states of some tokens.
 
         The feed-forward network of the last block then computes these alone, if its blocks are
@@ -209,14 +200,15 @@ class Encoder(HeadMixin):
 
         Args:
             positions: indices into the flattened rows, (n,), int64.
-            **inputs: the arguments of ``encode``.
+            *args: the arguments of ``encode``.
+            **inputs: the same, by name.
 
         Returns:
             (n, hidden).
         """
         if self._leaves_out_tokens():
-            return self._encode(positions, **inputs)  # type: ignore[arg-type]
-        return select_tokens(positions, self.encode(**inputs))[0]  # type: ignore[arg-type]
+            return self._encode(positions, *args, **inputs)  # type: ignore[arg-type]
+        return select_tokens(positions, self.encode(*args, **inputs))[0]  # type: ignore[arg-type]
 
     def _leaves_out_tokens(self) -> bool:
         """Return whether the last block can return some tokens alone."""

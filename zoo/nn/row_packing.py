@@ -54,14 +54,16 @@ class PackedRows(NamedTuple):
         """Return a value per token in the packed rows: (batch, tokens) to (packed rows, tokens)."""
         return x.flatten()[self.source]
 
-    def inputs(self, input_ids: Tensor, token_type_ids: Tensor | None) -> dict[str, Tensor | None]:
+    def inputs(self, input_ids: Tensor, token_type_ids: Tensor | None) -> dict[str, Tensor]:
         """Return the inputs of ``Encoder.encode`` for ids and types, (batch, tokens) each."""
-        return {
+        inputs = {
             "input_ids": self.pack(input_ids),
-            "token_type_ids": None if token_type_ids is None else self.pack(token_type_ids),
             "position_ids": self.position_ids,
             "document_ids": self.document_ids,
         }
+        if token_type_ids is not None:
+            inputs["token_type_ids"] = self.pack(token_type_ids)
+        return inputs
 
     def unpack(self, x: Tensor) -> Tensor:
         """Return a vector per token of the batch.

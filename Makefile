@@ -55,8 +55,6 @@ lint:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
-	$(BIN)/python -m benchmarks.names
-	$(BIN)/python -m benchmarks.house
 
 types:
 	$(BIN)/mypy

@@ -5,10 +5,11 @@
 Lines of Python without blank lines and comments.
 """
 
+import io
+import tokenize
 from pathlib import Path
 
 from benchmarks._common import table
-from benchmarks.house import code_lines
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "plugins"
 
@@ -23,7 +24,17 @@ def lengths() -> dict[str, tuple[int, int]]:
 
 
 def _lines(project: Path, pattern: str) -> int:
-    return sum(code_lines(path)[0] for path in project.glob(pattern))
+    return sum(map(code_lines, project.glob(pattern)))
+
+
+def code_lines(path: Path) -> int:
+    """Return the number of lines with code."""
+    layout = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(path.read_text("utf-8")).readline):
+        if token.type not in {*layout, tokenize.ENDMARKER}:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    return len(lines)
 
 
 if __name__ == "__main__":

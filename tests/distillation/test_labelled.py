@@ -111,6 +111,26 @@ def test_tasks(task: str, tmp_path: Path) -> None:
     assert set(record["losses"]) >= {task, term}
 
 
+@pytest.mark.parametrize("task", ["text-classification", "token-classification"])
+def test_class_weights_are_of_the_task_and_not_of_its_teacher(task: str, tmp_path: Path) -> None:
+    """The divergence is a mean over rows; student and teacher are scored by the weighted loss."""
+    name, write, term = TASKS[task]
+    file = write(tmp_path / name)
+    teacher = make_teacher(tmp_path / "teacher", task, file)
+    changes = {"class_weights": "balanced", "distillation": {"recipe": "logits"}}
+    objective, outputs, batch = views(
+        settings([teacher], teacher, task, file, **changes, **NO_DROPOUT), tmp_path / "run"
+    )
+    labels = batch.tensors["labels"]
+    assert batch.counts[term] == len(labels[labels >= 0])
+    weight = torch.tensor(objective.base.weights)
+    assert batch.counts[task] == pytest.approx(float(weight[labels[labels >= 0]].sum()))
+    view = outputs.teachers[0]
+    mine = objective.base.loss(outputs.student.outputs, batch.tensors).sums[task]
+    other = objective.teachers[0].objective.loss(view.outputs, batch.tensors).sums[task]
+    torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-5)  # equal weights
+
+
 def test_a_divergence_of_a_regression_is_refused(tmp_path: Path) -> None:
     file = numbers(tmp_path / "r.jsonl")
     teacher = make_teacher(tmp_path / "teacher", "regression", file)

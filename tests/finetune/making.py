@@ -83,14 +83,15 @@ def training_losses(run: Path) -> list[float]:
 
 
 def reference_losses(
-    run: Path, model: nn.Module, batch_loss: Callable[[Batch], tuple[Tensor, int]]
+    run: Path, model: nn.Module, batch_loss: Callable[[Batch], tuple[Tensor, float]]
 ) -> list[float]:
     """Train a model with torch's AdamW on the batches of a run, and return the loss of each step.
 
     Args:
         run: a finished run.
         model: the reference, with the weights that the run started from.
-        batch_loss: returns the sum of the losses in a micro-batch, and how many these are.
+        batch_loss: returns the sum of the losses in a micro-batch, and what the sum of a step is
+            divided by.
     """
     setup = setup_of(run)
     config, loader, losses = setup.config, setup.train_dataloader(HERE), []

@@ -1,14 +1,17 @@
 """Losses of the first steps equal those of a loop over transformers' model on the same batches."""
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
-from torch import Tensor
+import torch
+import transformers
+from torch import Tensor, nn
 
 from tests.finetune.conftest import Pretrained
 from tests.finetune.making import (
-    HERE,
+    assert_two_processes_equal_one,
     finetune,
     labelled,
     reference_losses,
@@ -18,17 +21,18 @@ from tests.finetune.making import (
     training_losses,
     write_table,
 )
+from zoo.errors import UsageError
 from zoo.finetune.config import build_config
 from zoo.objectives.base import Batch
-from zoo.training.build import build_model
+
+TOKENS = "token-classification"
+TASKS = {"Sequence": "text-classification", "Token": TOKENS}
 
 
 def losses_of_transformers(
     run: Path, source: Path, architecture: str = "BertForSequenceClassification"
 ) -> list[float]:
     """Train transformers' model on the batches of a run."""
-    import transformers
-
     model: Any = getattr(transformers, architecture).from_pretrained(source)
 
     def batch_loss(batch: Batch) -> tuple[Tensor, int]:
@@ -85,24 +89,64 @@ def test_labels_of_settings_may_be_numbers(tmp_path: Path) -> None:
     assert config.class_weights == {"0": 1.0, "1": 3.0}
 
 
-def test_class_weights_multiply_the_loss_of_a_label(pretrained: Pretrained, tmp_path: Path) -> None:
-    model, _ = pretrained()
-    table = labelled(tmp_path / "t.tsv")
-    weighted = settings(model, table, class_weights={"no": 3.0, "yes": 0.5}, max_steps=1)
-    run = finetune(tmp_path / "run", weighted)
-    setup = setup_of(run)
-    loader = setup.train_dataloader(HERE)
-    (first, second), task = loader.make_batches(0), setup.objective
-    loader.close()
-    module = build_model(setup).module
-    setup.load_pretrained(module)
-    total = 0.0
-    for batch in (first, second):
-        logits = task.forward(module, batch.tensors).logits[task.name].double()
-        log_probs = logits.log_softmax(-1)
-        for row, label in enumerate(batch.tensors["labels"].tolist()):
-            total -= (3.0, 0.5)[label] * log_probs[row, label].item()
-    assert training_losses(run) == [pytest.approx(total / 8, abs=1e-5)]
+WEIGHTS = {"no": 0.03, "yes": 0.005}  # whose sum over a micro-batch is below 1
+
+
+@pytest.mark.parametrize("architecture", [f"BertFor{kind}Classification" for kind in TASKS])
+def test_class_weights_are_those_of_torch(
+    pretrained: Pretrained, tmp_path: Path, architecture: str
+) -> None:
+    """Several steps, in which gradients and thus weights are those of the weighted mean."""
+    names = {"id2label": {0: "no", 1: "yes"}, "label2id": {"no": 0, "yes": 1}}
+    model, source = pretrained(architecture, **names)
+    task = TASKS[architecture[7:-14]]
+    table = labelled(tmp_path / "t.tsv") if task != TOKENS else words(tmp_path / "t.conll")
+    tree = settings(model, table, task=task, class_weights=WEIGHTS)
+    run = finetune(tmp_path / "run", tree)
+    reference = getattr(transformers, architecture).from_pretrained(source)
+    weight = torch.tensor([*WEIGHTS.values()])
+    torch_loss = nn.CrossEntropyLoss(weight, ignore_index=-100)
+
+    def batch_loss(batch: Batch) -> tuple[Tensor, float]:
+        inputs = dict(batch.tensors)
+        labels = inputs.pop("labels").flatten()
+        total = float(weight[labels[labels >= 0]].sum())
+        return torch_loss(reference(**inputs).logits.view(-1, 2), labels) * total, total
+
+    expected = reference_losses(run, reference, batch_loss)
+    assert training_losses(run) == pytest.approx(expected, abs=1e-5)
+    assert expected[-1] != pytest.approx(expected[0], abs=1e-2), "the weights changed"
+    whole = finetune(tmp_path / "whole", {**tree, "micro_batch_size": 8})
+    assert training_losses(whole) == pytest.approx(training_losses(run), abs=1e-6)
+
+
+def words(path: Path) -> Path:
+    """Write words with the label ``yes`` for vowels, else ``no``."""
+    lines = [[f"{w}\t{'yes' if w in 'aei' else 'no'}" for w in t.split()] for t in texts(40)]
+    path.write_text("\n\n".join("\n".join(line) for line in lines) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ({"no": math.nan, "yes": 1.0}, "finite weights"),
+        ({"no": 0.0, "yes": 0.0}, "one of them above 0"),
+        ({"no": -1.0, "yes": 1.0}, "0 or more"),
+    ],
+)
+def test_weights_that_have_no_mean(
+    pretrained: Pretrained, tmp_path: Path, weights: dict[str, float], message: str
+) -> None:
+    tree = settings(pretrained()[0], labelled(tmp_path / "t.tsv"), class_weights=weights)
+    with pytest.raises(UsageError, match=message):
+        finetune(tmp_path / "run", tree)
+
+
+@pytest.mark.long
+def test_class_weights_in_two_processes(pretrained: Pretrained, tmp_path: Path) -> None:
+    tree = settings(pretrained()[0], labelled(tmp_path / "t.tsv"), class_weights=WEIGHTS)
+    assert_two_processes_equal_one(tmp_path / "runs", tree)
 
 
 def test_balanced_weights_have_a_mean_of_one(pretrained: Pretrained, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from zoo.distillation.teachers.teacher import Teacher
 from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.finetune import task_type
+from zoo.finetune.labels import ClassTask
 from zoo.finetune.setup import FineTuneSetup
 from zoo.nn.devices import resolve_device
 from zoo.objectives.base import TrainingObjective
@@ -109,7 +110,10 @@ def _task(base: FineTuneSetup, checkpoint: Checkpoint) -> TrainingObjective:
     inputs = tuple(checkpoint.family.onnx(config, checkpoint.head_name).inputs)
     labelled = msgspec.structs.replace(config, labels=base.model_config.labels)
     pad_id = load_text_tokenizer(checkpoint).pad_id
-    return task_type(base.config.task)(labelled, inputs, pad_id, base.config)
+    task = task_type(base.config.task)(labelled, inputs, pad_id, base.config)
+    if isinstance(task, ClassTask) and isinstance(base.objective, ClassTask):
+        task.weights = base.objective.weights
+    return task
 
 
 def _backend(

@@ -1,5 +1,6 @@
 """Labels that are classes: their order, their indices, and their weights in the loss."""
 
+import math
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -13,8 +14,10 @@ from zoo.data.readers.labelled import sort_labels
 from zoo.data.readers.text_io import open_last_line
 from zoo.errors import UsageError
 from zoo.evaluation.one_sided import warn_of_absent_labels
-from zoo.finetune.base import FineTuning
+from zoo.finetune.base import LABELS, FineTuning
 from zoo.finetune.rows import TokenizedRows
+from zoo.objectives.base import Batch
+from zoo.objectives.losses.cross_entropy import IGNORED
 from zoo.training.config.finetune import FineTuneConfig, TableConfig
 
 if TYPE_CHECKING:
@@ -99,6 +102,20 @@ class ClassTask(FineTuning):
         present = {name for sample in evaluation for name in self.label_names(sample, data)}
         several = self.problem == "multi_label_classification"
         return warn_of_absent_labels(labels, present, several=several)
+
+    def weigh(self, indices: "NDArray[np.integer[Any]]") -> "NDArray[Any]":
+        """Return what each label adds to the count of the loss: its weight, or 1; 0 if ignored."""
+        counted: NDArray[Any] = indices != IGNORED
+        if self.weights is None:
+            return counted.astype(np.int64)
+        weights: NDArray[Any] = np.array(self.weights)[np.where(counted, indices, 0)] * counted
+        return weights
+
+    def count_logits(self, batch: Batch, term: str) -> int:
+        """See ``TrainingObjective``: class weights do not count."""
+        if term != self.name or self.weights is None:
+            return super().count_logits(batch, term)
+        return int((batch.tensors[LABELS] != IGNORED).sum())
 
     def weights_like(self, logits: "Tensor") -> "Tensor | None":
         """Return the weights with dtype and device of logits, (labels,); ``None`` for none."""
@@ -195,10 +212,18 @@ def class_weights(
         UsageError: the weights are not those of the labels.
     """
     if isinstance(setting, str):
-        return tuple(float(counts.sum() / (len(labels) * count)) for count in counts)
-    if set(setting) != set(labels) or min(setting.values()) < 0:
+        # as in scikit-learn; a label of the model without samples keeps the weight 1
+        mean = counts.sum() / np.count_nonzero(counts)
+        return tuple(float(mean / count) if count else 1.0 for count in counts)
+    if set(setting) != set(labels):
         raise UsageError(
             f"class_weights has {', '.join(setting)}, and the labels are {', '.join(labels)}",
-            "give each label a weight of 0 or more",
+            "give each label a weight",
+        )
+    weights = setting.values()
+    if not (min(weights) >= 0 and 0 < sum(weights) < math.inf):
+        raise UsageError(
+            f"class_weights has the weights {', '.join(map(str, weights))}",
+            "give finite weights of 0 or more, one of them above 0",
         )
     return tuple(setting[label] for label in labels)

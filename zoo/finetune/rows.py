@@ -24,7 +24,8 @@ class TokenizedRows(ExampleDataset):
         starts: first token of each row, and the number of tokens, (rows + 1,), int64.
         arrays: name of an input or label -> one value per token, (tokens, ...).
         values: name -> a value of each row, (rows, ...).
-        counts: loss term -> number of values that each row adds to the sum of the term, (rows,).
+        counts: loss term -> number of values that each row adds to the sum of the term, or the sum
+            of their weights, (rows,).
         truncated: number of texts that were truncated.
         others: further sequences of the rows, of other lengths, such as targets; of these,
             ``starts`` and ``arrays`` alone.
@@ -33,7 +34,7 @@ class TokenizedRows(ExampleDataset):
     starts: NDArray[np.int64]
     arrays: Mapping[str, NDArray[Any]]
     values: Mapping[str, NDArray[Any]]
-    counts: Mapping[str, NDArray[np.int64]]
+    counts: Mapping[str, NDArray[Any]]
     truncated: int = 0
     others: "tuple[TokenizedTexts, ...]" = ()
 
@@ -59,7 +60,7 @@ class TokenizedRows(ExampleDataset):
                 for name, array in sequence.arrays.items()
             },
             {name: values[index] for name, values in self.values.items()},
-            counts={term: int(counts[index]) for term, counts in self.counts.items()},
+            counts={term: counts[index].item() for term, counts in self.counts.items()},
         )
 
 

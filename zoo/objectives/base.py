@@ -4,9 +4,10 @@ A dataset of a pretraining objective packs a corpus into rows of fixed length wi
 is a pure function of its index and a random generator that is keyed by seed, step and row.
 ``forward`` and ``loss`` run in torch.
 
-A loss is a set of terms, each a *sum* and a *count*. The counts follow from the data, before any
-forward pass: the trainer divides by the count of the whole step, over all micro-batches and ranks,
-so that the split of a batch does not change the gradients.
+A loss is a set of terms, each a *sum* and a *count*; the count of a weighted mean is the sum of its
+weights. The counts follow from the data, before any forward pass: the trainer divides by the count
+of the whole step, over all micro-batches and ranks, so that the split of a batch does not change
+the gradients.
 """
 
 from abc import ABC, abstractmethod
@@ -42,13 +43,14 @@ class Example:
         values: name -> a variable number of values, such as the labels of masked tokens, (n,).
         positions: name -> name of an array and indices into it, (n,); ``collate`` turns them into
             indices into the flattened (rows * length,) array.
-        counts: loss term -> number of values that the row adds to the sum of the term.
+        counts: loss term -> number of values that the row adds to the sum of the term, or the sum
+            of their weights.
     """
 
     arrays: Mapping[str, NDArray[Any]]
     values: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     positions: Mapping[str, tuple[str, Array]] = field(default_factory=dict)
-    counts: Mapping[str, int] = field(default_factory=dict)
+    counts: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -58,13 +60,13 @@ class Batch:
     Attributes:
         tensors: ``arrays`` of the examples as (rows, length); ``values`` and ``positions`` as
             (n,), concatenated over rows.
-        counts: loss term -> number of values that its sum is over.
+        counts: loss term -> number of values that its sum is over, or the sum of their weights.
         rows: number of rows.
         tokens: number of tokens that are not padding, of the encoder and the decoder.
     """
 
     tensors: "dict[str, Tensor]"
-    counts: dict[str, int]
+    counts: dict[str, float]
     rows: int
     tokens: int
 
@@ -235,6 +237,10 @@ class TrainingObjective(ABC):
             loss term -> logits; by default those of ``outputs``.
         """
         return outputs.logits
+
+    def count_logits(self, batch: Batch, term: str) -> int:
+        """Return the number of rows of ``scored_logits`` of a loss term in a batch."""
+        return round(batch.counts[term] * self.logits_per_count)
 
     def generated_predictions(
         self, model: "nn.Module", batch: "Mapping[str, Tensor]"

@@ -219,7 +219,7 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
     def mask_row(self, packed: PackedRow, rng: np.random.Generator) -> Example:
         """Return a row with masked tokens, and one uniform number per selected token."""
         row = super().mask_row(packed, rng)
-        uniforms = rng.random(row.counts[MASKED_LM], dtype=np.float32)
+        uniforms = rng.random(int(row.counts[MASKED_LM]), dtype=np.float32)
         return Example(
             row.arrays,
             values={**row.values, "uniforms": uniforms},

@@ -169,7 +169,7 @@ class Trainer:
         if self.ema is not None:
             self.ema.update(self.model)
         tokens = sum(batch.tokens for batch in batches)
-        self.tokens += self.dist.sum_counts({"tokens": tokens})["tokens"]
+        self.tokens += int(self.dist.sum_counts({"tokens": tokens})["tokens"])
         self.step += 1
         return {"learning_rate": learning_rate, "gradient_norm": float(norm)}
 
@@ -188,7 +188,7 @@ class Trainer:
             sums.add(output, batch.counts)
         return sums
 
-    def total_loss(self, output: LossOutput, counts: Mapping[str, int]) -> torch.Tensor:
+    def total_loss(self, output: LossOutput, counts: Mapping[str, float]) -> torch.Tensor:
         """Return the weighted sum of a micro-batch's terms, each divided by the step's count.
 
         DDP and FSDP average gradients over ranks, so the loss is multiplied by the world size.
@@ -198,7 +198,7 @@ class Trainer:
             counts: loss term -> count of the whole step, over all ranks.
         """
         terms = [
-            output.sums[term] * (weight * self.dist.world_size / max(1, counts[term]))
+            output.sums[term] * (weight * self.dist.world_size / (counts[term] or 1))
             for term, weight in self.loss_weights.items()
         ]
         return torch.stack(terms).sum()
@@ -295,5 +295,5 @@ def computes_in_bfloat16(config: RunConfig, device_type: str) -> bool:
     return config.precision == "bfloat16" or (config.precision == "auto" and on_cuda)
 
 
-def _sum_counts(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
+def _sum_counts(counts: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {term: sum(count[term] for count in counts) for term in counts[0]}

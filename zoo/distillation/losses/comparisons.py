@@ -174,7 +174,7 @@ class LogitsComparison(Comparison):
 
     Attributes:
         of: loss term whose logits are compared.
-        logits_per_count: see ``TrainingObjective``.
+        objective: the student's objective.
         on_text: whether the objective is one on text that scores some of the tokens.
     """
 
@@ -182,7 +182,7 @@ class LogitsComparison(Comparison):
     fields: ClassVar[tuple[str, ...]] = ("positions", "reduction", "logits_of")
 
     def __init__(self, *args: Any, of: str, objective: TrainingObjective) -> None:
-        self.of, self.logits_per_count = of, objective.logits_per_count
+        self.of, self.objective = of, objective
         self.on_text = isinstance(objective, Objective) and not objective.scores_all_tokens
         super().__init__(*args)
         if self.term.reduction == "elements" and not self.student.classes:
@@ -205,9 +205,10 @@ class LogitsComparison(Comparison):
 
     def count(self, batch: Batch) -> int:
         """See ``Comparison``: rows of logits, or all of them."""
-        rows = round(batch.counts[self.of] * self.logits_per_count)
         if self.everywhere:
             rows = int(real_tokens(batch.tensors).sum())
+        else:
+            rows = self.objective.count_logits(batch, self.of)
         return rows * (self.student.classes if self.term.reduction == "elements" else 1)
 
     def read(

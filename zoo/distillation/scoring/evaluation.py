@@ -59,7 +59,7 @@ class Evaluation:
     diverged: int = 0
     embeddings: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
-    def add(self, output: LossOutput, counts: Mapping[str, int]) -> None:
+    def add(self, output: LossOutput, counts: Mapping[str, float]) -> None:
         """Add the losses, metrics and predictions of a batch."""
         self.sums.add(output, counts)
         for name, values in output.predictions.items():

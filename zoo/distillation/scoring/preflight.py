@@ -18,6 +18,7 @@ from zoo.distillation.scoring.evaluation import scored_teachers
 from zoo.distillation.teachers.teacher import Teacher
 from zoo.distillation.teachers.teacher_cache import TeacherCache
 from zoo.finetune.base import LABELS
+from zoo.finetune.labels import ClassTask
 from zoo.finetune.setup import FineTuneSetup
 from zoo.objectives.losses.cross_entropy import IGNORED
 from zoo.training.callbacks import Callback
@@ -170,7 +171,7 @@ def expected_seconds(trainer: "Trainer", setup: "DistillSetup") -> float | None:
 
 
 def _time_pass(
-    trainer: "Trainer", tensors: Mapping[str, Tensor], counts: Mapping[str, int]
+    trainer: "Trainer", tensors: Mapping[str, Tensor], counts: Mapping[str, float]
 ) -> float:
     """Return the seconds of a forward and backward pass; no gradient is accumulated."""
     module, device = trainer.loss_module.train(), trainer.dist.device
@@ -214,7 +215,7 @@ def warn_about_loss(teacher: Teacher, setup: "DistillSetup", trainer: "Trainer")
     frequencies = label_frequencies(setup)
     if frequencies is None:
         return
-    loss, chance, labels = 0.0, 0.0, 0
+    loss, chance, labels = 0.0, 0.0, 0.0
     for batch in trainer.eval_batches:
         tensors = {name: tensor.to(trainer.dist.device) for name, tensor in batch.tensors.items()}
         view = teacher.view(tensors, {})
@@ -224,8 +225,10 @@ def warn_about_loss(teacher: Teacher, setup: "DistillSetup", trainer: "Trainer")
         with torch.no_grad():
             output = view.objective.loss(view.outputs, view.batch)
         loss += float(output.sums[view.objective.scored_terms[0]])
-        chance -= float(np.log(frequencies[targets]).sum())
-        labels += len(targets)
+        task = view.objective
+        weights = task.weigh(targets) if isinstance(task, ClassTask) else np.ones(len(targets))
+        chance -= float((weights * np.log(frequencies[targets])).sum())
+        labels += float(weights.sum())
         if labels >= LABELS_READ:
             break
     if labels and loss >= chance:

@@ -1,6 +1,7 @@
 """Text classification: one label of a text or a pair of texts."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch.nn import functional as F
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
 class TextClassification(ClassTask, TextTask):
     """Cross-entropy of the label.
 
-    With class weights, each sample's cross-entropy is multiplied by the weight of its label, and
-    the sum is divided by the number of samples.
+    With class weights, it is the weighted mean, as of ``torch.nn.CrossEntropyLoss(weight=...)``.
     """
 
     name: ClassVar[str] = "text-classification"
@@ -58,7 +58,7 @@ class TextClassification(ClassTask, TextTask):
         """See ``FineTuning``; the first call fixes ``balanced`` class weights."""
         rows = super().rows(samples, tokenizer)
         self.fix_weights(rows.values[LABELS])
-        return rows
+        return replace(rows, counts={**rows.counts, self.name: self.weigh(rows.values[LABELS])})
 
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """Compute the cross-entropy."""

@@ -190,7 +190,7 @@ class TokenClassification(ClassTask, LayerTask):
             )
         labels = np.concatenate(parts, dtype=np.int32)
         self.fix_weights(labels[labels != IGNORED])
-        counts = {self.name: np.add.reduceat(labels != IGNORED, tokens.starts[:-1], dtype=np.int64)}
+        counts = {self.name: np.add.reduceat(self.weigh(labels), tokens.starts[:-1])}
         arrays = {**tokens.arrays, LABELS: labels}
         return TokenizedRows(tokens.starts, arrays, values, counts, tokens.truncated)
 

@@ -112,7 +112,7 @@ class FineTuneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             (Zhang et al. 2021, arXiv:2006.05987, section 5).
         class_weights: weight of each label in the loss: ``balanced`` for weights in inverse
             proportion to the labels' frequencies, with a mean of 1 over the samples; or a weight
-            for each label.
+            for each label. The loss is the weighted mean, as of ``torch.nn.CrossEntropyLoss``.
         metric_for_best_model: value of an evaluation that selects the best checkpoint, which
             becomes the final model: ``loss``, or a metric; ``None`` for that of the task.
         greater_is_better: whether a higher value is better; ``None`` to decide by its name.

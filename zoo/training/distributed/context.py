@@ -49,11 +49,11 @@ class DistContext:
         """``True`` if this is the process of rank 0, which writes all files."""
         return self.rank == 0
 
-    def sum_counts(self, counts: Mapping[str, int]) -> dict[str, int]:
+    def sum_counts(self, counts: Mapping[str, float]) -> dict[str, float]:
         """Return the sums of counts over all processes."""
         if self.world_size == 1:
             return dict(counts)
-        summed = self.all_reduce(torch.tensor(list(counts.values()), dtype=torch.int64))
+        summed = self.all_reduce(torch.tensor(list(counts.values()), dtype=torch.float64))
         return dict(zip(counts, summed.tolist(), strict=True))
 
     def all_reduce(self, values: torch.Tensor) -> torch.Tensor:

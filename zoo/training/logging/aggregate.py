@@ -23,15 +23,19 @@ class MetricSums:
     def __init__(self) -> None:
         self.values: Tensors = {}
 
-    def add(self, outcome: LossOutput, counts: Mapping[str, int]) -> None:
+    def add(self, outcome: LossOutput, counts: Mapping[str, float]) -> None:
         """Add the losses and metrics of a micro-batch.
 
         Args:
             outcome: its losses and metrics.
-            counts: loss term -> number of values that its sum is over.
+            counts: loss term -> number of values that its sum is over, or the sum of their weights.
         """
         for name, total in outcome.sums.items():
-            self._add(name, total.detach(), total.new_tensor(counts[name]))
+            self._add(
+                name,
+                total.detach(),
+                torch.tensor(counts[name], dtype=torch.float64, device=total.device),
+            )
         for name, (total, count) in outcome.metrics.items():
             self._add(name, total.detach(), count.detach())
 

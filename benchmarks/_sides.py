@@ -100,7 +100,7 @@ def require_equal_losses(
     *others, reference = names
     for name in others:
         pairs = zip(timings[name].losses, timings[reference].losses, strict=True)
-        if any(abs(mine - other) > tolerance * abs(other) for mine, other in pairs):
+        if not all(abs(mine - other) <= tolerance * abs(other) for mine, other in pairs):
             sys.exit(
                 f"the losses of {name} and {reference} differ: {timings[name].losses}, "
                 f"{timings[reference].losses}"

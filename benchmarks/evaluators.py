@@ -57,7 +57,7 @@ def main() -> None:
     print(text, end="")
     if options.output is not None:
         options.output.write_text(text, "utf-8")
-    sys.exit(int(max(differences.values()) > TOLERANCE))
+    sys.exit(int(not all(value <= TOLERANCE for value in differences.values())))
 
 
 def run_zoo(*words: object) -> None:

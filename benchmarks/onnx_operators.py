@@ -53,7 +53,7 @@ def main() -> None:
     names = list(runs)
     for plain, fused in zip(names[::2], names[1::2], strict=True):
         difference = float(np.abs(runs[plain]() - runs[fused]()).max())
-        if difference > AGREE:
+        if not difference <= AGREE:
             sys.exit(f"{plain} and {fused} differ by {difference:.1e}")
         pair = {name: _repeated(runs[name]) for name in (plain, fused)}
         print(f"{compare(alternate(pair, rounds=options.rounds), plain)}\n")

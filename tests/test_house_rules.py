@@ -8,6 +8,7 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -179,3 +180,9 @@ def misplaced(tests: Path) -> Iterator[Path]:
 @pytest.mark.parametrize("tests", MIRRORED, ids=lambda path: str(path.relative_to(ROOT)))
 def test_tests_lie_where_their_module_does(tests: Path) -> None:
     assert [str(path.relative_to(ROOT)) for path in misplaced(tests)] == []
+
+
+def test_nan_is_not_close_to_nan() -> None:
+    """tests/conftest.py changes the default, which would let two broken results pass."""
+    with pytest.raises(AssertionError):
+        np.testing.assert_allclose([np.nan], [np.nan])

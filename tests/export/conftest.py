@@ -75,10 +75,12 @@ def int8_encoder(sentence_encoder: Checkpoint) -> Exported:
     return exported_once("export-int8", copy, quantization=plan)
 
 
-def with_tokenizer(folder: Path, head: str, more: Mapping[str, str | bytes] = {}) -> Checkpoint:
+def with_tokenizer(
+    folder: Path, head: str, more: Mapping[str, str | bytes] = {}, *, unused_rows: int = 0
+) -> Checkpoint:
     """Write a small model with a tokenizer, and with further files of the Hub's layout."""
-    vocabulary = bert_files()["vocab.txt"].count("\n")
-    made = make_checkpoint(folder / "made", head, num_layers=1, vocab_size=vocabulary)
+    rows = bert_files()["vocab.txt"].count("\n") + unused_rows
+    made = make_checkpoint(folder / "made", head, num_layers=1, vocab_size=rows)
     convert(CheckpointDir(made.path, "made"), folder / "hub", to="hub")
     for name, content in {**bert_files(), **more}.items():
         path = folder / "hub" / name

@@ -11,6 +11,7 @@ from zoo.cli.training.check_accumulation import command as accumulation
 from zoo.cli.training.check_resume import command as resume
 from zoo.errors import VerificationError
 from zoo.objectives.sentence_pairs import NextSentence
+from zoo.training import checks
 from zoo.training.checks import check_grad_accumulation
 
 pytestmark = pytest.mark.usefixtures("shared_home")
@@ -61,3 +62,17 @@ def test_commands_print_the_results(tmp_path: Path) -> None:
     result = CliRunner().invoke(resume, [*arguments, "--kills", "1"])
     assert result.exit_code == 0, result.output
     assert "exact: 4 steps, killed after" in result.output
+
+
+def test_gradients_that_are_nan_do_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Comparisons with NaN are false, and ``max`` may return it or not."""
+    gradients = checks._gradients
+
+    def broken(*args: Any) -> dict[str, Any]:
+        result = gradients(*args)
+        name = list(result)[len(result) // 2]
+        return {**result, name: result[name] * float("nan")}
+
+    monkeypatch.setattr(checks, "_gradients", broken)
+    with pytest.raises(VerificationError, match="changes by inf when the batch is split"):
+        check_grad_accumulation(small("bert"))

@@ -9,6 +9,11 @@ from zoo.io.digests.files import FileDigest
 from zoo.io.json import JsonStruct
 
 
+def at_least_0(drop: float) -> float:
+    """Return a drop, 0 for an improvement and infinite for NaN, which ``max`` would lose."""
+    return math.inf if math.isnan(drop) else max(0.0, drop)
+
+
 class Difference(JsonStruct):
     """Difference between an output of the graph and that of torch, without padding.
 
@@ -112,11 +117,12 @@ class Agreement(JsonStruct):
     def with_metric(self, name: str, reference: float, value: float) -> "Agreement":
         """Return the agreement with a metric as the measure; a higher metric is better."""
         loss = reference - value
-        drop = loss / abs(reference) if reference else math.copysign(math.inf, loss)
+        if loss:
+            loss = loss / abs(reference) if reference else math.copysign(math.inf, loss)
         return msgspec.structs.replace(
             self,
             measure=name,
-            drop=max(0.0, drop if loss else 0.0),
+            drop=at_least_0(loss),
             metric=value,
             reference_metric=reference,
         )

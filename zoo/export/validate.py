@@ -1,5 +1,6 @@
 """Export gate: comparison of a graph with torch at shapes that were not traced."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -205,11 +206,16 @@ def require_equal(checks: Sequence[ShapeCheck], tolerance: float) -> None:
     """
     for check in checks:
         for name, result in check.outputs.items():
+            where = f"at {check.batch} x {check.tokens} tokens{check.after}"
+            if not math.isfinite(result.max_rel):
+                raise VerificationError(
+                    f"{name} of the model or its graph is NaN or infinite {where}",
+                    "nothing was written; `zoo verify` looks for such weights",
+                )
             if not result.max_rel <= tolerance:
                 raise VerificationError(
                     f"the graph's {name} differs from torch by {result.max_rel:.1e} of the largest "
-                    f"magnitude at {check.batch} x {check.tokens} tokens{check.after}, where "
-                    f"{tolerance:.0e} is accepted",
+                    f"magnitude {where}, where {tolerance:.0e} is accepted",
                     "nothing was written",
                 )
 

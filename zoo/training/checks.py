@@ -1,6 +1,7 @@
 """Checks that a configuration resumes bit for bit, and that gradient accumulation is exact."""
 
 import contextlib
+import math
 import os
 import random
 import signal
@@ -194,7 +195,7 @@ def check_grad_accumulation(config: TrainConfig, *, offline: bool = False) -> Ac
             name = max(far, key=far.__getitem__)
             splits[size] = max(far[name], splits.get(size, 0.0))
             worst = max(worst, (name, far[name]), key=lambda pair: pair[1])
-    if worst[1] > TOLERANCE:
+    if not worst[1] <= TOLERANCE:
         raise VerificationError(
             f"the gradient of {worst[0]} changes by {worst[1]:.1e} when the batch is split",
             "the objective's sums and counts do not go together",
@@ -244,6 +245,7 @@ def _trainer(
 
 
 def _distance(first: Any, second: Any) -> float:
-    # largest absolute difference, relative to the largest value of the first gradient
-    largest = float(first.abs().max())
-    return float((first - second).abs().max()) / largest if largest else float(second.abs().max())
+    # largest absolute difference, relative to the largest value of the first gradient; infinite for
+    # NaN, since `max` may pass over a NaN
+    largest, difference = float(first.abs().max()), float((first - second).abs().max())
+    return difference / (largest or 1.0) if math.isfinite(difference) else math.inf

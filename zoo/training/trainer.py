@@ -137,6 +137,8 @@ class Trainer:
         name = objective.metric_for_best_model
         value = evaluation["loss"] if name == "loss" else evaluation["metrics"][name]
         sign = 1 if objective.greater_is_better else -1
+        if math.isnan(value):  # it would stay the best for ever: no value is above it
+            return
         if self.best is None or sign * value > sign * self.best[0]:
             self.best = (value, self.step)
 

@@ -1,27 +1,30 @@
 """Scores against numbers computed by hand from the logits of both models."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import zoo
 from tests import warm
 from tests.distillation.making import distill, make_setup, pretrained, settings
 from tests.finetune.making import SETTINGS, finetune, labelled
 from tests.finetune.making import settings as task_settings
+from tests.inference.making import write_manifest
 from tests.training.logging.test_report import Page
-from zoo.checkpoint import load_checkpoint
+from zoo.checkpoint import WEIGHTS, load_checkpoint
 from zoo.checkpoint.digests import check_digests
 from zoo.distillation.scoring.score import require_retention, score_run
 from zoo.errors import VerificationError
 from zoo.inference.load_model import load_model
 from zoo.training.config.overrides import deep_merge
 from zoo.training.distributed.context import DistContext
-from zoo.training.logging.scores import Scores, read_scores, retained
+from zoo.training.logging.scores import SCORES, Scores, read_scores, retained
 
 
 @pytest.fixture(scope="module")
@@ -216,3 +219,16 @@ def test_several_seeds_are_summarized(teacher: Path, tmp_path: Path) -> None:
     assert summary["scores"]["loss"] == pytest.approx(expected)
     training = load_checkpoint(output / "model").manifest.training
     assert training is not None and "scores" in training
+
+
+def test_a_student_that_returns_nan_has_no_score(run: Path, tmp_path: Path) -> None:
+    """NaN of both models would agree in every prediction: their argmax is the same."""
+    broken = shutil.copytree(run, tmp_path / "run")
+    weights = load_file(broken / "model" / WEIGHTS)
+    name = next(name for name in weights if name.endswith("norm.weight"))
+    save_file({**weights, name: weights[name] * torch.nan}, broken / "model" / WEIGHTS)
+    write_manifest(broken / "model")
+    (broken / SCORES).unlink(missing_ok=True)
+    with pytest.raises(VerificationError, match="NaN"):
+        score_run(broken, device="cpu", backends=["cpu"])
+    assert not (broken / SCORES).exists()

@@ -18,7 +18,7 @@ from zoo.distillation.setup import DistillSetup
 from zoo.distillation.teachers.cached_teacher import CachedTeacher
 from zoo.distillation.teachers.checks import require_head
 from zoo.distillation.teachers.teacher import Teacher, run_model
-from zoo.errors import UsageError
+from zoo.errors import NonFiniteError, UsageError
 from zoo.evaluation.metrics import spearman
 from zoo.finetune.base import FineTuning
 from zoo.finetune.tasks.sentences import Sentences
@@ -71,6 +71,7 @@ class Evaluation:
             name = self.objective.name
             vectors = (side.outputs.logits[name].cpu() for side in (view, teacher))
             self.embeddings.append((next(vectors), next(vectors)))
+            _require_numbers(*self.embeddings[-1])
             return
         for term in self.objective.scored_terms:
             mine, other = (side.logits(term, everywhere=False) for side in (view, teacher))
@@ -83,6 +84,7 @@ class Evaluation:
             else:
                 same = _top(mine, columns) == _top(other, columns)
                 total = terms.kl_divergence(mine, [other], temperature=1.0, columns=columns)
+                _require_numbers(total)
                 self.divergence += float(total)
                 self.diverged += same.numel()
             self.agreed += int(same.sum())
@@ -92,8 +94,13 @@ class Evaluation:
         """Return the loss, and the metrics of the objective or task.
 
         Loss terms that not all models have are metrics by their names.
+
+        Raises:
+            NonFiniteError: the loss is NaN or infinite.
         """
         record = self.sums.compute_and_reset(self.weights)
+        if self.weights and not math.isfinite(record["loss"]):
+            raise NonFiniteError("the loss on the held-out data is NaN or infinite")
         predictions = {name: torch.cat(parts) for name, parts in self.predictions.items()}
         numbers = {
             **({"loss": record["loss"]} if self.weights else {}),
@@ -147,7 +154,15 @@ def _labels_of(objective: TrainingObjective, logits: Logits) -> Tensor | None:
     """Return which of any number of labels are predicted; ``None`` where one of them is."""
     if getattr(objective, "problem", None) != "multi_label_classification":
         return None
-    return terms.dense(logits, terms.width(logits)) >= 0
+    values = terms.dense(logits, terms.width(logits))
+    _require_numbers(values)
+    return values >= 0
+
+
+def _require_numbers(*values: Tensor) -> None:
+    """Raise an error for NaN, which would agree with NaN: both have the same argmax."""
+    if any(bool(value.isnan().any()) for value in values):
+        raise NonFiniteError("the student or its teacher returned NaN for held-out data")
 
 
 def _top(logits: Logits, columns: int) -> Tensor:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from zoo.checkpoint import Checkpoint, load_text_tokenizer
 from zoo.data.corpus_cache import SAMPLE
-from zoo.errors import UsageError
-from zoo.export.report import Agreement
+from zoo.errors import NonFiniteError, UsageError
+from zoo.export.report import Agreement, at_least_0
 from zoo.export.validate import UNLIMITED, batches
 from zoo.families.onnx import LOGITS, OnnxSpec
 from zoo.families.random_inputs import random_inputs
@@ -56,12 +56,14 @@ class Summary:
         argmax: argmax of each token or text.
         scores: logit of each token or text, where it has a single one; otherwise empty.
         log_probs: log probability of each target.
+        finite: whether all outputs of tokens are finite; argmax and rounding can hide NaN.
     """
 
     vectors: NDArray[np.float64]
     argmax: NDArray[np.int64]
     scores: NDArray[np.float64]
     log_probs: NDArray[np.float64]
+    finite: bool = True
 
 
 def read_texts(file: Path | None) -> list[str]:
@@ -173,7 +175,15 @@ def agreement(expected: Sequence[Summary], actual: Sequence[Summary], spec: Onnx
         expected: summaries of the graph in float32.
         actual: summaries of the other one.
         spec: outputs of the model.
+
+    Returns:
+        the agreement; its drop is infinite if an output of ``actual`` is not finite.
+
+    Raises:
+        NonFiniteError: an output in float32 is not finite.
     """
+    if not all(summary.finite for summary in expected):
+        raise NonFiniteError("the graph in float32 returned NaN or infinity for a text")
     pairs = list(zip(expected, actual, strict=True))
     cosines = np.concatenate([_cosines(a.vectors, b.vectors) for a, b in pairs])
     values: dict[str, Any] = {"cosine": float(cosines.mean())}
@@ -186,15 +196,16 @@ def agreement(expected: Sequence[Summary], actual: Sequence[Summary], spec: Onnx
         for side in (expected, actual)
         if any(summary.log_probs.size for summary in side)
     ]
+    finite = all(summary.finite for summary in actual)
     if not losses:
         measure = list(values)[-1]
-        drop = _at_least_0(1 - values[measure])
+        drop = at_least_0(1 - values[measure]) if finite else math.inf
         return Agreement(texts=len(cosines), measure=measure, drop=drop, **values)
     before, after = losses
     return Agreement(
         texts=len(cosines),
         measure="perplexity",
-        drop=_at_least_0(_exp(after - before) - 1),
+        drop=at_least_0(_exp(after - before) - 1) if finite else math.inf,
         perplexity=_exp(after),
         reference=_exp(before),
         **values,
@@ -229,11 +240,6 @@ def _exp(loss: float) -> float:
     return math.exp(min(loss, 700.0))  # the largest that does not overflow
 
 
-def _at_least_0(drop: float) -> float:
-    """Return a drop without improvements; infinite for NaN."""
-    return math.inf if math.isnan(drop) else max(0.0, drop)
-
-
 def _summary(outputs: Arrays, sample: Sample, pooling: Pooling, *, single: bool) -> Summary:
     name = next(iter(outputs))
     first = outputs[name].astype(np.float32, copy=False)
@@ -246,7 +252,13 @@ def _summary(outputs: Arrays, sample: Sample, pooling: Pooling, *, single: bool)
         np.concatenate([_argmax(array, sample.mask) for array in outputs.values()]),
         scores.astype(np.float64),
         _log_probs(first, sample.targets),
+        finite=all(_is_finite(array, sample.mask) for array in outputs.values()),
     )
+
+
+def _is_finite(array: NDArray[Any], mask: NDArray[np.bool_]) -> bool:
+    values = array[mask] if array.shape[:2] == mask.shape else array
+    return bool(np.isfinite(values).all())
 
 
 def _argmax(array: NDArray[Any], mask: NDArray[np.bool_]) -> NDArray[np.int64]:

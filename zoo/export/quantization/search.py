@@ -1,10 +1,11 @@
 """Search for the layers that have to stay in float32, by the loss of quantizing each alone."""
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from zoo.errors import VerificationError
-from zoo.export.report import Agreement
+from zoo.export.report import Agreement, at_least_0
 from zoo.io.progress import progress
 
 Layer = tuple[str, str]  # file of the graph and name of the node
@@ -51,7 +52,7 @@ def search(
     if not layers:
         raise VerificationError(f"no layer can be quantized to {dtype}", "nothing was written")
     agreement = measure(layers)
-    if agreement.drop <= max_drop:
+    if _accepted(agreement, max_drop):
         return SearchResult(list(layers), [], agreement)
     ranked = _by_sensitivity(layers, quick)
     best: SearchResult | None = None
@@ -59,18 +60,25 @@ def search(
     while low < high:
         middle = (low + high) // 2
         tried = measure(ranked[middle:])
-        if tried.drop <= max_drop:
+        if _accepted(tried, max_drop):
             best = SearchResult(ranked[middle:], ranked[:middle], tried)
             high = middle
         else:
             low = middle + 1
     if best is None:
+        changes = f"changes the {agreement.measure} by {agreement.drop:.1%}"
+        if not math.isfinite(agreement.drop):
+            changes = "makes outputs NaN or infinite"
         raise DropError(
-            f"quantizing all layers to {dtype} changes the {agreement.measure} by "
-            f"{agreement.drop:.1%}, and no layer alone stays within {max_drop:.1%}",
+            f"quantizing all layers to {dtype} {changes}, and no layer alone stays within "
+            f"{max_drop:.1%}",
             "nothing was written; --max-drop accepts more",
         )
     return best
+
+
+def _accepted(agreement: Agreement, max_drop: float) -> bool:
+    return math.isfinite(agreement.drop) and agreement.drop <= max_drop
 
 
 def _by_sensitivity(layers: Sequence[Layer], quick: Measure) -> list[Layer]:
@@ -79,6 +87,6 @@ def _by_sensitivity(layers: Sequence[Layer], quick: Measure) -> list[Layer]:
     with progress("measuring layers", len(layers)) as advance:
         for layer in layers:
             agreement = quick([layer])
-            loss[layer] = (agreement.drop, 1 - agreement.cosine)
+            loss[layer] = (agreement.drop, at_least_0(1 - agreement.cosine))
             advance(1)
     return sorted(layers, key=loss.__getitem__, reverse=True)

@@ -1,5 +1,6 @@
 """Quantized copies of the graphs of an export, which agree with float32 on text."""
 
+import math
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from typing import Protocol
 import msgspec
 
 from zoo.checkpoint import DATA, Checkpoint, variant_file
-from zoo.errors import UsageError
+from zoo.errors import NonFiniteError, UsageError
 from zoo.export.graph.onnx_file import latest_release
 from zoo.export.quantization.agreement import (
     Sample,
@@ -137,9 +138,12 @@ class _Reference:
             agreement(self.summaries, actual, spec),
             random_tokens=why_no_texts(self.checkpoint) is not None,
         )
-        if self.metric is None:
+        if self.metric is None or not math.isfinite(compared.drop):
             return compared
-        name, value = self.metric.measure(session, self.limit)
+        try:
+            name, value = self.metric.measure(session, self.limit)
+        except NonFiniteError:  # on labelled data only
+            return msgspec.structs.replace(compared, drop=math.inf)
         return compared.with_metric(name, self.value, value)
 
     def on_fewer(self, session: Session) -> "_Reference":

@@ -15,7 +15,7 @@ from zoo.api import Model
 from zoo.errors import UsageError
 from zoo.evaluation import make_evaluation
 from zoo.evaluation.perplexity import split_row
-from zoo.inference.scoring import ScoredRow
+from zoo.inference.scoring import CausalScorer, ScoredRow
 
 TEXT = "a b c on the mat. a dog ran to the cat. " * 6
 
@@ -108,3 +108,11 @@ def test_bytes_are_counted_where_no_text_is_cut(small: Small, tmp_path: Path) ->
     file.write_text("a b c " * 40)
     metrics = task.evaluate([file]).metrics
     assert metrics["truncated_tokens"] > 0 and "bits_per_byte" not in metrics
+
+
+def test_a_model_without_a_preference_predicts_one_token() -> None:
+    """Equal logits do not make every label the most likely token."""
+    scorer = object.__new__(CausalScorer)
+    log_probs, likely = scorer.log_probs(np.zeros((4, 4)), np.arange(4))
+    assert log_probs.tolist() == pytest.approx([-math.log(4)] * 4)
+    assert likely.tolist() == [True, False, False, False]

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 RESAMPLES, COVERAGE = 1000, 0.95  # of bootstrap intervals
 BINS = 15  # of reliability curves, as in Guo et al. 2017
-RETRIEVED = 1024  # anchors that are compared with all texts at once
 
 
 def roc_auc(scores: "Floats", labels: "NDArray[np.bool_]") -> float:
@@ -289,23 +288,3 @@ def multi_label_metrics(
         "f1_macro": float(per_label.mean()),
         "exact_match": float((predictions == labels).all(1).mean()),
     }
-
-
-def retrieval_metrics(anchors: "Floats", texts: "Floats") -> dict[str, float]:
-    """Return ``mrr`` and ``accuracy`` of the retrieval of the text of each anchor.
-
-    They are the mean of 1 / rank, and the fraction of ranks of 1; ties favour the anchor's text.
-
-    Args:
-        anchors: embeddings of unit length, (n, hidden).
-        texts: embeddings of unit length, (n, hidden); row i belongs to anchor i.
-    """
-    import numpy as np
-
-    parts = []
-    for start in range(0, len(anchors), RETRIEVED):
-        similarity = anchors[start : start + RETRIEVED] @ texts.T
-        expected = np.diagonal(similarity, offset=start)[:, None]
-        parts.append(1 + (similarity > expected).sum(1))
-    rank = np.concatenate(parts)
-    return {"mrr": float((1 / rank).mean()), "accuracy": float((rank == 1).mean())}

@@ -116,6 +116,8 @@ class Scorer(ABC):
     ) -> "tuple[Floats, NDArray[np.bool_]]":
         """Return the log-probability of each label, and whether it is the most likely token.
 
+        Of equally likely tokens, the first one is taken, as greedy search does.
+
         Args:
             logits: (n, vocabulary).
             labels: (n,).
@@ -125,7 +127,7 @@ class Scorer(ABC):
         exact = logits.astype(np.float64)
         exact -= exact.max(axis=-1, keepdims=True)
         chosen = np.take_along_axis(exact, labels[:, None], axis=-1)[:, 0]
-        return chosen - np.log(np.exp(exact).sum(axis=-1)), chosen == 0
+        return chosen - np.log(np.exp(exact).sum(axis=-1)), exact.argmax(axis=-1) == labels
 
     def score(self, texts: "Sequence[Encoded]") -> list[TextScore]:
         """Return the score of each text; see ``score_rows``."""

@@ -24,6 +24,7 @@ MODES = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
+SimilarityFunction = Literal["cosine", "dot", "euclidean", "manhattan"]
 KINDS = ("Transformer", "Pooling", "Normalize")
 ORDERS = (KINDS[:2], KINDS)
 

@@ -11,7 +11,7 @@ import zoo
 from tests.evaluation.conftest import Small
 from tests.finetune.making import write_table
 from zoo.errors import UsageError
-from zoo.evaluation.retrieval import NAMES, retrieval_scores
+from zoo.evaluation.retrieval import NAMES
 
 TASK = "sentence-embedding"
 pytestmark = pytest.mark.filterwarnings("ignore::zoo.inference.tasks.base.TaskWarning")
@@ -22,17 +22,6 @@ ROWS = [
     {"text": "f g", "pair": "b a", "other": "j"},  # a text of two anchors
     {"text": "i j h", "pair": "h h j i", "other": "g f"},
 ]
-
-
-def test_ranks_worked_by_hand() -> None:
-    """The anchor (1, 0) has its texts at the ranks 2 and 4, and (0, 1) at rank 1, by a tie."""
-    angles = np.radians([0, 20, 40, 60, 90, 90])
-    texts = np.stack([np.cos(angles), np.sin(angles)], 1)
-    scores = retrieval_scores(np.eye(2), texts, [[1, 3], [5]])
-    assert NAMES == ("mrr", "accuracy", "recall_at_1", "recall_at_5", "recall_at_10")
-    assert scores.tolist() == [[1 / 2, 0, 0, 1, 1], [1, 1, 1, 1, 1]]
-    many = np.concatenate([texts[:1]] * 6 + [texts[1:]])
-    assert retrieval_scores(np.eye(2)[:1], many, [[6, 8]])[0].tolist() == [1 / 7, 0, 0, 0, 1]
 
 
 def test_retrieval_is_over_distinct_texts_and_negatives(small: Small, tmp_path: Path) -> None:

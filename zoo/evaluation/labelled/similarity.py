@@ -13,7 +13,6 @@ from zoo.evaluation.base import Evaluation, Reread, Result
 from zoo.evaluation.metrics import bootstrap_samples, correlations
 from zoo.evaluation.one_sided import warn_of_equal_numbers
 from zoo.evaluation.retrieval import NAMES, retrieval_scores
-from zoo.inference.processing.pooling import unit
 from zoo.inference.processing.records import TextExample
 from zoo.inference.tasks.checks import require_head
 from zoo.inference.tasks.embed import Embed
@@ -131,6 +130,6 @@ class SentenceEmbedding(Evaluation):
         return Result({**values, **sizes}, {"intervals": intervals})
 
     def _embeddings(self, texts: Iterable[str]) -> "NDArray[np.floating[Any]]":
-        """Return the embeddings of texts, of unit length."""
+        """Return the embeddings of texts."""
         task = Embed(self.checkpoint, self.session)
-        return unit(task.vectors(TextExample(text, location=repr(text[:40])) for text in texts))
+        return task.vectors(TextExample(text, location=repr(text[:40])) for text in texts)

@@ -13,8 +13,9 @@ from zoo.data.packing import EpochShuffle
 from zoo.data.readers.labelled import label_name, label_number
 from zoo.data.readers.text_groups import TextGroup, read_text_groups
 from zoo.errors import UsageError
-from zoo.evaluation.metrics import correlations, retrieval_metrics
+from zoo.evaluation.metrics import correlations
 from zoo.evaluation.one_sided import warn_of_equal_numbers
+from zoo.evaluation.retrieval import NAMES, retrieval_scores, triplet_accuracy
 from zoo.finetune.base import LABELS, FineTuning
 from zoo.finetune.labels import label_index, order_labels
 from zoo.finetune.order import NoDuplicatesOrder, text_numbers
@@ -34,10 +35,11 @@ from zoo.finetune.tasks.embedding_options import (
     Loss,
     check_columns,
 )
+from zoo.inference.processing.similarity import pairwise_similarity
 from zoo.objectives.base import LossOutput, Outputs, TrainedModel
 from zoo.objectives.options import Options
 from zoo.tokenizers import TextTokenizer
-from zoo.tokenizers.pooling import Pooling
+from zoo.tokenizers.pooling import Pooling, SimilarityFunction
 from zoo.training.config.finetune import FineTuneConfig, TableConfig
 from zoo.training.distributed.gather import gather_rows, process_count
 
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
     from zoo.training.state.pretrained import PretrainedInit
 
 IN_BATCH = ("multiple-negatives", "cosent")
-IDS, MASK, TEXTS, ROW = "input_ids", "attention_mask", "texts", "row"
+IDS, MASK, TEXTS = "input_ids", "attention_mask", "texts"
 EMBED = "embed"  # task of the head
 
 
@@ -142,6 +144,11 @@ class SentenceEmbedding(FineTuning):
         )
 
     @property
+    def similarity(self) -> SimilarityFunction:
+        """Similarity of embeddings in evaluations."""
+        return "cosine"
+
+    @property
     def columns(self) -> int:
         """Number of texts of a row."""
         return 2 + len(self.run.data.negatives)
@@ -219,10 +226,7 @@ class SentenceEmbedding(FineTuning):
             )
             for k in range(len(samples[0].texts))
         ]
-        values: dict[str, NDArray[Any]] = {
-            TEXTS: text_numbers(samples),
-            ROW: np.arange(len(samples)),
-        }
+        values: dict[str, NDArray[Any]] = {TEXTS: text_numbers(samples)}
         if samples[0].label is not None:
             values[LABELS] = np.array([self.target(sample) for sample in samples])
         return TokenizedRows(
@@ -367,34 +371,55 @@ class SentenceEmbedding(FineTuning):
         if self.kind == "softmax":
             best = outputs.logits["classes"].detach().argmax(-1)
             return {"prediction": best, "label": batch[LABELS]}
-        units = F.normalize(vectors.detach(), dim=-1)
+        vectors = vectors.detach()
         if self.loss_of(batch) == "multiple-negatives":
-            return {"anchor": units[0], "text": units[1], ROW: batch[ROW]}
-        units = units.double()
-        similarity = (units[0] * units[1]).sum(-1)
+            return {"anchor": vectors[0], "text": vectors[1], TEXTS: batch[TEXTS]}
         if self.loss_of(batch) == "triplet":
-            return {"similarity": similarity, "negative": (units[0] * units[2]).sum(-1)}
+            return {"anchor": vectors[0], "text": vectors[1], "negative": vectors[2]}
+        vectors = vectors.double()
+        similarity = pairwise_similarity(vectors[0], vectors[1], self.similarity)
         return {"similarity": similarity, "label": batch[LABELS]}
 
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
         """Return the metrics: those of all texts, whatever the batches were.
 
-        Of pairs with scores, the correlations of their cosine similarity; of ``triplet``, the
-        fraction of anchors that are nearer to their text than to the negative; of
-        ``multiple-negatives``, ``accuracy`` is the fraction of anchors of which no text of the
-        evaluation is nearer than their own, and ``mrr`` the mean of 1 / rank.
+        Of pairs with scores, the correlations of their similarity; of ``triplet``, the fraction of
+        anchors that are nearer to their text than to the negative, ties being a half; of
+        ``multiple-negatives``, ``mrr`` and ``accuracy`` among all texts of the evaluation, see
+        ``retrieval_scores``.
         """
         if self.metric_names[0] == "spearman":
             return correlations(predictions["similarity"], predictions["label"])
-        if self.kind == "multiple-negatives":
-            _, once = np.unique(predictions[ROW], return_index=True)
-            return retrieval_metrics(predictions["anchor"][once], predictions["text"][once])
-        first, second = (
-            (predictions["prediction"], predictions["label"])
-            if self.kind == "softmax"
-            else (predictions["similarity"] > predictions["negative"], True)
+        if self.kind == "softmax":
+            return {"accuracy": float(np.mean(predictions["prediction"] == predictions["label"]))}
+        anchors, texts = predictions["anchor"], predictions["text"]
+        if self.kind == "triplet":
+            negatives = predictions["negative"]
+            return {"accuracy": triplet_accuracy(anchors, texts, negatives, self.similarity)}
+        return self._retrieval(anchors, texts, predictions[TEXTS])
+
+    def _retrieval(
+        self, anchors: "NDArray[Any]", texts: "NDArray[Any]", numbers: "NDArray[Any]"
+    ) -> dict[str, float]:
+        """Return the metrics of retrieval among distinct texts; rows of one anchor are a query.
+
+        Args:
+            anchors: embeddings of the anchors, (rows, hidden).
+            texts: embeddings of their texts, (rows, hidden).
+            numbers: number of each text, the same for equal texts, (rows, columns).
+        """
+        _, first_anchors, queries = np.unique(numbers[:, 0], return_index=True, return_inverse=True)
+        _, first_texts, candidates = np.unique(
+            numbers[:, 1], return_index=True, return_inverse=True
         )
-        return {"accuracy": float(np.mean(first == second))}
+        relevant: list[set[int]] = [set() for _ in first_anchors]
+        for query, candidate in zip(queries.tolist(), candidates.tolist(), strict=True):
+            relevant[query].add(candidate)
+        scores = retrieval_scores(
+            anchors[first_anchors], texts[first_texts], [*map(list, relevant)], self.similarity
+        )
+        means = dict(zip(NAMES, scores.mean(0).tolist(), strict=True))
+        return {name: means[name] for name in self.metric_names}
 
 
 def column(name: str, number: int) -> str:

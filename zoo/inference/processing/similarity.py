@@ -1,0 +1,101 @@
+"""Similarity of sentence embeddings, by the functions of sentence-transformers."""
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from zoo.tokenizers.pooling import SimilarityFunction
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.floating[Any]]
+
+Array = TypeVar("Array")  # of NumPy or torch
+ROUNDED = 16  # units in the last place
+
+
+def pairwise_similarity(first: Array, second: Array, function: SimilarityFunction) -> Array:
+    """Return the similarity of each pair of rows, (...,); of distances, the negative.
+
+    The cosine with a vector of zeros is 0.
+
+    Args:
+        first: (..., hidden), of NumPy or torch.
+        second: of the same shape, or one that broadcasts.
+        function: function of the model.
+    """
+    a: Any = first
+    b: Any = second
+    similarity: Any
+    match function:
+        case "cosine":
+            similarity = (_unit(a) * _unit(b)).sum(-1)
+        case "dot":
+            similarity = (a * b).sum(-1)
+        case "euclidean":
+            similarity = -(((a - b) ** 2).sum(-1) ** 0.5)
+        case "manhattan":
+            similarity = -abs(a - b).sum(-1)
+    return similarity  # type: ignore[no-any-return]
+
+
+def similarity_matrix(
+    first: "Floats", second: "Floats", function: SimilarityFunction
+) -> "NDArray[np.float64]":
+    """Return the similarity of all pairs of rows, (n, m), computed in float64.
+
+    Args:
+        first: (n, hidden).
+        second: (m, hidden).
+        function: function of the model.
+    """
+    import numpy as np
+
+    a, b = first.astype(np.float64), second.astype(np.float64)
+    matrix: NDArray[np.float64]
+    match function:
+        case "cosine":
+            matrix = _unit(a) @ _unit(b).T
+        case "dot":
+            matrix = a @ b.T
+        case "euclidean":
+            squares = (a * a).sum(-1)[:, None] + (b * b).sum(-1)
+            matrix = -np.sqrt(np.maximum(squares - 2 * (a @ b.T), 0))
+        case "manhattan":
+            matrix = np.empty((len(a), len(b)))
+            for row, vector in zip(matrix, a, strict=True):
+                row[:] = pairwise_similarity(b, vector, function)
+    return matrix
+
+
+def rounding_error(
+    first: "Floats", second: "Floats", function: SimilarityFunction
+) -> "NDArray[np.float64]":
+    """Return the difference up to which similarities to each row of ``first`` are equal, (n,).
+
+    Equal texts get embeddings that differ by the rounding of their batch. A few units in the last
+    place of the embeddings, relative to their magnitude, cover that.
+
+    Args:
+        first: (n, hidden).
+        second: the rows that they are compared with, (m, hidden).
+        function: function of the model.
+    """
+    import numpy as np
+
+    unit = ROUNDED * float(np.finfo(np.result_type(first, second)).eps)
+    if function == "cosine":
+        return np.full(len(first), unit)
+    order = 1 if function == "manhattan" else 2
+    sizes, others = (
+        np.linalg.norm(vectors.astype(np.float64), order, axis=-1) for vectors in (first, second)
+    )
+    largest = others.max(initial=0)
+    error: NDArray[np.float64] = unit * (sizes * largest if function == "dot" else sizes + largest)
+    return error
+
+
+def _unit(vectors: Any) -> Any:
+    """Return rows of unit length; rows of zeros are unchanged."""
+    length = ((vectors * vectors).sum(-1) ** 0.5)[..., None]
+    return vectors / (length + (length == 0))

@@ -7,13 +7,14 @@ from dataclasses import replace as changed
 from typing import Any
 
 import msgspec
+import numpy as np
 import torch
 from msgspec.structs import replace
 from torch import nn
 
 from zoo.conformance.family_checks import FamilyChecks
 from zoo.families.base import Family
-from zoo.weights import Identity, WeightMap
+from zoo.weights import Constant, Identity, WeightMap
 from zoo_bert import Bert
 from zoo_bert.config import BertConfig
 from zoo_gpt import Gpt
@@ -217,6 +218,20 @@ def divide_by_real_tokens(model: Any) -> None:
 
 def unused_parameter(model: Any) -> None:
     model.unused = nn.Parameter(torch.ones(3))
+
+
+def frozen_parameter(model: Any) -> None:
+    model.embeddings.norm.weight.requires_grad_(False)
+
+
+def stored_buffer(model: Any) -> None:
+    model.register_buffer("sines", torch.ones(3))
+
+
+def constant(**changes: Any) -> Callable[[WeightMap], WeightMap]:
+    """Return a fault: the rules have a constant of three numbers that is changed."""
+    sound = Constant("bert.sines", (3,), lambda: np.ones(3, np.float32), "ones")
+    return lambda weights: weights.plus(constants=[changed(sound, **changes)])
 
 
 def random_buffer(model: Any) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace as changed
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from msgspec.structs import replace
@@ -23,10 +24,12 @@ from tests.conformance.faults import (
     FaultyGpt,
     FaultyT5,
     after,
+    constant,
     divide_by_real_tokens,
     fewer_positions,
     fills_masks,
     forget_positions,
+    frozen_parameter,
     ignore_mask,
     ignore_new_tokens,
     ignore_padding_of_prompts,
@@ -40,6 +43,7 @@ from tests.conformance.faults import (
     rule,
     see_other_sources,
     silent_config,
+    stored_buffer,
     swallow_documents,
     unseeded_bias,
     unused_parameter,
@@ -127,6 +131,26 @@ CASES = [
         Faults(weights=rule(NORM, shape=(7,))),
         "rules and model differ in layers.0.attention_norm",
         {**TINY, "head": "none"},
+    ),
+    Case(
+        "rules_cover_parameters",
+        Faults(model=stored_buffer),
+        "differ in sines; a buffer that follows from the configuration is a `Constant`",
+        {**TINY, "head": "none"},
+    ),
+    *(
+        Case("constants", Faults(weights=constant(**{field: value})), message)
+        for field, value, message in [
+            ("shape", (4,), r"bert.sines has shape \(3,\)"),
+            ("values", lambda: np.ones(3), "bert.sines is float64"),
+            ("values", lambda: np.full(3, np.nan, np.float32), "bert.sines is not finite"),
+            ("values", lambda: np.random.random(3).astype("f4"), "changes from call to call"),
+        ]
+    ),
+    Case(
+        "rules_read_tensors_once",
+        Faults(weights=constant(source=WORDS)),
+        "read and left out",
     ),
     Case("published_tensors", Faults(weights=rule(NORM, source=RENAMED)), "account .* is open"),
     Case("published_tensors", Faults(weights=rule(NORM, shape=(7,))), "account .* is open"),
@@ -260,6 +284,7 @@ CASES = [
     Case("dropout", Faults(model=no_dropout), "in training equals that .* dropout 0.1"),
     Case("bfloat16", Faults(model=after(lambda tensor: tensor.float())), "is torch.float32"),
     Case("gradients", Faults(model=unused_parameter), "unused has no gradient"),
+    Case("gradients", Faults(model=frozen_parameter), "embeddings.norm.weight is frozen"),
     Case("initialization", Faults(seed=0), "do not depend on the seed"),
     Case("initialization", Faults(model=unseeded_bias), "ffn.up.bias differs for one seed"),
 ]

@@ -206,6 +206,8 @@ class FamilyChecks(WeightChecks, PackingChecks, GenerationChecks):
     def check_gradients(self, head: str) -> None:
         """Check that every parameter has a gradient, and that of several numbers is not zero.
 
+        What is not trained is a ``Constant`` of the rules, and no parameter of the model.
+
         A single number may be added to all logits of a softmax, whose gradient is 0 but for
         rounding.
         """
@@ -216,6 +218,11 @@ class FamilyChecks(WeightChecks, PackingChecks, GenerationChecks):
         # squares, because a plain sum over a normalized axis has no gradient
         sum(((tensor - 1) ** 2).sum() for tensor in outputs).backward()
         for name, parameter in model.named_parameters():
+            require(
+                parameter.requires_grad,
+                f"{name} is frozen; if it follows from the configuration, declare a `Constant` and "
+                "use a buffer with persistent=False",
+            )
             gradient = parameter.grad
             used = gradient is not None and (gradient.numel() == 1 or gradient.any())
             require(used, f"{name} has no gradient")

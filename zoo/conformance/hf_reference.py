@@ -275,6 +275,24 @@ def reference_tensors(family: Family, config: Any, head: str) -> "dict[str, Tens
     return {name: TensorInfo("F32", tuple(t.shape)) for name, t in state.items()}
 
 
+def reference_constants(family: Family, config: Any, head: str) -> "dict[str, Tensor]":
+    """Return the constants of a new model of the reference library, by their Hub names.
+
+    Those that its model does not save are left out.
+
+    Raises:
+        UsageError: the library is not installed.
+    """
+    weights = family.weights(config, head)
+    if not (constants := weights.constant_tensors()):
+        return {}
+    kind = reference_class(family, config, head)
+    parts = _parts(kind, family.onnx(config, head).outputs)
+    state = saved_state(kind(kind.config_class(**family.to_hf(config)), **parts))
+    known = {name: state.get(weights.written(name)) for name in constants}
+    return {name: tensor for name, tensor in known.items() if tensor is not None}
+
+
 def saved_state(model: "nn.Module") -> "Mapping[str, Tensor]":
     """Return the state dict of a model of the reference library as ``save_pretrained`` converts it.
 
@@ -289,10 +307,15 @@ def saved_state(model: "nn.Module") -> "Mapping[str, Tensor]":
 
 
 def hub_state(weights: "WeightMap", state: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
-    """Return a state dict under the Hub's names and in its layout."""
+    """Return a state dict under the Hub's names and in its layout, with the constants."""
     import torch
 
     hub: dict[str, Tensor] = {}
+    dtype = next(iter(state.values())).dtype
+    for name, constant in weights.constant_tensors().items():
+        if constant.written:
+            values = torch.from_numpy(constant.values())
+            hub[name] = values.to(dtype) if values.is_floating_point() else values
     for entry in weights.entries():
         parts = entry.op.to_hf(state[entry.target].numpy())
         hub |= {n: torch.from_numpy(a) for n, a in zip(entry.sources, parts, strict=True)}

@@ -114,16 +114,18 @@ def check_round_trip(checkpoint: Checkpoint) -> str:
 
 
 def check_ties(checkpoint: Checkpoint) -> str:
-    """Check that the model and the file have the same parameters, tied ones once.
+    """Check that the model and the file have the same tensors, tied ones once.
+
+    These are parameters and persistent buffers; constants of the configuration are in neither.
 
     Raises:
-        VerificationError: the model has parameters that the file lacks, or the reverse.
+        VerificationError: the model has tensors that the file lacks, or the reverse.
     """
     from zoo.inference.torch_session import load_model
+    from zoo.training.state.state_dict import unique_state_dict
 
     model = load_model(checkpoint)
-    unique = {name for name, _ in model.named_parameters()}
-    every = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    unique, every = set(unique_state_dict(model)), set(model.state_dict())
     with checkpoint.open_weights() as reader:
         stored = set(reader.tensors)
     if unique != stored:

@@ -11,6 +11,7 @@ from msgspec.structs import asdict, replace
 from zoo.conformance.hf_reference import (
     compare_with_reference,
     reference_class,
+    reference_constants,
     reference_tensors,
 )
 from zoo.conformance.tiny_model import TinyModel, require
@@ -18,6 +19,7 @@ from zoo.convert.model_tensors import differing_tensors, repeated_targets
 from zoo.errors import UsageError
 from zoo.families.random_inputs import randomize_weights
 from zoo.io.tensors.formats import TensorInfo
+from zoo.nn.layers.skip_init import init_empty_weights
 from zoo.weights import match_tensors
 
 
@@ -30,21 +32,44 @@ class WeightChecks(TinyModel):
         repeated = repeated_targets(self.family, config, head)
         require(not repeated, f"two rules fill {', '.join(repeated[:6])}")
         differing = differing_tensors(self.family, config, head)
-        require(not differing, f"rules and model differ in {', '.join(differing[:6])}")
+        with init_empty_weights():
+            buffers = dict(self.family.model(config, head).named_buffers())
+        stored = [name for name in differing if name in buffers]
+        remedy = (
+            "; a buffer that follows from the configuration is a `Constant` of the rules, and has "
+            "persistent=False"
+        )
+        require(
+            not differing,
+            f"rules and model differ in {', '.join(differing[:6])}{remedy if stored else ''}",
+        )
+
+    def check_constants(self, head: str) -> None:
+        """Check that the constants of the rules are finite, and have the shapes of the rules."""
+        for name, constant in self.family.weights(self.config, head).constant_tensors().items():
+            values = constant.values()
+            require(values.shape == constant.shape, f"{name} has shape {values.shape}")
+            require(values.dtype != np.float64, f"{name} is float64; the model computes in float32")
+            require(np.isfinite(values).all(), f"{name} is not finite")
+            require(np.array_equal(values, constant.values()), f"{name} changes from call to call")
 
     def check_published_tensors(self, head: str) -> None:
         """Check that the rules account for all tensors of the reference library's own model.
 
         Raises:
             UsageError: the library is not installed, or has no such class.
-            VerificationError: a tensor is left over or missing.
+            VerificationError: a tensor is left over or missing, or a constant has other values.
         """
         self._require_reference(head)
-        report = match_tensors(
-            self.family.weights(self.config, head),
-            reference_tensors(self.family, self.config, head),
-        )
+        weights = self.family.weights(self.config, head)
+        report = match_tensors(weights, reference_tensors(self.family, self.config, head))
         report.raise_if_incomplete(f"{self.family.name} with head {head}, as published")
+        published = reference_constants(self.family, self.config, head)
+        for name, constant in report.constants.items():
+            known = weights.current(name)
+            difference = np.abs(published[known].numpy() - constant.values()).max()
+            message = f"the constant {name} differs by {difference:.1e} from that of a new model"
+            require(difference <= constant.tolerance, message)
 
     def check_reference_defaults(self) -> None:
         """Check that the keys of the reference library's configuration are known, and defaults.
@@ -111,6 +136,7 @@ class WeightChecks(TinyModel):
         sources = [source for mapping in weights.entries() for source in mapping.sources]
         require(len(set(sources)) == len(sources), "two rules read one tensor")
         unread = weights.aliases().keys() | weights.dropped().keys()
+        unread |= weights.constant_tensors().keys()
         require(not set(sources) & unread, f"read and left out: {sorted(set(sources) & unread)}")
         owners = set(weights.aliases().values()) - set(sources)
         require(not owners, f"no rule reads what a tie refers to: {sorted(owners)}")
@@ -122,6 +148,10 @@ class WeightChecks(TinyModel):
             weights.written(source): TensorInfo("F32", shape)
             for mapping in weights.entries()
             for source, shape in zip(mapping.sources, mapping.source_shapes, strict=True)
+        }
+        hub |= {
+            weights.written(name): TensorInfo("F32", constant.shape)
+            for name, constant in weights.constant_tensors().items()
         }
         for wrapper in ("", "module.", "_orig_mod."):
             report = match_tensors(weights, {wrapper + name: info for name, info in hub.items()})

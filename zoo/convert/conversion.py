@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from zoo.convert.checks.constants import check_constant
 from zoo.convert.checks.readback import check_readable
 from zoo.convert.checks.round_trip import bitwise_equal, require_bitwise_equal
 from zoo.convert.checks.unchanged import FileStates
@@ -127,7 +128,7 @@ def _read_files(opened: OpenCheckpoint, tokenizer: CheckpointDir | None) -> list
 
 
 def check_values(opened: OpenCheckpoint, plan: ConversionPlan) -> None:
-    """Check that tied tensors are equal and that dropped buffers have their expected values.
+    """Check that tied tensors are equal, and the values of constants and of dropped buffers.
 
     Raises:
         VerificationError: they do not; the message names the tensors.
@@ -140,6 +141,8 @@ def check_values(opened: OpenCheckpoint, plan: ConversionPlan) -> None:
                 "ties them",
                 _tie_hint(opened, plan, alias),
             )
+    for name, constant in plan.account.constants.items():
+        check_constant(reader, name, constant, str(opened.source.directory))
     for name, drop in plan.account.drops.items():
         if drop.value_check is not None and not drop.value_check(reader.read(name)):
             raise VerificationError(
@@ -216,6 +219,7 @@ class _Conversion:
         outputs += [
             out for entry in self.plan.account.initialized for out in self._initialized(entry)
         ]
+        outputs += self.layout.constants(self.report.main_dtype)
         total = sum(out.info.nbytes for out in outputs)
         with progress("writing", total, bytes_=True) as advance:
             return self.layout.write_tensors(staging, outputs, advance, digests.create)

@@ -158,7 +158,9 @@ def identity_map(weights: WeightMap, stored: WeightMap | None = None) -> WeightM
         same = stored_sources.get(entry.target, entry.sources) == entry.sources
         source = entry.target if same else f"{entry.target} ({' '.join(entry.sources)})"
         rules.append(Rule(source, entry.target, entry.shape, optional=entry.optional))
-    return replace(weights, rules=rules, drops=(), ties=(), legacy={}, prefix="", counts={})
+    return replace(
+        weights, rules=rules, drops=(), ties=(), constants=(), legacy={}, prefix="", counts={}
+    )
 
 
 def _other_heads(opened: OpenCheckpoint, requested: str) -> dict[str, str]:
@@ -171,7 +173,8 @@ def _other_heads(opened: OpenCheckpoint, requested: str) -> dict[str, str]:
         if opened.checkpoint:
             weights = identity_map(weights)
         names = [s for e in weights.entries() for s in e.sources]
-        for name in (*names, *weights.aliases(), *weights.dropped()):
+        names += [*weights.aliases(), *weights.dropped(), *weights.constant_tensors()]
+        for name in names:
             ignored.setdefault(name, f"belongs to the head {head}; {requested} was requested")
     return ignored
 

@@ -100,6 +100,7 @@ class ConversionReport:
             "tensors": len(mapping.moves) + len(mapping.initialized),
             "dropped": {name: drop.reason for name, drop in mapping.drops.items()},
             "tied": dict(mapping.ties),
+            "constants": {name: constant.reason for name, constant in mapping.constants.items()},
             "prefix": mapping.prefix,
             "renamed": dict(mapping.renamed),
             "initialised": [entry.target for entry in mapping.initialized],
@@ -133,6 +134,8 @@ class ConversionReport:
         yield f"  prefix       {mapping.prefix or 'none'}"
         yield from _listed("dropped", {n: d.reason for n, d in mapping.drops.items()}, ": ")
         yield from _listed("tied", mapping.ties, " = ")
+        computed = {name: constant.reason for name, constant in mapping.constants.items()}
+        yield from _listed("constants", computed, ": ")
         yield from self._renamed()
         yield from _listed("initialised", {e.target: "" for e in mapping.initialized}, "")
         yield from _listed("absent", {name: "the file has none" for name in mapping.absent}, ": ")

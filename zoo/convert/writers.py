@@ -19,6 +19,7 @@ from zoo.checkpoint import (
     SourceRecord,
     encode_manifest,
 )
+from zoo.convert.checks.constants import constant_to_write
 from zoo.convert.dtypes import LONG
 from zoo.convert.hub_files import hub_side_files
 from zoo.convert.infer_head import ConversionPlan
@@ -69,6 +70,14 @@ class CheckpointWriter(ABC):
     @abstractmethod
     def split(self, entry: TensorMapping, tensor: "Array") -> "Sequence[Array]":
         """Return all tensors of a rule, computed from a tensor in the zoo's layout."""
+
+    def constants(self, dtype: str) -> list[TensorToWrite]:
+        """Return the tensors to write that follow from the configuration; by default none.
+
+        Args:
+            dtype: safetensors code of floating-point tensors.
+        """
+        return []
 
     @abstractmethod
     def rebuild_hf(self, entry: TensorMapping, written: "Sequence[Array]") -> "Sequence[Array]":
@@ -193,6 +202,14 @@ class HFWriter(CheckpointWriter):
     def split(self, entry: TensorMapping, tensor: "Array") -> "Sequence[Array]":
         """See ``CheckpointWriter``."""
         return self._each(entry, entry.op.to_hf(tensor))
+
+    def constants(self, dtype: str) -> list[TensorToWrite]:
+        """See ``CheckpointWriter``."""
+        return [
+            constant_to_write(self._weights.written(name), constant, dtype)
+            for name, constant in self._weights.constant_tensors().items()
+            if constant.written
+        ]
 
     def rebuild_hf(self, entry: TensorMapping, written: "Sequence[Array]") -> "Sequence[Array]":
         """See ``CheckpointWriter``."""

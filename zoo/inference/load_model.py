@@ -132,13 +132,17 @@ def _compute_buffers(
     dtype: torch.dtype | None,
     device: torch.device | str,
 ) -> None:
-    """Fill non-persistent buffers with the values of a newly built model."""
-    missing = [name for name, buffer in model.named_buffers() if buffer.is_meta]
-    if not missing:
+    """Fill non-persistent buffers with the values of a newly built model.
+
+    They have the dtype of the parameters, as after ``model.to(dtype)``.
+    """
+    computed = dict(model.named_buffers()).keys() - model.state_dict().keys()
+    if not computed:
         return
     with torch.random.fork_rng(devices=[]):
         initialized = checkpoint.family.model(checkpoint.config, checkpoint.head_name)
-    for name in missing:
+    dtype = dtype or next(p.dtype for p in model.parameters() if p.is_floating_point())
+    for name in computed:
         module, _, leaf = name.rpartition(".")
         value = _cast(initialized.get_buffer(name), dtype).to(device)
         setattr(model.get_submodule(module), leaf, value)

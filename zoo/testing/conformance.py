@@ -79,6 +79,10 @@ class FamilyTests(FamilyChecks):
         except UsageError as error:
             pytest.skip(f"no reference: {error}")
 
+    def test_constants(self, head: str) -> None:
+        """Check that the constants of the rules are finite, and have the shapes of the rules."""
+        self.check_constants(head)
+
     def test_rules_read_tensors_once(self, head: str) -> None:
         """Check that no Hub tensor is read twice, or both read and ignored."""
         self.check_rules_read_tensors_once(head)

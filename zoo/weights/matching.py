@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from zoo.errors import VerificationError
 from zoo.io.tensors.formats import TensorInfo
 from zoo.weights.prefix import canonical_names, find_prefix
-from zoo.weights.rules import Ignore, TensorMapping, WeightMap
+from zoo.weights.rules import Constant, Ignore, TensorMapping, WeightMap
 
 SHOWN = 6
 
@@ -38,6 +38,7 @@ class MappingReport:
         moves: tensors that are read from the file.
         drops: name in the file -> the rule that ignores it.
         ties: name of an alias in the file -> name of its owner; their values must be equal.
+        constants: name in the file -> the constant, whose values must be equal.
         prefix: prefix of the backbone's tensors in the file.
         renamed: legacy name in the file -> current name.
         initialized: tensors of the model that are initialized, because the user allowed it.
@@ -51,6 +52,7 @@ class MappingReport:
     moves: tuple[TensorCopy, ...]
     drops: Mapping[str, Ignore] = field(default_factory=dict)
     ties: Mapping[str, str] = field(default_factory=dict)
+    constants: Mapping[str, Constant] = field(default_factory=dict)
     prefix: str = ""
     renamed: Mapping[str, str] = field(default_factory=dict)
     initialized: tuple[TensorMapping, ...] = ()
@@ -152,11 +154,12 @@ class _Matcher:
         self.weights, self.tensors, self.ignored, self.init = weights, tensors, ignored, init
         self.entries = weights.entries()
         self.aliases, self.dropped = weights.aliases(), weights.dropped()
+        self.constants = weights.constant_tensors()
         self.unused = {alias for names in weights.copies().values() for alias in names}
         sources = (source for entry in self.entries for source in entry.sources)
         backbone = {
             name.removeprefix(weights.prefix)
-            for name in (*sources, *self.aliases, *self.dropped)
+            for name in (*sources, *self.aliases, *self.dropped, *self.constants)
             if name.startswith(weights.prefix)
         }
         self.prefix = find_prefix(weights, tensors, backbone)
@@ -184,12 +187,20 @@ class _Matcher:
                 names = tuple(self.file_name[s] for s in entry.sources)
                 misshaped += self._misfits(entry, names)
                 moves.append(TensorCopy(entry, names, self.tensors[names[0]].dtype))
-        drops, ties, unexpected = self._leftovers()
+        constants = {
+            self.file_name[known]: constant
+            for known, constant in self.constants.items()
+            if known in self.file_name
+        }
+        for name, constant in constants.items():
+            misshaped += self._other_shape(name, constant.shape)
+        drops, ties, unexpected = self._leftovers(constants)
         optional = {entry.optional for entry in self.entries} - {""}
         return MappingReport(
             moves=tuple(moves),
             drops=drops,
             ties=ties,
+            constants=constants,
             prefix=self.prefix,
             renamed={
                 n: self.weights.current(n) for n in self.tensors if n != self.weights.current(n)
@@ -219,13 +230,18 @@ class _Matcher:
     def _misfits(self, entry: TensorMapping, names: Sequence[str]) -> list[str]:
         lines = []
         for name, shape in zip(names, entry.source_shapes, strict=True):
-            if self.tensors[name].shape != shape:
-                lines.append(f"{name} {_dims(self.tensors[name].shape)}, not {_dims(shape)}")
+            lines += self._other_shape(name, shape)
         if len({self.tensors[name].dtype for name in names}) > 1:
             lines.append(f"{', '.join(names)}: of several dtypes")
         return lines
 
-    def _leftovers(self) -> tuple[dict[str, Ignore], dict[str, str], list[str]]:
+    def _other_shape(self, name: str, shape: Sequence[int]) -> list[str]:
+        actual = self.tensors[name].shape
+        return [] if actual == shape else [f"{name} {_dims(actual)}, not {_dims(shape)}"]
+
+    def _leftovers(
+        self, constants: Collection[str]
+    ) -> tuple[dict[str, Ignore], dict[str, str], list[str]]:
         drops: dict[str, Ignore] = {}
         ties: dict[str, str] = {}
         unexpected = []
@@ -233,7 +249,7 @@ class _Matcher:
         # second name of one tensor, which is a shape mismatch.
         read = {self.file_name.get(source) for entry in self.entries for source in entry.sources}
         for name, known in self.canonical.items():
-            if name in read or self.file_name[known] != name:
+            if name in read or name in constants or self.file_name[known] != name:
                 continue
             owner = self.file_name.get(self.aliases.get(known, ""))
             if owner and known in self.unused:

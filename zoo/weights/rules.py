@@ -75,6 +75,33 @@ class TiedAlias:
 
 
 @dataclass(frozen=True)
+class Constant:
+    """A Hub tensor whose values follow from the configuration, such as sinusoidal positions.
+
+    The model computes it itself, in a formula or in a buffer with ``persistent=False``, so that
+    it is neither trained nor stored. A source may lack the tensor. If it has the tensor, a
+    conversion compares the values; a conversion to the Hub's layout writes it.
+
+    Attributes:
+        source: template of its name.
+        shape: shape of the tensor.
+        values: function that returns the values, in float32 or integers.
+        reason: what it is, shown in reports.
+        tolerance: largest absolute difference from the values that is accepted in a source, for
+            functions that libraries round differently; by default the values must be equal. Half
+            precision is compared after rounding.
+        written: whether the Hub's layout has the tensor.
+    """
+
+    source: str
+    shape: Shape
+    values: "Callable[[], NDArray[np.generic[Any]]]"
+    reason: str
+    tolerance: float = 0.0
+    written: bool = True
+
+
+@dataclass(frozen=True)
 class TensorMapping:
     """A rule for one tensor of ours, with the values of all placeholders."""
 
@@ -98,6 +125,7 @@ class WeightMap:
         rules: the tensors that are read.
         drops: the tensors that are left out.
         ties: the tensors that are aliases.
+        constants: the tensors that follow from the configuration.
         legacy: old ending of a name -> current ending, in whole components, such as
             ``LayerNorm.gamma`` -> ``LayerNorm.weight``.
         prefix: prefix of the backbone's names in models with a head. The backbone alone is stored
@@ -108,6 +136,7 @@ class WeightMap:
     rules: Sequence[Rule]
     drops: Sequence[Ignore] = ()
     ties: Sequence[TiedAlias] = ()
+    constants: Sequence[Constant] = ()
     legacy: Mapping[str, str] = field(default_factory=dict)
     prefix: str = ""
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -117,6 +146,7 @@ class WeightMap:
         *rules: Rule,
         drops: Sequence[Ignore] = (),
         ties: Sequence[TiedAlias] = (),
+        constants: Sequence[Constant] = (),
     ) -> Self:
         """Return the map with further rules, such as those of a head."""
         return replace(
@@ -124,6 +154,7 @@ class WeightMap:
             rules=(*self.rules, *rules),
             drops=(*self.drops, *drops),
             ties=(*self.ties, *ties),
+            constants=(*self.constants, *constants),
         )
 
     def entries(self) -> list[TensorMapping]:
@@ -157,6 +188,14 @@ class WeightMap:
             drop.source.format(**b): drop
             for drop in self.drops
             for b in self._bindings(drop.source)
+        }
+
+    def constant_tensors(self) -> dict[str, Constant]:
+        """Return the expanded constants: Hub name -> constant."""
+        return {
+            constant.source.format(**b): constant
+            for constant in self.constants
+            for b in self._bindings(constant.source)
         }
 
     def written(self, name: str) -> str:

@@ -1,10 +1,14 @@
 """Embeddings whose gradients take the memory of earlier ones on CPUs."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 LARGE = 1 << 25  # bytes, above which glibc returns memory to the system when it is freed
 
@@ -44,6 +48,26 @@ class Embedding(nn.Embedding):
             is_large = gradient.device.type == "cpu" and gradient.nbytes >= LARGE
             self.spare_gradient = gradient if is_large else None
         self.weight.grad = None
+
+
+class FixedEmbedding(nn.Module):
+    """A table that follows from the configuration, such as ``zoo.weights.sinusoidal_positions``.
+
+    It is neither trained nor stored; the rules of the weights have it as a ``Constant``.
+
+    Args:
+        values: (rows, width), float32.
+    """
+
+    weight: Tensor
+
+    def __init__(self, values: "NDArray[np.float32]") -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.from_numpy(values), persistent=False)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the rows of ids: (...) to (..., width)."""
+        return nn.functional.embedding(input, self.weight)
 
 
 def recycle_gradients(model: nn.Module) -> None:

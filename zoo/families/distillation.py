@@ -46,7 +46,8 @@ TEXT_SCHEDULE: Mapping[str, Any] = {
     "global_batch_tokens": 128_000,
     "seq_len_warmup": None,
 }
-HIGHEST_TEMPERATURE = 1e6  # its square multiplies losses
+# divergences are exact there; those of higher temperatures are squared errors of logits
+LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE = 1e-4, 1e4
 
 
 class Term(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -96,8 +97,11 @@ class Term(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """
         if not 0 <= self.weight < math.inf:
             raise ValueError(f"weight is {self.weight}, not 0 or more and finite")
-        if not 0 < self.temperature <= HIGHEST_TEMPERATURE:
-            raise ValueError(f"temperature is {self.temperature}, not positive and at most 1e6")
+        if not LOWEST_TEMPERATURE <= self.temperature <= HIGHEST_TEMPERATURE:
+            raise ValueError(
+                f"temperature is {self.temperature}, not from {LOWEST_TEMPERATURE:g} to "
+                f"{HIGHEST_TEMPERATURE:g}; the limit of high temperatures is the kind logits-mse"
+            )
         if self.relation_heads is not None and self.relation_heads < 1:
             raise ValueError(f"relation_heads is {self.relation_heads}, which is not positive")
         if not self.relations:

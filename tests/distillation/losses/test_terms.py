@@ -1,13 +1,18 @@
 """Loss terms against formulas written out in float64."""
 
 import math
+from decimal import Decimal, localcontext
+from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
 from zoo.distillation.losses import terms
+from zoo.distillation.teachers.top_logits import top_k_divergence, top_logits
 from zoo.nn.heads import VocabularyProjection
 from zoo.objectives.losses import row_chunks
 
@@ -34,6 +39,76 @@ def test_the_divergence_is_that_of_softened_probabilities(temperature: float) ->
     student, teacher = torch.randn(2, 5, 7, dtype=DOUBLE)
     total = terms.kl_divergence(student, [teacher], temperature=temperature, columns=7)
     assert float(total) == pytest.approx(kl_by_hand(student, teacher, temperature), rel=1e-12)
+
+
+def exact_divergence(student: Tensor, teacher: Tensor, temperature: float) -> tuple[Any, Any]:
+    """Return T² KL(teacher || student) of each row and its gradient, computed with 50 digits."""
+    values, gradients, t = [], [], Decimal(temperature)
+    with localcontext() as context:
+        context.prec = 50
+        for mine, other in zip(student.tolist(), teacher.tolist(), strict=True):
+            p, q = ([(Decimal(z) / t).exp() for z in row] for row in (other, mine))
+            p, q = ([x / sum(row) for x in row] for row in (p, q))
+            pairs = list(zip(p, q, strict=True))
+            values.append(float(sum(a * (a / b).ln() for a, b in pairs) * t**2))
+            gradients.append([float((b - a) * t) for a, b in pairs])
+    return torch.tensor(values, dtype=DOUBLE), torch.tensor(gradients, dtype=DOUBLE)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 3.0, 10.0, 11.0, 100.0, 1e3, 1e4])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("noise", [1.0, 0.05])
+def test_the_divergence_is_exact_at_all_temperatures(
+    temperature: float, dtype: torch.dtype, noise: float
+) -> None:
+    teacher = 3 * torch.randn(4, 30)
+    student = (teacher + noise * torch.randn(4, 30)).to(dtype).requires_grad_()
+    values, gradient = exact_divergence(student.detach(), teacher, temperature)
+    total = terms.kl_divergence(student, [teacher], temperature=temperature, columns=30)
+    (by_logits,) = torch.autograd.grad(total, student)
+    assert total.dtype == torch.float32
+    assert float(total.detach()) * temperature**2 == pytest.approx(
+        float(values.sum()), rel=1e-4, abs=2e-5
+    )
+    error = (by_logits.double() * temperature**2 - gradient).abs().max()
+    digits = 1e-2 if dtype == torch.bfloat16 else 1e-4  # of the gradient, in its dtype
+    assert error <= digits * gradient.abs().max()
+
+
+@given(
+    temperature=st.floats(0.1, 1e4),
+    noise=st.sampled_from([0.0, 1e-6, 1e-2, 1.0, 30.0]),
+    classes=st.integers(2, 40),
+    seed=st.integers(0, 1000),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
+    teachers=st.integers(1, 3),
+)
+def test_the_divergence_is_not_negative(
+    temperature: float, noise: float, classes: int, seed: int, dtype: torch.dtype, teachers: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = 5 * torch.randn(1, 4, classes, generator=generator)
+    logits = logits + noise * torch.randn(teachers + 1, 4, classes, generator=generator)
+    student, *others = logits.to(dtype)
+    options: dict[str, Any] = {"temperature": temperature, "columns": classes}
+    total = terms.kl_divergence(student, others, **options)
+    top = top_logits(others[0], max(1, classes // 2), columns=classes, temperatures=(temperature,))
+    lower = top_k_divergence(student, top, temperature=temperature)
+    # float64 above a temperature of 10, float32 below
+    rounding = 1e-6 if temperature <= 10 else 1e-14
+    assert float(total) >= -rounding
+    assert float(lower) >= -max(rounding, 1e-9 / temperature)  # the sum of the others is float32
+    assert float(total) < math.inf
+
+
+def test_choices_that_only_one_model_excludes_have_finite_gradients() -> None:
+    student, teacher = torch.randn(2, 3, 4)
+    student[:, 3] = -math.inf
+    student.requires_grad_()
+    for temperature in (1.0, 100.0):
+        total = terms.kl_divergence(student, [teacher], temperature=temperature, columns=4)
+        (gradient,) = torch.autograd.grad(total, student)
+        assert bool(gradient.isfinite().all())
 
 
 def test_padding_of_the_larger_vocabulary_does_not_count() -> None:

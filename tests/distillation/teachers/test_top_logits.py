@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from tests.distillation.losses.test_terms import DOUBLE, kl_by_hand
+from zoo.distillation.losses.terms import kl_divergence
 from zoo.distillation.teachers.top_logits import top_k_divergence, top_logits
 from zoo.nn.heads import VocabularyProjection
 from zoo.objectives.losses import row_chunks
@@ -46,6 +47,44 @@ def test_of_all_but_one_class_nothing_is_lost() -> None:
     top = top_logits(teacher, 8, columns=9, temperatures=(2.0,))
     total = top_k_divergence(student, top, temperature=2.0)
     assert float(total) == pytest.approx(kl_by_hand(student, teacher, 2.0), rel=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("temperature", [1.0, 2.0, 1000.0])
+def test_of_all_classes_the_term_is_the_whole_divergence(
+    temperature: float, dtype: torch.dtype
+) -> None:
+    teacher, student = torch.randn(5, 9), torch.randn(5, 11).to(dtype).requires_grad_()
+    top = top_logits(teacher, 9, columns=9, temperatures=(temperature,))
+    assert top.lost_probability(temperature).tolist() == [0.0] * 5
+    total = top_k_divergence(student, top, temperature=temperature)
+    whole = kl_divergence(student, [teacher], temperature=temperature, columns=9)
+    torch.testing.assert_close(total, whole, rtol=1e-5, atol=0)
+    mine, other = (torch.autograd.grad(loss, student)[0] for loss in (total, whole))
+    torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-7)
+
+
+def test_choices_that_are_absent_among_the_others() -> None:
+    student, teacher = torch.randn(2, 3, 5)
+    student[:, 3:] = teacher[:, 3:] = -math.inf
+    student.requires_grad_()
+    top = top_logits(teacher, 3, columns=5, temperatures=(1.0,))
+    total = top_k_divergence(student, top, temperature=1.0)
+    by_hand = kl_by_hand(student.detach()[:, :3], teacher[:, :3], 1.0)
+    assert float(total.detach()) == pytest.approx(by_hand, rel=1e-5)
+    (gradient,) = torch.autograd.grad(total, student)
+    expected = student.detach().softmax(-1) - teacher.softmax(-1)
+    torch.testing.assert_close(gradient, expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("temperature", [100.0, 1000.0])
+def test_high_temperatures(temperature: float) -> None:
+    teacher = 3 * torch.randn(6, 40)
+    student = teacher + torch.randn(6, 40)
+    top = top_logits(teacher, 10, columns=40, temperatures=(temperature,))
+    total = float(top_k_divergence(student, top, temperature=temperature))
+    exact = grouped_by_hand(student.double(), teacher.double(), 10, temperature)
+    assert total == pytest.approx(exact, rel=1e-3)
 
 
 def test_the_gradient_is_the_derived_one() -> None:

@@ -16,6 +16,9 @@ from torch.nn import functional as F
 from zoo.objectives.losses.row_chunks import Logits, all_logits
 from zoo.objectives.losses.row_sums import sum_over_rows
 
+# above it, probabilities differ by so little that float32 rounds the differences to a few digits
+HIGHEST_FLOAT32_TEMPERATURE = 10.0
+
 
 def kl_divergence(
     student: Logits, teachers: Sequence[Logits], *, temperature: float, columns: int
@@ -51,14 +54,47 @@ def _kl_of_rows(
     student: Tensor, *teachers: Tensor, temperature: float, columns: int
 ) -> tuple[Tensor, Tensor]:
     """Return the divergence, (1,), and its gradient by the student's logits."""
-    predicted = _log_softmax(dense(student, columns) / temperature)
-    softened = [_log_softmax(dense(teacher, columns) / temperature) for teacher in teachers]
-    target = softened[0]
-    if len(softened) > 1:
-        target = torch.stack(softened).logsumexp(0) - math.log(len(softened))
+    predicted, *targets = (
+        softened(dense(logits, columns), temperature).log_softmax(-1)
+        for logits in (student, *teachers)
+    )
+    target = targets[0]
+    if len(targets) > 1:
+        target = torch.stack(targets).logsumexp(0) - math.log(len(targets))
+    total, errors = divergence_and_errors(predicted, target)
+    gradient = errors.div_(temperature)
+    return as_loss(total[None], student), pad_columns(as_loss(gradient, student), student.shape[-1])
+
+
+def softened(logits: Tensor, temperature: float) -> Tensor:
+    """Return logits divided by a temperature, finite also for minus infinity.
+
+    They are float64 above ``HIGHEST_FLOAT32_TEMPERATURE``: a divergence is proportional to 1 / T²,
+    and the rounding errors of log-probabilities do not depend on T.
+    """
+    values = logits.double() if temperature > HIGHEST_FLOAT32_TEMPERATURE else logits
+    return (values / temperature).clamp(min=lowest(values.dtype))
+
+
+def divergence_and_errors(predicted: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the sum over rows of KL(p || q), and q - p, in place of both arguments.
+
+    The differences q - p, whose sum is 0 but for rounding, are added: each class then has a share
+    p (exp(r) - 1 - r), for r = log(q / p), which is never negative, and in which the rounding
+    errors of r count with their squares.
+
+    Args:
+        predicted: log q, (n, classes), normalized.
+        target: log p, likewise.
+    """
     total = F.kl_div(predicted, target, reduction="sum", log_target=True)
-    gradient = predicted.exp_().sub_(target.exp_()).div_(temperature)
-    return total[None], pad_columns(gradient, student.shape[-1])
+    errors = predicted.exp_().sub_(target.exp_())
+    return total + errors.sum(), errors
+
+
+def as_loss(values: Tensor, logits: Tensor) -> Tensor:
+    """Return values in the dtype of a loss of logits, at least float32."""
+    return values.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def pad_columns(values: Tensor, columns: int) -> Tensor:
@@ -67,12 +103,7 @@ def pad_columns(values: Tensor, columns: int) -> Tensor:
     return F.pad(values, (0, missing)) if missing else values  # without a copy
 
 
-def _log_softmax(logits: Tensor) -> Tensor:
-    """Return log-probabilities, finite also for logits of minus infinity, whose terms are 0."""
-    return logits.clamp(min=_lowest(logits.dtype)).log_softmax(-1)
-
-
-def _lowest(dtype: torch.dtype) -> float:
+def lowest(dtype: torch.dtype) -> float:
     """Return a number whose exponential is 0, in place of minus infinity.
 
     A quarter of the lowest finite number: its difference from the largest logit of a row and from
@@ -129,8 +160,8 @@ def attention_divergence(student: Tensor, teacher: Tensor, pairs: Tensor) -> Ten
     """
     queries = pairs.any(-1, keepdim=True)
     predicted, target = (
-        scores.masked_fill(~pairs, _lowest(scores.dtype)).log_softmax(-1)
-        for scores in (student, teacher)
+        scores.masked_fill(~pairs, lowest(scores.dtype)).log_softmax(-1)
+        for scores in (as_loss(student, student), as_loss(teacher, teacher))
     )
     divergence = F.kl_div(predicted, target, reduction="none", log_target=True)
     return divergence.masked_fill(~queries, 0).sum()

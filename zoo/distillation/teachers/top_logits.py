@@ -9,7 +9,8 @@ distributions over the k classes and R as one class,
 which is computed here, and of p_R KL(p(. | R) || q(. | R)), which is not: how the teacher's other
 probability is spread. It is never negative (chain rule of the relative entropy; Cover and Thomas
 2006, section 2.5), so that this term is a lower bound, and equal where all classes are held. The
-derivative by the student's logit i is q_i - p_i for i in K, and q_i - p_R q_i / q_R in R.
+derivative by the student's logit i is q_i - p_i for i in K, and q_i - p_R q_i / q_R in R. R may be
+empty: its probability is 0 then.
 """
 
 import math
@@ -20,9 +21,17 @@ from typing import TypeAlias
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from zoo.distillation.losses.terms import dense, kl_divergence, pad_columns, width
+from zoo.distillation.losses.terms import (
+    as_loss,
+    dense,
+    divergence_and_errors,
+    kl_divergence,
+    lowest,
+    pad_columns,
+    softened,
+    width,
+)
 from zoo.objectives.losses.row_chunks import Logits, chunks, logits_of_rows
 from zoo.objectives.losses.row_sums import sum_over_rows
 
@@ -98,7 +107,8 @@ def _top_logits(
 ) -> tuple[Tensor, Tensor, dict[float, Tensor]]:
     values, classes = logits.topk(k)
     rest = logits.scatter(-1, classes, -math.inf)
-    return values, classes, {t: (rest / t).logsumexp(-1) for t in temperatures}
+    sums = {t: softened(rest, t).logsumexp(-1).to(logits.dtype) for t in temperatures}
+    return values, classes, sums
 
 
 def top_k_divergence(student: Logits, teacher: TopLogits, *, temperature: float) -> Tensor:
@@ -124,12 +134,15 @@ def _divergence_of_rows(
     columns: int,
 ) -> tuple[Tensor, Tensor]:
     """Return the divergence over k classes and the rest, (1,), and its gradient by the logits."""
-    logits = dense(student, columns) / temperature
-    rest = logits.scatter(-1, classes, -math.inf).logsumexp(-1, keepdim=True)
+    logits = softened(dense(student, columns), temperature)
+    least = lowest(logits.dtype)
+    rest = logits.scatter(-1, classes, -math.inf).logsumexp(-1, keepdim=True).clamp_(min=least)
     predicted = torch.cat([logits.gather(-1, classes), rest], -1).log_softmax(-1)
-    target = torch.cat([values / temperature, others[:, None]], -1).to(predicted.dtype)
-    target = target.log_softmax(-1)
-    total = F.kl_div(predicted, target, reduction="sum", log_target=True)
-    errors = predicted.exp_().sub_(target.exp_()).div_(temperature)
-    gradient = (logits - rest).exp_().mul_(errors[:, -1:]).scatter_(-1, classes, errors[:, :-1])
-    return total[None], pad_columns(gradient, student.shape[-1])
+    known = softened(values, temperature).to(predicted.dtype)
+    beside = others[:, None].to(predicted.dtype).clamp(min=least)
+    target = torch.cat([known, beside], -1).log_softmax(-1)
+    total, errors = divergence_and_errors(predicted, target)
+    errors.div_(temperature)
+    within_rest = (logits - rest).clamp_(max=0).exp_()  # of other classes, the scatter replaces it
+    gradient = within_rest.mul_(errors[:, -1:]).scatter_(-1, classes, errors[:, :-1])
+    return as_loss(total[None], student), pad_columns(as_loss(gradient, student), student.shape[-1])

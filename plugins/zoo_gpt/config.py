@@ -114,6 +114,7 @@ _SECOND = ConfigMap(
         "summary_type": ("cls_index",),
         "summary_use_proj": (True,),
         "summary_activation": (None,),
+        "summary_last_dropout": (None, 0, 0.0),
         "summary_proj_to_labels": (True,),
     },
     ignored={

@@ -1,4 +1,8 @@
-"""What becomes of each key of a checkpoint's configuration files."""
+"""What becomes of each key of a checkpoint's configuration files.
+
+The room that reads a file declares a table of its keys, reads the file by it, and gives the table
+to ``tools/configuration_keys.py``, which writes docs/configuration-files.md.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +14,7 @@ class Treatment(StrEnum):
 
     HONOURED = "honoured"  # changes what our commands compute, and is written back
     CARRIED = "carried"  # does not change what our commands compute; kept and written back
-    DROPPED = "dropped"  # has no meaning for results: provenance, or an implementation choice
+    WRITTEN_ANEW = "written anew"  # describes the files, and is written from their contents
     REFUSED = "refused"  # would change results in a way that is not implemented: an error names it
 
 
@@ -35,11 +39,11 @@ def carried(reason: str) -> FileKey:
     return FileKey(Treatment.CARRIED, reason)
 
 
-def dropped(reason: str) -> FileKey:
-    """Return the entry of a key without meaning for results."""
-    return FileKey(Treatment.DROPPED, reason)
+def written_anew(reason: str) -> FileKey:
+    """Return the entry of a key that is not kept, since it is derived from what is written."""
+    return FileKey(Treatment.WRITTEN_ANEW, reason)
 
 
 def refused(reason: str) -> FileKey:
-    """Return the entry of a key whose values other than the default stop a conversion."""
+    """Return the entry of a key of which some values stop a conversion."""
     return FileKey(Treatment.REFUSED, reason)

@@ -6,6 +6,7 @@ and refuses others by name), *ignored* (it does not change the outputs, with a r
 lossless.
 """
 
+import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,8 +17,16 @@ import msgspec
 
 from zoo.errors import VerificationError
 from zoo.families.config.base import Config, field_error
-from zoo.families.config.keys import BOOKKEEPING, COMMON, NOT_IMPLEMENTED, WRITTEN_ANEW
+from zoo.families.config.keys import (
+    BOOKKEEPING,
+    COMMON,
+    LABELS,
+    NOT_IMPLEMENTED,
+    WRITTEN_ANEW,
+    refused_except,
+)
 from zoo.io import limits
+from zoo.io.file_keys import FileKeys, carried, honoured, refused
 
 
 @dataclass(frozen=True)
@@ -105,7 +114,7 @@ class ConfigMap:
         except (ValueError, TypeError, msgspec.ValidationError) as error:
             raise VerificationError(f"{location}: {error}") from error
         self._check_following(hub, config, location)
-        hub_keys = {*self.keys, "id2label", "num_labels", "problem_type", *WRITTEN_ANEW}
+        hub_keys = {*self.keys, *LABELS, *WRITTEN_ANEW}
         extra = {key: value for key, value in {**written, **hub}.items() if key not in hub_keys}
         known = {*BOOKKEEPING, *self.ignored, *self.follows, *self.fixed, *NOT_IMPLEMENTED}
         known |= self._spellings.keys()
@@ -139,6 +148,23 @@ class ConfigMap:
         if config.problem:
             hub["problem_type"] = config.problem
         return self._grouped(hub)
+
+    def file_keys(self) -> FileKeys:
+        """Return what becomes of each key of the family's tables, for the documentation."""
+        words = {
+            key: ": " + ", ".join(f"`{json.dumps(word)}`" for word in accepted)
+            for key, accepted in self.values.items()
+        }
+        return {
+            **{key: carried(reason) for key, reason in self.ignored.items()},
+            **{key: refused_except(accepted) for key, accepted in self.fixed.items()},
+            **{key: honoured(f"`{name}`{words.get(key, '')}") for key, name in self.keys.items()},
+            **{
+                key: refused(f"values other than `{name}`, from which it follows")
+                for key, name in self.follows.items()
+            },
+            **{key: honoured(f"another name of `{same}`") for key, same in self._spellings.items()},
+        }
 
     @cached_property
     def _spellings(self) -> dict[str, str]:

@@ -1,7 +1,10 @@
 """Keys of the Hub's ``config.json`` with one meaning in every family."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Collection, Mapping
 from typing import Any
+
+from zoo.io.file_keys import FileKey, FileKeys, carried, honoured, refused, written_anew
 
 # Keys of any Hub configuration that do not change the outputs of a forward pass, and why.
 BOOKKEEPING: Mapping[str, str] = {
@@ -9,6 +12,7 @@ BOOKKEEPING: Mapping[str, str] = {
     "_attn_implementation": "an implementation choice",
     "_attn_implementation_autoset": "an implementation choice",
     "_commit_hash": "provenance",
+    "name_or_path": "provenance",
     "architectures": "the class of the checkpoint; written from the head",
     "model_type": "the family; written from it",
     "transformers_version": "provenance",
@@ -55,6 +59,9 @@ BOOKKEEPING: Mapping[str, str] = {
     ),
     "transformers.js_config": "settings of another library",
     "attn_implementation": "an implementation choice",
+    "experts_implementation": "an implementation choice",
+    "tie_last_hidden_states": "chooses outputs, not values",
+    "embedding_size": "the width of embeddings in families that name it in their own table",
     "task_specific_params": "defaults for old pipelines",
     "sbert_ce_default_activation_function": "what another library applies to the scores it gives",
 }
@@ -77,8 +84,33 @@ NOT_IMPLEMENTED: Mapping[str, tuple[Any, ...]] = {
     "per_layer_config": (None,),
     "quantization_config": (None,),
     "pruned_heads": (None, {}),
+    "rope_parameters": (None, {}),
+    "rope_scaling": (None, {}),
+    "rope_theta": (None,),
     "auto_map": (None, {}),
 }
+
+# Keys of labels, which have one meaning in every family.
+LABELS: Mapping[str, str] = {
+    "id2label": "the names of the outputs",
+    "num_labels": "the number of outputs where `id2label` is absent",
+    "problem_type": "the loss and the score of a classifier",
+}
+
+
+def refused_except(accepted: Collection[Any]) -> FileKey:
+    """Return the entry of a key with values that are accepted."""
+    return refused("values except " + " or ".join(f"`{json.dumps(value)}`" for value in accepted))
+
+
+def common_keys() -> FileKeys:
+    """Return what becomes of each key that is not in a table of its family."""
+    return {
+        **{key: carried(reason) for key, reason in BOOKKEEPING.items()},
+        **{key: written_anew(BOOKKEEPING[key]) for key in WRITTEN_ANEW},
+        **{key: honoured(reason) for key, reason in LABELS.items()},
+        **{key: refused_except(accepted) for key, accepted in NOT_IMPLEMENTED.items()},
+    }
 
 
 def same_names(*names: str) -> dict[str, str]:

@@ -1,0 +1,100 @@
+"""Write docs/configuration-files.md: what becomes of each key of a checkpoint's files.
+
+``python -m tools.configuration_keys`` writes the page, and ``--check`` compares it. Each table is
+declared where its file is read; a new one is a line of ``sections``.
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from zoo.families.base import Family
+from zoo.families.config.keys import common_keys
+from zoo.io.file_keys import FileKeys
+from zoo.plugins import get_family, installed
+
+PAGE = Path(__file__).parents[1] / "docs" / "configuration-files.md"
+INTRODUCTION = """\
+# Configuration files
+
+What `zoo convert` does with each key of the configuration files that transformers 5.23 and
+sentence-transformers 6.2 read for the built-in families. `python -m tools.configuration_keys`
+writes this page from the tables by which zoo reads the files.
+
+* *honoured*: the key changes what commands compute, and `zoo convert --to hub` writes it.
+* *carried*: the key does not change what commands compute. It is kept, and written back.
+* *written anew*: the key describes the files, and is written from their contents.
+* *refused*: some values would change what a model computes, in a way that is not implemented. The
+  conversion stops with an error that names the key.
+
+Unknown keys of `tokenizer_config.json` are carried.
+"""
+
+
+class Section(NamedTuple):
+    """A table of the page.
+
+    Attributes:
+        title: heading.
+        keys: the table.
+        intro: sentence before the table.
+    """
+
+    title: str
+    keys: FileKeys
+    intro: str = ""
+
+
+def families() -> Iterator[Family]:
+    """Yield the built-in families that have a Hub configuration, by name."""
+    for name, plugin in sorted(installed().items()):
+        if plugin.distribution == "plm-zoo" and name not in ("converters", "loggers"):
+            yield get_family(name)
+
+
+def config_sections() -> Iterator[Section]:
+    """Yield the tables of ``config.json``: the keys of all families, and those of each."""
+    yield Section(
+        "config.json",
+        common_keys(),
+        "Keys of every family, except where the family's own table has the key.",
+    )
+    for family in families():
+        for model_type in family.model_types:
+            table = family.config_maps.get(model_type, family.config_map)
+            yield Section(f"config.json of `{model_type}`", table.file_keys())
+
+
+def sections() -> list[Section]:
+    """Return all tables in the order of the page."""
+    return [
+        *config_sections(),
+    ]
+
+
+def page() -> str:
+    """Return the text of the page."""
+    parts = [INTRODUCTION]
+    for title, keys, intro in sections():
+        rows = [
+            f"| `{key}` | {entry.treatment} | {entry.reason} |"
+            for key, entry in sorted(keys.items())
+        ]
+        lines = [f"## {title}", "", *([intro, ""] if intro else [])]
+        lines += ["| key | | reason |", "|---|---|---|", *rows]
+        parts.append("\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+def main() -> None:
+    """Write or check the page."""
+    if "--check" in sys.argv[1:]:
+        if PAGE.read_text("utf-8") != page():
+            sys.exit(f"{PAGE} is out of date: run `python -m tools.configuration_keys`")
+        return
+    PAGE.write_text(page(), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -21,6 +21,7 @@ from tests.data.making import built, paragraphs, trained
 from tests.disks import small_disk
 from tests.processes import run_limited
 from zoo.data import build as build_module
+from zoo.data.corpus_cache import cached_corpus
 from zoo.data.readers.documents import expand_paths
 from zoo.data.tokenizer import load_tokenizer
 from zoo.errors import SourceError, UsageError, VerificationError, ZooError
@@ -354,3 +355,14 @@ def test_no_process_outlives_a_build_that_is_stopped(tmp_path: Path, number: int
     if number != signal.SIGKILL:
         assert err == "error: interrupted\n"
         assert not [p for p in tmp_path.iterdir() if "out" in p.name]
+
+
+def test_a_built_corpus_is_not_read_as_text(tmp_path: Path) -> None:
+    one, text, tokenizer = tmp_path / "corpora" / "one", tmp_path / "a.txt", trained("bert")
+    text.write_text(GOOD)
+    built(one, text, tokenizer=tokenizer)
+    for paths in ([one, one], [one, text], [text, tmp_path / "corpora"]):
+        with pytest.raises(UsageError, match=f"{one} is a built corpus, where texts are read"):
+            cached_corpus(paths, tokenizer)
+    with pytest.raises(UsageError, match="held-out documents of its own; leave --eval-data out"):
+        cached_corpus([one], tokenizer, eval_paths=[text])

@@ -47,6 +47,11 @@ def cached_corpus(
         UsageError, SourceError, VerificationError: see ``build``.
     """
     if len(paths) == 1 and (Path(paths[0]) / MANIFEST).is_file():
+        if eval_paths:
+            raise UsageError(
+                f"{paths[0]} is a built corpus, which has held-out documents of its own",
+                "leave --eval-data out, or build the corpus with it",
+            )
         return Corpus(Path(paths[0]))
     plan = CorpusSpec(
         paths or sorted(SAMPLE.glob("*.txt")),

@@ -50,6 +50,7 @@ def expand_paths(paths: Sequence[str | Path]) -> list[Path]:
 
     Raises:
         SourceError: a path does not exist, or contains no file.
+        UsageError: a directory is a built corpus.
     """
     distinct: dict[Path, Path] = {}
     for path in paths:
@@ -107,6 +108,7 @@ def _files(text: str) -> Iterator[Path]:
     path = Path(text).expanduser()
     if path.is_dir():
         for folder, below, names in os.walk(path, onerror=_unreadable):
+            _refuse_corpus(Path(folder), names)
             below[:] = sorted(name for name in below if not name.startswith("."))
             inside = (Path(folder, name) for name in sorted(names) if not name.startswith("."))
             yield from (_regular(file) for file in inside if os.path.exists(file))
@@ -118,6 +120,23 @@ def _files(text: str) -> Iterator[Path]:
     else:
         what = "matches nothing" if glob.has_magic(text) else "does not exist"
         raise SourceError(f"{text} {what}", "give a file, a directory or a pattern")
+
+
+def _refuse_corpus(folder: Path, names: Sequence[str]) -> None:
+    """Check that the files of a directory are not those of a built corpus.
+
+    Raises:
+        UsageError: they are.
+    """
+    from zoo.checkpoint import TOKENIZER
+    from zoo.data.corpus import MANIFEST
+
+    if {MANIFEST, TOKENIZER} <= set(names):
+        raise UsageError(
+            f"{folder} is a built corpus, where texts are read",
+            "train on one corpus and nothing else, or build one of all texts with `zoo corpus "
+            "build`",
+        )
 
 
 def _unreadable(error: OSError) -> NoReturn:

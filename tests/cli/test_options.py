@@ -4,6 +4,8 @@ import click
 import pytest
 
 from tests.interfaces import commands
+from tests.warm import zoo
+from zoo.cli import cli
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf"])
@@ -16,3 +18,52 @@ def test_no_option_takes_a_number_that_is_not_finite(text: str) -> None:
                     parameter.type(text, parameter, None)
                 tested.append((name, parameter.name))
     assert ("zoo distill", "min_retention") in tested and ("zoo run generate", "top_p") in tested
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (["run", "features", "a-model", "a", "--layers", "0", "--layers", "1"], "--layers"),
+        (["run", "embed", "m", "--input", "a", "--input=b"], "--input"),
+        (["corpus", "build", "a", "--text-field", "a", "--text-field", "b"], "--text-field"),
+        (["corpus", "build", "a", "-o", "a", "--output", "b"], "--output"),
+        (["corpus", "build", "a", "--lowercase", "--cased"], "--lowercase or --cased"),
+        (["plugins", "new", "a", "-o", "a", "-ob"], "--output"),
+        (["check", "resume", "bert", "--size", "a", "--size", "b"], "--size"),
+        (["eval", "a-model", "--label", "a", "--label", "b"], "--label"),
+    ],
+)
+def test_an_option_of_one_value_is_refused_twice(arguments: list[str], option: str) -> None:
+    done = zoo(*arguments)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith(f"error: {option} is given twice; give it once")
+    assert done.stderr.count("\n") == 1
+
+
+def test_each_option_of_one_value_is_refused_twice() -> None:
+    taken = []
+    for name, command in commands():
+        for option in command.params:
+            if not isinstance(option, click.Option) or option.multiple or option.is_flag:
+                continue
+            values = [option.opts[0], "1", option.opts[0], "2"]
+            context = click.Context(cli, info_name="zoo")
+            try:
+                cli.resolve_command(context, [*name.split()[1:], *values])
+                taken.append(f"{name} {option.opts[0]}")
+            except click.UsageError as error:
+                assert "is given twice" in error.message
+    assert taken == []
+
+
+def test_options_of_several_values_and_flags_may_be_repeated() -> None:
+    context = click.Context(cli, info_name="zoo")
+    several = ["--data", "a", "--data", "b", "-v", "-v", "--set", "a=1", "--set", "b=2"]
+    name, command, rest = cli.resolve_command(context, ["pretrain", "bert", *several])
+    assert name == "pretrain" and command is not None and rest == ["bert", *several]
+
+
+def test_a_setting_is_refused_twice() -> None:
+    done = zoo("pretrain", "bert", "--set", "seed=1", "--set", "seed=2")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: --set seed is given twice")

@@ -2,6 +2,7 @@
 
 import gc
 import importlib
+import os
 import sys
 from typing import NoReturn
 
@@ -77,6 +78,32 @@ Exit codes: 0 done, 1 a bug, 2 wrong usage, 3 verification failed,
 signal that ends a session: SIGTERM, SIGHUP, SIGQUIT)."""
 
 
+def refuse_repeated_options(
+    ctx: click.Context, name: str, command: click.Command, args: list[str]
+) -> None:
+    """Refuse arguments of a command, or of a command below it, that repeat an option of one value.
+
+    click takes the last value without a word.
+
+    Raises:
+        click.UsageError: an option is repeated.
+    """
+    # parses and neither calls back nor raises errors, which click does afterwards
+    settings = {**command.context_settings, "resilient_parsing": True}
+    context = click.Context(command, parent=ctx, info_name=name, **settings)
+    _, rest, given = command.make_parser(context).parse_args(list(args))
+    for option in dict.fromkeys(given):
+        if not isinstance(option, click.Option) or option.multiple or option.count:
+            continue
+        if given.count(option) > 1 and (not option.is_flag or option.secondary_opts):
+            names = " or ".join([max(option.opts, key=len), *option.secondary_opts])
+            raise click.UsageError(f"{names} is given twice; give it once", context)
+    if isinstance(command, click.Group) and rest:
+        child, below, rest = command.resolve_command(context, rest)
+        if below is not None:
+            refuse_repeated_options(context, child or rest[0], below, rest)
+
+
 class LazyGroup(click.Group):
     """Click group that imports the module of a command when the command is used.
 
@@ -143,11 +170,19 @@ class Program(LazyGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command with a name, of zoo or of a plugin; see ``LazyGroup``."""
-        name = args[0]
+        """Return the command with a name, of zoo or of a plugin; see ``LazyGroup``.
+
+        Raises:
+            click.UsageError: there is none; or an option that takes one value is given twice.
+        """
+        name, command = args[0], None
         if name not in self.table and is_named("commands", name):
-            return name, self.get_command(ctx, name), args[1:]
-        return super().resolve_command(ctx, args)
+            command, rest = self.get_command(ctx, name), args[1:]
+        else:
+            _, command, rest = super().resolve_command(ctx, args)
+        if command is not None and not ctx.resilient_parsing:
+            refuse_repeated_options(ctx, name, command, rest)
+        return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the tables of commands without importing them."""
@@ -193,6 +228,10 @@ def _run(arguments: list[str]) -> int:
     output.prepare()
     interrupt_on_termination()
     try:
+        if instruction := os.environ.get("_ZOO_COMPLETE"):  # a shell completes a command line
+            from zoo.cli.installation.completion import complete
+
+            return complete(cli, instruction)
         code = cli.main(arguments, prog_name="zoo", standalone_mode=False)
         output.flush()
         return code if isinstance(code, int) else 0

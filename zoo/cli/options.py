@@ -36,6 +36,45 @@ class FiniteRange(click.FloatRange):
         return "" if self.min is None and self.max is None else super()._describe_range()
 
 
+class ReferenceType(click.types.StringParamType):
+    """Reference to a model, or its family where the metavar says so; a shell completes it."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> "list[CompletionItem]":
+        """Complete names, and directories of the working directory; otherwise any path."""
+        from click.shell_completion import CompletionItem
+
+        from zoo.hub import registry
+        from zoo.hub.reference import stored_names
+        from zoo.plugins import installed
+
+        names = {*registry.entries(plugins=False), *installed(), *stored_names()}
+        takes_config = ".yaml" in (param.metavar or "")
+        paths = [*Path().glob("[!.]*/"), *(Path().glob("[!.]*.yaml") if takes_config else ())]
+        names |= {path.name for path in paths if path.name.isprintable()}
+        matching = sorted(name for name in names if name.startswith(incomplete))
+        kind = "file" if takes_config else "dir"
+        return [CompletionItem(name) for name in matching] or [
+            CompletionItem(incomplete, type=kind)
+        ]
+
+
+class PathText(click.types.StringParamType):
+    """Path, pattern or ``NAME=FILE``, which a command reads itself; a shell completes paths."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> "list[CompletionItem]":
+        """Complete a file or directory."""
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(incomplete, type="file")]
+
+
+REFERENCE, PATH = ReferenceType(), PathText()
+
+
 def common_options(function: Function) -> Function:
     """Add the options of all commands: ``--json``, ``--verbose`` and ``--quiet``.
 
@@ -101,21 +140,7 @@ force_option = click.option(
 seed_option = click.option("--seed", type=int, default=0, show_default=True, help="Random seed.")
 
 
-def _complete(ctx: click.Context, param: click.Parameter, text: str) -> "list[CompletionItem]":
-    """Complete a model reference: names, and directories of the working directory."""
-    from click.shell_completion import CompletionItem
-
-    from zoo.hub import registry
-    from zoo.hub.reference import stored_names
-    from zoo.plugins import installed
-
-    names = {*registry.entries(plugins=False), *installed(), *stored_names()}
-    names |= {path.name for path in Path().glob("[!.]*/")}
-    matching = sorted(name for name in names if name.startswith(text))
-    return [CompletionItem(name) for name in matching] or [CompletionItem(text, type="dir")]
-
-
-reference_argument = click.argument("ref", metavar="REF", shell_complete=_complete)
+reference_argument = click.argument("ref", metavar="REF", type=REFERENCE)
 
 
 def _all(*options: Callable[[Function], Function]) -> Callable[[Function], Function]:

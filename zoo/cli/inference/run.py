@@ -7,6 +7,7 @@ import click
 
 from zoo.cli import output
 from zoo.cli.options import (
+    PATH,
     FiniteRange,
     backend_options,
     common_options,
@@ -199,7 +200,7 @@ class Tasks(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """See ``click.Group``."""
-        return task_command(cmd_name)
+        return task_command(cmd_name) if cmd_name in all_tasks() else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -208,7 +209,8 @@ class Tasks(click.Group):
         from zoo.errors import UsageError
         from zoo.plugins.named import find_object
 
-        if args[0] not in TASKS and not args[0].startswith("-"):
+        known = args[0] in TASKS or args[0].startswith("-") or ctx.resilient_parsing
+        if not known:
             try:
                 find_object("tasks", args[0], TASKS)
             except UsageError as error:
@@ -240,7 +242,9 @@ def task_command(name: str) -> click.Command:
         click.command(name, epilog=EPILOGS.get(name, EPILOG.format(name=name))),
         reference_argument,
         click.argument("texts", nargs=-1, metavar="[TEXT... | -]"),
-        click.option("--input", "source", metavar="FILE", help="Read texts from a file."),
+        click.option(
+            "--input", "source", type=PATH, metavar="FILE", help="Read texts from a file."
+        ),
         click.option(
             "--format",
             "kind",

@@ -1,8 +1,15 @@
-"""The command ``zoo completion``."""
+"""The command ``zoo completion``, and the completions that its scripts ask for."""
+
+import contextlib
+import io
+import os
 
 import click
+from click.shell_completion import get_completion_class
 
 from zoo.cli.options import verbosity_options
+
+VARIABLE = "_ZOO_COMPLETE"  # in which a script passes its instruction, such as bash_complete
 
 
 @click.command(
@@ -15,10 +22,34 @@ Examples:
 @verbosity_options
 def command(shell: str) -> None:
     """Print the shell completion script."""
-    from click.shell_completion import get_completion_class
-
     from zoo.cli import cli
 
     kind = get_completion_class(shell)
     assert kind is not None, "click knows the three shells"
-    click.echo(kind(cli, {}, "zoo", "_ZOO_COMPLETE").source())
+    click.echo(kind(cli, {}, "zoo", VARIABLE).source())
+
+
+def complete(program: click.Command, instruction: str) -> int:
+    """Print the completions that a script asks for, and return the exit code.
+
+    A shell calls this while the user types: nothing else is printed, and an error completes
+    nothing, unless ``ZOO_DEBUG=1`` is set.
+
+    Args:
+        program: the command to complete.
+        instruction: value of ``VARIABLE``.
+    """
+    shell, _, action = instruction.partition("_")
+    kind = get_completion_class(shell)
+    if kind is None or action not in ("source", "complete"):
+        return 1
+    completer = kind(program, {}, "zoo", VARIABLE)
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            text = completer.source() if action == "source" else completer.complete()
+    except (Exception, SystemExit):  # also those of plugins
+        if os.environ.get("ZOO_DEBUG") == "1":
+            raise
+        return 1
+    click.echo(text)
+    return 0

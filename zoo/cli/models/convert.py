@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from zoo.cli.options import (
+    REFERENCE,
     common_options,
     force_option,
     hub_options,
@@ -45,7 +46,7 @@ Examples:
 )
 @click.option("--labels", metavar="A,B,...", help="Labels of the new head.")
 @click.option("--model-type", metavar="T", help="Model type, for a config.json without one.")
-@click.option("--tokenizer", metavar="REF", help="Model whose tokenizer is used.")
+@click.option("--tokenizer", type=REFERENCE, metavar="REF", help="Model whose tokenizer is used.")
 @click.option(
     "--allow-pickle", is_flag=True, help="Read PyTorch .bin files; nothing in them is executed."
 )

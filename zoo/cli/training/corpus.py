@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from zoo.cli.options import FiniteRange, common_options, count_option, force_option, seed_option
+from zoo.cli.options import (
+    PATH,
+    REFERENCE,
+    FiniteRange,
+    common_options,
+    count_option,
+    force_option,
+    seed_option,
+)
 from zoo.cli.output import result, table
 
 if TYPE_CHECKING:
@@ -29,12 +37,13 @@ Examples:
 A directory stands for all files in it; .jsonl, .json and .parquet have a document
 per row, every other file is text. .gz and .zst are decompressed."""
 )
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@click.argument("paths", metavar="PATH...", type=PATH, nargs=-1, required=True)
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), required=True, help="Directory to write."
 )
 @click.option(
     "--tokenizer",
+    type=REFERENCE,
     metavar="REF|train",
     required=True,
     help="Tokenizer of a model or corpus, or train to train one on the texts.",
@@ -87,6 +96,7 @@ per row, every other file is text. .gz and .zst are decompressed."""
 @click.option(
     "--eval-data",
     multiple=True,
+    type=PATH,
     metavar="PATH",
     help="Held-out texts instead of a fraction; may be repeated.",
 )

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zoo.cli import output
-from zoo.cli.options import FiniteRange, common_options, count_option, seed_option
+from zoo.cli.options import (
+    PATH,
+    REFERENCE,
+    FiniteRange,
+    common_options,
+    count_option,
+    seed_option,
+)
 from zoo.cli.training.options import config_file, overrides_from_options
 from zoo.cli.training.runs import RunRequest, runs_options, train_runs
 
@@ -57,21 +64,30 @@ Examples, with names of `zoo families` and `zoo models`:
 The recipe gives loss terms, initial layers and settings; RUN/config.yaml lists all of them, and
 --set changes any, such as --set distillation.terms.kl.weight=2 or --set student.hidden_size=256."""
 )
-@click.argument("file", metavar="[CONFIG.yaml]", required=False)
-@click.option("--teacher", multiple=True, metavar="REF", help="Model to learn from.")
+@click.argument("file", metavar="[CONFIG.yaml]", type=PATH, required=False)
+@click.option(
+    "--teacher", multiple=True, type=REFERENCE, metavar="REF", help="Model to learn from."
+)
 @click.option(
     "--student",
+    type=REFERENCE,
     metavar="FAMILY|SIZE|REF",
     help="A family with half of the teacher's layers, a size of its family, or a model.",
 )
-@click.option("--recipe", metavar="NAME|FILE", help="Loss terms and settings.")
+@click.option("--recipe", type=PATH, metavar="NAME|FILE", help="Loss terms and settings.")
 @click.option("--print-recipe", is_flag=True, help="Print the recipe as YAML to edit, and end.")
-@click.option("--data", multiple=True, metavar="PATH", help="Training text, or a built corpus.")
-@click.option("--eval-data", multiple=True, metavar="PATH", help="Held-out text for evaluation.")
+@click.option(
+    "--data", multiple=True, type=PATH, metavar="PATH", help="Training text, or a built corpus."
+)
+@click.option(
+    "--eval-data", multiple=True, type=PATH, metavar="PATH", help="Held-out text for evaluation."
+)
 @click.option("--objective", metavar="O", help="Objective of the student on text.")
 @click.option("--task", metavar="TASK", help="Task on labelled data, as of zoo finetune.")
-@click.option("--train", multiple=True, metavar="FILE", help="Labelled training data.")
-@click.option("--eval", "eval_files", multiple=True, metavar="FILE", help="Evaluation data.")
+@click.option("--train", multiple=True, type=PATH, metavar="FILE", help="Labelled training data.")
+@click.option(
+    "--eval", "eval_files", multiple=True, type=PATH, metavar="FILE", help="Evaluation data."
+)
 @click.option("--text", metavar="COL", help="Column of the text.  [default: text]")
 @click.option("--pair", metavar="COL", help="Column of the second text.")
 @click.option("--label", metavar="COL", help="Column of the label.  [default: label]")
@@ -87,7 +103,10 @@ The recipe gives loss terms, initial layers and settings; RUN/config.yaml lists 
     help="Where the teachers run.  [default: where the student does]",
 )
 @click.option(
-    "--cache-teacher", metavar="DIR", help="Keep the teacher's outputs, and read them there."
+    "--cache-teacher",
+    type=PATH,
+    metavar="DIR",
+    help="Keep the teacher's outputs, and read them there.",
 )
 @count_option("--max-steps", "Number of optimizer steps.")
 @count_option("--global-batch-tokens", "Tokens of text per step.")

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from zoo.cli.options import common_options, count_option, seed_option
+from zoo.cli.options import PATH, REFERENCE, common_options, count_option, seed_option
 from zoo.cli.training.options import config_file, overrides_from_options
 from zoo.cli.training.runs import RunRequest, run_command, runs_options
 from zoo.finetune import TASKS
@@ -60,10 +60,12 @@ Tables are TSV, CSV, JSON lines or Parquet. Columns are named, or counted from 1
 a header. Labels are those of the training data, sorted. Without --eval, a tenth of the samples
 is held out. RUN/config.yaml lists all settings; --set changes any of them."""
 )
-@click.argument("model", metavar="REF|FAMILY|CONFIG.yaml", required=False)
+@click.argument("model", metavar="REF|FAMILY|CONFIG.yaml", type=REFERENCE, required=False)
 @click.option("--task", metavar="TASK", help="What to learn; see below.")
-@click.option("--train", multiple=True, metavar="[NAME=]FILE", help="Training data.")
-@click.option("--eval", "eval_files", multiple=True, metavar="[NAME=]FILE", help="Evaluation data.")
+@click.option("--train", multiple=True, type=PATH, metavar="[NAME=]FILE", help="Training data.")
+@click.option(
+    "--eval", "eval_files", multiple=True, type=PATH, metavar="[NAME=]FILE", help="Evaluation data."
+)
 @click.option("--text", metavar="COL", help="Column of the text.  [default: text]")
 @click.option("--pair", metavar="COL", help="Column of the second text.")
 @click.option(
@@ -88,6 +90,7 @@ is held out. RUN/config.yaml lists all settings; --set changes any of them."""
 @click.option("--size", metavar="S", help="Size of a model with random weights.")
 @click.option(
     "--tokenizer",
+    type=REFERENCE,
     metavar="REF|train",
     help="Tokenizer of a model with random weights.  [default: train]",
 )

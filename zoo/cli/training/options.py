@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
-from zoo.cli.options import count_option, seed_option
+from zoo.cli.options import PATH, REFERENCE, count_option, seed_option
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -24,7 +24,9 @@ SETTINGS = {
     "fsdp": "fsdp",
     "seed": "seed",
 }
-config_argument = click.argument("family_or_file", metavar="FAMILY|CONFIG.yaml", required=False)
+config_argument = click.argument(
+    "family_or_file", metavar="FAMILY|CONFIG.yaml", type=REFERENCE, required=False
+)
 
 
 def run_options(function: Function) -> Function:
@@ -34,16 +36,28 @@ def run_options(function: Function) -> Function:
             click.option("--size", metavar="S", help="Model size, one of the family's."),
             click.option("--objective", metavar="O", help="Pretraining objective."),
             click.option(
-                "--init-from", metavar="REF", help="Checkpoint to initialise the weights from."
+                "--init-from",
+                type=REFERENCE,
+                metavar="REF",
+                help="Checkpoint to initialise the weights from.",
             ),
             click.option(
-                "--data", multiple=True, metavar="PATH", help="Training text, or a built corpus."
+                "--data",
+                multiple=True,
+                type=PATH,
+                metavar="PATH",
+                help="Training text, or a built corpus.",
             ),
             click.option(
-                "--eval-data", multiple=True, metavar="PATH", help="Held-out text for evaluation."
+                "--eval-data",
+                multiple=True,
+                type=PATH,
+                metavar="PATH",
+                help="Held-out text for evaluation.",
             ),
             click.option(
                 "--tokenizer",
+                type=REFERENCE,
                 metavar="REF|train",
                 help="Checkpoint whose tokenizer is used, or train.",
             ),
@@ -96,8 +110,12 @@ def overrides_from_options(
         settings: option -> path of the setting. Other options have none.
         options: values of the options, with ``assignments``, those of ``--set``.
     """
+    from zoo.errors import UsageError
     from zoo.training.config.overrides import deep_merge, parse_override
 
+    keys = [assignment.partition("=")[0].strip() for assignment in options["assignments"]]
+    if twice := [key for key in dict.fromkeys(keys) if keys.count(key) > 1]:
+        raise UsageError(f"--set {twice[0]} is given twice", "give it once")
     trees = []
     for name in settings.keys() & options.keys():
         source = ctx.get_parameter_source(name)

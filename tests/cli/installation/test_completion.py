@@ -1,0 +1,131 @@
+"""Completion of the command line, in shells on a terminal and as their scripts ask for it."""
+
+import os
+import pty
+import select
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import pytest
+
+from tests.interfaces import commands
+from tests.warm import zoo
+
+SHELLS = {
+    "bash": (["bash", "--norc", "--noprofile", "-i"], 'eval "$(zoo completion bash)"'),
+    "zsh": (
+        ["zsh", "-f", "-i"],
+        'autoload -U compinit; compinit -u; eval "$(zoo completion zsh)"',
+    ),
+}
+# what is typed before TAB -> what follows on the line
+TYPED = {
+    "zoo compl": "completion ",
+    "zoo run simil": "similarity ",
+    "zoo run embed a-model --backe": "backend ",
+    "zoo run embed a-model --backend onn": "onnx ",
+    "zoo info bert-base-unc": "uncased ",
+    "zoo verify my-mod": "model ",
+    "zoo run embed a-model --input note": "notes.jsonl ",
+    "zoo pretrain a-family --data note": "notes.jsonl ",
+    "zoo finetune a-model --train note": "notes.jsonl ",
+}
+SECONDS = 30
+
+
+class Terminal:
+    """An interactive shell on a terminal of its own, in which ``zoo`` is found."""
+
+    def __init__(self, argv: list[str], cwd: Path) -> None:
+        self._main, other = pty.openpty()
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        env = {**os.environ, "PATH": path, "TERM": "dumb", "PS1": "$ ", "HOME": str(cwd)}
+        self._shell = subprocess.Popen(
+            argv, stdin=other, stdout=other, stderr=other, env=env, cwd=cwd, start_new_session=True
+        )
+        os.close(other)
+        self.transcript = ""
+
+    def type(self, keys: str, until: str) -> str:
+        """Type keys, and return what the terminal shows up to a text, or before time is up."""
+        os.write(self._main, keys.encode())
+        shown, end = "", time.monotonic() + SECONDS
+        while until not in shown and time.monotonic() < end:
+            if select.select([self._main], [], [], 0.1)[0]:
+                shown += os.read(self._main, 4096).decode(errors="replace")
+        self.transcript += shown
+        return shown
+
+    def close(self) -> None:
+        self._shell.kill()
+        self._shell.wait()
+        os.close(self._main)
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_tab_completes_and_prints_nothing_else(name: str, tmp_path: Path) -> None:
+    argv, setup = SHELLS[name]
+    if shutil.which(argv[0]) is None:
+        pytest.skip(f"{name} is not installed")
+    (tmp_path / "notes.jsonl").touch()
+    (tmp_path / "my-model").mkdir()
+    terminal, shown = Terminal(argv, tmp_path), {}
+    try:
+        terminal.type(f"{setup}; echo rea''dy\n", "ready\r\n")
+        for typed, expected in TYPED.items():
+            shown[typed] = terminal.type(f"{typed}\t", expected)
+            terminal.type("\x15\n", "$ ")  # an empty line
+    finally:
+        terminal.close()
+    missing = [typed for typed, expected in TYPED.items() if expected not in shown[typed]]
+    assert missing == [] and "error" not in terminal.transcript, terminal.transcript
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["zoo", ""], "plain,finetune"),
+        (["zoo", "run", ""], "plain,embed"),
+        (["zoo", "run", "no-such-task", ""], "plain,embed"),  # as if it was not there
+        (["zoo", "no-such-command", ""], "plain,finetune"),
+        (["zoo", "run", "embed", "x", "--device", "x", "--device", ""], None),
+        (["zoo", "pretrain", ""], "plain,bert"),
+        (["zoo", "corpus", "build", ""], "file,"),
+    ],
+)
+def test_a_completion_exits_with_0_in_silence(words: list[str], expected: str | None) -> None:
+    done = zoo(
+        _ZOO_COMPLETE="bash_complete",
+        COMP_WORDS="\n".join(words),
+        COMP_CWORD=str(len(words) - 1),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == [] if expected is None else expected in done.stdout.split()
+
+
+def test_an_error_of_a_completion_completes_nothing() -> None:
+    # no shell sends this
+    done = zoo(_ZOO_COMPLETE="bash_complete", COMP_WORDS="zoo\ninfo\nb", COMP_CWORD="x")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "")
+    assert zoo(_ZOO_COMPLETE="tcsh_complete").returncode == 1
+
+
+def test_parameters_that_name_models_or_paths_complete_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ("REF", "FAMILY", "FILE", "PATH", "DIR", "RUN", "CONFIG.yaml")
+    silent, count = [], 0
+    for name, command in commands():
+        for parameter in command.params:
+            named = (parameter.metavar or "").strip(".[]").replace("NAME=]", "").split("|")
+            if set(named) & set(words):
+                count += 1
+                context = click.Context(command)
+                if not parameter.shell_complete(context, ""):
+                    silent.append(f"{name} {parameter.opts[0]}")
+    assert silent == [] and count > 40

@@ -405,11 +405,34 @@ def test_long_lists_are_truncated() -> None:
         match_tensors(TRUNK, {}).raise_if_incomplete("here")
 
 
-def test_parts_of_several_dtypes_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("codes", "widest"),
+    [
+        (("F16", "F32"), "F32"),
+        (("F16", "BF16"), "F32"),  # neither holds the other's values
+        (("BF16", "F8_E4M3"), "BF16"),
+        (("F32", "F64"), "F64"),
+    ],
+)
+def test_parts_of_several_dtypes_are_read_in_the_widest(
+    codes: tuple[str, str], widest: str
+) -> None:
     file = file_of(TRUNK)
-    file["block.0.q.weight"] = TensorInfo("F16", (4, 4))
-    (line,) = match_tensors(TRUNK, file).shape_mismatches
-    assert line == "block.0.q.weight, block.0.k.weight: of several dtypes"
+    file["block.0.q.weight"], file["block.0.k.weight"] = (TensorInfo(c, (4, 4)) for c in codes)
+    account = match_tensors(TRUNK, file)
+    assert account.complete
+    (move,) = (move for move in account.moves if "block.0.q.weight" in move.names)
+    assert (move.dtypes, move.dtype) == (codes, widest)
+
+
+@pytest.mark.parametrize("code", ["BOOL", "I8", "U8", "I64"])
+def test_integers_are_not_weights(code: str) -> None:
+    file = file_of(TRUNK)
+    file["words.weight"] = TensorInfo(code, file["words.weight"].shape)
+    account = match_tensors(TRUNK, file)
+    assert (account.complete, account.open_items) == (False, 1)
+    with pytest.raises(VerificationError, match=r"words\.weight is (bool|int8|uint8|int64)"):
+        account.raise_if_incomplete("here")
 
 
 def test_tensors_of_other_heads_are_ignored_on_request() -> None:

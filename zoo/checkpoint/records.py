@@ -118,9 +118,12 @@ class Manifest(JsonStruct):
         source: source of the weights; ``None`` if they were trained here.
         files: file name -> digest, of every other file of the directory.
         dtypes: dtype -> number of tensors.
+        source_dtypes: tensor of the Hub's layout -> its dtype, for tensors of several dtypes that
+            are one tensor here; ``zoo convert --to hub`` restores them.
         ties: tensor of the Hub's layout -> tensor that it shares its storage with.
-        account: counts of the conversion: tensors mapped, ignored, initialized.
-        round_trip: ``exact`` once the Hub's tensors were rebuilt bit for bit.
+        account: tensors of the source: mapped, dropped, tied, cast; see ``ConversionReport``.
+        round_trip: ``exact`` if all tensors of the source were rebuilt bit for bit, ``partial`` if
+            some were left out, ``rounded`` if ``--dtype`` rounded them.
         export: results of the export checks, in a directory with an ONNX graph.
         model: contents of the ``config.json`` of the model that was exported.
         training: data, seed, steps and metrics of a model that was trained here.
@@ -134,6 +137,7 @@ class Manifest(JsonStruct):
     source: SourceRecord | None = None
     licence: str | None = None
     dtypes: dict[str, int] = msgspec.field(default_factory=dict)
+    source_dtypes: dict[str, str] = msgspec.field(default_factory=dict)
     ties: dict[str, str] = msgspec.field(default_factory=dict)
     account: dict[str, Any] = msgspec.field(default_factory=dict)
     round_trip: str | None = None

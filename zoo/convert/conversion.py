@@ -1,5 +1,6 @@
 """Conversion of a checkpoint: open, plan, write, verify the round trip, publish."""
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -8,12 +9,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from zoo.convert.checks.constants import check_constant
 from zoo.convert.checks.readback import check_readable
-from zoo.convert.checks.round_trip import bitwise_equal, require_bitwise_equal
+from zoo.convert.checks.round_trip import require_bitwise_equal
 from zoo.convert.checks.unchanged import FileStates
-from zoo.convert.dtypes import cast, cast_pieces, output_dtype, parse_dtype
+from zoo.convert.dtypes import (
+    cast,
+    cast_pieces,
+    equal_values,
+    parse_dtype,
+)
 from zoo.convert.infer_head import (
     ConversionPlan,
     plan_conversion,
+    require_computable,
     require_hub_outputs,
     require_label_outputs,
     with_labels,
@@ -31,7 +38,7 @@ from zoo.io.digests.files import FileDigest
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.output.overwrite import check_target
 from zoo.io.progress import progress
-from zoo.io.tensors.formats import TensorInfo, TensorToWrite
+from zoo.io.tensors.formats import DTYPE_NAMES, TensorInfo, TensorToWrite
 from zoo.weights import TensorCopy, TensorMapping
 
 if TYPE_CHECKING:
@@ -103,17 +110,18 @@ def convert(
         check_rules_of_plugin(opened.family, plan.config, plan.head)
         text = read_source_tokenizer(opened, tokenizer, plan.config)
         readable = text is not None or opened.family.text_tokenizer(plan.config) is not None
-        report = ConversionReport.of(opened, plan, code, readable)
+        require_computable(plan, code)
+        layout = LAYOUTS[to](opened, plan, text, code)
+        report = ConversionReport.of(opened, plan, layout, readable)
         if dry_run:
             return report
         if path is None:
             raise UsageError("a directory to write is needed", "give -o")
         if starting is not None:
             starting()
-        check_values(opened, plan)
-        layout = LAYOUTS[to](opened, plan, text)
+        report = replace(report, copies=check_values(opened, plan))
         with atomic_directory(path, force=force, sources=sources) as staging:
-            report = _Conversion(opened, plan, layout, report, code).write(staging, path)
+            report = _Conversion(opened, plan, layout, report).write(staging, path)
             check_readable(staging, path, plan, text)
             states.check(_read_files(opened, tokenizer))
             return report
@@ -127,29 +135,41 @@ def _read_files(opened: OpenCheckpoint, tokenizer: CheckpointDir | None) -> list
     return [*paths, *opened.reader.files]
 
 
-def check_values(opened: OpenCheckpoint, plan: ConversionPlan) -> None:
+def check_values(opened: OpenCheckpoint, plan: ConversionPlan) -> dict[str, bool]:
     """Check that tied tensors are equal, and the values of constants and of dropped buffers.
+
+    Returns:
+        name of an alias or of an unused copy -> whether it equals the tensor that is read.
 
     Raises:
         VerificationError: they do not; the message names the tensors.
     """
-    reader = opened.reader
-    for alias, owner in plan.account.ties.items():
-        if not bitwise_equal(reader.lazy(alias), reader.lazy(owner)):
+    reader, account = opened.reader, plan.account
+    codes = {name: info.dtype for name, info in reader.tensors.items()}
+    equal = {
+        copy: equal_values(reader.lazy(copy), codes[copy], reader.lazy(owner), codes[owner])
+        for copy, owner in {**account.ties, **account.unused}.items()
+    }
+    for alias, owner in account.ties.items():
+        if not equal[alias]:
+            names = [alias, owner]
+            if codes[alias] != codes[owner]:
+                names = [f"{name} ({DTYPE_NAMES[codes[name]]})" for name in names]
             raise VerificationError(
-                f"{opened.source.directory}: {alias} and {owner} differ, but the configuration "
+                f"{opened.source.directory}: {' and '.join(names)} differ, but the configuration "
                 "ties them",
                 _tie_hint(opened, plan, alias),
             )
-    for name, constant in plan.account.constants.items():
+    for name, constant in account.constants.items():
         check_constant(reader, name, constant, str(opened.source.directory))
-    for name, drop in plan.account.drops.items():
+    for name, drop in account.drops.items():
         if drop.value_check is not None and not drop.value_check(reader.read(name)):
             raise VerificationError(
                 f"{opened.source.directory}: {name} is left out as {drop.reason}, but holds "
                 "other values",
                 "nothing was written",
             )
+    return equal
 
 
 def _tie_hint(opened: OpenCheckpoint, plan: ConversionPlan, alias: str) -> str:
@@ -173,7 +193,6 @@ class _Conversion:
     plan: ConversionPlan
     layout: CheckpointWriter
     report: ConversionReport
-    dtype: str | None
 
     def write(self, staging: Path, published: Path) -> ConversionReport:
         digests = BackgroundHasher()
@@ -226,19 +245,19 @@ class _Conversion:
 
     def _copied(self, move: TensorCopy) -> list[TensorToWrite]:
         entry = self.plan.entries[move.entry.target]
-        code = output_dtype(move.dtype, self.dtype)
 
-        def pieces(which: int) -> "Iterator[Array]":
+        def pieces(which: int, code: str) -> "Iterator[Array]":
             for part in self.layout.chunks(entry, move.names, which):
-                yield from cast_pieces(part, move.dtype, self.dtype, entry.target)
+                yield from cast_pieces(part, move.dtype, code, entry.target)
 
+        tensors = zip(self.layout.names(entry), self.layout.dtypes(move), strict=True)
         return [
-            TensorToWrite(name, TensorInfo(code, shape), partial(pieces, k))
-            for k, (name, shape) in enumerate(self.layout.names(entry))
+            TensorToWrite(name, TensorInfo(code, shape), partial(pieces, k, code))
+            for k, ((name, shape), code) in enumerate(tensors)
         ]
 
     def _initialized(self, entry: TensorMapping) -> list[TensorToWrite]:
-        code = self.dtype or self.report.main_dtype
+        code = self.layout.dtype or self.report.main_dtype
         array = cast(init_tensor(entry, self.plan.config), "F32", code, entry.target)
         parts = zip(self.layout.names(entry), self.layout.split(entry, array), strict=True)
         return [
@@ -247,17 +266,27 @@ class _Conversion:
         ]
 
     def _check_round_trip(self, files: Sequence[Path]) -> None:
-        """Rebuild the tensors of the source from the written files, and compare bit by bit."""
+        """Rebuild the tensors of the source from the written files, and compare bit by bit.
+
+        Of two dtypes, the comparison is in the source's, or in the dtype that the user asked for.
+        """
         with self.layout.open_tensors(files) as written:
             for move in self.plan.account.moves:
                 entry = self.plan.entries[move.entry.target]
                 names = [name for name, _ in self.layout.names(entry)]
                 rebuilt = self.layout.rebuild_hf(entry, lazy_arrays(written, names))
-                original = self.opened.hf_tensors(entry, move.names)
-                require_bitwise_equal(entry.target, rebuilt, original, self._cast(move))
+                original, codes = self.opened.stored_tensors(entry, move)
+                parts = zip(rebuilt, original, codes, strict=True)
+                stored = itertools.cycle(self.layout.dtypes(move))  # one of ours may be several
+                for (part, source, code), new in zip(parts, stored, strict=False):
+                    if self.layout.dtype:
+                        pair, change = (part, source), (code, new)
+                    else:
+                        pair, change = (source, part), (new, code)
+                    require_bitwise_equal(entry.target, *pair, _cast(change, entry.target))
 
-    def _cast(self, move: TensorCopy) -> "Callable[[NumpyArray], NumpyArray] | None":
-        """Return the cast applied to a source tensor; ``None`` if its dtype is unchanged."""
-        if output_dtype(move.dtype, self.dtype) == move.dtype:
-            return None
-        return lambda part: cast(part, move.dtype, self.dtype, move.entry.target)
+
+def _cast(change: tuple[str, str], name: str) -> "Callable[[NumpyArray], NumpyArray] | None":
+    """Return a cast from one dtype to another; ``None`` if they are equal."""
+    stored, target = change
+    return None if stored == target else lambda part: cast(part, stored, target, name)

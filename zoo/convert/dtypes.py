@@ -1,11 +1,12 @@
 """Casts of stored tensors with numpy and ml_dtypes, without torch."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from zoo.convert.checks.round_trip import bitwise_equal
 from zoo.errors import UsageError, VerificationError, did_you_mean
 from zoo.io.tensors.file_range import blocks
-from zoo.io.tensors.formats import STORAGE
+from zoo.io.tensors.formats import DTYPE_NAMES, FLOAT8, FLOATING, STORAGE, widest_dtype
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,10 +27,7 @@ NAMES = {
     "fp16": "F16",
     "bf16": "BF16",
 }
-LONG = {code: name for name, code in reversed(NAMES.items())}
-FLOATING = {"F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2"}
-# codes that numpy has no dtype for -> their name in ml_dtypes
-EXTENDED = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
+EXTENDED = {"BF16", *FLOAT8}  # codes that only ml_dtypes has a dtype for, not numpy
 
 
 def parse_dtype(text: str | None) -> str | None:
@@ -70,7 +68,7 @@ def cast(array: "Array", stored: str, target: str | None, name: str) -> "Array":
     wide = values.astype(np.float64, copy=False) if stored in EXTENDED else values
     if not np.array_equal(np.isfinite(wide), np.isfinite(result.astype(np.float64, copy=False))):
         raise VerificationError(
-            f"{name} has values that do not fit into {LONG[target or stored]}",
+            f"{name} has values that do not fit into {DTYPE_NAMES[target or stored]}",
             "choose bfloat16 or float32",
         )
     return result.view(STORAGE[output_dtype(stored, target)])
@@ -94,6 +92,35 @@ def cast_pieces(
         yield cast(block, stored, target, name)
 
 
+def widened(arrays: "Sequence[Array | FileArray]", codes: Sequence[str]) -> "Sequence[Any]":
+    """Return arrays in the smallest dtype that holds the values of all exactly.
+
+    Args:
+        arrays: arrays in storage dtype, which stay as they are if all have one dtype.
+        codes: safetensors code of each.
+    """
+    if len(set(codes)) == 1:
+        return arrays
+    import numpy as np
+
+    widest = widest_dtype(codes)
+    return [
+        cast(np.ascontiguousarray(array), code, widest, "")
+        for array, code in zip(arrays, codes, strict=True)
+    ]
+
+
+def equal_values(
+    first: "Array | FileArray", first_code: str, second: "Array | FileArray", second_code: str
+) -> bool:
+    """Return whether two arrays are equal bit for bit, in the wider dtype if they differ in it."""
+    if first_code == second_code:
+        return bitwise_equal(first, second)
+    if not {first_code, second_code} <= FLOATING:
+        return False
+    return bitwise_equal(*widened((first, second), (first_code, second_code)))
+
+
 def output_dtype(stored: str, target: str | None) -> str:
     """Return the safetensors code of a tensor after the cast; integer dtypes are unchanged."""
     return target if target and stored in FLOATING else stored
@@ -107,5 +134,5 @@ def numpy_dtype(code: str) -> "np.dtype[Any]":
         return np.dtype(STORAGE[code])
     import ml_dtypes
 
-    dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, EXTENDED[code]))
+    dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, DTYPE_NAMES[code]))
     return dtype

@@ -9,6 +9,7 @@ from zoo.convert.hub_files import require_hub_class
 from zoo.convert.open import OpenCheckpoint
 from zoo.errors import UsageError, did_you_mean
 from zoo.families.config import Config
+from zoo.io.tensors.formats import DTYPE_NAMES, FLOAT8
 from zoo.weights import MappingReport, Rule, TensorMapping, WeightMap, check_counts, match_tensors
 
 
@@ -203,6 +204,32 @@ def with_labels(config: Config, labels: Sequence[str] | None) -> Config:
             f"a label is empty or given twice: {', '.join(labels)}", "give each output a name"
         )
     return msgspec.structs.replace(config, labels=tuple(labels))
+
+
+def require_computable(plan: ConversionPlan, dtype: str | None) -> None:
+    """Check that commands compute in the dtypes of the result.
+
+    Args:
+        plan: head and mapping.
+        dtype: safetensors code that the user asked for, or ``None``.
+
+    Raises:
+        UsageError: weights are float8 numbers, which may lack their scales.
+    """
+    moves = plan.account.moves if dtype is None else ()
+    found = [
+        f"{name} is {DTYPE_NAMES[code]}"
+        for move in moves
+        for name, code in zip(move.names, move.dtypes, strict=True)
+        if code in FLOAT8
+    ]
+    if found:
+        more = f" and {len(found) - 1} more like it" if len(found) > 1 else ""
+        raise UsageError(
+            f"{plan.opened.source.directory}: {found[0]}{more}, in which no command computes",
+            "--dtype bfloat16 reads the numbers as they are; if the file lacks their scales, "
+            "convert the model from before it was quantized",
+        )
 
 
 def require_hub_outputs(plan: ConversionPlan) -> None:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from zoo.convert.dtypes import LONG
 from zoo.convert.infer_head import ConversionPlan
 from zoo.convert.open import OpenCheckpoint
 from zoo.convert.report import ConversionReport
+from zoo.io.tensors.formats import DTYPE_NAMES
 from zoo.io.terminal import escape_controls
 from zoo.version import __version__
 
@@ -47,6 +47,7 @@ def model_card(opened: OpenCheckpoint, plan: ConversionPlan, report: ConversionR
         report: counts of the conversion.
     """
     manifest = opened.checkpoint.manifest if opened.checkpoint else None
+    account = manifest.account if manifest else report.account()
     metadata = card_metadata(opened, plan, report)
     front = yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True) if metadata else ""
     lines = [
@@ -59,6 +60,7 @@ def model_card(opened: OpenCheckpoint, plan: ConversionPlan, report: ConversionR
         f"{report.parameters:,} parameters, written by plm-zoo {__version__}.",
         *_table("", _facts(opened, plan, report)),
         *_table("## Source files", _digests(manifest)),
+        *_table("## Conversion", list(_conversion(account))),
     ]
     if manifest is not None and manifest.training:
         lines += _training(manifest.training)
@@ -130,7 +132,7 @@ def _tasks(opened: OpenCheckpoint, plan: ConversionPlan) -> tuple[str, ...]:
 def _command(repo: str, revision: str | None, head: str, report: ConversionReport) -> str:
     """Return the command that writes the same weights from the source."""
     words = ["zoo convert", repo, *([f"--revision {revision}"] if revision else [])]
-    words += [f"--head {head}", f"--dtype {LONG.get(report.main_dtype, 'float32')}"]
+    words += [f"--head {head}", f"--dtype {DTYPE_NAMES[report.main_dtype]}"]
     return " ".join([*words, "--to hub -o DIR"])
 
 
@@ -142,6 +144,20 @@ def _digests(manifest: "Manifest | None") -> Rows:
 
 def _digest(file: "FileDigest") -> str:
     return f"{file.bytes:,} bytes, BLAKE3 {file.blake3}"
+
+
+def _conversion(account: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what became of the tensors of the source; records of older releases say less."""
+    if account.get("rebuilt"):
+        yield "round trip", account["rebuilt"]
+    for change, count in account.get("cast", {}).items():
+        yield "cast", f"{count} tensors from {change}"
+    for name, reason in account.get("dropped", {}).items():
+        yield f"dropped: {name}", reason
+    for name, owner in account.get("tied", {}).items():
+        yield f"tied: {name}", f"{'equal' if account.get('tied_equal') else 'tied'} to {owner}"
+    for name, owner in account.get("aliases", {}).items():
+        yield f"alias: {name}", f"read as {owner}"
 
 
 def _training(training: Mapping[str, Any]) -> Iterator[str]:

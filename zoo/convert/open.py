@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from zoo.checkpoint import Checkpoint, is_checkpoint, load_checkpoint
+from zoo.convert.dtypes import widened
 from zoo.convert.inspect import class_names, find_config
 from zoo.errors import UsageError
 from zoo.families.base import Family
@@ -15,7 +16,7 @@ from zoo.io.tensors.formats import Format, TensorReader
 from zoo.tokenizers import SourceFiles
 from zoo.tokenizers.info import TokenizerInfo
 from zoo.tokenizers.pooling import Pooling
-from zoo.weights import TensorMapping
+from zoo.weights import TensorCopy, TensorMapping
 from zoo.weights.releases import RenamingReader
 
 if TYPE_CHECKING:
@@ -97,14 +98,33 @@ class OpenCheckpoint:
         return self.checkpoint.model.pooling if self.checkpoint else read_pooling(self.files)
 
     def zoo_tensor(self, entry: TensorMapping, names: Sequence[str]) -> "Sequence[Array]":
-        """Return the chunks of a tensor of the zoo's layout, in storage dtype."""
-        arrays = lazy_arrays(self.reader, names)
+        """Return the chunks of a tensor of the zoo's layout, in storage dtype.
+
+        Parts of several dtypes are read in the smallest that holds all their values.
+        """
+        arrays = self._widened(names)
         return arrays if self.checkpoint else entry.op.chunks(arrays)
 
     def hf_tensors(self, entry: TensorMapping, names: Sequence[str]) -> "Sequence[Array]":
-        """Return the Hub's tensors from which a tensor of the zoo's layout is computed."""
-        arrays = lazy_arrays(self.reader, names)
+        """Return the Hub's tensors from which a tensor of the zoo's layout is computed.
+
+        Tensors of several dtypes are read in the smallest that holds all their values.
+        """
+        arrays = self._widened(names)
         return entry.op.to_hf(arrays[0]) if self.checkpoint else arrays
+
+    def stored_tensors(
+        self, entry: TensorMapping, move: TensorCopy
+    ) -> "tuple[Sequence[Array], Sequence[str]]":
+        """Return the Hub's tensors of a rule in the dtypes of the files, and these dtypes."""
+        if self.checkpoint:
+            parts = self.hf_tensors(entry, move.names)
+            return parts, [move.dtype] * len(parts)
+        return lazy_arrays(self.reader, move.names), move.dtypes
+
+    def _widened(self, names: Sequence[str]) -> "Sequence[Array]":
+        codes = [self.reader.tensors[name].dtype for name in names]
+        return widened(lazy_arrays(self.reader, names), codes)
 
 
 def lazy_arrays(reader: TensorReader, names: Sequence[str]) -> "list[Array]":

@@ -1,19 +1,45 @@
 """Report of a conversion: counts of tensors, as text, JSON and manifest entries."""
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from zoo.convert.dtypes import LONG, output_dtype
 from zoo.convert.infer_head import ConversionPlan
 from zoo.convert.open import OpenCheckpoint
 from zoo.io.digests.files import FileDigest
+from zoo.io.tensors.formats import DTYPE_NAMES, widest_dtype
 from zoo.weights import MappingReport, TensorMapping
 
+if TYPE_CHECKING:
+    from zoo.convert.writers import CheckpointWriter
+
 LISTED = 8
+
+
+class Cast(NamedTuple):
+    """Change of the dtype of a tensor.
+
+    Attributes:
+        old, new: safetensors codes.
+        mixed: the tensor is one of ours together with tensors of another dtype.
+    """
+
+    old: str
+    new: str
+    mixed: bool
+
+    @property
+    def codes(self) -> tuple[str, str]:
+        """Both codes."""
+        return self.old, self.new
+
+    def __str__(self) -> str:
+        """Return both dtypes by name."""
+        return f"{DTYPE_NAMES[self.old]} to {DTYPE_NAMES[self.new]}"
 
 
 @dataclass(frozen=True)
@@ -30,7 +56,11 @@ class ConversionReport:
         hidden_size: hidden size of the backbone.
         dtypes: dtype -> number of tensors written.
         main_dtype: safetensors code of the dtype with the most data.
-        rounded: dtype that the tensors were cast to, or ``None``.
+        rounded: dtype that tensors were rounded to, or ``None``.
+        casts: name of a tensor of the source -> its dtype and the one that it is written in, where
+            they differ.
+        copies: name of a tied or unused copy -> whether it equals the tensor that is read;
+            ``None`` for a dry run, which compares no values.
         unknown: configuration keys that the family does not declare; they are copied unchanged.
         licence: licence that the registry states.
         tokenizer: ``True`` if there is a tokenizer.
@@ -49,6 +79,8 @@ class ConversionReport:
     dtypes: Mapping[str, int]
     main_dtype: str
     rounded: str | None = None
+    casts: "Mapping[str, Cast]" = field(default_factory=dict)
+    copies: Mapping[str, bool] | None = None
     unknown: tuple[str, ...] = ()
     licence: str | None = None
     tokenizer: bool = False
@@ -58,16 +90,21 @@ class ConversionReport:
 
     @classmethod
     def of(
-        cls, opened: OpenCheckpoint, plan: ConversionPlan, dtype: str | None, tokenizer: bool
+        cls,
+        opened: OpenCheckpoint,
+        plan: ConversionPlan,
+        layout: "CheckpointWriter",
+        tokenizer: bool,
     ) -> Self:
-        """Return the report of a plan."""
-        codes = Counter(output_dtype(move.dtype, dtype) for move in plan.account.moves)
-        changed = any(output_dtype(move.dtype, dtype) != move.dtype for move in plan.account.moves)
+        """Return the report of a plan, written in a layout."""
+        moves = plan.account.moves
+        codes = Counter(code for move in moves for code in layout.dtypes(move))
         main = codes.most_common(1)[0][0] if codes else "F32"
-        initialized = len(plan.account.initialized)
-        names = Counter({LONG.get(code, code): n for code, n in codes.items()})
-        if initialized:
-            names[LONG.get(dtype or main, main)] += initialized
+        names = Counter({DTYPE_NAMES[code]: n for code, n in codes.items()})
+        if initialized := len(plan.account.initialized):
+            names[DTYPE_NAMES[layout.dtype or main]] += initialized
+        changes = dict(_changes(opened, plan, layout))
+        rounds = layout.dtype and any(widest_dtype(c.codes) != c.new for c in changes.values())
         manifest = opened.checkpoint.manifest if opened.checkpoint else None
         row = opened.source.row
         return cls(
@@ -80,7 +117,8 @@ class ConversionReport:
             hidden_size=getattr(plan.config, "hidden_size", 0),
             dtypes=dict(names),
             main_dtype=main,
-            rounded=LONG[dtype] if dtype and changed else None,
+            rounded=DTYPE_NAMES[layout.dtype] if layout.dtype and rounds else None,
+            casts=changes,
             unknown=opened.unknown,
             licence=manifest.licence if manifest else (row.licence if row else None),
             tokenizer=tokenizer,
@@ -92,15 +130,46 @@ class ConversionReport:
         """Return the report with the files that were read and written."""
         return replace(self, path=path, sources=sources, files=files)
 
+    @property
+    def mapped(self) -> int:
+        """Number of tensors of the source that are read."""
+        return sum(len(move.names) for move in self.mapping.moves)
+
+    @property
+    def source_tensors(self) -> int:
+        """Number of tensors of the source."""
+        others = self.mapping.drops, self.mapping.ties, self.mapping.constants
+        return self.mapped + sum(map(len, others))
+
+    @property
+    def round_trip(self) -> str:
+        """``exact``, ``partial`` or ``rounded``; see ``zoo.checkpoint.Manifest``."""
+        if self.rounded:
+            return "rounded"
+        return "exact" if self.mapped == self.source_tensors else "partial"
+
+    def dropped(self) -> dict[str, str]:
+        """Return name of a tensor that is left out -> the reason."""
+        reasons = {name: drop.reason for name, drop in self.mapping.drops.items()}
+        for name, equal in (self.copies or {}).items():
+            if name in reasons:
+                reasons[name] += f", with {'equal' if equal else 'different'} values"
+        return reasons
+
     def account(self) -> dict[str, Any]:
         """Return counts and reasons, for the manifest and for ``--json``."""
         mapping = self.mapping
         return {
-            "mapped": sum(len(move.names) for move in mapping.moves),
+            "source_tensors": self.source_tensors,
+            "mapped": self.mapped,
             "tensors": len(mapping.moves) + len(mapping.initialized),
-            "dropped": {name: drop.reason for name, drop in mapping.drops.items()},
+            "dropped": self.dropped(),
             "tied": dict(mapping.ties),
             "constants": {name: constant.reason for name, constant in mapping.constants.items()},
+            "tied_equal": None if self.copies is None else True,  # otherwise nothing is written
+            "aliases": dict(mapping.adopted),
+            "rebuilt": self.rebuilt() if self.copies is not None else None,
+            "cast": dict(Counter(map(str, self.casts.values()))),
             "prefix": mapping.prefix,
             "renamed": dict(mapping.renamed),
             "initialised": [entry.target for entry in mapping.initialized],
@@ -119,7 +188,7 @@ class ConversionReport:
             "dtypes": dict(self.dtypes),
             "tokenizer": self.tokenizer,
             "account": self.account(),
-            "round_trip": "exact" if self.path else None,
+            "round_trip": self.round_trip if self.path else None,
             "path": str(self.path) if self.path else None,
         }
 
@@ -129,11 +198,13 @@ class ConversionReport:
         dtypes = ", ".join(f"{n} {name}" for name, n in self.dtypes.items())
         yield f"{self.reference} is {self.family} with head {self.head}, read from {self.format}"
         yield f"  parameters   {self.parameters:,}"
-        mapped = sum(len(move.names) for move in mapping.moves)
-        yield f"  mapped       {mapped} tensors to {len(mapping.moves)} ({dtypes})"
+        yield f"  mapped       {self.mapped} tensors to {len(mapping.moves)} ({dtypes})"
         yield f"  prefix       {mapping.prefix or 'none'}"
-        yield from _listed("dropped", {n: d.reason for n, d in mapping.drops.items()}, ": ")
-        yield from _listed("tied", mapping.ties, " = ")
+        yield from self._cast()
+        yield from _listed("dropped", self.dropped(), ": ")
+        equal = "" if self.copies is None else ", equal"
+        yield from _listed("tied", {a: f"{o}{equal}" for a, o in mapping.ties.items()}, " = ")
+        yield from _listed("alias", mapping.adopted, " read as ")
         computed = {name: constant.reason for name, constant in mapping.constants.items()}
         yield from _listed("constants", computed, ": ")
         yield from self._renamed()
@@ -145,14 +216,51 @@ class ConversionReport:
         if not self.tokenizer:
             yield "  tokenizer    none: text tasks need one, --tokenizer REF adds it"
         if self.path:
-            form = f", in {self.rounded}," if self.rounded else ""
-            yield f"  round trip   exact: the source{form} was rebuilt bit for bit"
+            yield f"  round trip   {self.rebuilt()}"
+
+    def rebuilt(self) -> str:
+        """Return which tensors of the source were rebuilt from the result, for the reader."""
+        mapping = self.mapping
+        left = {"dropped": mapping.drops, "tied": mapping.ties, "constant": mapping.constants}
+        others = ", ".join(f"{len(names)} {word}" for word, names in left.items() if names)
+        count = f"{self.mapped} of" if others else "all"
+        how = f", rounded to {self.rounded}" if self.rounded else " bit for bit"
+        line = f"{count} {self.source_tensors} tensors of the source were rebuilt{how}"
+        return f"{line}; not rebuilt: {others}" if others else line
+
+    def _cast(self) -> Iterator[str]:
+        counts = Counter(map(str, self.casts.values()))
+        if counts:
+            how = "rounded" if self.rounded else "without loss"
+            changes = ", ".join(f"{n} from {change}" for change, n in counts.items())
+            yield f"  cast         {changes}, {how}"
+        mixed = {name: str(cast) for name, cast in self.casts.items() if cast.mixed}
+        yield from _listed("mixed dtypes", mixed, ": ")
 
     def _renamed(self) -> Iterator[str]:
         count = len(self.mapping.renamed)
         if count:
             old, new = next(iter(self.mapping.renamed.items()))
             yield f"  old names    {count}, such as {old} for {new}"
+
+
+def _changes(
+    opened: OpenCheckpoint, plan: ConversionPlan, layout: "CheckpointWriter"
+) -> Iterator[tuple[str, Cast]]:
+    """Yield the name of each tensor of the source whose dtype changes, and the change.
+
+    Where one of ours is several on the Hub, and these are written, they are meant.
+    """
+    for move in plan.account.moves:
+        written = layout.dtypes(move)
+        names, old = move.names, move.dtypes
+        if opened.checkpoint and len(written) > 1:
+            names = plan.entries[move.entry.target].sources
+            old = (move.dtype,) * len(names)
+        mixed = len({*move.dtypes}) > 1 or len({*written}) > 1
+        for name, code, new in zip(names, old, itertools.cycle(written), strict=False):
+            if code != new:
+                yield name, Cast(code, new, mixed)
 
 
 def _written(plan: ConversionPlan) -> list[TensorMapping]:

@@ -20,7 +20,7 @@ from zoo.checkpoint import (
     encode_manifest,
 )
 from zoo.convert.checks.constants import constant_to_write
-from zoo.convert.dtypes import LONG
+from zoo.convert.dtypes import output_dtype
 from zoo.convert.hub_files import hub_side_files
 from zoo.convert.infer_head import ConversionPlan
 from zoo.convert.model_card import MODEL_CARD, model_card
@@ -31,17 +31,27 @@ from zoo.convert.tokenizer import SourceTokenizer
 from zoo.io.json import encode_json
 from zoo.io.output.overwrite import HUB_RECORD, HubRecord
 from zoo.io.progress import Advance
-from zoo.io.tensors.formats import Format, TensorReader, TensorToWrite
+from zoo.io.tensors.formats import (
+    DTYPE_NAMES,
+    FLOATING,
+    Format,
+    TensorReader,
+    TensorToWrite,
+    widest_dtype,
+)
 from zoo.io.tensors.safetensors import SafetensorsReader
 from zoo.plugins import format_named
 from zoo.version import __version__
-from zoo.weights import TensorMapping, WeightMap
+from zoo.weights import TensorCopy, TensorMapping, WeightMap
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     Array = NDArray[np.generic[Any]]  # or a FileArray
+
+
+CODES = {DTYPE_NAMES[code]: code for code in FLOATING}
 
 
 @dataclass(frozen=True)
@@ -52,16 +62,23 @@ class CheckpointWriter(ABC):
         opened: checkpoint that is converted.
         plan: head and mapping of tensors.
         tokenizer: tokenizer to write, or ``None``.
+        dtype: safetensors code that the user asked for, or ``None``.
     """
 
     opened: OpenCheckpoint
     plan: ConversionPlan
     tokenizer: SourceTokenizer | None
+    dtype: str | None
     metadata: ClassVar[Mapping[str, str]]
 
     @abstractmethod
     def names(self, entry: TensorMapping) -> list[tuple[str, tuple[int, ...]]]:
         """Return the name and the shape of each tensor that is written for a rule."""
+
+    def dtypes(self, move: TensorCopy) -> list[str]:
+        """Return the safetensors code of each tensor that is written for a rule."""
+        entry = self.plan.entries[move.entry.target]
+        return [output_dtype(move.dtype, self.dtype)] * len(self.names(entry))
 
     @abstractmethod
     def chunks(self, entry: TensorMapping, names: Sequence[str], which: int) -> "Sequence[Array]":
@@ -159,10 +176,25 @@ class ZooWriter(CheckpointWriter):
             files=dict(report.files),
             dtypes=dict(report.dtypes),
             ties=self.opened.family.weights(self.plan.config, self.plan.head).aliases(),
+            source_dtypes=self._source_dtypes(),
             account=report.account(),
-            round_trip="exact",
+            round_trip=report.round_trip,
         )
         (staging / MANIFEST).write_bytes(encode_manifest(manifest))
+
+    def _source_dtypes(self) -> dict[str, str]:
+        """Return Hub name -> dtype, for tensors that share one of ours with other dtypes."""
+        moves = self.plan.account.moves
+        if (before := self.opened.checkpoint) is not None:
+            names = {name for entry in self.plan.entries.values() for name in entry.sources}
+            recorded = {} if self.dtype else before.manifest.source_dtypes
+            return {name: dtype for name, dtype in recorded.items() if name in names}
+        return {
+            source: DTYPE_NAMES[code]
+            for move in moves
+            if len(set(move.dtypes)) > 1
+            for source, code in zip(move.entry.sources, move.dtypes, strict=True)
+        }
 
 
 class HFWriter(CheckpointWriter):
@@ -194,6 +226,23 @@ class HFWriter(CheckpointWriter):
         """See ``CheckpointWriter``."""
         shapes = dict(zip(entry.sources, entry.source_shapes, strict=True))
         return [(self._weights.written(n), shapes[s]) for s, n in self._names(entry)]
+
+    def dtypes(self, move: TensorCopy) -> list[str]:
+        """Return the source's dtypes, unless the user asked for one; see ``CheckpointWriter``."""
+        if self.dtype is not None:
+            return super().dtypes(move)
+        entry = self.plan.entries[move.entry.target]
+        if (before := self.opened.checkpoint) is None:
+            by_source = dict(zip(entry.sources, move.dtypes, strict=True))
+        else:
+            recorded = {s: before.manifest.source_dtypes.get(s, "") for s in entry.sources}
+            codes = {s: CODES.get(name, move.dtype) for s, name in recorded.items()}
+            # a dtype that --dtype rounded away is not restored
+            by_source = {
+                s: code if widest_dtype((code, move.dtype)) == move.dtype else move.dtype
+                for s, code in codes.items()
+            }
+        return [by_source[source] for source, _ in self._names(entry)]
 
     def chunks(self, entry: TensorMapping, names: Sequence[str], which: int) -> "Sequence[Array]":
         """See ``CheckpointWriter``."""
@@ -237,7 +286,7 @@ class HFWriter(CheckpointWriter):
             family,
             config,
             head,
-            dtype=LONG.get(report.main_dtype, "float32"),
+            dtype=DTYPE_NAMES[report.main_dtype],
             architecture=family.architecture(config, head) if described else None,
             extra=self.opened.extra,
             tokenizer=self.tokenizer,

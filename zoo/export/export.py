@@ -7,7 +7,7 @@ import onnx
 import torch
 
 from zoo.checkpoint import MANIFEST, Checkpoint
-from zoo.convert.dtypes import LONG, parse_dtype
+from zoo.convert.dtypes import parse_dtype
 from zoo.errors import UsageError, VerificationError
 from zoo.export.graph.onnx_file import (
     EXTERNAL_OVER,
@@ -31,6 +31,7 @@ from zoo.inference.ort.decoder import OrtDecoder
 from zoo.io.digests.files import FileDigest, hash_file
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.progress import progress
+from zoo.io.tensors.formats import DTYPE_NAMES
 from zoo.version import package_version
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def export_onnx(
 
 def _check_dtype(dtype: str | None) -> str:
     code = parse_dtype(dtype)
-    name = LONG[code] if code else DTYPES[0]
+    name = DTYPE_NAMES[code] if code else DTYPES[0]
     if name == "bfloat16":
         raise UsageError(
             f"no graph is exported in {name}: ONNX Runtime has it on CUDA alone, and NumPy cannot "

@@ -106,10 +106,11 @@ def dtype_name(dtype: str | None) -> str | None:
     """
     if dtype in QUANTIZED:
         return dtype
-    from zoo.convert.dtypes import LONG, parse_dtype  # zoo.convert is slow to import
+    from zoo.convert.dtypes import parse_dtype  # zoo.convert is slow to import
+    from zoo.io.tensors.formats import DTYPE_NAMES
 
     code = parse_dtype(dtype)
-    return LONG[code] if code else None
+    return DTYPE_NAMES[code] if code else None
 
 
 def require_onnxruntime() -> None:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from zoo.checkpoint import Checkpoint
 from zoo.errors import VerificationError
+from zoo.io.tensors.formats import DTYPE_NAMES, FLOATING, TensorInfo
 from zoo.nn.layers.skip_init import init_empty_weights
 
 SHOWN = 6
@@ -43,10 +44,10 @@ def load_model(
             those of the model.
     """
     with checkpoint.open_weights() as reader:  # reads only the headers
-        shapes = {name: info.shape for name, info in reader.tensors.items()}
+        stored_as = dict(reader.tensors)
     with init_empty_weights():
         model = checkpoint.family.model(checkpoint.config, checkpoint.head_name)
-    names = _match(model, shapes, str(checkpoint.path))
+    names = _match(model, stored_as, str(checkpoint.path))
     checkpoint.require_unchanged()
     stored = _read(checkpoint, dtype, device)
     model.load_state_dict({name: stored[owner] for name, owner in names.items()}, assign=True)
@@ -64,14 +65,16 @@ def stored_dtype(checkpoint: Checkpoint) -> torch.dtype:
     return TORCH.get(max(count, key=lambda code: count[code], default="F32"), torch.float32)
 
 
-def _match(model: nn.Module, shapes: Mapping[str, tuple[int, ...]], source: str) -> dict[str, str]:
+def _match(model: nn.Module, infos: Mapping[str, TensorInfo], source: str) -> dict[str, str]:
     """Return name in the model -> name of the stored tensor.
 
     All names of a tied parameter map to the one that is stored.
 
     Raises:
-        VerificationError: a tensor is missing, unexpected, stored twice or of another shape.
+        VerificationError: a tensor is missing, unexpected, stored twice, of another shape, or
+            stored as integers.
     """
+    shapes = {name: info.shape for name, info in infos.items()}
     groups: dict[int, list[str]] = {}
     state: dict[str, Tensor] = model.state_dict(keep_vars=True)
     for name, tensor in state.items():
@@ -88,6 +91,11 @@ def _match(model: nn.Module, shapes: Mapping[str, tuple[int, ...]], source: str)
         "stored twice": twice,
         "not the model's": [name for name in shapes if name not in state],
         "of another shape": [n for n in shapes if n in state and shapes[n] != state[n].shape],
+        "stored as integers": [
+            f"{name} ({DTYPE_NAMES[info.dtype]})"
+            for name, info in infos.items()
+            if name in state and state[name].is_floating_point() and info.dtype not in FLOATING
+        ],
     }
     messages = [f"{_some(items)} {problem}" for problem, items in problems.items() if items]
     if messages:

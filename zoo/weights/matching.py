@@ -8,11 +8,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from zoo.errors import VerificationError
-from zoo.io.tensors.formats import TensorInfo
+from zoo.io.tensors.formats import DTYPE_NAMES, FLOATING, TensorInfo, widest_dtype
 from zoo.weights.prefix import canonical_names, find_prefix
 from zoo.weights.rules import Constant, Ignore, TensorMapping, WeightMap
 
 SHOWN = 6
+QUANTIZED = "convert the model from before it was quantized, or store these tensors as float32"
 
 
 @dataclass(frozen=True)
@@ -22,12 +23,17 @@ class TensorCopy:
     Attributes:
         entry: its rule.
         names: names of ``entry.sources`` in the file, in order.
-        dtype: dtype in the file.
+        dtypes: safetensors code of each in the file.
     """
 
     entry: TensorMapping
     names: tuple[str, ...]
-    dtype: str
+    dtypes: tuple[str, ...]
+
+    @property
+    def dtype(self) -> str:
+        """Code of the smallest dtype that holds the values of all exactly."""
+        return widest_dtype(self.dtypes)
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,9 @@ class MappingReport:
         drops: name in the file -> the rule that ignores it.
         ties: name of an alias in the file -> name of its owner; their values must be equal.
         constants: name in the file -> the constant, whose values must be equal.
+        unused: name of a dropped copy in the file -> name of the tensor that is read instead.
+        adopted: name of an alias in the file -> Hub name of its owner, which the file lacks and
+            which is read from the alias.
         prefix: prefix of the backbone's tensors in the file.
         renamed: legacy name in the file -> current name.
         initialized: tensors of the model that are initialized, because the user allowed it.
@@ -46,13 +55,16 @@ class MappingReport:
         present: optional parts that the file has.
         unexpected: names in the file that match no rule.
         missing: Hub names that the file lacks.
-        shape_mismatches: a line for each tensor whose shape or dtype contradicts the rules.
+        shape_mismatches: a line for each tensor whose shape contradicts the rules.
+        not_floating: a line for each tensor of the model that the file stores as integers.
     """
 
     moves: tuple[TensorCopy, ...]
     drops: Mapping[str, Ignore] = field(default_factory=dict)
     ties: Mapping[str, str] = field(default_factory=dict)
     constants: Mapping[str, Constant] = field(default_factory=dict)
+    unused: Mapping[str, str] = field(default_factory=dict)
+    adopted: Mapping[str, str] = field(default_factory=dict)
     prefix: str = ""
     renamed: Mapping[str, str] = field(default_factory=dict)
     initialized: tuple[TensorMapping, ...] = ()
@@ -61,16 +73,18 @@ class MappingReport:
     unexpected: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     shape_mismatches: tuple[str, ...] = ()
+    not_floating: tuple[str, ...] = ()
 
     @property
     def complete(self) -> bool:
         """``True`` if every tensor is accounted for."""
-        return not (self.unexpected or self.missing or self.shape_mismatches)
+        return not self.open_items
 
     @property
     def open_items(self) -> int:
         """Number of tensors that are not accounted for."""
-        return len(self.unexpected) + len(self.missing) + len(self.shape_mismatches)
+        problems = self.unexpected, self.missing, self.shape_mismatches, self.not_floating
+        return sum(map(len, problems))
 
     def raise_if_incomplete(self, location: str, hint: str = "") -> None:
         """Raise an error unless every tensor is accounted for.
@@ -80,7 +94,7 @@ class MappingReport:
             hint: the remedy.
 
         Raises:
-            VerificationError: tensors are unexpected, missing or of another shape.
+            VerificationError: tensors are unexpected, missing, of another shape or integers.
         """
         if self.complete:
             return
@@ -88,7 +102,10 @@ class MappingReport:
             _some(self.shape_mismatches, "of another shape"),
             _some(self.missing, "missing from the file"),
             _some(self.unexpected, "in the file that no rule knows"),
+            _some(self.not_floating, "that should hold floating-point numbers"),
         ]
+        if self.not_floating:
+            hint = QUANTIZED
         raise VerificationError(
             f"{location}: the account of tensors is open: {'; '.join(filter(None, problems))}",
             hint or "nothing was written",
@@ -173,7 +190,8 @@ class _Matcher:
 
     def close(self, declared_optional: Collection[str]) -> MappingReport:
         moves, initialized, missing, misshaped = [], [], [], list(self.twice)
-        self._adopt_owners()
+        integers: list[str] = []
+        adopted = self._adopt_owners()
         absent = self._absent() - set(declared_optional)
         for entry in self.entries:
             if entry.optional in absent:
@@ -186,7 +204,13 @@ class _Matcher:
             else:
                 names = tuple(self.file_name[s] for s in entry.sources)
                 misshaped += self._misfits(entry, names)
-                moves.append(TensorCopy(entry, names, self.tensors[names[0]].dtype))
+                codes = tuple(self.tensors[name].dtype for name in names)
+                integers += [
+                    f"{name} is {DTYPE_NAMES[code]}"
+                    for name, code in zip(names, codes, strict=True)
+                    if code not in FLOATING
+                ]
+                moves.append(TensorCopy(entry, names, codes))
         constants = {
             self.file_name[known]: constant
             for known, constant in self.constants.items()
@@ -194,13 +218,15 @@ class _Matcher:
         }
         for name, constant in constants.items():
             misshaped += self._other_shape(name, constant.shape)
-        drops, ties, unexpected = self._leftovers(constants)
+        drops, ties, unused, unexpected = self._leftovers(constants)
         optional = {entry.optional for entry in self.entries} - {""}
         return MappingReport(
             moves=tuple(moves),
             drops=drops,
             ties=ties,
             constants=constants,
+            unused=unused,
+            adopted=adopted,
             prefix=self.prefix,
             renamed={
                 n: self.weights.current(n) for n in self.tensors if n != self.weights.current(n)
@@ -211,13 +237,21 @@ class _Matcher:
             unexpected=tuple(unexpected),
             missing=tuple(missing),
             shape_mismatches=tuple(misshaped),
+            not_floating=tuple(integers),
         )
 
-    def _adopt_owners(self) -> None:
-        """Read a tied tensor from its alias where the file stores the alias alone."""
+    def _adopt_owners(self) -> dict[str, str]:
+        """Read a tied tensor from its alias where the file stores only the alias.
+
+        Returns:
+            name of such an alias in the file -> canonical name of its owner.
+        """
+        adopted = {}
         for alias, owner in self.aliases.items():
             if owner not in self.file_name and alias in self.file_name:
                 self.file_name[owner] = self.file_name[alias]
+                adopted[self.file_name[alias]] = owner
+        return adopted
 
     def _absent(self) -> set[str]:
         """Return the optional parts of which the file has no tensor."""
@@ -231,8 +265,6 @@ class _Matcher:
         lines = []
         for name, shape in zip(names, entry.source_shapes, strict=True):
             lines += self._other_shape(name, shape)
-        if len({self.tensors[name].dtype for name in names}) > 1:
-            lines.append(f"{', '.join(names)}: of several dtypes")
         return lines
 
     def _other_shape(self, name: str, shape: Sequence[int]) -> list[str]:
@@ -241,9 +273,11 @@ class _Matcher:
 
     def _leftovers(
         self, constants: Collection[str]
-    ) -> tuple[dict[str, Ignore], dict[str, str], list[str]]:
+    ) -> tuple[dict[str, Ignore], dict[str, str], dict[str, str], list[str]]:
+        """Return the drops, ties, unused copies and unexpected names; see ``MappingReport``."""
         drops: dict[str, Ignore] = {}
         ties: dict[str, str] = {}
+        unused: dict[str, str] = {}
         unexpected = []
         # Not unexpected are a source whose entry lacks another source, which is missing, and a
         # second name of one tensor, which is a shape mismatch.
@@ -254,6 +288,7 @@ class _Matcher:
             owner = self.file_name.get(self.aliases.get(known, ""))
             if owner and known in self.unused:
                 drops[name] = Ignore(known, f"the model uses {owner} instead")
+                unused[name] = owner
             elif owner:
                 ties[name] = owner
             elif known in self.dropped:
@@ -262,7 +297,7 @@ class _Matcher:
                 drops[name] = Ignore(known, self.ignored[known])
             else:
                 unexpected.append(name)
-        return drops, ties, unexpected
+        return drops, ties, unused, unexpected
 
 
 def _some(items: Sequence[str], label: str) -> str:

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from zoo.convert.dtypes import FLOATING, cast, numpy_dtype, output_dtype
+from zoo.convert.dtypes import cast, numpy_dtype, output_dtype
 from zoo.errors import VerificationError
-from zoo.io.tensors.formats import STORAGE, TensorInfo, TensorReader, TensorToWrite
+from zoo.io.tensors.formats import FLOATING, STORAGE, TensorInfo, TensorReader, TensorToWrite
 from zoo.weights import Constant
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Bitwise comparison of the Hub's tensors with those rebuilt from the written files."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import VerificationError
@@ -50,30 +50,24 @@ def _words(array: "NumpyArray") -> "NumpyArray":
 
 
 def require_bitwise_equal(
-    name: str,
-    rebuilt: "Sequence[Array]",
-    original: "Sequence[Array]",
-    convert: "Convert | None" = None,
+    name: str, first: "Array", second: "Array", convert: "Convert | None" = None
 ) -> None:
-    """Raise an error if a tensor was not rebuilt exactly.
+    """Raise an error if a tensor of the Hub was not rebuilt exactly from the written files.
 
     Args:
         name: parameter name, for the message.
-        rebuilt: the Hub's tensors, rebuilt from the written files.
-        original: the Hub's tensors of the source.
-        convert: cast of a piece of the source; ``None`` if the dtype is unchanged.
+        first, second: the tensor of the source and the rebuilt one, in any order.
+        convert: cast of a piece of ``second``; ``None`` if the dtypes are equal.
 
     Raises:
         VerificationError: the tensors differ.
     """
-
-    def same(first: "Array", second: "Array") -> bool:
-        ranges = file_range_of(first), file_range_of(second)
-        if convert or ranges[0] is None or ranges[1] is None or first.shape != second.shape:
-            return bitwise_equal(first, second, convert)
-        return ranges_equal(ranges[0], ranges[1])
-
-    if len(rebuilt) != len(original) or not all(map(same, rebuilt, original)):
+    ranges = file_range_of(first), file_range_of(second)
+    if convert or ranges[0] is None or ranges[1] is None or first.shape != second.shape:
+        same = bitwise_equal(first, second, convert)
+    else:
+        same = ranges_equal(ranges[0], ranges[1])
+    if not same:
         raise VerificationError(
             f"the round trip of {name} is not exact",
             "the source changed meanwhile, or this is a fault of the family's rules",

@@ -40,6 +40,38 @@ STORAGE = {
     "I64": "<i8",
     "F64": "<f8",
 }
+# safetensors dtype code -> name of the dtype in PyTorch
+DTYPE_NAMES = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "U16": "uint16",
+    "I16": "int16",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "U32": "uint32",
+    "I32": "int32",
+    "F32": "float32",
+    "U64": "uint64",
+    "I64": "int64",
+    "F64": "float64",
+}
+FLOAT8 = frozenset(("F8_E4M3", "F8_E5M2"))
+FLOATING = frozenset(("F64", "F32", "F16", "BF16", *FLOAT8))
+
+
+def widest_dtype(codes: Iterable[str]) -> str:
+    """Return the smallest floating-point dtype that holds all values of several exactly."""
+    found = set(codes)
+    if len(found) == 1:
+        return found.pop()
+    if "F64" in found:
+        return "F64"
+    if "F32" in found or {"F16", "BF16"} <= found:
+        return "F32"
+    return "BF16" if "BF16" in found else "F16"
 
 
 class TensorInfo(NamedTuple):

@@ -1,5 +1,6 @@
 """Tiny checkpoints, written by transformers."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,3 +49,16 @@ def hub_checkpoint(tmp_path: Path) -> Make:
         return tmp_path / name
 
     return make
+
+
+def byte_level_roberta(make: Make, architecture: str, **changes: Any) -> Path:
+    """Write a RoBERTa with a byte-level tokenizer, to which spaces are parts of tokens."""
+    from tests.tokenizers.trained import byte_level
+
+    vocabulary, merges = byte_level()
+    size = len(json.loads(vocabulary))
+    ids = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "type_vocab_size": 1}
+    path = make(architecture, tokenizer=False, **{"vocab_size": size, **ids, **changes})
+    (path / "vocab.json").write_text(vocabulary)
+    (path / "merges.txt").write_text(merges)
+    return path

@@ -67,3 +67,18 @@ def test_a_setting_is_refused_twice() -> None:
     done = zoo("pretrain", "bert", "--set", "seed=1", "--set", "seed=2")
     assert done.returncode == 2
     assert done.stderr.startswith("error: --set seed is given twice")
+
+
+@pytest.mark.parametrize("text", ["1_000", "\uff11\uff12", " 7", "0x7"])
+def test_every_number_is_written_in_ascii_decimals(text: str) -> None:
+    taken, tested = [], 0
+    for name, command in commands():
+        for parameter in command.params:
+            if isinstance(parameter.type, click.types.FloatParamType | click.types.IntParamType):
+                tested += 1
+                try:
+                    taken.append((name, parameter.name, parameter.type(text, parameter, None)))
+                except click.BadParameter:
+                    continue
+    assert taken == []
+    assert tested > 50

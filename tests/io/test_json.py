@@ -12,7 +12,15 @@ import pytest
 from tests.processes import run_limited
 from zoo.errors import SourceError, VerificationError
 from zoo.io import json as json_reader
-from zoo.io.json import JsonItems, parse_json, read_json, read_json_object, read_json_record
+from zoo.io.json import (
+    JsonItems,
+    JsonStruct,
+    encode_json,
+    parse_json,
+    read_json,
+    read_json_object,
+    read_json_record,
+)
 
 
 class Setting(msgspec.Struct, forbid_unknown_fields=True):
@@ -84,6 +92,36 @@ def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(VerificationError, match=message):
             read_json_record(path, Setting)
+
+
+NESTED_LISTS: Any = json.loads("[" * 70 + "]" * 70)
+
+
+class Scores(JsonStruct):
+    values: dict[str, float] = msgspec.field(default_factory=dict)
+    more: Any = None
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (Scores(values={"mse": float("inf")}), "Scores.values.mse is inf, which JSON cannot hold"),
+        (Scores(more=[1.0, float("nan")]), r"Scores.more\[1\] is nan"),
+        (Scores(values={"mse": None}), "Scores cannot be written: Expected `float`"),  # type: ignore[dict-item]
+        ({"a": 10**101}, "number of digits of an integer is 102"),
+        ({"1": 2, 1: 3}, "'1' is given twice"),
+        (NESTED_LISTS, "nesting of JSON is 70"),
+    ],
+)
+def test_what_could_not_be_read_is_not_written(value: Any, message: str) -> None:
+    with pytest.raises(VerificationError, match=message):
+        encode_json(value)
+
+
+def test_none_is_written(tmp_path: Path) -> None:
+    record = Scores(values={"mse": 1e300}, more=[None, {"a": None}])
+    (tmp_path / "r.json").write_bytes(encode_json(record))
+    assert read_json_record(tmp_path / "r.json", Scores) == record
 
 
 def test_the_largest_accepted_file_takes_bounded_time_and_memory(tmp_path: Path) -> None:

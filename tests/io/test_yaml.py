@@ -7,7 +7,7 @@ import pytest
 
 from tests.processes import run_limited
 from zoo.errors import VerificationError
-from zoo.io.yaml import parse_yaml, read_yaml
+from zoo.io.yaml import dump_yaml, parse_yaml, read_yaml
 
 
 def test_yaml_is_read(tmp_path: Path) -> None:
@@ -18,6 +18,24 @@ def test_yaml_is_read(tmp_path: Path) -> None:
     )
     files = ["x", 0.0005, 1.5, "2020-13-45"]
     assert read_yaml(path) == {"a": files, "b": files, "c": {"d": 1, "e": None, 1: True}}
+
+
+def test_numbers_are_decimal() -> None:
+    """YAML 1.1 also reads the others, as 1000, 16, 8, 90 and 12."""
+    texts = ["1_000", "0x10", "010", "1:30", "1_2.5", "\uff11\uff12", "2020-01-01", "1e5x"]
+    assert [parse_yaml(text, "--set a") for text in texts] == texts
+    numbers = {"12": 12, "-3": -3, "+3": 3, "0": 0, "5e-4": 5e-4, "1.5E+3": 1500.0, ".5": 0.5}
+    for text, number in numbers.items():
+        value = parse_yaml(text, "--set a")
+        assert (value, type(value)) == (number, type(number))
+
+
+def test_what_is_written_is_read_back() -> None:
+    labels = ["1e5", "1.5e5", "1_000", "0x10", "010", "yes", "~", "1.", "-", "a: b", "12"]
+    values = {"labels": labels, "rate": 1e-05, "large": 1e22, "count": 3, "none": None, "on": True}
+    assert parse_yaml(dump_yaml(values), "config.yaml") == values
+    with pytest.raises(VerificationError, match="is not a finite number"):
+        dump_yaml({"rate": float("nan")})
 
 
 BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 40))

@@ -8,6 +8,7 @@ import msgspec
 from zoo.io.digests.files import FileDigest
 from zoo.io.digests.sealed import NO_DIGEST, add_digest
 from zoo.io.json import JsonStruct, encode_json
+from zoo.io.limits import MAX_JSON_BYTES, check_limit
 from zoo.tokenizers.info import TokenizerInfo
 from zoo.tokenizers.pooling import Pooling
 
@@ -166,5 +167,11 @@ class WeightsIndex(msgspec.Struct):
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """Return a manifest as JSON, with its digest."""
-    return add_digest(encode_json(msgspec.structs.replace(manifest, digest=NO_DIGEST)))
+    """Return a manifest as JSON, with its digest.
+
+    Raises:
+        VerificationError: the manifest could not be read back; see ``encode_json``.
+    """
+    text = encode_json(msgspec.structs.replace(manifest, digest=NO_DIGEST))
+    check_limit(MANIFEST, "size of the JSON file in bytes", len(text), MAX_JSON_BYTES)
+    return add_digest(text)

@@ -1,6 +1,5 @@
 """Options shared by several commands."""
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -9,6 +8,7 @@ import click
 
 from zoo.cli import output
 from zoo.cli.output import redirect_prints
+from zoo.io.numbers import parse_float, parse_int
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -16,19 +16,31 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class FiniteRange(click.FloatRange):
-    """Range of floating-point numbers, without NaN and infinities.
+class IntegerRange(click.IntRange):
+    """Range of integers, written in ASCII digits; see ``zoo.io.numbers``."""
 
-    ``click.FloatRange`` takes NaN, which compares as false with every bound.
-    """
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """See ``click.ParamType``."""
+        if isinstance(value, str) and parse_int(value) is None:
+            self.fail(f"{value!r} is not a valid integer.", param, ctx)
+        number: int = super().convert(value, param, ctx)
+        return number
+
+    def _describe_range(self) -> str:
+        """See ``FiniteRange``."""
+        return "" if self.min is None and self.max is None else super()._describe_range()
+
+
+class FiniteRange(click.FloatRange):
+    """Range of finite numbers, written as ASCII decimals; see ``zoo.io.numbers``."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """See ``click.ParamType``."""
-        number: float = super().convert(value, param, ctx)
-        if not math.isfinite(number):
+        if isinstance(value, str) and parse_float(value) is None:
             self.fail(f"{value!r} is not a finite number.", param, ctx)
+        number: float = super().convert(value, param, ctx)
         return number
 
     def _describe_range(self) -> str:
@@ -123,7 +135,7 @@ def count_option(
     """Return an option that takes an integer, ``minimum`` or more."""
     return click.option(
         name,
-        type=click.IntRange(minimum),
+        type=IntegerRange(minimum),
         metavar="N",
         default=default,
         show_default=default is not None,
@@ -137,7 +149,9 @@ output_option = click.option(
 force_option = click.option(
     "--force", is_flag=True, help="Replace the output directory if zoo wrote it."
 )
-seed_option = click.option("--seed", type=int, default=0, show_default=True, help="Random seed.")
+seed_option = click.option(
+    "--seed", type=IntegerRange(), default=0, show_default=True, help="Random seed."
+)
 
 
 reference_argument = click.argument("ref", metavar="REF", type=REFERENCE)

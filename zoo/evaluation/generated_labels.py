@@ -3,13 +3,13 @@
 Texts that are no labels count as in the code released with Raffel et al. 2020, arXiv:1910.10683.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from zoo.data.readers.text_forms import TextForm
 from zoo.evaluation.metrics import classification_metrics, confusion_matrix, correlations
+from zoo.io.numbers import parse_float
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,12 +20,9 @@ NO_NUMBER = -1.0  # of a text that is no number, as in ``string_to_float`` there
 
 
 def number_of(text: str) -> float:
-    """Return the finite number that a text is, or ``NO_NUMBER``."""
-    try:
-        number = float(text)
-    except ValueError:
-        return NO_NUMBER
-    return number if math.isfinite(number) else NO_NUMBER
+    """Return the number that a text is, white space at the ends aside, or ``NO_NUMBER``."""
+    number = parse_float(text.strip())
+    return NO_NUMBER if number is None else number
 
 
 @dataclass(frozen=True)

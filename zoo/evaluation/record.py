@@ -61,7 +61,11 @@ def evaluation_record(
         backend=session.backend,
         dtype=session.dtype,
         metrics={n: float(value) for n, value in result.metrics.items() if math.isfinite(value)},
-        intervals=dict(result.details.get(INTERVALS, {})),
+        intervals={
+            name: ends
+            for name, ends in result.details.get(INTERVALS, {}).items()
+            if all(map(math.isfinite, ends))
+        },
         created_by=__version__,
     )
 

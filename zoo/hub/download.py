@@ -21,6 +21,7 @@ from zoo.hub.files import Hasher
 from zoo.hub.metadata import RemoteFile, repo_folder
 from zoo.hub.retry import DigestMismatch, TransientError, with_retries
 from zoo.io.digests.files import FileDigest
+from zoo.io.numbers import parse_int
 from zoo.io.progress import Advance
 
 PIECE = 4 << 20
@@ -129,8 +130,9 @@ class Transfer(HubCall):
         elif self.partial_bytes():
             self._discard()
         length = response.headers.get("content-length", "")
-        if length.isdigit() and begin + int(length) != size:
-            raise self._wrong_length(begin + int(length))
+        stated_length = parse_int(length)
+        if stated_length is not None and begin + stated_length != size:
+            raise self._wrong_length(begin + stated_length)
 
     def body(self, response: httpx2.Response, chunks: Iterator[bytes]) -> Iterator[bytes]:
         """Yield the whole file: the partial file, then the body of the response."""

@@ -49,8 +49,38 @@ class JsonStruct(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_
 
 
 def encode_json(value: Any) -> bytes:
-    """Return a value as JSON in UTF-8, indented by two spaces, with a final newline."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+    """Return a value as JSON in UTF-8, indented by two spaces, with a final newline.
+
+    What the readers of this module would refuse is refused here, so that what was written can be
+    read; msgspec writes NaN and infinity as ``null``.
+
+    Raises:
+        VerificationError: a number is not finite, or the value is refused for another reason listed
+            above, or as a record of its type.
+    """
+    data = msgspec.json.encode(value)
+    name = type(value).__name__
+    if b"null" in data:
+        _require_finite(msgspec.to_builtins(value), name)
+    read = parse_json(data, name, max_values=len(data))
+    if isinstance(value, JsonStruct):
+        try:
+            msgspec.convert(read, type(value))
+        except msgspec.ValidationError as error:
+            raise VerificationError(f"{name} cannot be written: {error}") from error
+    return msgspec.json.format(data, indent=2) + b"\n"
+
+
+def _require_finite(value: Any, name: str) -> None:
+    """Check that a value holds no NaN and no infinity, at any depth."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise VerificationError(f"{name} is {value}, which JSON cannot hold")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _require_finite(item, f"{name}.{key}")
+    elif isinstance(value, list | tuple):
+        for number, item in enumerate(value):
+            _require_finite(item, f"{name}[{number}]")
 
 
 def read_json(

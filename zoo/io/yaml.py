@@ -1,8 +1,8 @@
 """Reading of untrusted YAML files within limits.
 
-Accepts one document of YAML 1.1 in UTF-8 with plain values. Numbers such as 5e-4 are numbers, as in
-YAML 1.2, and dates are text, since no setting is a date. Refuses, with an error that names the
-file:
+Accepts one document of YAML 1.1 in UTF-8 with plain values. Numbers are decimal, such as 12 and
+5e-4; 1_000, 0x10, 010, 1:30 and dates, which YAML 1.1 also reads as values, are text. Refuses, with
+an error that names the file:
 
 * more bytes, values or levels of nesting than ``zoo.io.limits`` accepts, aliases expanded;
 * tags and directives;
@@ -32,6 +32,13 @@ from zoo.io.limits import (
 from zoo.io.untrusted import parsing
 
 _DIRECTIVE = re.compile(r"^%", re.MULTILINE)
+_NUMBERS = {
+    "int": re.compile(r"[-+]?(0|[1-9][0-9]*)$"),
+    "float": re.compile(
+        r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?$"
+        r"|[-+]?\.(inf|Inf|INF)$|\.(nan|NaN|NAN)$"  # which are refused
+    ),
+}
 _NUMBER = re.compile(r"[-+]?(0[xob][0-9a-fA-F_]+|[0-9.][0-9_.:]*([eE][-+]?[0-9]+)?)")
 
 
@@ -105,6 +112,41 @@ def _check_scalar(event: Any, name: "str | Path") -> None:
         check_limit(name, "length of a number", len(event.value), MAX_INTEGER_DIGITS)
 
 
+def dump_yaml(value: Any, *, width: int = 80) -> str:
+    """Return a value as YAML that ``parse_yaml`` reads back, in the order of its keys.
+
+    Args:
+        value: mappings, lists, texts, numbers, booleans and ``None``.
+        width: width of lines that are wrapped.
+
+    Raises:
+        VerificationError: ``parse_yaml`` would refuse the text, such as a NaN.
+    """
+    import yaml
+
+    text: str = yaml.dump(value, Dumper=_dumper(), sort_keys=False, allow_unicode=True, width=width)
+    parse_yaml(text, "settings")
+    return text
+
+
+@cache
+def _dumper() -> Any:
+    """Return the dumper class, which quotes texts that ``_loader`` would read as numbers."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        pass
+
+    _add_numbers(Dumper)
+    return Dumper
+
+
+def _add_numbers(kind: Any) -> None:
+    """Let a class of PyYAML resolve ``_NUMBERS``."""
+    for name, pattern in _NUMBERS.items():
+        kind.add_implicit_resolver(f"tag:yaml.org,2002:{name}", pattern, list("-+.0123456789"))
+
+
 @cache
 def _loader() -> Any:
     """Return the loader class, with the C parser if it is installed."""
@@ -129,11 +171,11 @@ def _loader() -> Any:
                 )
             return value
 
+    replaced = (":timestamp", ":int", ":float")
     Loader.yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(replaced)]
         for first, resolvers in Loader.yaml_implicit_resolvers.items()
     }
-    exponent = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
-    Loader.add_implicit_resolver("tag:yaml.org,2002:float", exponent, list("-+0123456789"))
+    _add_numbers(Loader)
     Loader.add_constructor("tag:yaml.org,2002:float", Loader.construct_finite)
     return Loader

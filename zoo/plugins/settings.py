@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.io.output.atomic import atomic_write
 from zoo.io.paths import home
-from zoo.io.yaml import read_yaml
+from zoo.io.yaml import dump_yaml, read_yaml
 from zoo.plugins.entry_points import SETTINGS
 
 
@@ -77,11 +77,9 @@ def read_settings() -> PluginSettings:
 
 def write_settings(settings: PluginSettings) -> None:
     """Write the file."""
-    import yaml
-
     values = {name: names for name, names in msgspec.to_builtins(settings).items() if names}
     if settings.enabled is not None:
         values["enabled"] = list(settings.enabled)
-    text = yaml.safe_dump({name: list(names) for name, names in values.items()})
+    text = dump_yaml({name: list(names) for name, names in values.items()})
     settings_file().parent.mkdir(parents=True, exist_ok=True)
     atomic_write(settings_file(), text.encode())

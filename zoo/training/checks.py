@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import VerificationError, ZooError
+from zoo.io.yaml import dump_yaml
 from zoo.training.config.schema import TrainConfig
 from zoo.training.logging.jsonl import METRICS_FILE
 
@@ -53,11 +54,9 @@ def check_resume(values: Mapping[str, Any], *, kills: int = 2, device: str | Non
         VerificationError: the runs differ; the message names the first difference.
         ZooError: a run fails.
     """
-    import yaml
-
     with tempfile.TemporaryDirectory(prefix="zoo-prove-") as scratch:
         file = Path(scratch, "settings.yaml")
-        file.write_text(yaml.safe_dump(dict(values)), encoding="utf-8")
+        file.write_text(dump_yaml(dict(values)), encoding="utf-8")
         more = ["--device", device] if device else []
         whole, broken = Path(scratch, "whole"), Path(scratch, "broken")
         started = time.monotonic()

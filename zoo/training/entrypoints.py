@@ -19,6 +19,7 @@ from zoo.io.digests.sealed import NO_DIGEST, add_digest
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.output.staging import remove_stale_staging
+from zoo.io.yaml import dump_yaml
 from zoo.plugins import get_family
 from zoo.training.base import RunSetup
 from zoo.training.build import PreparedRun, build_trainer, prepare_run
@@ -305,9 +306,7 @@ def _write_directory(path: Path, setup: RunSetup, dist: DistContext, prepared: P
 
 def _run_files(setup: RunSetup) -> dict[str, bytes]:
     """Return name -> content of the files of a run that never change, besides the manifest."""
-    import yaml
-
-    text = yaml.safe_dump(msgspec.to_builtins(setup.config), sort_keys=False, allow_unicode=True)
+    text = dump_yaml(msgspec.to_builtins(setup.config))
     return {SETTINGS: text.encode(), **setup.run_files()}
 
 

@@ -5,12 +5,14 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 import zoo
 from tests import warm
+from tests.checkpoints import Make, byte_level_roberta
 from tests.finetune.conftest import Pretrained
 from tests.finetune.making import (
     LETTERS,
@@ -24,11 +26,16 @@ from tests.finetune.making import (
     write_table,
 )
 from tests.finetune.test_errors import refused
+from tests.inference.conftest import converted
+from tests.inference.tasks.test_generate import MakeSource, source
 from tests.training.runs import records
 from zoo.errors import VerificationError
 from zoo.evaluation import make_evaluation
+from zoo.finetune.config import build_config
+from zoo.finetune.setup import build_setup
 from zoo.objectives.base import Batch
 
+__all__ = ["source"]
 TASK = "multiple-choice"
 CHOICES = "BertForMultipleChoice"
 
@@ -90,6 +97,36 @@ def test_batches_are_those_of_the_reference(pretrained: Pretrained, tmp_path: Pa
     assert batch.tokens == int(encoded["attention_mask"].sum())
     whole = tokenizer(contexts, endings)["input_ids"]
     assert setup.train_rows.truncated == sum(len(ids) > 12 for ids in whole) > 0
+
+
+@pytest.mark.parametrize("architecture", ["RobertaForMultipleChoice", "GPT2DoubleHeadsModel"])
+def test_byte_level_tokens_are_those_of_the_reference(
+    hub_checkpoint: Make, source: MakeSource, tmp_path: Path, architecture: str
+) -> None:
+    """White space of choices and questions is part of their tokens."""
+    import transformers
+
+    if architecture.startswith("GPT2"):
+        model = source(architecture)
+        hub = model.parent / "hub"
+    else:
+        hub = byte_level_roberta(hub_checkpoint, architecture)
+        model = converted(hub, tmp_path / "model").path
+    tokenizer = transformers.AutoTokenizer.from_pretrained(hub)
+    question = {"context": "the cat", "question": "sat "}
+    rows: list[dict[str, Any]] = [
+        {**question, "choices": [" on", "on", "on  the"], "label": 1},
+        {"context": "It is", "question": "", "choices": [" a cat", "a cat"], "label": "a cat"},
+    ]
+    data = write_table(tmp_path / "t.jsonl", rows)
+    tree = settings(model, data, task=TASK, max_steps=1, data={"eval": [str(data)]})
+    setup = build_setup(build_config(tree, {}))
+    for index, row in enumerate(rows):
+        texts = [f"{row['question']} {c}" if row["question"] else c for c in row["choices"]]
+        theirs = [tokenizer(row["context"], text)["input_ids"] for text in texts]
+        ours = setup.train_rows.example(index, np.random.default_rng()).arrays["input_ids"]
+        assert ours.tolist() == [token for ids in theirs for token in ids]
+    assert setup.train_rows.values["labels"].tolist() == [1, 1]
 
 
 def test_questions_with_fewer_choices(pretrained: Pretrained, tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import torch
 import transformers
 from click.testing import CliRunner
 
-from tests.inference.conftest import Small
+from tests.checkpoints import Make, byte_level_roberta, hub_checkpoint
+from tests.inference.conftest import Small, converted
 from tests.inference.tasks.test_generate import MakeSource, source
 from zoo.api import Model
 from zoo.checkpoint import load_checkpoint
@@ -17,7 +18,7 @@ from zoo.cli.inference.run import command
 from zoo.errors import UsageError
 from zoo.export.session import open_or_export
 
-__all__ = ["source"]
+__all__ = ["hub_checkpoint", "source"]
 Row = dict[str, Any]
 ROWS: list[Row] = [
     {"context": "a b c", "question": "d", "choices": ["e f", "g", "h h h h"]},
@@ -79,13 +80,35 @@ def test_a_causal_model_reads_the_last_token(source: MakeSource) -> None:
     row = {"context": "the cat sat", "question": "", "choices": [" on the mat", " a dog", " to"]}
     logits = []
     for choice in row["choices"]:
-        text = choice.strip()  # as it follows an empty question
-        ids = torch.tensor([[tokenizer(row["context"]).input_ids + tokenizer(text).input_ids]])
+        ids = torch.tensor([[tokenizer(row["context"]).input_ids + tokenizer(choice).input_ids]])
         last = torch.tensor([[ids.shape[-1] - 1]])
         with torch.no_grad():
             logits.append(reference(ids, mc_token_ids=last).mc_logits[0, 0])
     (result,) = ask(Model(checkpoint, open_or_export(checkpoint, "cpu")), [row])
     assert_same(result, row, torch.stack(logits))
+
+
+def test_byte_level_models_read_the_space_before_a_choice(
+    hub_checkpoint: Make, tmp_path: Path
+) -> None:
+    """With ``Paris`` and `` Paris``, as the choices have it; a question adds one space."""
+    folder = byte_level_roberta(hub_checkpoint, "RobertaForMultipleChoice")
+    checkpoint = converted(folder, tmp_path / "model")
+    loaded = Model(checkpoint, open_or_export(checkpoint, "cpu"))
+    reference: Any = transformers.RobertaForMultipleChoice.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    rows: list[Row] = [
+        {"context": "the cat sat", "question": "", "choices": [" on the mat", "on the mat"]},
+        {"context": " the cat", "question": "sat ", "choices": [" on", "on ", "  on"]},
+    ]
+    for row, result in zip(rows, ask(loaded, rows), strict=True):
+        before = f"{row['question']} " if row["question"] else ""
+        texts = [f"{before}{choice}" for choice in row["choices"]]
+        encoded = tokenizer([row["context"]] * len(texts), texts, padding=True, return_tensors="pt")
+        assert len({tuple(ids) for ids in encoded["input_ids"].tolist()}) == len(texts)
+        with torch.no_grad():
+            logits = reference(**{k: v[None] for k, v in encoded.items()}).logits[0]
+        assert_same(result, row, logits)
 
 
 def test_the_command_line(small: Small, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zoo.cli.options import (
+    IntegerRange,
     common_options,
     count_option,
     hub_options,
@@ -59,7 +60,7 @@ Examples:
 )
 @click.option(
     "--new-tokens",
-    type=click.IntRange(0),
+    type=IntegerRange(0),
     metavar="N",
     help="Number of tokens that a model which generates text adds to each row; 0 measures a "
     "forward pass.  [default: 32, or what the model's limit leaves]",

@@ -9,6 +9,7 @@ import click
 
 from zoo.cli.options import (
     FiniteRange,
+    IntegerRange,
     backend_options,
     common_options,
     count_option,
@@ -98,7 +99,10 @@ columns are named, or counted from 1 in a file without a header."""
     help="Fraction of the tokens that is replaced.  [default: 0.1]",
 )
 @click.option(
-    "--seed", type=int, metavar="N", help="Seed of replacements and of intervals.  [default: 0]"
+    "--seed",
+    type=IntegerRange(),
+    metavar="N",
+    help="Seed of replacements and of intervals.  [default: 0]",
 )
 @click.option(
     "--figures",

@@ -9,6 +9,7 @@ from zoo.cli import output
 from zoo.cli.options import (
     PATH,
     FiniteRange,
+    IntegerRange,
     backend_options,
     common_options,
     count_option,
@@ -70,7 +71,7 @@ beginning; "truncated" is the number of tokens that were cut.""",
 
 def generation_options(command: Any) -> Any:
     """Add the options of tasks that generate text."""
-    number, real = click.IntRange, FiniteRange
+    number, real = IntegerRange, FiniteRange
     options = [
         click.option(
             "--max-new-tokens",
@@ -115,7 +116,7 @@ def classify_options(command: Any) -> Any:
     )
     stride = click.option(
         "--doc-stride",
-        type=click.IntRange(0),
+        type=IntegerRange(0),
         metavar="N",
         help="Read long texts in windows that share N tokens.  [default: truncate them]",
     )
@@ -124,7 +125,7 @@ def classify_options(command: Any) -> Any:
 
 def answer_options(command: Any) -> Any:
     """Add the options of question answering."""
-    number = click.IntRange
+    number = IntegerRange
     options = [
         click.option(
             "--top-k", type=number(1), default=1, show_default=True, help="Number of predictions."
@@ -350,11 +351,12 @@ def _continuations(records: "Iterator[TextExample]", context: str) -> "Iterator[
 
 def _numbers(text: str) -> tuple[int, ...]:
     from zoo.errors import UsageError
+    from zoo.io.numbers import parse_int
 
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise UsageError(f"--layers {text} is not a list of numbers", "such as 0,6,-1") from None
+    numbers = [parse_int(part) for part in text.split(",")]
+    if None in numbers:
+        raise UsageError(f"--layers {text} is not a list of numbers", "such as 0,6,-1")
+    return tuple(number for number in numbers if number is not None)
 
 
 command = Tasks(

@@ -7,6 +7,7 @@ import click
 
 from zoo.cli.options import (
     FiniteRange,
+    IntegerRange,
     common_options,
     force_option,
     hub_options,
@@ -59,7 +60,7 @@ Examples:
 @click.option(
     "--optimize", is_flag=True, help="Fuse layers into operators that ONNX Runtime alone has."
 )
-@click.option("--opset", type=int, metavar="N", help="ONNX operator set version.")
+@click.option("--opset", type=IntegerRange(), metavar="N", help="ONNX operator set version.")
 @click.option(
     "--int8",
     type=_Scales(["dynamic", "static"]),

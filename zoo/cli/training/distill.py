@@ -167,12 +167,11 @@ def command(ctx: click.Context, /, file: str | None, **options: Any) -> None:
 
 def _print_recipe(name: str | None, *, as_json: bool) -> None:
     """Print a recipe as the contents of a file for ``--recipe``."""
-    import yaml
-
     from zoo.distillation.recipes import any_recipe, recipe_values
+    from zoo.io.yaml import dump_yaml
 
     values = recipe_values(any_recipe(name))
-    text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=100)
+    text = dump_yaml(values, width=100)
     output.result(values, text.splitlines(), as_json=as_json)
 
 

@@ -19,7 +19,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "choices": ("endings", "options"),
     "label": ("answer", "answerKey"),
 }
-NUMBERED = re.compile(r"(?:ending|choice|option)(\d+)")  # columns of one choice each
+NUMBERED = re.compile(r"(?:ending|choice|option)([0-9]+)")  # columns of one choice each
 BLANK = re.compile(r"_+")  # in a question, the place of the choice
 
 
@@ -72,13 +72,15 @@ class ChoiceSample:
 def choice_texts(context: str, question: str, choices: Sequence[str]) -> list[tuple[str, str]]:
     """Return for each choice the context, and the question with the choice.
 
-    A choice replaces a blank, ``_``, of the question, and follows it otherwise, as in
-    utils_multiple_choice.py of transformers' examples.
+    A choice replaces a blank, ``_``, of the question, and follows it after a space otherwise, as in
+    utils_multiple_choice.py of transformers' examples. Nothing else is added or removed: white
+    space of choices counts, as byte-level tokenizers make other tokens of it.
     """
     parts = BLANK.split(question)
     if len(parts) > 1:
         return [(context, choice.join(parts)) for choice in choices]
-    return [(context, f"{question} {choice}".strip()) for choice in choices]
+    before = f"{question} " if question else ""
+    return [(context, f"{before}{choice}") for choice in choices]
 
 
 def read_choices(
@@ -168,13 +170,14 @@ def _choices(cells: list[Any], location: str) -> tuple[tuple[str, ...], tuple[st
 
 def _index(value: Any, choices: Sequence[str], names: Sequence[str], location: str) -> int:
     """Return the index of the correct choice."""
-    text = str(value).strip()
     numbers = list(map(str, range(len(choices))))
     letters = [chr(ord("A") + number) for number in range(min(len(choices), 26))]
+    stripped = [choice.strip() for choice in choices]
     if not isinstance(value, bool) and value is not None:
-        for labels in (names,) if names else (numbers, letters, choices):
-            if text in labels:
-                return list(labels).index(text)
+        for labels in (names,) if names else (numbers, letters, choices, stripped):
+            for text in (str(value), str(value).strip()):
+                if text in labels:
+                    return list(labels).index(text)
     raise VerificationError(
         f"{location} is {value!r}, which is none of the {len(choices)} choices",
         "give a number from 0, a letter from A, or the text of a choice",

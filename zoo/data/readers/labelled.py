@@ -10,6 +10,7 @@ from blake3 import blake3
 from zoo.data.readers.documents import iter_files
 from zoo.data.readers.tables import read_rows, require_text
 from zoo.errors import UsageError, VerificationError
+from zoo.io.numbers import fits_float32, parse_float, parse_int
 
 
 @dataclass(frozen=True)
@@ -129,29 +130,31 @@ def split_labels(sample: Sample, separator: str) -> tuple[str, ...]:
 
 
 def label_number(value: Any, location: str) -> float:
-    """Return a label as a finite number.
+    """Return a label as a number that is finite in float32; see ``zoo.io.numbers``.
 
     Raises:
-        VerificationError: the value is no finite number.
+        VerificationError: the value is not.
     """
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = float("nan")
-    if isinstance(value, bool) or number - number != 0:  # which is NaN for NaN and infinity
+    text = value.strip() if isinstance(value, str) else str(value)
+    number = None if isinstance(value, bool) else parse_float(text)
+    if number is None:
         raise VerificationError(
-            f"{location}: the label is {value!r}, which is no number", "correct the row"
+            f"{location}: the label is {value!r}, which is no number",
+            "write it as a decimal number with a point, such as 1234.5",
+        )
+    if not fits_float32(number):
+        raise VerificationError(
+            f"{location}: the label is {value!r}, which float32 does not hold", "correct the row"
         )
     return number
 
 
 def sort_labels(names: Iterable[str]) -> tuple[str, ...]:
     """Return the distinct labels in order: by number if all are integers, else as text."""
-    distinct = set(names)
-    try:
-        return tuple(sorted(distinct, key=lambda name: (int(name), name)))
-    except ValueError:
-        return tuple(sorted(distinct))
+    numbers = {name: parse_int(name) for name in names}
+    if None in numbers.values():
+        return tuple(sorted(numbers))
+    return tuple(sorted(numbers, key=lambda name: (numbers[name], name)))
 
 
 def hold_out(

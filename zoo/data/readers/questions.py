@@ -13,6 +13,7 @@ from zoo.data.readers.tables import column_names, read_rows, require_text
 from zoo.errors import VerificationError
 from zoo.io.json import JsonItems, parse_json
 from zoo.io.limits import MAX_ARTICLE_BYTES, MAX_ARTICLE_VALUES
+from zoo.io.numbers import is_number
 
 COLUMNS = Columns(text="question", pair="context", label="answers")
 ID = "id"
@@ -138,7 +139,7 @@ def _convert(value: Any, kind: type[Any], location: str) -> Any:
 def _rows(file: Path, columns: Columns) -> Iterator[QuestionSample]:
     question, context, answers = columns.text, columns.pair or COLUMNS.pair or "", columns.label
     names = [question, context, answers]
-    if not all(name.isdecimal() for name in names) and ID in column_names(file):
+    if not all(map(is_number, names)) and ID in column_names(file):
         names.append(ID)
     for location, values in read_rows(file, names):
         location = f"{location}, question {values[ID]}" if ID in values else location

@@ -10,6 +10,7 @@ from zoo.errors import SourceError, UsageError, VerificationError, did_you_mean
 from zoo.io.files import open_regular
 from zoo.io.json import parse_json
 from zoo.io.limits import MAX_PARQUET_ITEMS, MAX_ROW_BYTES
+from zoo.io.numbers import is_number
 
 JSON_LINES = (".jsonl", ".ndjson")
 DELIMITERS = {".tsv": "\t", ".txt": "\t", ".csv": ","}
@@ -119,7 +120,7 @@ def _delimited_rows(path: Path, columns: Sequence[str] | None, delimiter: str) -
     quote = None if delimiter == "\t" else '"'
     csv.field_size_limit(MAX_ROW_BYTES)  # by default 131,072 characters
     reader = csv.reader(lines, delimiter=delimiter, quotechar=quote, strict=True)
-    numbered = columns is not None and all(name.isdecimal() for name in columns)
+    numbered = columns is not None and all(map(is_number, columns))
     header: list[str] = []
     try:
         for cells in reader:

@@ -11,6 +11,7 @@ from zoo.data.readers.labelled import Columns, label_name, text_hash
 from zoo.data.readers.tables import JSON_LINES, PARQUET, read_rows, require_text
 from zoo.data.readers.text_io import COMPRESSED, read_lines
 from zoo.errors import UsageError, VerificationError
+from zoo.io.numbers import is_number
 
 LOG = logging.getLogger("zoo")
 CONLLU = ".conllu"
@@ -151,7 +152,7 @@ def _column_numbers(file: Path, columns: Columns, *, universal: bool) -> tuple[i
     def number(name: str, setting: str) -> int:
         if name == setting:  # which is not set
             return defaults[setting]
-        if name.isdecimal() and int(name) > 0:
+        if is_number(name) and int(name) > 0:
             return int(name) - 1
         if name.lower() in names:
             return names.index(name.lower())

@@ -27,6 +27,7 @@ from zoo.families.config.keys import (
 )
 from zoo.io import limits
 from zoo.io.file_keys import FileKeys, carried, honoured, refused
+from zoo.io.numbers import parse_int
 
 
 @dataclass(frozen=True)
@@ -286,12 +287,12 @@ def _labels(hub: Mapping[str, Any], location: str) -> dict[str, Any]:
     """Return the fields of id2label, num_labels and problem_type, common to all families."""
     fields: dict[str, Any] = {}
     if hub.get("id2label"):
-        try:
-            by_id = {int(i): str(label) for i, label in hub["id2label"].items()}
-        except (AttributeError, ValueError, TypeError) as error:
-            raise VerificationError(
-                f"{location}: id2label is not a map of number to name"
-            ) from error
+        names = hub["id2label"]
+        items = names.items() if isinstance(names, Mapping) else [(None, None)]
+        numbered = [(parse_int(str(i)), str(label)) for i, label in items]
+        by_id = {number: label for number, label in numbered if number is not None}
+        if not by_id or len(by_id) < len(numbered):
+            raise VerificationError(f"{location}: id2label is not a map of number to name")
         if sorted(by_id) != list(range(len(by_id))):
             raise VerificationError(f"{location}: id2label has gaps: {sorted(by_id)}")
         fields["labels"] = tuple(by_id[i] for i in range(len(by_id)))

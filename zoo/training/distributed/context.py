@@ -1,12 +1,12 @@
 """Rank, world size and device of a process, and the collective operations of training."""
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import distributed
 
+from zoo.io.numbers import int_from_environment
 from zoo.nn.devices import resolve_device
 
 
@@ -34,15 +34,15 @@ class DistContext:
         Raises:
             UsageError: the device does not exist.
         """
-        local = int(os.environ.get("LOCAL_RANK", 0))
+        local = int_from_environment("LOCAL_RANK", 0)
         kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
         place = resolve_device("auto", f"cuda:{local}" if kind == "cuda" else kind)
-        count = int(os.environ.get("WORLD_SIZE", 1))
+        count = int_from_environment("WORLD_SIZE", 1)
         if place.type == "cuda":
             torch.cuda.set_device(place)
         if count > 1 and not distributed.is_initialized():
             distributed.init_process_group("nccl" if place.type == "cuda" else "gloo")
-        return cls(int(os.environ.get("RANK", 0)), count, place)
+        return cls(int_from_environment("RANK", 0), count, place)
 
     @property
     def is_main_process(self) -> bool:

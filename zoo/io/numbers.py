@@ -1,0 +1,54 @@
+"""Numbers in text from files, options and the environment: ASCII decimals.
+
+Python's ``int()`` and ``float()`` also read ``1_000``, digits of other scripts, spaces, ``nan``
+and ``infinity``.
+"""
+
+import math
+import os
+import re
+import struct
+
+from zoo.errors import UsageError
+from zoo.io.limits import MAX_INTEGER_DIGITS
+
+_INTEGER = re.compile(rf"[-+]?[0-9]{{1,{MAX_INTEGER_DIGITS}}}")
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+
+
+def is_number(name: str) -> bool:
+    """Return whether a name has ASCII digits only, as the number of a column does."""
+    return name.isascii() and name.isdecimal()
+
+
+def parse_int(text: str) -> int | None:
+    """Return the integer that a text is, such as ``-12``, or ``None``."""
+    return int(text) if _INTEGER.fullmatch(text) else None
+
+
+def parse_float(text: str) -> float | None:
+    """Return the finite number that a text is, such as ``1.5`` or ``2e-3``, or ``None``."""
+    number = float(text) if _NUMBER.fullmatch(text) else math.nan
+    return number if math.isfinite(number) else None
+
+
+def fits_float32(number: float) -> bool:
+    """Return whether a number is finite in float32."""
+    try:
+        struct.pack("<f", number)
+    except OverflowError:
+        return False
+    return math.isfinite(number)
+
+
+def int_from_environment(name: str, default: int) -> int:
+    """Return an environment variable that is an integer.
+
+    Raises:
+        UsageError: it is not.
+    """
+    text = os.environ.get(name)
+    number = default if text is None else parse_int(text)
+    if number is None:
+        raise UsageError(f"{name} is {text!r}, which is not an integer", f"unset or correct {name}")
+    return number

@@ -96,3 +96,8 @@ def test_an_error_that_repeats_a_long_value_is_cut(capsys: pytest.CaptureFixture
     assert error.startswith("error: config.json: xxx")
     assert error.endswith("xxx is no number; leave it out\n")
     assert "characters]" in error and len(error) < 1500
+
+
+def test_json_lines_are_strict(capsys: pytest.CaptureFixture[str]) -> None:
+    json_line({"perplexity": float("inf"), "scores": [float("nan"), 0.5]})
+    assert capsys.readouterr().out == '{"perplexity": null, "scores": [null, 0.5]}\n'

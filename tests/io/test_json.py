@@ -1,6 +1,8 @@
 """Reading of untrusted JSON."""
 
+import ast
 import json
+import math
 import os
 import sys
 from pathlib import Path
@@ -15,6 +17,7 @@ from zoo.io import json as json_reader
 from zoo.io.json import (
     JsonItems,
     JsonStruct,
+    dump_json,
     encode_json,
     parse_json,
     read_json,
@@ -208,3 +211,22 @@ def test_malformed_items_are_refused(tmp_path: Path, text: str, message: str) ->
     items = items_of(path)
     with pytest.raises(VerificationError, match=message):
         all_of(items)
+
+
+def test_numbers_that_json_lacks_are_null() -> None:
+    value = {"a": [1.5, math.nan, (math.inf, "NaN")], "b": {"c": -math.inf}, "d": None}
+    expected = {"a": [1.5, None, [None, "NaN"]], "b": {"c": None}, "d": None}
+    assert json.loads(dump_json(value)) == expected
+    assert dump_json({"a": 1e-05}, indent=1) == json.dumps({"a": 1e-05}, indent=1)
+
+
+def test_json_is_written_strictly_everywhere() -> None:
+    """Writers of JSON go through ``dump_json`` or msgspec, or refuse NaN themselves."""
+    lenient, checked = [], 0
+    for path in sorted(Path(json_reader.__file__).parents[1].rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("json.dumps", "json.dump"):
+                strict = "allow_nan" in [keyword.arg for keyword in node.keywords]
+                lenient += [] if strict else [f"{path}:{node.lineno}"]
+                checked += 1
+    assert lenient == [] and checked > 1

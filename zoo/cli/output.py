@@ -8,7 +8,6 @@ not mix with the results.
 import contextlib
 import errno
 import functools
-import json
 import logging
 import os
 import select
@@ -130,12 +129,14 @@ def piece(text: str) -> None:
 
 
 def json_line(value: Any) -> None:
-    """Write a value as one line of JSON."""
-    text = escape_json(json.dumps(value, ensure_ascii=False))
+    """Write a value as one line of JSON; NaN and infinities are null."""
+    from zoo.io.json import dump_json
+
+    text = escape_json(dump_json(value, ensure_ascii=False))
     try:
         text.encode(getattr(_stdout(), "encoding", None) or "utf-8")
     except UnicodeEncodeError:
-        text = json.dumps(value)
+        text = dump_json(value)
     _write(f"{text}\n")
 
 

@@ -39,6 +39,7 @@ from zoo.families.config import Config
 from zoo.families.random_inputs import CHOICES, axis_lengths, random_inputs
 from zoo.finetune import task_type
 from zoo.inference.validate_inputs import NEUTRAL
+from zoo.io.json import dump_json
 
 LONGEST_TRIED = 256  # tokens of the longest input of a model without a limit
 
@@ -65,7 +66,7 @@ class FamilyChecks(WeightChecks, PackingChecks, GenerationChecks):
     def check_config_round_trip(self, size: str) -> None:
         """Check that a configuration comes back equal from the Hub's keys, as JSON."""
         config: Config = self.family.sizes()[size]
-        hub = json.loads(json.dumps(self.family.to_hf(config)))
+        hub = json.loads(dump_json(self.family.to_hf(config)))
         translated = self.family.from_hf(hub)
         require(translated.config == config, f"{config} comes back as {translated.config}")
         require(not translated.unknown, f"keys are written and not read: {translated.unknown}")

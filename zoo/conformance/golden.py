@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import VerificationError
+from zoo.io.json import dump_json
 from zoo.io.tensors.safetensors import SafetensorsReader
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Golden:
             for part, arrays in parts.items()
             for name, array in arrays.items()
         }
-        config = json.dumps(self.hub_config, sort_keys=True)
+        config = dump_json(self.hub_config, sort_keys=True)
         save_file(tensors, path, {"head": self.head, "config": config, "made_with": made_with})
 
     def convert(self, family: "Family") -> "tuple[Config, Arrays]":

@@ -5,7 +5,6 @@ Here all modules of the package are imported, the hooks are called, the ``tiny``
 is built with each head, and the conformance checks that need no training run on it, or all of them.
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import msgspec
 
 from zoo.conformance.declaration import check_declaration
 from zoo.conformance.kit import Finding, attempt, check_family, describe
+from zoo.io.json import dump_json
 from zoo.io.limits import PLUGIN_CHECK_SECONDS, PLUGIN_FULL_CHECK_SECONDS
 from zoo.plugins.discovery import PluginInfo, declared_model_types
 from zoo.plugins.named import (
@@ -151,7 +151,7 @@ def _modules(plugin: PluginInfo) -> Iterable[str]:
 def _main(name: str, results: int, *, full: bool) -> None:
     with open(results, "w", encoding="utf-8") as file:
         for finding in findings(name, full=full):
-            print(json.dumps(msgspec.to_builtins(finding)), file=file, flush=True)
+            print(dump_json(msgspec.to_builtins(finding)), file=file, flush=True)
         print("end", file=file, flush=True)
     os._exit(0)  # despite threads that the plugin started
 

@@ -11,6 +11,7 @@ import msgspec
 from zoo.data.corpus_cache import SAMPLE
 from zoo.families.base import Family
 from zoo.families.presets import DEFAULT, TINY
+from zoo.io.json import dump_json
 
 SETTINGS = {
     "data": {
@@ -102,7 +103,7 @@ def _finetune(family: Family, path: Path, task: str, changes: Mapping[str, Any])
 
     rows = [_sample(task, number, word) for number in range(40) for word in WORDS]
     table = path.with_suffix(".jsonl")
-    table.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    table.write_text("".join(dump_json(row) + "\n" for row in rows), encoding="utf-8")
     settings = {
         "family": family.name,
         "task": task,

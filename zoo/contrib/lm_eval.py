@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.errors import UsageError
 from zoo.inference.tasks.generate import Generate
+from zoo.io.json import dump_json
 from zoo.tokenizers import Encoded
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def _by_settings(requests: Sequence[Request]) -> dict[str, list[int]]:
     """Return settings of generation, as JSON -> the numbers of the requests with these settings."""
     groups: dict[str, list[int]] = {}
     for number, (_, options) in enumerate(requests):
-        key = json.dumps(generation_settings(options), sort_keys=True)
+        key = dump_json(generation_settings(options), sort_keys=True)
         groups.setdefault(key, []).append(number)
     return groups
 

@@ -83,6 +83,28 @@ def _require_finite(value: Any, name: str) -> None:
             _require_finite(item, f"{name}[{number}]")
 
 
+def dump_json(value: Any, **options: Any) -> str:
+    """Return a value as JSON text; NaN and infinities, which JSON lacks, are null.
+
+    Args:
+        value: the value.
+        **options: arguments of ``json.dumps``.
+    """
+    try:
+        return json.dumps(value, allow_nan=False, **options)
+    except ValueError:  # or a circular reference, which is an error again
+        return json.dumps(_without_nan(value), allow_nan=False, **options)
+
+
+def _without_nan(value: Any) -> Any:
+    """Return a value with ``None`` in place of floats that are not finite."""
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def read_json(
     path: Path, *, max_bytes: int = MAX_JSON_BYTES, max_values: int = MAX_JSON_VALUES
 ) -> Any:
@@ -167,7 +189,7 @@ def parse_json(
             parse_constant=functools.partial(_finite, name),
         )
         if _SURROGATE.search(data):
-            json.dumps(value, ensure_ascii=False).encode()
+            json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError as error:
         raise VerificationError(f"{name}: a string holds a lone surrogate") from error
     except (ValueError, RecursionError) as error:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from zoo.io.json import dump_json
 from zoo.tokenizers.info import TokenizerInfo
 from zoo.tokenizers.source_files import SPECIAL_TOKENS, TOKENIZER_CONFIG, TOKENIZER_JSON
 from zoo.tokenizers.wordpiece import OPTIONS
@@ -81,4 +82,4 @@ def _options(tokenizer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _encode(value: Any) -> bytes:
-    return json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n"
+    return dump_json(value, indent=2, ensure_ascii=False).encode() + b"\n"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zoo.errors import UsageError
+from zoo.io.json import dump_json
 from zoo.tokenizers.info import TokenizerInfo
 from zoo.tokenizers.tokenizer_json import parse
 
@@ -62,7 +63,7 @@ def with_input_tokens(content: bytes, info: TokenizerInfo, tokens: InputTokens) 
         "type": "Sequence",
         "processors": [*processors, _template(tokens, ids)],
     }
-    return json.dumps(definition, ensure_ascii=False, indent=2).encode()
+    return dump_json(definition, ensure_ascii=False, indent=2).encode()
 
 
 def _processors(processor: dict[str, Any] | None) -> list[dict[str, Any]]:

@@ -1,11 +1,10 @@
 """Pooling configuration of sentence encoders, in the files of sentence-transformers."""
 
-import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from zoo.errors import VerificationError
-from zoo.io.json import JsonStruct
+from zoo.io.json import JsonStruct, dump_json
 from zoo.tokenizers.source_files import SourceFiles
 
 MODULES, SENTENCE = "modules.json", "sentence_bert_config.json"
@@ -172,4 +171,4 @@ def _flag(config: Mapping[str, Any], key: str, origin: str) -> bool:
 
 
 def _encode(value: Any) -> bytes:
-    return json.dumps(value, indent=2).encode() + b"\n"
+    return dump_json(value, indent=2).encode() + b"\n"

@@ -1,13 +1,12 @@
 """Reading and completion of ``tokenizer.json``, for every kind of tokenizer."""
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import VerificationError
 from zoo.io.files import decode_text, read_regular
-from zoo.io.json import parse_json
+from zoo.io.json import dump_json, parse_json
 from zoo.io.limits import MAX_TOKENIZER_BYTES, MAX_TOKENIZER_VALUES
 from zoo.io.untrusted import rust_parsing
 from zoo.tokenizers.config_files import TokenizerFilesConfig
@@ -47,7 +46,7 @@ def parse(content: bytes, path: Path) -> "Tokenizer":
     stored = parse_json(content, path, max_values=MAX_TOKENIZER_VALUES)
     definition = check_definition(stored, path)
     same = definition == stored
-    text = decode_text(content, path) if same else json.dumps(definition, ensure_ascii=False)
+    text = decode_text(content, path) if same else dump_json(definition, ensure_ascii=False)
     with rust_parsing(path, "a tokenizer"):
         tokenizer = Tokenizer.from_str(text)
     _check_added(tokenizer, definition, path)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import UsageError
+from zoo.io.json import dump_json
 from zoo.tokenizers.sentencepiece.model import VocabLayout, build_model
 from zoo.tokenizers.sentencepiece.normalization import SPACE, NormalizationOptions
 from zoo.tokenizers.sentencepiece.proto import NORMAL, UNIGRAM, Piece, PieceModel
@@ -264,7 +265,7 @@ def _words(params: _TrainParams) -> dict[str, str]:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False) + "\n"
+    return dump_json(value, ensure_ascii=False) + "\n"
 
 
 _TRAINERS: Mapping[str, Callable[[_TrainParams], dict[str, str]]] = {

@@ -6,7 +6,6 @@ and refuses others by name), *ignored* (it does not change the outputs, with a r
 lossless.
 """
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,6 +26,7 @@ from zoo.families.config.keys import (
 )
 from zoo.io import limits
 from zoo.io.file_keys import FileKeys, carried, honoured, refused
+from zoo.io.json import dump_json
 from zoo.io.numbers import parse_int
 
 
@@ -153,7 +153,7 @@ class ConfigMap:
     def file_keys(self) -> FileKeys:
         """Return what becomes of each key of the family's tables, for the documentation."""
         words = {
-            key: ": " + ", ".join(f"`{json.dumps(word)}`" for word in accepted)
+            key: ": " + ", ".join(f"`{dump_json(word)}`" for word in accepted)
             for key, accepted in self.values.items()
         }
         return {

@@ -1,10 +1,10 @@
 """Keys of the Hub's ``config.json`` with one meaning in every family."""
 
-import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from zoo.io.file_keys import FileKey, FileKeys, carried, honoured, refused, written_anew
+from zoo.io.json import dump_json
 
 # Keys of any Hub configuration that do not change the outputs of a forward pass, and why.
 BOOKKEEPING: Mapping[str, str] = {
@@ -100,7 +100,7 @@ LABELS: Mapping[str, str] = {
 
 def refused_except(accepted: Collection[Any]) -> FileKey:
     """Return the entry of a key with values that are accepted."""
-    return refused("values except " + " or ".join(f"`{json.dumps(value)}`" for value in accepted))
+    return refused("values except " + " or ".join(f"`{dump_json(value)}`" for value in accepted))
 
 
 def common_keys() -> FileKeys:

@@ -1,11 +1,11 @@
 """Input records of tasks."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from zoo.errors import UsageError
+from zoo.io.json import dump_json
 from zoo.io.limits import MAX_TEXT_CHARACTERS
 
 SPLIT = "split it into several texts"
@@ -27,7 +27,7 @@ class RecordKeys:
     def example(self) -> str:
         """Description of a JSON line, for messages."""
         names = self.pair if self.text is None else (self.text,)
-        return f"each line is an object such as {json.dumps(dict.fromkeys(names, '...'))}"
+        return f"each line is an object such as {dump_json(dict.fromkeys(names, '...'))}"
 
     def names(self, value: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the keys of the texts that an object has to have."""

@@ -7,7 +7,6 @@ layout is the one published with the safetensors package: 8 bytes of header leng
 then the data without gaps.
 """
 
-import json
 import os
 import re
 import stat
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from zoo.errors import SourceError, VerificationError
 from zoo.io import limits
 from zoo.io.files import open_regular
-from zoo.io.json import parse_json
+from zoo.io.json import dump_json, parse_json
 from zoo.io.limits import MAX_NAME_LENGTH
 from zoo.io.tensors.file_array import DataFile, FileArray
 from zoo.io.tensors.file_range import blocks
@@ -196,7 +195,7 @@ def header_bytes(tensors: Mapping[str, TensorInfo], metadata: Mapping[str, str])
         end = at + info.nbytes
         header[name] = {"dtype": info.dtype, "shape": info.shape, "data_offsets": [at, end]}
         at = end
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text = dump_json(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % ALIGN)
     return LENGTH.pack(len(text)) + text
 

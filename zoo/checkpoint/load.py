@@ -17,7 +17,7 @@ from zoo.checkpoint.records import (
     ModelFile,
     WeightsIndex,
 )
-from zoo.errors import VerificationError
+from zoo.errors import SourceError, VerificationError
 from zoo.families.base import Family, Head
 from zoo.families.config import Config
 from zoo.io.digests.verified import require_blake3
@@ -87,9 +87,16 @@ class Checkpoint:
         """Open the weights, by the parameter names of the model.
 
         Raises:
+            SourceError: the checkpoint is an export, which has graphs in place of weights.
             VerificationError: a file is damaged, or the index and the shards do not agree.
         """
-        reader = SafetensorsReader(self.weight_files())
+        files = self.weight_files()
+        if self.is_export and not any(path.is_file() for path in files):
+            raise SourceError(
+                f"{self.path} is an ONNX export without the weights of its model",
+                "give the model that it was exported from",
+            )
+        reader = SafetensorsReader(files)
         if (self.path / WEIGHTS_INDEX).is_file():
             self._check_index(reader)
         return reader

@@ -12,6 +12,8 @@ from zoo.families.config import Config
 from zoo.io.tensors.formats import DTYPE_NAMES, FLOAT8
 from zoo.weights import MappingReport, Rule, TensorMapping, WeightMap, check_counts, match_tensors
 
+SHOWN = 6
+
 
 @dataclass(frozen=True)
 class ConversionPlan:
@@ -72,8 +74,7 @@ def plan_conversion(
         )
     if requested is not None:
         plan = _plan(opened, requested, ignored=_other_heads(opened, requested), init=init)
-        hint = _init_hint(plan, requested)
-        plan.account.raise_if_incomplete(_description(opened, requested), hint)
+        _require_complete(plan, requested)
         return plan
     return _named(opened) or _best(opened, [_plan(opened, head) for head in _candidates(opened)])
 
@@ -110,7 +111,7 @@ def _best(opened: OpenCheckpoint, plans: list[ConversionPlan]) -> ConversionPlan
             "choose one with --head",
         )
     fewest = min(named or plans, key=lambda plan: plan.account.open_items)
-    fewest.account.raise_if_incomplete(_description(opened, fewest.head))
+    _require_complete(fewest)
     return fewest
 
 
@@ -180,8 +181,45 @@ def _other_heads(opened: OpenCheckpoint, requested: str) -> dict[str, str]:
     return ignored
 
 
-def _description(opened: OpenCheckpoint, head: str) -> str:
-    return f"{opened.source.directory} as {opened.family.name} with head {head}"
+def _require_complete(plan: ConversionPlan, requested: str | None = None) -> None:
+    """Check that all tensors are accounted for.
+
+    Raises:
+        VerificationError: they are not; the message begins with what may explain it.
+    """
+    if plan.account.complete:
+        return
+    opened, family, causes = plan.opened, plan.opened.family, list[str]()
+    if opened.doubt and family.heads()[plan.head].has_labels:
+        causes.append(opened.doubt)
+    if opened.unknown:
+        more = f" and {len(opened.unknown) - SHOWN} more" if len(opened.unknown) > SHOWN else ""
+        keys = f"{', '.join(opened.unknown[:SHOWN])}{more}"
+        causes.append(f"the configuration has keys that {family.name} does not know: {keys}")
+    classes = {name for head in family.heads().values() for name in head.architectures}
+    if strange := [name for name in opened.architectures if name not in classes]:
+        causes.append(f"no head is of the class {', '.join(strange[:SHOWN])}")
+    plan.account.raise_if_incomplete(
+        f"{opened.source.directory} as {family.name} with head {plan.head}",
+        _remedy(plan, requested),
+        causes,
+    )
+
+
+def _remedy(plan: ConversionPlan, requested: str | None) -> str:
+    """Return the remedy for an account that is open; empty if none is known."""
+    opened = plan.opened
+    if requested is not None and (hint := _init_hint(plan, requested)):
+        return hint
+    if opened.doubt and plan.account.shape_mismatches:
+        return "name each output in id2label, or leave id2label out"
+    if requested is None and opened.checkpoint is None:
+        trunk = _plan(opened, "none", ignored=_other_heads(opened, "none")).account
+        if trunk.complete:
+            return f"--head none converts the model without its head ({len(trunk.drops)} tensors)"
+    if opened.unknown:
+        return "another family may describe this model: see `zoo families` and `zoo plugins`"
+    return ""
 
 
 def _init_hint(plan: ConversionPlan, requested: str) -> str:

@@ -9,9 +9,18 @@ from typing import TYPE_CHECKING, Any
 from zoo.checkpoint import is_checkpoint
 from zoo.errors import SourceError, UsageError, VerificationError, did_you_mean
 from zoo.hub.registry import entry_config, line_of
-from zoo.hub.select_files import CONFIG, LOCAL_SIDE_FILES, choose_format, config_files, matching
+from zoo.hub.select_files import (
+    CONFIG,
+    LOCAL_SIDE_FILES,
+    UNREAD,
+    choose_format,
+    config_files,
+    matching,
+    without_weights,
+)
 from zoo.io.json import read_json_object
 from zoo.plugins import all_families, all_formats, family_of_model_type, get_family, iter_families
+from zoo.plugins.discovery import disabled_hint
 
 if TYPE_CHECKING:
     from zoo.families.base import Family
@@ -123,6 +132,9 @@ def _missing_config(directory: Path, name: str) -> SourceError:
     problem = f"holds no {name}" if names else "is empty"
     trained = directory / "model"  # where a run has its final model
     has_one = (trained / name).is_file()
+    unread = [pattern for patterns, _, _ in UNREAD for pattern in patterns]
+    if not has_one and matching(names, unread):
+        return without_weights(names, str(directory))
     hint = (
         f"give {trained}, the model of this run"
         if has_one
@@ -141,9 +153,11 @@ def _family_of(hub: Mapping[str, Any], directory: Path) -> "Family":
             f"{directory / CONFIG} has no model_type, which names the family",
             f"give it with `zoo convert --model-type T`, one of {', '.join(known)}",
         )
+    near = did_you_mean(model_type, known) or f"installed: {', '.join(known)};"
     raise UsageError(
         f"{directory / CONFIG}: no installed family has model_type {shown(model_type)}",
-        did_you_mean(model_type, known) or f"installed: {', '.join(known)}",
+        disabled_hint(model_type)
+        or f"{near} `zoo plugins install` adds families, `zoo plugins new` writes one",
     )
 
 
@@ -158,5 +172,6 @@ def local_files(source: "CheckpointDir") -> list[str]:
         return source.names()
     paths = [path for path in (*directory.glob("*"), *directory.glob("*/*.json")) if path.is_file()]
     names = [path.relative_to(directory).as_posix() for path in paths]
-    _, weights = choose_format(source.names(), str(directory), allow_pickle=False)
+    choices = [*source.names(), *source.graphs()]
+    _, weights = choose_format(choices, str(directory), allow_pickle=False)
     return sorted({*weights, *config_files(names), *matching(names, LOCAL_SIDE_FILES)})

@@ -40,6 +40,7 @@ class OpenCheckpoint:
         extra: keys of the Hub's configuration without a field, to be written back.
         unknown: keys of ``extra`` that the family does not declare.
         declared_optional: optional parts that the configuration declares.
+        doubt: see ``TranslatedConfig``.
         checkpoint: description of a checkpoint in the zoo's layout; ``None`` for the Hub's.
         side_files: names of the small files that were read.
         naming_scheme: naming scheme of the tensors, see ``Format.naming_scheme``.
@@ -54,6 +55,7 @@ class OpenCheckpoint:
     extra: Mapping[str, Any] | None = None
     unknown: tuple[str, ...] = ()
     declared_optional: frozenset[str] = frozenset()
+    doubt: str = ""
     checkpoint: Checkpoint | None = None
     side_files: tuple[str, ...] = ()
     naming_scheme: str = "hub"
@@ -160,7 +162,7 @@ def open_source(
         return _open_zoo(source, load_checkpoint(source.directory))
     config_name, family, hub = find_config(source)
     translation = family.from_hf(hub, str(source.directory / config_name))
-    names = source.names()
+    names = [*source.names(), *source.graphs()]
     file_format, files = choose_format(names, str(source.directory), allow_pickle=allow_pickle)
     if ignore_crc:
         file_format = file_format.without_checksums()
@@ -188,6 +190,7 @@ def _open_hub(
         extra=translation.extra,
         unknown=translation.unknown,
         declared_optional=translation.declared_optional,
+        doubt=translation.doubt,
         side_files=(config_file, *(n for side in SIDE_FILES for n in present.matching(side))),
         naming_scheme=file_format.naming_scheme,
     )

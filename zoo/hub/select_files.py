@@ -12,6 +12,47 @@ if TYPE_CHECKING:
     from zoo.io.tensors.formats import Format
 
 CONFIG = "config.json"
+SHOWN = 6
+ADAPTER = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
+_SAVE = "and save it with `save_pretrained`"
+# file names -> what they are, and how to get a model from it
+UNREAD: tuple[tuple[tuple[str, ...], str, str], ...] = (
+    (
+        ADAPTER,
+        "an adapter of peft, which is not a model",
+        f"merge the adapter into its base model first (`merge_and_unload` of peft) {_SAVE}",
+    ),
+    (
+        ("tf_model.h5", "tf_model-*.h5", "tf_model.h5.index.json"),
+        "its weights only for TensorFlow",
+        f"load it with transformers 4 (`from_pretrained(DIR, from_tf=True)`) {_SAVE}",
+    ),
+    (
+        ("flax_model.msgpack", "flax_model-*.msgpack", "flax_model.msgpack.index.json"),
+        "its weights only for Flax",
+        f"load it with transformers 4 (`from_pretrained(DIR, from_flax=True)`) {_SAVE}",
+    ),
+    (
+        ("*.onnx", "*/*.onnx"),
+        "an ONNX graph, whose weights are not read back",
+        "give the model that it was exported from",
+    ),
+    (
+        ("*.gguf", "ggml-*.bin", "openvino_model.xml", "*/openvino_model.xml", "rust_model.ot"),
+        "a file of another runtime, whose weights are not read back",
+        "give the model that it was made from",
+    ),
+    (
+        ("*.ckpt", "model*.pt", "model*.pth", "consolidated*.pth"),
+        "a file of PyTorch without the names of the Hub",
+        f"load it with the program that wrote it {_SAVE}",
+    ),
+    (
+        ("*.safetensors",),
+        "several safetensors files, none of them called model.safetensors",
+        "put the file to convert into a directory of its own, with config.json",
+    ),
+)
 SIDE_FILES = (*TOKENIZER_FILES, *POOLING_FILES)  # glob patterns
 # modules.json names the directories of modules, which are only known after its download
 LOCAL_SIDE_FILES = (*SIDE_FILES, "*/config.json", "*/sentence_*_config.json")
@@ -34,13 +75,18 @@ def choose_format(
         the format, and the file names that it reads.
 
     Raises:
-        SourceError: there are no weights in a known format.
+        SourceError: there are no weights in a known format, or an adapter next to them, which
+            other programs load on top of the model.
         UsageError: the only format is a pickle, and ``allow_pickle`` is false.
     """
     for formats in (built_in_formats, all_formats):
         candidates = [(file_format, file_format.find(names)) for file_format in formats()]
         matches = [(file_format, files) for file_format, files in candidates if files]
         safe = [match for match in matches if allow_pickle or not match[0].executable]
+        if safe and matching(names, ADAPTER):
+            error = without_weights(names, source)
+            remedy = "or move its files away to convert the model without it"
+            raise SourceError(error.what, f"{error.hint}, {remedy}")
         if safe:
             return safe[0]
     if matches:
@@ -49,7 +95,26 @@ def choose_format(
             "run code",
             "--allow-pickle reads its tensors without running code",
         )
-    raise SourceError(f"{source} holds no weights in a known format", "see `zoo doctor`")
+    raise without_weights(names, source)
+
+
+def without_weights(names: Sequence[str], source: str) -> SourceError:
+    """Return the error for files without weights in a known format: what they are, and a way out.
+
+    Args:
+        names: file names of the checkpoint.
+        source: directory or repository, for the message.
+    """
+    for patterns, contents, remedy in UNREAD:
+        found = sorted(matching(names, patterns))
+        if found:
+            more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+            return SourceError(f"{source} holds {contents} ({found[0]}{more})", remedy)
+    files = f"its files are {', '.join(sorted(names)[:SHOWN])}" if names else "it has no files"
+    return SourceError(
+        f"{source} holds no weights in a known format; {files}",
+        f"zoo reads {', '.join(f.name for f in built_in_formats())}; a plugin may read more",
+    )
 
 
 def files_to_download(names: Sequence[str], source: str, *, allow_pickle: bool) -> list[str]:

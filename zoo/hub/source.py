@@ -52,6 +52,11 @@ class CheckpointDir:
             names = [path.name for path in self.directory.iterdir() if path.is_file()]
         return sorted(name for name in names if name.startswith(start))
 
+    def graphs(self) -> list[str]:
+        """Return the names of ONNX graphs in subdirectories, which have no weights to read."""
+        graphs = [] if self.restricted else self.directory.glob("*/*.onnx")
+        return sorted(path.relative_to(self.directory).as_posix() for path in graphs)
+
     @cached_property
     def files(self) -> "SourceFiles":
         """Side files: tokenizer, pooling."""

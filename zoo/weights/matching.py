@@ -86,12 +86,15 @@ class MappingReport:
         problems = self.unexpected, self.missing, self.shape_mismatches, self.not_floating
         return sum(map(len, problems))
 
-    def raise_if_incomplete(self, location: str, hint: str = "") -> None:
+    def raise_if_incomplete(
+        self, location: str, hint: str = "", causes: Sequence[str] = ()
+    ) -> None:
         """Raise an error unless every tensor is accounted for.
 
         Args:
             location: the checkpoint, for the message.
             hint: the remedy.
+            causes: what else was found that may explain it, said first.
 
         Raises:
             VerificationError: tensors are unexpected, missing, of another shape or integers.
@@ -107,7 +110,8 @@ class MappingReport:
         if self.not_floating:
             hint = QUANTIZED
         raise VerificationError(
-            f"{location}: the account of tensors is open: {'; '.join(filter(None, problems))}",
+            f"{location}: {''.join(f'{cause}; ' for cause in causes)}the account of tensors is "
+            f"open: {'; '.join(filter(None, problems))}",
             hint or "nothing was written",
         )
 

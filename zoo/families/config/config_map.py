@@ -40,12 +40,15 @@ class TranslatedConfig:
         unknown: the keys in ``extra`` that the family does not know.
         declared_optional: fields of optional parts (see ``zoo.weights.Rule``) that the file
             declares: their tensors must be there.
+        doubt: a contradiction of the file about the outputs, which explains tensors of another
+            shape; empty for none.
     """
 
     config: Config
     extra: dict[str, Any]
     unknown: tuple[str, ...]
     declared_optional: frozenset[str] = frozenset()
+    doubt: str = ""
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,10 @@ class ConfigMap:
         known = {*BOOKKEEPING, *self.ignored, *self.follows, *self.fixed, *NOT_IMPLEMENTED}
         known |= self._spellings.keys()
         unknown = tuple(key for key in extra if key not in known)
-        return TranslatedConfig(config, extra, unknown)
+        doubt, count = "", hub.get("num_labels")
+        if hub.get("id2label") and count not in (None, len(config.labels)):
+            doubt = f"num_labels is {shown(count)}, and id2label names {len(config.labels)}"
+        return TranslatedConfig(config, extra, unknown, doubt=doubt)
 
     def to_hf(self, config: Config, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Translate to the Hub's keys.

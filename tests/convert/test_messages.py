@@ -1,0 +1,145 @@
+"""Errors of checkpoints that cannot be converted: what was found, and what to do."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from tests.checkpoints import Make
+from zoo.checkpoint import load_checkpoint
+from zoo.convert import convert
+from zoo.convert.on_first_use import resolve_checkpoint
+from zoo.errors import ZooError
+from zoo.export.export import export_onnx
+from zoo.hub.select_files import files_to_download
+from zoo.hub.source import CheckpointDir
+
+
+def edit(source: Path, **changes: Any) -> None:
+    config = json.loads((source / "config.json").read_text()) | changes
+    (source / "config.json").write_text(json.dumps(config))
+
+
+def error_of(source: Path) -> ZooError:
+    """Return the error of a conversion; a dry run and other commands give the same."""
+    messages, target = [], source.with_name("ours")
+    for run in (
+        lambda: convert(CheckpointDir(source, str(source)), target),
+        lambda: convert(CheckpointDir(source, str(source)), None, dry_run=True),
+        lambda: resolve_checkpoint(str(source)),
+    ):
+        with pytest.raises(ZooError) as caught:
+            run()
+        messages.append(str(caught.value))
+    assert len(set(messages)) == 1 and "\n" not in messages[0]
+    assert not target.exists()
+    return caught.value
+
+
+def test_fewer_names_than_labels(hub_checkpoint: Make) -> None:
+    source = hub_checkpoint("BertForSequenceClassification", num_labels=3)
+    edit(source, num_labels=3, id2label={"0": "good", "1": "bad"})
+    message = str(error_of(source))
+    assert "num_labels is 3, and id2label names 2; the account of tensors" in message
+    assert message.endswith("name each output in id2label, or leave id2label out")
+    # what the message says works
+    edit(source, id2label={"0": "good", "1": "bad", "2": "mixed"})
+    report = convert(CheckpointDir(source, str(source)), None, dry_run=True)
+    assert report.head == "sequence-classification"
+
+
+def test_names_that_fit_the_weights(hub_checkpoint: Make, tmp_path: Path) -> None:
+    source = hub_checkpoint("BertForSequenceClassification")
+    edit(source, num_labels=3, id2label={"0": "good", "1": "bad"})
+    convert(CheckpointDir(source, str(source)), tmp_path / "ours")
+
+
+ONLY: dict[str, tuple[str, str]] = {
+    "adapter_model.safetensors": ("adapter of peft", "merge the adapter into its base model"),
+    "adapter_config.json": ("adapter of peft", "merge the adapter into its base model"),
+    "tf_model.h5": ("TensorFlow", "from_tf=True"),
+    "tf_model-00001-of-00002.h5": ("TensorFlow", "from_tf=True"),
+    "flax_model.msgpack": ("Flax", "from_flax=True"),
+    "model.onnx": ("ONNX graph", "the model that it was exported from"),
+    "onnx/model.onnx": ("ONNX graph", "the model that it was exported from"),
+    "model-q8_0.gguf": ("another runtime", "the model that it was made from"),
+    "openvino_model.xml": ("another runtime", "the model that it was made from"),
+    "last.ckpt": ("file of PyTorch", "save_pretrained"),
+    "nothing.txt": ("no weights in a known format; its files are", "zoo reads safetensors"),
+}
+
+
+@pytest.mark.parametrize("file", ONLY)
+@pytest.mark.parametrize("configured", [True, False])
+def test_weights_that_are_not_read(hub_checkpoint: Make, file: str, configured: bool) -> None:
+    source = hub_checkpoint("BertForMaskedLM")
+    (source / "model.safetensors").unlink()
+    (source / file).parent.mkdir(exist_ok=True)
+    (source / file).write_bytes(b"{}")
+    names = ["vocab.txt", file]
+    if configured:
+        names.append("config.json")
+    else:
+        (source / "config.json").unlink()
+    if not configured and file in ("nothing.txt", "onnx/model.onnx"):
+        assert "holds no config.json" in str(error_of(source))
+        return
+    error = error_of(source)
+    found, remedy = ONLY[file]
+    assert found in error.what and remedy in error.hint
+    assert file in error.what and error.exit_code == 4
+    with pytest.raises(ZooError, match=found) as caught:  # of a repository on the Hub
+        files_to_download(names, "someone/model", allow_pickle=False)
+    assert caught.value.hint == error.hint
+
+
+def test_an_adapter_next_to_a_model(hub_checkpoint: Make, tmp_path: Path) -> None:
+    source = hub_checkpoint("BertForMaskedLM")
+    (source / "adapter_config.json").write_text("{}")
+    assert "move its files away" in error_of(source).hint
+    (source / "adapter_config.json").unlink()
+    convert(CheckpointDir(source, str(source)), tmp_path / "ours")
+
+
+def test_an_export_without_weights(hub_checkpoint: Make, tmp_path: Path) -> None:
+    source = hub_checkpoint("BertModel")
+    convert(CheckpointDir(source, str(source)), tmp_path / "model")
+    export_onnx(load_checkpoint(tmp_path / "model"), tmp_path / "graph")
+    with pytest.raises(ZooError, match="is an ONNX export without the weights") as caught:
+        convert(CheckpointDir(tmp_path / "graph", "graph"), tmp_path / "back", to="hub")
+    assert caught.value.exit_code == 4 and "exported from" in caught.value.hint
+
+
+def test_next_sentence_prediction(hub_checkpoint: Make, tmp_path: Path) -> None:
+    source = hub_checkpoint("BertForNextSentencePrediction")
+    message = str(error_of(source))
+    assert "no head is of the class BertForNextSentencePrediction" in message
+    assert message.endswith("--head none converts the model without its head (2 tensors)")
+    report = convert(CheckpointDir(source, str(source)), tmp_path / "ours", head="none")
+    assert len(report.mapping.drops) == 2
+
+
+def test_unknown_keys_come_before_the_account(hub_checkpoint: Make) -> None:
+    source = hub_checkpoint("BertForMaskedLM")
+    edit(source, num_experts=4, router="top")
+    stored = load_file(source / "model.safetensors")
+    renamed = {name.replace("intermediate", "experts.0"): t for name, t in stored.items()}
+    save_file(renamed, source / "model.safetensors", {"format": "pt"})
+    message = str(error_of(source))
+    keys = "the configuration has keys that bert does not know: num_experts, router; the account"
+    assert keys in message and message.index(keys) < message.index("missing")
+    assert message.endswith("see `zoo families` and `zoo plugins`")
+
+
+@pytest.mark.parametrize(
+    ("model_type", "near"),
+    [("bertt", "did you mean bert"), ("robberta", "did you mean roberta"), ("llama", "t5, xlm-")],
+)
+def test_an_unknown_model_type(hub_checkpoint: Make, model_type: str, near: str) -> None:
+    source = hub_checkpoint("BertModel")
+    edit(source, model_type=model_type)
+    message = str(error_of(source))
+    assert f"no installed family has model_type {model_type!r}; " in message and near in message
+    assert "`zoo plugins install` adds families, `zoo plugins new` writes one" in message

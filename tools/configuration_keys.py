@@ -13,6 +13,13 @@ from zoo.families.base import Family
 from zoo.families.config.keys import common_keys
 from zoo.io.file_keys import FileKeys
 from zoo.plugins import get_family, installed
+from zoo.tokenizers.sentence_files import (
+    MODULES_KEYS,
+    NORMALIZE_KEYS,
+    POOLING_KEYS,
+    SENTENCE_KEYS,
+    SETTINGS_KEYS,
+)
 
 PAGE = Path(__file__).parents[1] / "docs" / "configuration-files.md"
 INTRODUCTION = """\
@@ -66,10 +73,24 @@ def config_sections() -> Iterator[Section]:
             yield Section(f"config.json of `{model_type}`", table.file_keys())
 
 
+def sentence_sections() -> Iterator[Section]:
+    """Yield the tables of the files of sentence-transformers."""
+    yield Section("config_sentence_transformers.json", SETTINGS_KEYS, "Unknown keys are refused.")
+    yield Section("modules.json", MODULES_KEYS, "Keys of each module. Unknown keys are refused.")
+    yield Section(
+        "sentence_bert_config.json",
+        SENTENCE_KEYS,
+        "Also under the names that older versions give the file. Unknown keys are refused.",
+    )
+    yield Section("config.json of `Pooling`", POOLING_KEYS, "Unknown keys are refused.")
+    yield Section("config.json of `Normalize`", NORMALIZE_KEYS, "Unknown keys are refused.")
+
+
 def sections() -> list[Section]:
     """Return all tables in the order of the page."""
     return [
         *config_sections(),
+        *sentence_sections(),
     ]
 
 

@@ -16,9 +16,11 @@ import torch
 from tests.checkpoints import Make, hub_checkpoint
 from tests.contrib.sts import mteb_scores
 from tests.inference.conftest import Small, small
+from tests.inference.tasks.test_embed import pooled
 from zoo.contrib.mteb import Encoder
 from zoo.errors import UsageError
 from zoo.evaluation import make_evaluation
+from zoo.tokenizers.pooling import Pooling
 
 __all__ = ["Make", "hub_checkpoint", "small"]
 pytestmark = pytest.mark.filterwarnings("ignore::zoo.inference.tasks.base.TaskWarning")
@@ -68,6 +70,24 @@ def test_similarities(small: Small) -> None:
     np.testing.assert_allclose(model.similarity(first, torch.tensor(second)), expected)
     np.testing.assert_allclose(model.similarity_pairwise(first, second), np.diagonal(expected))
     assert float(model.similarity(first[0], second[1])) == pytest.approx(expected[0, 1])
+
+
+def test_prompts_and_similarity_of_the_model(small: Small) -> None:
+    """Where no name of a task or type fits, those of queries and documents, or the default."""
+    model, rng = small("BertModel")[0], np.random.default_rng(0)
+    prompts = {"query": "a ", "passage": "b ", "STS22": "c ", "web": "d "}
+    named = pooled(
+        model, Pooling(prompts=prompts, default_prompt_name="web", similarity_fn_name="dot")
+    )
+    encoder, plain = Encoder(named), pooled(model, Pooling())
+    for kind, prompt in (("query", "a "), ("document", "b "), (None, "d ")):
+        expected = plain.embed(prompt + text for text in TEXTS)
+        np.testing.assert_allclose(encode(encoder, TEXTS, kind), expected, atol=1e-6)
+    first, second = rng.normal(size=(2, 4, 8))
+    np.testing.assert_allclose(encoder.similarity(first, second), first @ second.T)
+    pairs = encoder.similarity_pairwise(first, torch.tensor(second))
+    np.testing.assert_allclose(pairs, (first * second).sum(1))
+    assert encoder.similarity(torch.ones(3, dtype=torch.bfloat16), np.ones(3)).item() == 3
 
 
 @pytest.mark.skipif(importlib.util.find_spec("mteb") is None, reason="pip install mteb")

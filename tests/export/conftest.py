@@ -59,7 +59,15 @@ def exported_once(name: str, make: Callable[[Path], Checkpoint], **options: Any)
 @pytest.fixture(scope="session")
 def sentence_encoder() -> Checkpoint:
     """A small sentence encoder with a tokenizer."""
-    pooling = hub_pooling_files(Pooling("mean", normalize=True, max_tokens=9), 64)
+    settings = Pooling(
+        normalize=True,
+        max_tokens=9,
+        prompts={"query": "a "},
+        default_prompt_name="query",
+        similarity_fn_name="dot",
+        include_prompt=False,
+    )
+    pooling = hub_pooling_files(settings, 64)
     folder = written_once("sentence-encoder", lambda path: with_tokenizer(path, "none", pooling))
     return load_checkpoint(folder / "model")
 

@@ -20,6 +20,7 @@ from zoo.io.json import read_json_record
 SENTENCE_FILES = {
     "1_Pooling/config.json",
     "config.json",
+    "config_sentence_transformers.json",
     "modules.json",
     "sentence_bert_config.json",
     "special_tokens_map.json",
@@ -37,6 +38,11 @@ def test_the_files_are_those_of_a_conversion_to_the_hub(
     assert export.manifest.files.keys() == SENTENCE_FILES | graphs
     for name in SENTENCE_FILES:
         assert (export.path / name).read_bytes() == (tmp_path / "hub" / name).read_bytes()
+    assert export.model.pooling == checkpoint.model.pooling
+    settings = json.loads((export.path / "config_sentence_transformers.json").read_text())
+    assert settings["prompts"] == {"query": "a "} and settings["default_prompt_name"] == "query"
+    assert settings["similarity_fn_name"] == "dot"
+    assert not json.loads((export.path / "1_Pooling/config.json").read_text())["include_prompt"]
     config = json.loads((export.path / "config.json").read_text())
     assert (config["model_type"], config["architectures"]) == ("bert", ["BertModel"])
     assert report.unreadable_elsewhere is None

@@ -1,5 +1,6 @@
 """Reading and writing of the files of sentence-transformers."""
 
+import json
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, get_args
@@ -7,9 +8,19 @@ from typing import Any, get_args
 import pytest
 
 from tests.tokenizers.directories import Content, real, write
-from zoo.errors import SourceError, VerificationError
+from zoo.errors import SourceError, UsageError, VerificationError
+from zoo.io.file_keys import Treatment
 from zoo.tokenizers import POOLING_FILES, SourceFiles, hub_pooling_files, read_pooling
-from zoo.tokenizers.pooling import MODES, Pooling
+from zoo.tokenizers.pooling import Pooling
+from zoo.tokenizers.sentence_files import (
+    ACCEPTED,
+    MODES,
+    MODULES_KEYS,
+    NORMALIZE_KEYS,
+    POOLING_KEYS,
+    SENTENCE_KEYS,
+    SETTINGS_KEYS,
+)
 
 FOLDERS = {
     "Transformer": "",
@@ -26,6 +37,12 @@ def modules(*kinds: str, package: str = "sentence_transformers.models") -> list[
     ]
 
 
+def with_kwargs(names: list[str]) -> list[Any]:
+    """Return a list of modules, the first of which reads arguments of an input."""
+    first, *others = modules("Transformer", "Pooling")
+    return [{**first, "kwargs": names}, *others]
+
+
 def read(directory: Path, config: Any, **more: Content) -> Pooling | None:
     files: dict[str, Content] = {"modules.json": modules("Transformer", "Pooling")}
     files |= {"1_Pooling/config.json": config}
@@ -35,7 +52,9 @@ def read(directory: Path, config: Any, **more: Content) -> Pooling | None:
 
 def test_the_published_encoder() -> None:
     pooling = read_pooling(SourceFiles(real()))
-    assert pooling == Pooling(mode="mean", normalize=True, max_tokens=256, lowercase=False)
+    stated = json.loads((real() / "config_sentence_transformers.json").read_text())
+    extra = {"config_sentence_transformers.json": {"__version__": stated["__version__"]}}
+    assert pooling == Pooling(mode="mean", normalize=True, max_tokens=256, extra=extra)
 
 
 def test_checkpoint_without_pooling(tmp_path: Path) -> None:
@@ -104,15 +123,37 @@ def test_module_paths_of_newer_versions(tmp_path: Path) -> None:
         ({"sentence_bert_config": {"max_seq_length": "many"}}, "max_seq_length = 'many'"),
         ({"sentence_bert_config": {"max_seq_length": 0}}, "max_seq_length = 0"),
         ({"sentence_bert_config": {"do_lower_case": 1}}, "do_lower_case = 1"),
+        ({"1_Pooling__config": {"include_prompt": 0}}, "include_prompt = 0 is neither"),
         (
-            {
-                "config_sentence_transformers": {
-                    "prompts": {"query": "query: "},
-                    "default_prompt_name": "query",
-                }
-            },
-            "default_prompt_name = 'query' is not implemented",
+            {"1_Pooling__config": {"layers": 2}},
+            "1_Pooling/config.json: the key 'layers' is unknown",
         ),
+        ({"sentence_bert_config": {"query_length": 9}}, "query_length = 9 is not implemented"),
+        ({"sentence_bert_config": {"tokenizer_args": {"lower": 1}}}, "tokenizer_args = "),
+        ({"sentence_bert_config": {"transformer_task": "fill-mask"}}, "'fill-mask' is not"),
+        ({"sentence_bert_config": {"modality_config": {"image": {}}}}, "modality_config = "),
+        ({"sentence_bert_config": {"tokenizer_name_or_path": "x"}}, "tokenizer_name_or_path"),
+        ({"sentence_bert_config": {"new": None}}, "sentence_bert_config.json: the key 'new' is"),
+        ({"modules": with_kwargs(["task"])}, r"modules.json: kwargs = \['task'\] is not"),
+        (
+            {"modules": modules("Transformer", "Pooling", package="custom_st")},
+            "custom_st.Transformer, custom_st.Pooling: not implemented",
+        ),
+        *[
+            ({"config_sentence_transformers": settings}, message)
+            for settings, message in (
+                ({"default_prompt_name": "passage"}, "default_prompt_name = 'passage' is not one"),
+                ({"default_prompt_name": 7}, "default_prompt_name = 7 is not one"),
+                ({"prompts": ["query: "]}, "prompts = .* are not names and texts"),
+                ({"prompts": {"query": 7}}, "prompts = .* are not names and texts"),
+                ({"similarity_fn_name": "maxsim"}, "similarity_fn_name = 'maxsim' is not"),
+                ({"truncate_dim": 0}, "truncate_dim = 0 is not a positive number"),
+                ({"model_type": "SparseEncoder"}, "model_type = 'SparseEncoder' is not"),
+                ({"max_active_dims": 7, "model_type": "SparseEncoder"}, "is not implemented"),
+                ({"a": 1, "model_type": "ColBERT"}, "model_type = 'ColBERT' is not implemented"),
+                ({"temperature": 2}, "the key 'temperature' is unknown"),
+            )
+        ],
     ],
 )
 def test_unsupported_options_are_refused(
@@ -124,9 +165,97 @@ def test_unsupported_options_are_refused(
     assert "\n" not in str(caught.value) and str(tmp_path) in str(caught.value)
 
 
-def test_unused_prompts_are_ignored(tmp_path: Path) -> None:
-    prompts = {"prompts": {"query": "query: "}, "default_prompt_name": None}
-    assert read(tmp_path, {}, config_sentence_transformers=prompts) == Pooling()
+def test_prompts_similarity_and_dimensions(tmp_path: Path) -> None:
+    """The files that sentence-transformers 6.2 writes."""
+    version = {"sentence_transformers": "6.2.0", "transformers": "5.23.0"}
+    settings = {
+        "__version__": version,
+        "default_prompt_name": "query",
+        "model_type": "SentenceTransformer",
+        "prompts": {"document": None, "passage": "text: ", "query": "who: "},
+        "similarity_fn_name": "dot",
+        "truncate_dim": 16,
+    }
+    reads = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
+    sentence = {
+        "transformer_task": "feature-extraction",
+        "modality_config": reads,
+        "module_output_name": "token_embeddings",
+    }
+    names = dict.fromkeys(("module_input_name", "module_output_name"), "sentence_embedding")
+    pooling = read(
+        tmp_path,
+        {"embedding_dimension": 32, "pooling_mode": "cls", "include_prompt": False},
+        modules=modules("Transformer", "Pooling", "Normalize"),
+        **{"2_Normalize__config": names},
+        config_sentence_transformers=settings,
+        sentence_bert_config=sentence,
+    )
+    assert pooling == Pooling(
+        mode="cls",
+        normalize=True,
+        include_prompt=False,
+        prompts={"document": "", "passage": "text: ", "query": "who: "},
+        default_prompt_name="query",
+        similarity_fn_name="dot",
+        truncate_dim=16,
+        extra={
+            "config_sentence_transformers.json": {
+                "__version__": version,
+                "model_type": "SentenceTransformer",
+            },
+            "sentence_bert_config.json": sentence,
+        },
+    )
+    written = SourceFiles(write(tmp_path / "back", hub_pooling_files(pooling, 32)))
+    assert read_pooling(written) == pooling
+    back = written.json("config_sentence_transformers.json")
+    assert back == {**settings, "prompts": pooling.prompts}
+    assert written.json("sentence_bert_config.json").items() >= sentence.items()
+    with pytest.raises(VerificationError, match="module_output_name = 'x' is not implemented"):
+        read(
+            tmp_path / "other",
+            {},
+            modules=modules("Transformer", "Pooling", "Normalize"),
+            **{"2_Normalize__config": {"module_output_name": "x"}},
+        )
+
+
+def test_an_implicit_prompt_may_be_the_default(tmp_path: Path) -> None:
+    """Sentence-transformers gives every model the prompts ``query`` and ``document``, empty."""
+    settings: Content = {
+        "prompts": {},
+        "default_prompt_name": "query",
+        "similarity_fn_name": None,
+    }
+    pooling = read(tmp_path, {}, config_sentence_transformers=settings)
+    assert pooling == Pooling(default_prompt_name="query")
+    assert pooling.prompt() == ""
+
+
+def test_the_prompts_of_retrieval() -> None:
+    pooling = Pooling(prompts={"query": "q ", "document": "", "passage": "p ", "corpus": "c "})
+    assert (pooling.query_prompt(), pooling.document_prompt()) == ("q ", "p ")
+    pooling = Pooling(prompts={"web": "w "}, default_prompt_name="web")
+    assert (pooling.query_prompt(), pooling.document_prompt(), pooling.prompt()) == ("", "", "w ")
+
+
+def test_an_unknown_prompt_names_the_nearest() -> None:
+    pooling = Pooling(prompts={"query": "q ", "passage": "p "})
+    with pytest.raises(UsageError) as caught:
+        pooling.prompt("qury")
+    message = str(caught.value)
+    assert "no prompt 'qury': its prompts are query, passage" in message
+    assert "did you mean query" in message and "\n" not in message
+    with pytest.raises(UsageError, match="no prompt 'query': it has none"):
+        Pooling().prompt("query")
+
+
+def test_every_key_of_a_module_has_a_reason() -> None:
+    tables = (SETTINGS_KEYS, MODULES_KEYS, SENTENCE_KEYS, POOLING_KEYS, NORMALIZE_KEYS)
+    assert [key for table in tables for key, entry in table.items() if not entry.reason] == []
+    refused = {k for t in tables for k, e in t.items() if e.treatment is Treatment.REFUSED}
+    assert ACCEPTED.keys() - refused == set(), "values are accepted of refused keys only"
 
 
 def test_a_folder_outside_is_refused(tmp_path: Path) -> None:

@@ -103,14 +103,26 @@ class Model:
 
         return load_text_tokenizer(self.checkpoint)
 
-    def embed(self, texts: Iterable[str]) -> "NDArray[np.floating[Any]]":
+    def embed(
+        self,
+        texts: Iterable[str],
+        *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+    ) -> "NDArray[np.floating[Any]]":
         """Return sentence embeddings, pooled and normalized as the checkpoint specifies.
 
         Args:
             texts: the texts; an empty one is embedded as its special tokens are.
+            prompt_name: name of a prompt of the model, such as ``query``, that precedes each text;
+                by default its default prompt, if it has one.
+            prompt: text that precedes each text, in place of a prompt of the model; empty for none.
 
         Returns:
-            (texts, hidden), float32 (float64 where the session computes in float64).
+            (texts, dimensions), float32 (float64 where the session computes in float64).
+
+        Raises:
+            UsageError: the model has no prompt of that name, or both are given.
 
         Example:
             >>> vectors = model.embed(["a cat", "a kitten"])  # doctest: +SKIP
@@ -120,10 +132,18 @@ class Model:
         from zoo.inference.processing.records import as_records
         from zoo.inference.tasks.embed import Embed
 
-        return Embed(self.checkpoint, self.session, self.tokenizer).vectors(as_records(texts))
+        prompts = {"prompt_name": prompt_name, "prompt": prompt}
+        task = Embed(self.checkpoint, self.session, self.tokenizer, **prompts)
+        return task.vectors(as_records(texts))
 
     def encode(
-        self, sentences: Iterable[str], *, batch_size: int | None = None, **_: Any
+        self,
+        sentences: Iterable[str],
+        *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        batch_size: int | None = None,
+        **_: Any,
     ) -> "NDArray[np.floating[Any]]":
         """Return sentence embeddings; ``embed`` with the signature of sentence-transformers.
 
@@ -131,14 +151,16 @@ class Model:
 
         Args:
             sentences: the texts.
+            prompt_name: see ``embed``.
+            prompt: see ``embed``.
             batch_size: number of texts of the largest length that are computed together; by
                 default as many as are fastest. Embeddings do not depend on it.
 
         Returns:
-            (sentences, hidden), float32 (float64 where the session computes in float64).
+            (sentences, dimensions), float32 (float64 where the session computes in float64).
 
         Raises:
-            UsageError: ``batch_size`` is not positive.
+            UsageError: ``batch_size`` is not positive; or see ``embed``.
         """
         from zoo.errors import UsageError
         from zoo.inference.processing.records import as_records
@@ -146,19 +168,34 @@ class Model:
 
         if batch_size is not None and batch_size < 1:
             raise UsageError(f"a batch of {batch_size} texts is not possible", "give 1 or more")
-        task = Embed(self.checkpoint, self.session, self.tokenizer)
+        prompts = {"prompt_name": prompt_name, "prompt": prompt}
+        task = Embed(self.checkpoint, self.session, self.tokenizer, **prompts)
         if batch_size is not None and task.max_tokens is not None:
             task.max_batch_tokens = batch_size * task.max_tokens
         return task.vectors(as_records(sentences))
 
-    def similarity(self, texts: Iterable[tuple[str, str]]) -> "NDArray[np.float64]":
-        """Return the cosine similarity of the embeddings of each pair of texts.
+    def similarity(
+        self,
+        texts: Iterable[tuple[str, str]],
+        *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+    ) -> "NDArray[np.float64]":
+        """Return the similarity of the embeddings of each pair of texts.
+
+        The model names the function: by default the cosine, from -1 to 1, or else the dot product,
+        or the negative of the Euclidean or Manhattan distance.
 
         Args:
             texts: pairs of texts.
+            prompt_name: see ``embed``; of both texts.
+            prompt: see ``embed``; of both texts.
 
         Returns:
-            (pairs,), from -1 to 1.
+            (pairs,).
+
+        Raises:
+            UsageError: see ``embed``.
 
         Example:
             >>> model.similarity([("a cat", "a kitten")])  # doctest: +SKIP
@@ -166,7 +203,8 @@ class Model:
         """
         import numpy as np
 
-        return np.array([result["similarity"] for result in self._run("similarity", texts)])
+        results = self._run("similarity", texts, prompt_name=prompt_name, prompt=prompt)
+        return np.array([result["similarity"] for result in results])
 
     def fill_mask(self, texts: Iterable[str], *, top_k: int = 5) -> list[dict[str, Any]]:
         """Return the most likely tokens at each mask token.

@@ -9,14 +9,15 @@ Texts are batched by length, so that ``batch_size`` is ignored.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from blake3 import blake3
-from torch.nn import functional as F
 
 from zoo.errors import UsageError
+from zoo.inference.processing.similarity import pairwise_similarity, similarity_matrix
+from zoo.tokenizers.pooling import Pooling
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from zoo.api import Model
@@ -35,7 +36,8 @@ class Encoder:
         device: see ``zoo.load``.
         prompts: text that precedes each input, by the name of a task, a type of tasks, or
             ``query`` or ``document``; also by one of the first two with one of the last, such as
-            ``Retrieval-query``. The most specific one is used, as mteb does.
+            ``Retrieval-query``. The most specific one is used, as mteb does. By default, the
+            prompts of the model.
         **options: further options of ``zoo.load``.
     """
 
@@ -50,12 +52,13 @@ class Encoder:
     ) -> None:
         from zoo.api import load
 
-        self.prompts = dict(prompts or {})
         self.model = (
             load(model_name, revision=revision, device=device, **options)
             if isinstance(model_name, str)
             else model_name
         )
+        self.pooling = self.model.checkpoint.model.pooling or Pooling()
+        self.prompts = dict(self.pooling.prompts if prompts is None else prompts)
 
     def encode(
         self,
@@ -80,30 +83,44 @@ class Encoder:
             UsageError: the inputs are no texts.
         """
         prompt = self._prompt(task_metadata, prompt_type)
-        return self.model.embed(prompt + text for batch in inputs for text in _texts(batch))
+        return self.model.embed((text for batch in inputs for text in _texts(batch)), prompt=prompt)
 
-    def _prompt(self, task: Any, prompt_type: Any) -> str:
+    def _prompt(self, task: Any, prompt_type: Any) -> str | None:
+        """Return the most specific prompt, or ``None`` for the default one of the model."""
         kind = getattr(prompt_type, "value", prompt_type)
         names = [n for name in (task.name, task.type) for n in (f"{name}-{kind}", name)]
-        return next((self.prompts[name] for name in (*names, kind) if name in self.prompts), "")
+        specific = next((self.prompts[name] for name in names if name in self.prompts), None)
+        own = Pooling(prompts=self.prompts)
+        match kind:
+            case "query" if specific is None:
+                return own.query_prompt()
+            case "document" if specific is None:
+                return own.document_prompt()
+        return specific
 
     def similarity(self, embeddings1: "Vectors", embeddings2: "Vectors") -> torch.Tensor:
-        """Return the cosine similarities of all pairs, (n, m).
+        """Return the similarities of all pairs by the function of the model, (n, m).
 
         Args:
             embeddings1: (n, hidden), or (hidden,) for one.
             embeddings2: (m, hidden), or (hidden,) for one.
         """
-        return _unit(embeddings1) @ _unit(embeddings2).T
+        first, second = _rows(embeddings1), _rows(embeddings2)
+        matrix = similarity_matrix(first, second, self.pooling.similarity_fn_name)
+        return torch.from_numpy(matrix.astype(np.result_type(first, second, np.float32)))
 
     def similarity_pairwise(self, embeddings1: "Vectors", embeddings2: "Vectors") -> torch.Tensor:
-        """Return the cosine similarity of each pair, (n,).
+        """Return the similarity of each pair by the function of the model, (n,).
 
         Args:
             embeddings1: (n, hidden).
             embeddings2: (n, hidden).
         """
-        return (_unit(embeddings1) * _unit(embeddings2)).sum(-1)
+        first, second = _rows(embeddings1), _rows(embeddings2)
+        pairs = pairwise_similarity(
+            first.astype(np.float64), second.astype(np.float64), self.pooling.similarity_fn_name
+        )
+        return torch.from_numpy(pairs.astype(np.result_type(first, second, np.float32)))
 
     @property
     def mteb_model_meta(self) -> Any:
@@ -111,13 +128,14 @@ class Encoder:
         from mteb.models.model_meta import ModelMeta, ScoringFunction
 
         checkpoint = self.model.checkpoint
+        hidden_size = getattr(checkpoint.config, "hidden_size", None)
         files = sorted((name, file.blake3) for name, file in checkpoint.manifest.files.items())
         return ModelMeta.create_empty(
             {
                 "name": f"zoo/{checkpoint.path.name}",
                 "revision": blake3(str(files).encode()).hexdigest(16),
-                "embed_dim": getattr(checkpoint.config, "hidden_size", None),
-                "similarity_fn_name": ScoringFunction.COSINE,
+                "embed_dim": self.pooling.dimension(hidden_size) if hidden_size else None,
+                "similarity_fn_name": ScoringFunction(self.pooling.similarity_fn_name),
             }
         )
 
@@ -130,7 +148,9 @@ def _texts(batch: Mapping[str, Sequence[Any]]) -> Sequence[str]:
     return batch[TEXT]
 
 
-def _unit(vectors: "Vectors") -> torch.Tensor:
-    """Return rows of unit length, (n, hidden), at least float32."""
-    rows = torch.atleast_2d(torch.as_tensor(vectors))  # type: ignore[no-untyped-call]
-    return F.normalize(rows.to(torch.promote_types(rows.dtype, torch.float32)), dim=-1)
+def _rows(vectors: "Vectors") -> "NDArray[np.floating[Any]]":
+    """Return vectors as an array of rows, (n, hidden)."""
+    if isinstance(vectors, torch.Tensor):
+        vectors = vectors.detach().cpu()
+        vectors = vectors.float() if vectors.dtype == torch.bfloat16 else vectors
+    return np.atleast_2d(np.asarray(vectors))

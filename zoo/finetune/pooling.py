@@ -11,17 +11,18 @@ from zoo.tokenizers.pooling import Pooling
 
 
 def pool(hidden: Tensor, mask: Tensor, pooling: Pooling) -> Tensor:
-    """Return sentence embeddings, (rows, hidden).
+    """Return sentence embeddings, (rows, hidden), of which all dimensions are kept.
 
     Args:
         hidden: (rows, tokens, hidden).
-        mask: (rows, tokens), 1 for tokens and 0 for padding, which is on the right.
+        mask: (rows, tokens), 1 for the tokens to pool, which are adjacent, and 0 for others.
         pooling: mode, and whether to normalize.
     """
+    rows, first = torch.arange(len(hidden), device=hidden.device), mask.int().argmax(1)
     if pooling.mode == "cls":
-        vectors = hidden[:, 0]
+        vectors = hidden[rows, first]
     elif pooling.mode == "lasttoken":
-        vectors = hidden[torch.arange(len(hidden), device=hidden.device), mask.sum(1) - 1]
+        vectors = hidden[rows, first + mask.sum(1) - 1]
     elif pooling.mode == "max":
         vectors = hidden.masked_fill(mask[:, :, None] == 0, -torch.inf).amax(1)
     else:

@@ -3,7 +3,8 @@
 ``source_files`` and ``config_files`` read the files of a checkpoint. A builder for each type of
 tokenizer (``wordpiece``, ``bpe``, ``sentencepiece``) returns a ``tokenizers.Tokenizer``, with
 shared code in ``tokenizer_json``, ``special_tokens`` and ``template``. ``info`` has the properties
-that ``tokenizer.json`` lacks, ``hf_files`` and ``pooling`` read and write files of other libraries,
+that ``tokenizer.json`` lacks, ``hf_files`` and ``sentence_files`` read and write files of other
+libraries, ``pooling`` has the settings of sentence encoders,
 ``tokenizer`` is the tokenizer of tasks, and ``train`` trains a new one. The ``tokenizers`` library
 is imported on first use.
 """
@@ -12,7 +13,7 @@ from zoo.tokenizers.bpe.byte_level import byte_level_bpe_tokenizer
 from zoo.tokenizers.bpe.word_level import word_bpe_tokenizer
 from zoo.tokenizers.hf_files import hub_token_ids, hub_tokenizer_files
 from zoo.tokenizers.info import check_vocabulary, tokenizer_info
-from zoo.tokenizers.pooling import POOLING_FILES, hub_pooling_files, read_pooling
+from zoo.tokenizers.sentence_files import POOLING_FILES, hub_pooling_files, read_pooling
 from zoo.tokenizers.sentencepiece.proto import piece_model
 from zoo.tokenizers.sentencepiece.tokenizer import sentencepiece_tokenizer
 from zoo.tokenizers.source_files import TOKENIZER_FILES, SourceFiles, has_tokenizer

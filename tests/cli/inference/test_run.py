@@ -18,6 +18,8 @@ from tests.checkpoints import Make
 from tests.warm import zoo
 from zoo.convert import convert
 from zoo.hub.source import CheckpointDir
+from zoo.tokenizers import hub_pooling_files
+from zoo.tokenizers.pooling import Pooling
 
 TASKS = {
     "embed": "BertModel",
@@ -195,3 +197,26 @@ def test_a_head_that_does_not_serve_a_task_is_refused_before_anything_is_loaded(
         f"{model} has the head none, which serves embed, similarity, features, and not classify",
     )
     assert done.stdout == "\n"
+
+
+def test_prompts_of_sentence_encoders(hub_checkpoint: Make, tmp_path: Path) -> None:
+    source = hub_checkpoint("BertModel")
+    settings = Pooling(prompts={"query": "a b ", "passage": "c "}, similarity_fn_name="dot")
+    for name, content in hub_pooling_files(settings, 32).items():
+        (source / name).parent.mkdir(exist_ok=True)
+        (source / name).write_bytes(content)
+    convert(CheckpointDir(source, "source"), tmp_path / "ours")
+    model = tmp_path / "ours"
+
+    def run(task: str, *arguments: str) -> Any:
+        (result,) = results(zoo("run", task, model, *arguments))
+        return result["embedding" if task == "embed" else task]
+
+    assert run("embed", "d", "--prompt", "query") == run("embed", "a b d")
+    assert run("embed", "d", "--prompt-text", "c ") == run("embed", "c d")
+    first, second = (np.array(run("embed", text)) for text in ("a b d", "a b e"))
+    similarity = run("similarity", "d", "e", "--prompt", "query")
+    assert similarity == pytest.approx(float(first @ second), rel=1e-4)
+    refused(zoo("run", "embed", model, "d", "--prompt", "pasage"), "query, passage", "passage?")
+    both = ("--prompt", "query", "--prompt-text", "c ")
+    refused(zoo("run", "embed", model, "d", *both), "a name or a text, and not both")

@@ -1,6 +1,7 @@
 """Retrieval by sentence embeddings, against the formulas of InformationRetrievalEvaluator."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,11 @@ import pytest
 import zoo
 from tests.evaluation.conftest import Small
 from tests.finetune.making import write_table
+from tests.inference.tasks.test_embed import pooled
 from zoo.errors import UsageError
+from zoo.evaluation import make_evaluation
 from zoo.evaluation.retrieval import NAMES
+from zoo.tokenizers.pooling import Pooling
 
 TASK = "sentence-embedding"
 pytestmark = pytest.mark.filterwarnings("ignore::zoo.inference.tasks.base.TaskWarning")
@@ -62,3 +66,36 @@ def test_scores_are_correlated_where_the_file_has_them(small: Small, tmp_path: P
         zoo.evaluate(model, task=TASK, data=data, pair="pair", label="label", negative=["other"])
     plain = write_table(tmp_path / "plain.jsonl", [json.loads(json.dumps(r)) for r in ROWS])
     assert zoo.evaluate(model, task=TASK, data=plain, pair="pair").metrics["texts"] == 4
+
+
+@pytest.mark.parametrize("function", ["dot", "euclidean"])
+def test_prompts_and_similarity_are_those_of_the_model(
+    small: Small, tmp_path: Path, function: Any
+) -> None:
+    model, _ = small("BertModel")
+    settings = Pooling(
+        prompts={"query": "j i ", "passage": "h ", "web": "e e "},
+        default_prompt_name="web",
+        similarity_fn_name=function,
+    )
+    encoder = pooled(model, settings)
+    data = write_table(tmp_path / "t.jsonl", [{**r, "score": k} for k, r in enumerate(ROWS)])
+
+    def similarity(first: str, second: str) -> float:
+        a, b = pooled(model, Pooling()).embed([first, second]).astype(np.float64)
+        return float(a @ b if function == "dot" else -np.linalg.norm(a - b))
+
+    def metrics(**columns: Any) -> Mapping[str, float]:
+        task = make_evaluation(TASK, encoder.checkpoint, encoder.session, **columns)
+        return task.evaluate([data]).metrics
+
+    corpus = list(dict.fromkeys(row["pair"] for row in ROWS))
+    ranks = []
+    for query in dict.fromkeys(row["text"] for row in ROWS):
+        wanted = {row["pair"] for row in ROWS if row["text"] == query}
+        order = sorted(corpus, key=lambda text: -similarity(f"j i {query}", f"h {text}"))
+        ranks.append(1 + min(order.index(text) for text in wanted))
+    assert metrics(pair="pair")["mrr"] == pytest.approx(float(np.mean([1 / r for r in ranks])))
+    similarities = [similarity(f"e e {r['text']}", f"e e {r['pair']}") for r in ROWS]
+    expected = np.corrcoef(similarities, range(len(ROWS)))[0, 1]
+    assert metrics(pair="pair", label="score")["pearson"] == pytest.approx(expected, abs=1e-4)

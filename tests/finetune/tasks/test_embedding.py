@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -20,6 +21,7 @@ from tests import warm
 from tests.checkpoints import Make
 from tests.finetune.conftest import Pretrained
 from tests.finetune.making import (
+    HERE,
     finetune,
     reference_losses,
     settings,
@@ -44,7 +46,8 @@ from zoo.finetune.tasks.embedding_losses import (
 )
 from zoo.inference.processing.pooling import pool as numpy_pool
 from zoo.objectives.base import Batch
-from zoo.tokenizers.pooling import MODES, Pooling, hub_pooling_files
+from zoo.tokenizers.pooling import Pooling
+from zoo.tokenizers.sentence_files import MODES, hub_pooling_files
 from zoo.training.build import build_model
 from zoo.training.distributed.context import DistContext
 
@@ -320,6 +323,83 @@ def test_the_checkpoints_pooling_goes_on_and_is_written(
         with torch.no_grad():
             hidden = reference(**tokenizer(text, return_tensors="pt")).last_hidden_state
         np.testing.assert_allclose(vector, F.normalize(hidden[0, 0], dim=0).numpy(), atol=1e-5)
+
+
+E5 = Pooling(
+    include_prompt=False,
+    prompts={"query": "a b ", "passage": "c "},
+    default_prompt_name="query",
+    similarity_fn_name="dot",
+    truncate_dim=24,
+)
+
+
+def test_prompts_and_similarity_go_on(hub_checkpoint: Make, tmp_path: Path) -> None:
+    """In the saved model, in the Hub's layout, and in evaluations during training."""
+    model = encoder(hub_checkpoint, tmp_path / "model", E5)
+    held = write_table(
+        tmp_path / "e.jsonl",
+        [{"text": a, "pair": b} for a, b in zip(texts(12, 3), texts(12, 4), strict=True)],
+    )
+    changes = {"max_steps": 2, "data": {"eval": [str(held)], "negatives": []}, "max_seq_len": 30}
+    train_file = table(tmp_path / "t.jsonl")
+    run = finetune(tmp_path / "run", tree_of(model, train_file, "multiple-negatives", **changes))
+    saved = zoo.load(run / "model", backend="cpu").checkpoint.model.pooling
+    assert saved == replace(E5, max_tokens=30)
+    metrics = zoo.evaluate(run / "model", task=TASK, data=held, pair="pair").metrics
+    logged = records(run, "validation")[-1]["metrics"]
+    assert logged == pytest.approx({name: metrics[name] for name in logged}, abs=1e-6)
+    hub = tmp_path / "hub"
+    assert warm.zoo("convert", run / "model", "--to", "hub", "-o", hub).returncode == 0
+    stated = json.loads((hub / "config_sentence_transformers.json").read_text())
+    assert stated == {
+        "prompts": E5.prompts,
+        "default_prompt_name": "query",
+        "similarity_fn_name": "dot",
+        "truncate_dim": 24,
+    }
+
+
+@pytest.mark.parametrize(
+    ("loss", "prompts"),
+    [("multiple-negatives", ["query", "passage", "passage"]), ("cosent", ["query", "query"])],
+)
+def test_prompts_precede_the_texts_of_a_loss(
+    hub_checkpoint: Make, tmp_path: Path, loss: str, prompts: list[str]
+) -> None:
+    """Vectors before training are the embeddings of texts with the prompts of an evaluation."""
+    model = encoder(hub_checkpoint, tmp_path / "model", replace(E5, truncate_dim=None))
+    tree = tree_of(model, table(tmp_path / "t.jsonl"), loss, max_steps=1)
+    setup = setup_of(finetune(tmp_path / "run", tree))
+    objective: Any = setup.objective
+    loader = setup.train_dataloader(HERE)
+    batch = next(iter(loader.make_batches(0)))
+    loader.close()
+    module: Any = build_model(setup).module.eval()
+    module.backbone.load_state_dict(load_file(model / "model.safetensors"))
+    with torch.inference_mode():
+        vectors = objective.forward(module, batch.tensors).logits[TASK]
+    before = zoo.load(model, backend="cpu")
+    assert len(vectors) == len(prompts)
+    for k, (column, name) in enumerate(zip(vectors, prompts, strict=True)):
+        ids = batch.tensors[f"input_ids_{k}" if k else "input_ids"].tolist()
+        read = [before.tokenizer.decode(row) for row in ids]
+        prompt = E5.prompts[name]
+        assert [text for text in read if not text.startswith(prompt)] == []
+        expected = before.embed([t.removeprefix(prompt) for t in read], prompt_name=name)
+        np.testing.assert_allclose(column.numpy(), expected, atol=1e-5)
+
+
+def test_data_that_has_the_prompts_is_said(
+    hub_checkpoint: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = encoder(hub_checkpoint, tmp_path / "model", E5)
+    rows = [{"text": f"a b {a}", "pair": f"j {a}"} for a in texts(20)]
+    tree = tree_of(model, write_table(tmp_path / "t.jsonl", rows), "multiple-negatives")
+    tree["data"]["negatives"] = []
+    with caplog.at_level("WARNING", "zoo"):
+        finetune(tmp_path / "run", {**tree, "max_steps": 1})
+    assert "texts begin with the model's prompt, which precedes every text anyway" in caplog.text
 
 
 def test_pooling_can_be_set(hub_checkpoint: Make, tmp_path: Path) -> None:

@@ -39,3 +39,24 @@ def test_a_vector_of_zeros_stays_one() -> None:
     zeros = np.zeros((1, 2, 3), np.float32)
     vectors = pool(zeros, np.ones((1, 2), bool), Pooling(normalize=True))
     assert vectors.tolist() == [[0, 0, 0]]
+
+
+@pytest.mark.parametrize("mode", BY_HAND)
+def test_tokens_of_a_prompt_are_not_pooled(mode: str) -> None:
+    """Weights are the positions in the whole text."""
+    hidden, mask = HIDDEN[:1], np.array([[False, True, True]])
+    expected: dict[str, list[float]] = {
+        "mean": [4, -2.5],
+        "cls": [2, -4],
+        "max": [6, -1],
+        "mean_sqrt_len_tokens": [8 / 2**0.5, -5 / 2**0.5],
+        "weightedmean": [(4 + 18) / 5, (-8 - 3) / 5],
+        "lasttoken": [6, -1],
+    }
+    vectors = pool(hidden, mask, Pooling(mode=mode))  # type: ignore[arg-type]
+    np.testing.assert_allclose(vectors, [expected[mode]], rtol=1e-6)
+
+
+def test_dimensions_are_cut_after_scaling() -> None:
+    vectors = pool(HIDDEN, MASK, Pooling(normalize=True, truncate_dim=1))
+    np.testing.assert_allclose(vectors, [[3 / 13**0.5], [5 / 29**0.5]], rtol=1e-6)

@@ -170,3 +170,79 @@ def test_a_text_without_tokens_is_refused(source: MakeSource) -> None:
 
 def test_no_texts_give_no_vectors(encoder: Model) -> None:
     assert encoder.embed([]).shape == (0, 384)
+
+
+PROMPTS = {"query": "a b ", "passage": "c "}
+
+
+def test_a_prompt_precedes_each_text(small: Small) -> None:
+    model, _ = small("BertModel")
+    texts = ["d e", "", "F"]
+    plain = pooled(model, Pooling())
+    named = pooled(model, Pooling(prompts=PROMPTS, lowercase=True))
+    options: dict[str, dict[str, Any]] = {
+        "": {},
+        "a b ": {"prompt_name": "query"},
+        "c ": {"prompt_name": "passage"},
+        "j ": {"prompt": "J "},
+    }
+    for prompt, arguments in options.items():
+        expected = plain.embed([prompt + text.lower() for text in texts])
+        np.testing.assert_allclose(named.embed(texts, **arguments), expected, atol=1e-6)
+        np.testing.assert_allclose(named.encode(texts, **arguments), expected, atol=1e-6)
+    default = pooled(model, Pooling(prompts=PROMPTS, default_prompt_name="query"))
+    np.testing.assert_array_equal(default.embed(texts), default.embed(texts, prompt_name="query"))
+    np.testing.assert_allclose(default.embed(texts, prompt=""), plain.embed(texts), atol=1e-6)
+    pair = default.similarity([("d", "e")], prompt_name="passage")
+    np.testing.assert_allclose(pair, plain.similarity([("c d", "c e")]), atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_prompt_may_be_left_out_of_pooling(small: Small, mode: Any) -> None:
+    """As in sentence-transformers: with [CLS], which precedes it, but without [SEP]."""
+    model, _ = small("BertModel")
+    encoder = pooled(model, Pooling(mode=mode, include_prompt=False, prompts=PROMPTS))
+    vectors = encoder.embed(["d e", "f"], prompt_name="query")
+    for text, vector in zip(["d e", "f"], vectors, strict=True):
+        (states,) = model.features([f"a b {text}"])
+        assert states["tokens"][:3] == ["[CLS]", "a", "b"]
+        hidden = states["layers"]["2"].astype(np.float64)[3:]
+        positions = np.arange(4, 4 + len(hidden))[:, None]
+        expected = {
+            "mean": hidden.mean(axis=0),
+            "cls": hidden[0],
+            "max": hidden.max(axis=0),
+            "mean_sqrt_len_tokens": hidden.sum(axis=0) / len(hidden) ** 0.5,
+            "weightedmean": (hidden * positions).sum(axis=0) / positions.sum(),
+            "lasttoken": hidden[-1],
+        }
+        np.testing.assert_allclose(vector, expected[mode], atol=1e-5)
+    np.testing.assert_allclose(  # without a prompt, all tokens count
+        encoder.embed(["d"]), pooled(model, Pooling(mode=mode)).embed(["d"]), atol=1e-6
+    )
+
+
+def test_leading_dimensions(small: Small) -> None:
+    model, _ = small("BertModel")
+    short = pooled(model, Pooling(truncate_dim=5, normalize=True))
+    whole = pooled(model, Pooling(normalize=True)).embed(["a b"])
+    np.testing.assert_array_equal(short.embed(["a b"]), whole[:, :5])
+    assert short.embed([]).shape == (0, 5)
+
+
+def test_prompts_that_are_refused(small: Small) -> None:
+    model, _ = small("BertModel")
+    encoder = pooled(model, Pooling(prompts=PROMPTS))
+    with pytest.raises(UsageError, match=r"no prompt 'qury': .* query, passage; .*mean query\?"):
+        encoder.embed(["a"], prompt_name="qury")
+    with pytest.raises(UsageError, match="a name or a text, and not both"):
+        encoder.embed(["a"], prompt_name="query", prompt="a")
+    with pytest.raises(UsageError, match="the prompt is of type int, not a string"):
+        encoder.embed(["a"], prompt=7)  # type: ignore[arg-type]
+
+
+def test_a_text_of_a_prompt_only_is_refused(source: MakeSource) -> None:
+    model = load(source("GPT2Model"), backend="cpu")
+    encoder = pooled(model, Pooling(include_prompt=False))
+    with pytest.raises(UsageError, match="text 2 has no tokens after the prompt"):
+        encoder.embed(["the cat", ""], prompt="the")

@@ -12,9 +12,11 @@ from click.testing import CliRunner
 from numpy.typing import NDArray
 
 from tests.inference.conftest import Small
+from tests.inference.tasks.test_embed import pooled
 from zoo.cli.inference.run import command
 from zoo.errors import UsageError
 from zoo.inference.tasks.base import TaskWarning
+from zoo.tokenizers.pooling import Pooling
 
 PAIRS = [("a b", "a b"), ("a b", "c d e ab"), ("", "j"), ("a " * 60, "b")]
 pytestmark = pytest.mark.filterwarnings("ignore::zoo.inference.tasks.base.TaskWarning")
@@ -41,6 +43,20 @@ def test_similarities_are_cosines_of_embeddings(small: Small) -> None:
     result = model.similarity(PAIRS)
     assert result.shape == (4,) and result[0] == pytest.approx(1)
     np.testing.assert_allclose(result, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("function", ["cosine", "dot", "euclidean", "manhattan"])
+def test_the_model_names_the_function(small: Small, function: Any) -> None:
+    model, folder = small("BertModel")
+    first, second = (vectors(folder, [pair[k] for pair in PAIRS]) for k in (0, 1))
+    expected = {
+        "cosine": (first * second).sum(1) / np.sqrt((first**2).sum(1) * (second**2).sum(1)),
+        "dot": (first * second).sum(1),
+        "euclidean": -np.sqrt(((first - second) ** 2).sum(1)),
+        "manhattan": -abs(first - second).sum(1),
+    }
+    encoder = pooled(model, Pooling(similarity_fn_name=function))
+    np.testing.assert_allclose(encoder.similarity(PAIRS), expected[function], atol=2e-4)
 
 
 def test_pairs_on_the_command_line(small: Small, tmp_path: Path) -> None:

@@ -171,8 +171,27 @@ def choice_options(command: Any) -> Any:
     return choices(question(command))
 
 
+def prompt_options(command: Any) -> Any:
+    """Add the options of sentence embeddings."""
+    name = click.option(
+        "--prompt",
+        "prompt_name",
+        metavar="NAME",
+        help="Prompt of the model, such as query.  [default: its default prompt, if any]",
+    )
+    text = click.option(
+        "--prompt-text",
+        "prompt",
+        metavar="TEXT",
+        help='Put this text before each text, in place of a prompt of the model; "" for none.',
+    )
+    return name(text(command))
+
+
 # options of single tasks
 TASK_OPTIONS: dict[str, Callable[[Any], Any]] = {
+    "embed": prompt_options,
+    "similarity": prompt_options,
     "fill-mask": count_option("--top-k", "Number of predictions per mask.", default=5),
     "features": click.option(
         "--layers",

@@ -183,21 +183,16 @@ def is_resolved(settings: Mapping[str, Any]) -> bool:
 
 
 def sentence_settings(requested: ConfigDict, teacher: "Checkpoint") -> ConfigDict:
-    """Return the settings of a run on sentences: with the teacher's pooling, and ``--data``."""
-    from zoo.tokenizers.pooling import Pooling
+    """Return the settings of a run on sentences: with ``--data``, and the teacher's prompts."""
+    from zoo.finetune.tasks.embedding_options import stored_options
 
     data = dict(requested.get("data") or {})
     for name, option in (("train", "paths"), ("eval", "eval_paths")):
         if files := data.pop(option, None):
             data[name] = files
-    pooling = teacher.model.pooling or Pooling()
-    options = {
-        "pooling": pooling.mode,
-        "normalize": pooling.normalize,
-        "lowercase": pooling.lowercase,
-    }
-    longest = {} if pooling.max_tokens is None else {"max_seq_len": pooling.max_tokens}
-    defaults = {"task": SENTENCES, "task_args": options, **longest}
+    pooling = teacher.model.pooling
+    longest = {"max_seq_len": pooling.max_tokens} if pooling and pooling.max_tokens else {}
+    defaults = {"task": SENTENCES, "task_args": stored_options(pooling), **longest}
     return deep_merge(defaults, requested) | {"data": data}
 
 

@@ -17,6 +17,7 @@ from zoo.inference.processing.records import TextExample
 from zoo.inference.tasks.checks import require_head
 from zoo.inference.tasks.embed import Embed
 from zoo.inference.tasks.similarity import Similarity
+from zoo.tokenizers.pooling import Pooling
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,14 +29,17 @@ LABEL = "label"  # default column of scores
 
 
 class SentenceEmbedding(Evaluation):
-    """Correlations of the cosine similarity of two embeddings with scores, or retrieval.
+    """Correlations of the similarity of two embeddings with scores, or retrieval.
 
-    Of pairs with scores, as those of STS, Spearman's correlation is the measure (Reimers et al.
-    2016, section 5); correlations with a constant are 0. Intervals are over pairs.
+    The similarity is that of the model. Of pairs with scores, as those of STS, Spearman's
+    correlation is the measure (Reimers et al. 2016, section 5); correlations with a constant are 0.
+    Intervals are over pairs.
 
     Without scores, the second text of a row belongs to the first, its anchor, and is retrieved
     among all texts of the data, which are the second ones and the negatives, each of them once; see
-    ``retrieval_scores``. Rows with the same anchor are one query. Intervals are over queries.
+    ``retrieval_scores``. Rows with the same anchor are one query. Intervals are over queries. The
+    model's prompts precede the texts: that of queries the anchors, and that of documents the
+    others; pairs with scores have the default prompt.
 
     Args:
         *args: see ``Evaluation``.
@@ -93,10 +97,10 @@ class SentenceEmbedding(Evaluation):
         task = Similarity(self.checkpoint, self.session)
         records = (TextExample(s.texts[0], s.texts[1], location=s.location) for s in samples)
         similarities = (added["similarity"] for _, added in task.stream(records))
-        cosines = np.fromiter(similarities, np.float64)
+        similarity = np.fromiter(similarities, np.float64)
 
         def metrics(rows: "NDArray[np.integer[Any]]") -> dict[str, float]:
-            values = correlations(cosines[rows], scores[rows])
+            values = correlations(similarity[rows], scores[rows])
             return {"spearman": values["spearman"], "pearson": values["pearson"]}
 
         values = metrics(np.arange(len(scores)))
@@ -117,8 +121,12 @@ class SentenceEmbedding(Evaluation):
                 anchors[anchor] = len(anchors)
                 relevant.append({})
             relevant[anchors[anchor]][numbers[0]] = None
+        pooling = self.checkpoint.model.pooling or Pooling()
         table = retrieval_scores(
-            self._embeddings(anchors), self._embeddings(texts), [list(r) for r in relevant]
+            self._embeddings(anchors, pooling.query_prompt()),
+            self._embeddings(texts, pooling.document_prompt()),
+            [list(r) for r in relevant],
+            pooling.similarity_fn_name,
         )
 
         def metrics(rows: "NDArray[np.integer[Any]]") -> dict[str, float]:
@@ -129,7 +137,7 @@ class SentenceEmbedding(Evaluation):
         sizes = {"queries": len(anchors), "texts": len(texts)}
         return Result({**values, **sizes}, {"intervals": intervals})
 
-    def _embeddings(self, texts: Iterable[str]) -> "NDArray[np.floating[Any]]":
-        """Return the embeddings of texts."""
-        task = Embed(self.checkpoint, self.session)
+    def _embeddings(self, texts: Iterable[str], prompt: str) -> "NDArray[np.floating[Any]]":
+        """Return the embeddings of texts after a prompt."""
+        task = Embed(self.checkpoint, self.session, prompt=prompt)
         return task.vectors(TextExample(text, location=repr(text[:40])) for text in texts)

@@ -20,7 +20,7 @@ from zoo.finetune.base import LABELS, FineTuning
 from zoo.finetune.labels import label_index, order_labels
 from zoo.finetune.order import NoDuplicatesOrder, text_numbers
 from zoo.finetune.pooling import pool
-from zoo.finetune.rows import TokenizedRows, tokenize
+from zoo.finetune.rows import TokenizedRows, TokenizedTexts, tokenize
 from zoo.finetune.tasks.embedding_losses import (
     cosent,
     cosine_error,
@@ -34,7 +34,9 @@ from zoo.finetune.tasks.embedding_options import (
     EmbeddingOptions,
     Loss,
     check_columns,
+    stored_options,
 )
+from zoo.inference.processing.pooling import count_prompt_tokens
 from zoo.inference.processing.similarity import pairwise_similarity
 from zoo.objectives.base import LossOutput, Outputs, TrainedModel
 from zoo.objectives.options import Options
@@ -80,6 +82,10 @@ class SentenceEmbedding(FineTuning):
     * ``triplet``: anchors, their texts, and one negative each.
     * ``softmax``: pairs with classes; the classifier is dropped after training.
 
+    The prompts of the model precede the texts, as in ``zoo eval``: of ``multiple-negatives`` and
+    ``triplet`` its prompt of queries the anchors, and that of documents the other texts; of pairs
+    with scores or classes its default prompt.
+
     Raises:
         UsageError: the columns are not those of the loss.
     """
@@ -91,6 +97,8 @@ class SentenceEmbedding(FineTuning):
 
     def __init__(self, *args: Any) -> None:
         self.classes: tuple[str, ...] = ()
+        # number of a column, whether its rows have labels -> tokens of its prompt, not pooled
+        self.prompt_tokens: dict[tuple[int, bool], int] = {}
         super().__init__(*args)
         check_columns(self.kind, self.run.data)
 
@@ -104,15 +112,10 @@ class SentenceEmbedding(FineTuning):
 
     @classmethod
     def resolve(cls, run: FineTuneConfig, init: "PretrainedInit | None") -> FineTuneConfig:
-        """See ``FineTuning``: the pooling is that of the checkpoint, unless it is set."""
+        """See ``FineTuning``: pooling, prompts and similarity are those of the checkpoint."""
         checkpoints = {} if init is None else init.checkpoints
         stored = checkpoints["model"].model.pooling if "model" in checkpoints else None
-        known = stored or Pooling()
-        defaults = {
-            "pooling": known.mode,
-            "normalize": known.normalize,
-            "lowercase": known.lowercase,
-        }
+        defaults = stored_options(stored)
         settings = {name: value for name, value in run.task_args.items() if value is not None}
         return msgspec.structs.replace(run, task_args={**defaults, **settings})
 
@@ -134,19 +137,25 @@ class SentenceEmbedding(FineTuning):
 
     @property
     def pooling(self) -> Pooling:
-        """Pooling of the final model."""
-        options = self.options
-        return Pooling(
-            mode=options.pooling or "mean",
-            normalize=bool(options.normalize),
-            max_tokens=self.run.max_seq_len,
-            lowercase=bool(options.lowercase),
-        )
+        """Settings of the final model."""
+        pooling: Pooling = self.options.settings(self.run.max_seq_len)
+        return pooling
 
     @property
     def similarity(self) -> SimilarityFunction:
         """Similarity of embeddings in evaluations."""
-        return "cosine"
+        return self.pooling.similarity_fn_name
+
+    def prompt(self, number: int, *, scored: bool) -> str:
+        """Return the prompt of a column of texts.
+
+        Args:
+            number: number of the column; the first has anchors.
+            scored: whether the rows are pairs with scores or classes.
+        """
+        if scored:
+            return self.pooling.prompt()
+        return self.pooling.document_prompt() if number else self.pooling.query_prompt()
 
     @property
     def columns(self) -> int:
@@ -215,14 +224,14 @@ class SentenceEmbedding(FineTuning):
         """See ``FineTuning``; the first call fixes the classes of ``softmax``."""
         if self.kind == "softmax" and not self.classes:
             self.classes = self._classes(samples)
-        locations = [sample.location for sample in samples]
+        scored = samples[0].label is not None
         columns = [
-            tokenize(
-                [self._prepare(s.texts[k]) for s in samples],
+            self._tokenize(
+                [s.texts[k] for s in samples],
                 tokenizer,
-                (column(IDS, k),),
-                self.run.max_seq_len,
-                locations=locations,
+                k,
+                scored=scored,
+                locations=[sample.location for sample in samples],
             )
             for k in range(len(samples[0].texts))
         ]
@@ -238,7 +247,37 @@ class SentenceEmbedding(FineTuning):
             others=tuple(columns[1:]),
         )
 
-    def _prepare(self, text: str) -> str:
+    def _tokenize(
+        self,
+        texts: Sequence[str],
+        tokenizer: TextTokenizer,
+        number: int,
+        *,
+        scored: bool,
+        locations: Sequence[str],
+    ) -> TokenizedTexts:
+        """Tokenize a column of texts after its prompt."""
+        prompt, longest = self._cased(self.prompt(number, scored=scored)), self.run.max_seq_len
+        excluded = 0
+        if prompt and not self.pooling.include_prompt:
+            excluded = count_prompt_tokens(tokenizer, prompt, longest)
+        self.prompt_tokens[number, scored] = excluded
+        tokenized = tokenize(
+            [prompt + self._cased(text) for text in texts],
+            tokenizer,
+            (column(IDS, number),),
+            longest,
+            locations=locations,
+        )
+        short = np.diff(tokenized.starts) <= excluded
+        if short.any():
+            raise UsageError(
+                f"{locations[int(short.argmax())]} has no tokens after the prompt",
+                "leave the row out",
+            )
+        return tokenized
+
+    def _cased(self, text: str) -> str:
         return text.lower() if self.options.lowercase else text
 
     def _classes(self, samples: Sequence[TextGroup]) -> tuple[str, ...]:
@@ -248,8 +287,9 @@ class SentenceEmbedding(FineTuning):
     def data_warnings(
         self, train: Sequence[Any], evaluation: Sequence[Any], rows: TokenizedRows
     ) -> list[str]:
-        """See ``FineTuning``: equal texts that have to be in one batch, and equal scores."""
+        """See ``FineTuning``: prompts in the data, equal scores, and equal texts in a batch."""
         equal = [
+            *self._repeated_prompts(train),
             *self._equal_scores(train, training=True),
             *self._equal_scores(evaluation, training=False),
         ]
@@ -262,6 +302,22 @@ class SentenceEmbedding(FineTuning):
             f"{count:,} of {order.num_rows:,} samples share a text with another one of their "
             "batch, which then counts as a negative; a lower batch_size, or fewer such samples, "
             "avoids that",
+        ]
+
+    def _repeated_prompts(self, samples: Sequence[TextGroup]) -> list[str]:
+        """Return a warning for texts that already begin with the prompt that precedes them."""
+        scored = samples[0].label is not None
+        prompts = [self.prompt(k, scored=scored) for k in range(len(samples[0].texts))]
+        count = sum(
+            bool(prompt) and text.startswith(prompt)
+            for sample in samples
+            for prompt, text in zip(prompts, sample.texts, strict=True)
+        )
+        if not count:
+            return []
+        return [
+            f"{count:,} texts begin with the model's prompt, which precedes every text anyway; "
+            "remove it from the data"
         ]
 
     def _equal_scores(self, samples: Sequence[TextGroup], *, training: bool) -> list[str]:
@@ -323,7 +379,11 @@ class SentenceEmbedding(FineTuning):
         if mask is not None and MASK in self.inputs:
             inputs[MASK] = mask
         hidden = backbone(**inputs)["last_hidden_state"].float()
-        return pool(hidden, torch.ones_like(ids) if mask is None else mask, self.pooling)
+        pooled = torch.ones_like(ids) if mask is None else mask
+        if excluded := self.prompt_tokens.get((number, LABELS in batch), 0):
+            pooled = pooled.clone()
+            pooled[:, :excluded] = 0
+        return pool(hidden, pooled, self.pooling)
 
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """Compute the loss; in float32, whatever the precision of the run is.
@@ -371,7 +431,7 @@ class SentenceEmbedding(FineTuning):
         if self.kind == "softmax":
             best = outputs.logits["classes"].detach().argmax(-1)
             return {"prediction": best, "label": batch[LABELS]}
-        vectors = vectors.detach()
+        vectors = vectors.detach()[..., : self.pooling.truncate_dim]
         if self.loss_of(batch) == "multiple-negatives":
             return {"anchor": vectors[0], "text": vectors[1], TEXTS: batch[TEXTS]}
         if self.loss_of(batch) == "triplet":

@@ -1,13 +1,13 @@
 """Options of sentence embeddings, and the columns that their losses need."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from zoo.errors import UsageError
 from zoo.objectives.options import Options
+from zoo.tokenizers.pooling import Pooling, PoolingMode, SimilarityFunction
 from zoo.training.config.finetune import TableConfig
 
 Loss = Literal["multiple-negatives", "cosent", "cosine", "triplet", "softmax"]
-Mode = Literal["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 SCORED, UNSCORED = ("cosent", "cosine"), ("multiple-negatives", "triplet")
 
 
@@ -25,15 +25,30 @@ class EmbeddingOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields
         normalize: scale embeddings to unit length; ``None`` for that of the checkpoint, or else
             not.
         lowercase: lower-case the texts; ``None`` for that of the checkpoint, or else not.
+        include_prompt: whether the tokens of a prompt are pooled; ``None`` for that of the
+            checkpoint, or else they are.
+        prompts: name -> text that precedes texts, see ``SentenceEmbedding``; ``None`` for those of
+            the checkpoint.
+        default_prompt_name: name of the prompt of texts for which none is chosen; ``None`` for that
+            of the checkpoint.
+        similarity_fn_name: similarity of embeddings in evaluations and of the model; ``None`` for
+            that of the checkpoint, or else ``cosine``. Losses compare by cosines or distances.
+        truncate_dim: number of leading dimensions of embeddings in evaluations and of the model;
+            ``None`` for that of the checkpoint, or else all. Losses read all.
     """
 
     loss: Loss | None = None
     scale: float = 20.0
     margin: float = 5.0
     score_range: tuple[float, float] | None = None
-    pooling: Mode | None = None
+    pooling: PoolingMode | None = None
     normalize: bool | None = None
     lowercase: bool | None = None
+    include_prompt: bool | None = None
+    prompts: dict[str, str] | None = None
+    default_prompt_name: str | None = None
+    similarity_fn_name: SimilarityFunction | None = None
+    truncate_dim: int | None = None
 
     def __post_init__(self) -> None:
         """Check the values.
@@ -43,8 +58,54 @@ class EmbeddingOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields
         """
         if self.scale <= 0 or self.margin < 0:
             raise ValueError(f"scale is {self.scale} and margin {self.margin}, not positive")
+        if self.truncate_dim is not None and self.truncate_dim < 1:
+            raise ValueError(f"truncate_dim is {self.truncate_dim}, not positive")
+        if self.default_prompt_name is not None and self.default_prompt_name not in (
+            self.prompts or {}
+        ):
+            raise ValueError(f"default_prompt_name is {self.default_prompt_name}, not a prompt")
         if self.score_range is not None and not self.score_range[0] < self.score_range[1]:
             raise ValueError(f"score_range is {self.score_range}, not the lowest score first")
+
+    def settings(self, max_tokens: int | None) -> Pooling:
+        """Return the settings of the sentence encoder that is trained.
+
+        Args:
+            max_tokens: maximum length of a text in tokens.
+        """
+        return Pooling(
+            mode=self.pooling or "mean",
+            normalize=bool(self.normalize),
+            max_tokens=max_tokens,
+            lowercase=bool(self.lowercase),
+            include_prompt=self.include_prompt is not False,
+            prompts=dict(self.prompts or {}),
+            default_prompt_name=self.default_prompt_name,
+            similarity_fn_name=self.similarity_fn_name or "cosine",
+            truncate_dim=self.truncate_dim,
+        )
+
+
+def stored_options(pooling: Pooling | None) -> dict[str, Any]:
+    """Return the options with which a sentence encoder is trained further.
+
+    Args:
+        pooling: its settings; ``None`` for the defaults.
+    """
+    known = pooling or Pooling()
+    options = {
+        "pooling": known.mode,
+        "normalize": known.normalize,
+        "lowercase": known.lowercase,
+        "include_prompt": known.include_prompt,
+        "prompts": known.prompts,
+        "default_prompt_name": known.default_prompt_name,
+        "similarity_fn_name": known.similarity_fn_name,
+        "truncate_dim": known.truncate_dim,
+    }
+    if known.default_prompt_name not in known.prompts:  # a name that has no text
+        del options["default_prompt_name"]
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def check_columns(loss: Loss, data: TableConfig) -> None:

@@ -56,6 +56,10 @@ class Sentences(SentenceEmbedding):
             raise UsageError(f"{cls.name} are single texts", "leave out --pair and --label")
         return list(read_sentences(paths, data.text))
 
+    def prompt(self, number: int, *, scored: bool) -> str:
+        """See ``SentenceEmbedding``: the default prompt."""
+        return self.pooling.prompt()
+
     def train_order(self, rows: TokenizedRows) -> EpochShuffle:
         """See ``FineTuning``."""
         return FineTuning.train_order(self, rows)

@@ -2,13 +2,15 @@
 
 import warnings
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from zoo.errors import UsageError
 from zoo.inference.processing.batching import Batch
 from zoo.inference.processing.numbers import short_floats
-from zoo.inference.processing.pooling import pool
-from zoo.inference.processing.records import TextExample
-from zoo.inference.tasks.base import BatchTask, EncodedExample, TaskWarning
+from zoo.inference.processing.pooling import count_prompt_tokens, pool
+from zoo.inference.processing.records import TextExample, validate_text
+from zoo.inference.tasks.base import BatchTask, EncodedExample, EncodedTexts, TaskWarning
 from zoo.tokenizers.pooling import Pooling
 
 if TYPE_CHECKING:
@@ -21,10 +23,34 @@ class Embed(BatchTask):
 
     Without such files the embedding is the mean over the tokens, not normalized, with a
     ``TaskWarning``. Results have the key ``embedding``.
+
+    Args:
+        *args: see ``Task``.
+        prompt_name: name of a prompt of the checkpoint, which precedes each text; by default its
+            default prompt, if it has one.
+        prompt: text that precedes each text, in place of a prompt of the checkpoint.
+        **options: see ``Task``.
+
+    Raises:
+        UsageError: the checkpoint has no prompt of that name, or both are given; or see ``Task``.
     """
 
     name: ClassVar[str] = "embed"
     output_keys: ClassVar[tuple[str, ...]] = ("embedding",)
+
+    def __init__(
+        self,
+        *args: Any,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(*args, **options)
+        if prompt is not None and prompt_name is not None:
+            raise UsageError("a prompt is a name or a text, and not both", "leave one out")
+        if prompt is not None:
+            validate_text(prompt, "the prompt")
+        self.prompt = self.pooling.prompt(prompt_name) if prompt is None else prompt
 
     @property
     def pooling(self) -> Pooling:
@@ -38,16 +64,30 @@ class Embed(BatchTask):
 
     def prepare(self, text: str) -> str:
         """See ``Task``."""
+        text = self.prompt + text
         return text.lower() if self.pooling.lowercase else text
 
+    @cached_property
+    def prompt_tokens(self) -> int:
+        """Number of tokens at the beginning of each text that are not pooled."""
+        if self.pooling.include_prompt or not self.prompt:
+            return 0
+        return count_prompt_tokens(self.tokenizer, self.prepare(""), self.max_tokens)
+
     def check(self, item: EncodedExample) -> None:
-        """Raise an error for a text without tokens."""
+        """Raise an error for a text without tokens to pool."""
         self.require_tokens(item)
+        encoded = item.encoded
+        texts = encoded.texts if isinstance(encoded, EncodedTexts) else [encoded]
+        if any(len(text.ids) <= self.prompt_tokens for text in texts):
+            raise UsageError(f"{item.record.location} has no tokens after the prompt")
 
     def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
         """See ``Task``."""
         hidden = self.output("last_hidden_state", items, batch)  # (texts, tokens, hidden)
-        return [{"embedding": vector} for vector in pool(hidden, batch.mask, self.pooling)]
+        mask = batch.mask.copy()
+        mask[:, : self.prompt_tokens] = False
+        return [{"embedding": vector} for vector in pool(hidden, mask, self.pooling)]
 
     def render(self, added: dict[str, Any]) -> dict[str, Any]:
         """See ``Task``."""
@@ -67,10 +107,11 @@ class Embed(BatchTask):
         yield from super().stream(records)
 
     def vectors(self, records: Iterable[TextExample]) -> "NDArray[np.floating[Any]]":
-        """Return the embeddings as one array, (texts, hidden)."""
+        """Return the embeddings as one array, (texts, dimensions)."""
         import numpy as np
 
         rows = [added["embedding"] for _, added in self.stream(records)]
         if not rows:
-            return np.empty((0, getattr(self.checkpoint.config, "hidden_size", 0)), np.float32)
+            size = self.pooling.dimension(getattr(self.checkpoint.config, "hidden_size", 0))
+            return np.empty((0, size), np.float32)
         return np.stack(rows)

@@ -1,10 +1,10 @@
-"""The task similarity: cosine similarity of sentence embeddings."""
+"""The task similarity: similarity of sentence embeddings, by the function of the model."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.inference.processing.pooling import unit
 from zoo.inference.processing.records import RecordKeys
+from zoo.inference.processing.similarity import pairwise_similarity
 from zoo.inference.tasks.base import EncodedExample, EncodedTexts
 from zoo.inference.tasks.embed import Embed
 from zoo.tokenizers import Encoded
@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 
 class Similarity(Embed):
-    """Cosine similarity of the embeddings of two texts; see ``Embed`` for the embeddings.
+    """Similarity of the embeddings of two texts; see ``Embed`` for the embeddings.
 
-    Results have the key ``similarity``, from -1 to 1.
+    The checkpoint names the function: the cosine, from -1 to 1, by default, the dot product, or the
+    negative of the Euclidean or Manhattan distance. Results have the key ``similarity``.
     """
 
     name: ClassVar[str] = "similarity"
@@ -31,11 +32,12 @@ class Similarity(Embed):
         return [EncodedTexts(pair) for pair in pairs]
 
     def merge(self, item: EncodedExample, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return the cosine similarity of two texts; 0 if an embedding is zero."""
+        """Return the similarity of two texts; a cosine is 0 if an embedding is zero."""
         import numpy as np
 
-        first, second = (unit(row["embedding"].astype(np.float64)) for row in rows)
-        return {"similarity": float(first @ second)}
+        first, second = (row["embedding"].astype(np.float64) for row in rows)
+        function = self.pooling.similarity_fn_name
+        return {"similarity": float(pairwise_similarity(first, second, function))}
 
     def render(self, added: dict[str, Any]) -> dict[str, Any]:
         """See ``Task``."""

@@ -1,13 +1,13 @@
 """Comparison of a model's files with its manifest."""
 
+from collections.abc import Callable
 from pathlib import Path
 
-from zoo.checkpoint.records import MANIFEST, Manifest
+from zoo.checkpoint.records import MANIFEST, Manifest, encode_manifest
 from zoo.errors import VerificationError
 from zoo.io.digests.files import hash_file
-from zoo.io.digests.sealed import check_digest
-from zoo.io.files import read_regular
-from zoo.io.json import read_json_record
+from zoo.io.digests.sealed import read_sealed
+from zoo.io.output.records import update_record
 from zoo.io.paths import safe_join
 
 HINT = "make it again"
@@ -19,11 +19,22 @@ def check_manifest(path: Path) -> Manifest:
     Raises:
         SourceError, VerificationError: it is missing, or was changed.
     """
-    manifest = read_json_record(path / MANIFEST, Manifest)
-    if manifest.digest:
-        content = read_regular(path / MANIFEST, "manifest", (path / MANIFEST).stat().st_size)
-        check_digest(path / MANIFEST, content, manifest.digest, hint=HINT)
-    return manifest
+    return read_sealed(path / MANIFEST, Manifest, hint=HINT)
+
+
+def update_manifest(path: Path, change: Callable[[Manifest], Manifest]) -> None:
+    """Change the manifest of a directory, which other processes may change at the same time.
+
+    Args:
+        path: directory of the model.
+        change: function that returns the new manifest.
+
+    Raises:
+        SourceError, UsageError, VerificationError: the manifest is missing, a link, or was changed
+            after it was written.
+        OSError: it cannot be written.
+    """
+    update_record(path / MANIFEST, lambda _: check_manifest(path), change, encode_manifest)
 
 
 def check_digests(path: Path) -> str:

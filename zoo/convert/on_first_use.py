@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from zoo.errors import UsageError, ZooError
 from zoo.hub.reference import resolve
 from zoo.hub.source import locate_or_download
-from zoo.io.paths import touch_and_evict
+from zoo.io.paths import touch_and_evict, use_cached
 from zoo.version import __version__
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ def resolve_checkpoint(
         target = _cache_directory(source)
     if head is not None:
         target = target.with_name(f"{target.name}+{head}")
-    if not is_checkpoint(target):
+    # in the cache, another process may evict the conversion before it is locked
+    while not (is_checkpoint(target) and (reference.path is None or use_cached(target))):
         source = source or locate_or_download(reference, offline=offline, lock=lock)
         log_start = partial(LOG.info, "converting %s into %s", text, target)
         try:

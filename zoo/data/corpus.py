@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from zoo.checkpoint import TOKENIZER
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.io.digests.files import FileDigest
-from zoo.io.digests.sealed import check_digest
+from zoo.io.digests.sealed import parse_sealed
 from zoo.io.files import read_regular
-from zoo.io.json import JsonStruct, read_json_record
+from zoo.io.json import JsonStruct
 from zoo.io.limits import (
     MAX_CORPUS_MANIFEST_BYTES,
     MAX_CORPUS_MANIFEST_VALUES,
@@ -153,19 +153,18 @@ class Corpus:
         self.path = path
         if not (path / MANIFEST).is_file():
             raise SourceError(f"{path} is not a corpus", "`zoo corpus build` makes one")
-        self.record = read_json_record(
+        content = read_regular(path / MANIFEST, "manifest", MAX_CORPUS_MANIFEST_BYTES)
+        self.record = parse_sealed(
+            content,
             path / MANIFEST,
             CorpusRecord,
-            max_bytes=MAX_CORPUS_MANIFEST_BYTES,
+            hint=REBUILD,
             max_values=MAX_CORPUS_MANIFEST_VALUES,
         )
         if self.record.zoo > FORMAT_VERSION:
             raise VerificationError(
                 f"{path} is of layout {self.record.zoo}", "install a newer plm-zoo"
             )
-        if self.record.digest:
-            content = read_regular(path / MANIFEST, "manifest", MAX_CORPUS_MANIFEST_BYTES)
-            check_digest(path / MANIFEST, content, self.record.digest, hint=REBUILD)
         for name, split in self.record.splits.items():
             self._check_record(name, split)
 

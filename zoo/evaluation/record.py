@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from zoo.checkpoint import MANIFEST, encode_manifest
-from zoo.checkpoint.digests import check_manifest
+from zoo.checkpoint import MANIFEST, Manifest
+from zoo.checkpoint.digests import update_manifest
 from zoo.checkpoint.records import EvaluationRecord
 from zoo.data.readers.documents import expand_paths
 from zoo.evaluation.base import Result
 from zoo.io.digests.files import hash_file
-from zoo.io.output.atomic import atomic_write
 from zoo.version import __version__
 
 if TYPE_CHECKING:
@@ -73,8 +72,7 @@ def evaluation_record(
 def record_evaluation(path: Path, record: EvaluationRecord) -> None:
     """Add a record to the manifest of a model, or replace that of an equal evaluation.
 
-    The manifest is replaced in one step, with a digest of its own as before. A directory that
-    cannot be written keeps its manifest, with a warning.
+    A directory that cannot be written keeps its manifest, with a warning.
 
     Args:
         path: directory of the model.
@@ -83,10 +81,12 @@ def record_evaluation(path: Path, record: EvaluationRecord) -> None:
     Raises:
         VerificationError: the manifest was changed since it was written.
     """
-    manifest = check_manifest(path)
-    others = [before for before in manifest.evaluations if not before.is_repeated_by(record)]
-    changed = msgspec.structs.replace(manifest, evaluations=[*others, record])
+
+    def change(manifest: Manifest) -> Manifest:
+        others = [before for before in manifest.evaluations if not before.is_repeated_by(record)]
+        return msgspec.structs.replace(manifest, evaluations=[*others, record])
+
     try:
-        atomic_write(path / MANIFEST, encode_manifest(changed))
+        update_manifest(path, change)
     except OSError as error:
         LOG.warning("warning: the result is not recorded: %s: %s", path / MANIFEST, error.strerror)

@@ -18,7 +18,7 @@ from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.inference import QUANTIZED
 from zoo.inference.exported import check_files
 from zoo.io.locks import file_lock
-from zoo.io.paths import home, touch_and_evict
+from zoo.io.paths import home, touch_and_evict, use_cached
 from zoo.plugins import state_of_family
 from zoo.version import __version__, package_version
 
@@ -42,6 +42,7 @@ def cached_graph(checkpoint: Checkpoint, dtype: str | None = None) -> Checkpoint
     with _locked(target):
         if not _intact(target):
             _export(checkpoint, target, dtype)
+        use_cached(target)
         touch_and_evict(target)
         return load_checkpoint(target)
 

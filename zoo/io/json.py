@@ -154,11 +154,28 @@ def read_json_record(
         SourceError, VerificationError: see ``read_json``; or a field is unknown, missing or of
             another type.
     """
-    value = read_json(path, max_bytes=max_bytes, max_values=max_values)
+    content = read_regular(path, "JSON file", max_bytes)
+    return parse_json_record(content, path, kind, max_values=max_values)
+
+
+def parse_json_record(
+    data: bytes, name: "str | Path", kind: type[Record], *, max_values: int = MAX_JSON_VALUES
+) -> Record:
+    """Parse JSON text as a typed value.
+
+    Args:
+        data: JSON text in UTF-8.
+        name: path of the file, for messages.
+        kind: type that ``msgspec`` converts to.
+        max_values: maximum number of values, containers included.
+
+    Raises:
+        VerificationError: see ``parse_json``; or a field is unknown, missing or of another type.
+    """
     try:
-        return msgspec.convert(value, kind)
+        return msgspec.convert(parse_json(data, name, max_values=max_values), kind)
     except msgspec.ValidationError as error:
-        raise VerificationError(f"{path}: {error}") from error
+        raise VerificationError(f"{name}: {error}") from error
 
 
 def parse_json(

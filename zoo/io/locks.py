@@ -1,6 +1,8 @@
 """File locks between processes."""
 
 import contextlib
+import errno
+import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +12,8 @@ from zoo.errors import UsageError
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
+
+_NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS}
 
 
 @contextlib.contextmanager
@@ -60,3 +64,60 @@ def lock_at_once(path: Path, busy: UsageError) -> "BaseFileLock":
     except NotImplementedError:
         pass  # raised where there are no locks
     return lock
+
+
+@contextlib.contextmanager
+def directory_lock(path: Path, *, shared: bool = False) -> Iterator[None]:
+    """Hold a lock on a directory, without a lock file in it.
+
+    A record that several processes change is read, changed and written under this lock. Where a
+    file system has no locks, nothing is locked.
+
+    Args:
+        path: the directory.
+        shared: let other processes hold a shared lock at the same time.
+
+    Raises:
+        OSError: the directory cannot be opened.
+    """
+    descriptor = lock_directory(path, shared=shared)
+    try:
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def lock_directory(path: Path, *, shared: bool = False, wait: bool = True) -> int | None:
+    """Lock a directory and return a descriptor, which holds the lock until it is closed.
+
+    Args:
+        path: the directory; if it is replaced while the lock is awaited, the new one is locked.
+        shared: let other processes hold a shared lock at the same time.
+        wait: wait for other processes.
+
+    Returns:
+        the descriptor; ``None`` if ``wait`` is false and another process holds the lock.
+
+    Raises:
+        OSError: the directory cannot be opened.
+    """
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    while True:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, kind | (0 if wait else fcntl.LOCK_NB))
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                return descriptor
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        except OSError as error:
+            if error.errno in _NO_LOCKS:
+                return descriptor
+            os.close(descriptor)
+            raise
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)

@@ -6,6 +6,7 @@ import time
 from pathlib import Path, PurePosixPath
 
 from zoo.errors import VerificationError
+from zoo.io.locks import lock_directory
 from zoo.io.output.staging import discard, remove_stale_staging
 
 MAX_CACHED = 16  # directories in a cache
@@ -21,10 +22,30 @@ def store() -> Path:
     return home() / "models"
 
 
+_IN_USE: dict[Path, int] = {}  # cached directories that this process reads -> shared lock
+
+
+def use_cached(directory: Path) -> bool:
+    """Keep other processes from evicting a cached directory that this process reads.
+
+    Returns:
+        ``False`` if the directory was evicted before it could be locked.
+    """
+    if directory not in _IN_USE:
+        try:
+            descriptor = lock_directory(directory, shared=True)
+        except FileNotFoundError:
+            return False
+        if descriptor is not None:
+            _IN_USE[directory] = descriptor
+    return directory.is_dir()
+
+
 def touch_and_evict(directory: Path) -> None:
     """Update the time of last use of a cached directory, and evict the least recently used ones.
 
-    The ``MAX_CACHED`` most recently used siblings are not removed, including the directory itself.
+    The ``MAX_CACHED`` most recently used siblings are not removed, including the directory itself,
+    and neither are those that another process reads, see ``use_cached``.
     """
     with contextlib.suppress(OSError):  # a shared home may be read-only
         paths = [path for path in directory.parent.iterdir() if path.is_dir()]
@@ -33,7 +54,13 @@ def touch_and_evict(directory: Path) -> None:
         now = max([time.time_ns(), *(used + 1 for used in times.values())])
         os.utime(directory, ns=(now, now))
         for path in sorted(times.keys() - {directory}, key=times.__getitem__)[: 1 - MAX_CACHED]:
-            discard(path)
+            if path in _IN_USE:
+                os.close(_IN_USE.pop(path))
+            if (descriptor := lock_directory(path, wait=False)) is not None:
+                try:
+                    discard(path)
+                finally:
+                    os.close(descriptor)
         remove_stale_staging(directory.parent)
 
 

@@ -1,14 +1,14 @@
 """Plugins that the user enabled and disabled, in ``$ZOO_HOME/plugins.yaml``."""
 
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
 
 from zoo.errors import SourceError, UsageError, VerificationError
-from zoo.io.output.atomic import atomic_write
+from zoo.io.output.records import update_record
 from zoo.io.paths import home
 from zoo.io.yaml import dump_yaml, read_yaml
 from zoo.plugins.entry_points import SETTINGS
@@ -75,11 +75,25 @@ def read_settings() -> PluginSettings:
         ) from error
 
 
-def write_settings(settings: PluginSettings) -> None:
-    """Write the file."""
+def update_settings(change: Callable[[PluginSettings], PluginSettings]) -> None:
+    """Change the file, which other processes may change at the same time.
+
+    Raises:
+        UsageError: the file is a link, or cannot be written.
+        VerificationError: see ``read_settings``.
+    """
+    path = settings_file()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        update_record(path, lambda _: read_settings(), change, _encode)
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {path}: {error.strerror}", "set ZOO_HOME to a folder you can write to"
+        ) from error
+
+
+def _encode(settings: PluginSettings) -> bytes:
     values = {name: names for name, names in msgspec.to_builtins(settings).items() if names}
     if settings.enabled is not None:
         values["enabled"] = list(settings.enabled)
-    text = dump_yaml({name: list(names) for name, names in values.items()})
-    settings_file().parent.mkdir(parents=True, exist_ok=True)
-    atomic_write(settings_file(), text.encode())
+    return dump_yaml({name: list(names) for name, names in values.items()}).encode()

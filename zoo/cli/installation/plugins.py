@@ -167,14 +167,14 @@ def _set_enabled(name: str, enabled: bool, as_json: bool) -> None:
     from zoo.conformance.plugin_report import require_known
     from zoo.errors import UsageError
     from zoo.plugins.discovery import ALWAYS
-    from zoo.plugins.settings import read_settings, settings_file, write_settings
+    from zoo.plugins.settings import read_settings, settings_file, update_settings
 
     settings = read_settings()
     if name not in (*settings.disabled, *(settings.enabled or ())):
         require_known(name)
     if name in ALWAYS and not enabled:
         raise UsageError(f"{name} cannot be disabled: all commands use it")
-    write_settings(settings.with_plugin(name, enabled))
+    update_settings(lambda before: before.with_plugin(name, enabled))
     if "ZOO_PLUGINS" in os.environ:
         note(f"$ZOO_PLUGINS is set, and takes the place of {settings_file()}")
     line = f"{name} is {'enabled' if enabled else 'disabled'} in {settings_file()}"

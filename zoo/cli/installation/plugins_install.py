@@ -78,17 +78,17 @@ def uninstall(name: str, yes: bool, as_json: bool) -> None:
     """Uninstall the distribution of the plugin NAME, which may have several plugins."""
     from zoo.plugins.install import distribution_of, plugins_of
     from zoo.plugins.install import uninstall as uninstall_distribution
-    from zoo.plugins.settings import read_settings, write_settings
+    from zoo.plugins.settings import read_settings, update_settings
 
     distribution = distribution_of(name)
     plugins = [plugin.name for plugin in plugins_of([distribution])]
     lines = [f"{distribution} has the plugins {', '.join(plugins)}"]
     done = _confirm("Uninstall it?", lines, yes)
     if done:
-        settings = read_settings()
+        settings = read_settings()  # a file that cannot be read is found before the removal
         uninstall_distribution(distribution)
-        if (remaining := settings.without(plugins)) != settings:
-            write_settings(remaining)
+        if settings.without(plugins) != settings:
+            update_settings(lambda before: before.without(plugins))
     lines = [f"{distribution} is uninstalled"] if done else [*lines, "add --yes to uninstall it"]
     value = {"distribution": distribution, "plugins": plugins, "uninstalled": done}
     result(value, lines, as_json=as_json)

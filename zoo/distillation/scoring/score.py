@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 import torch
 
-from zoo.checkpoint import MANIFEST, Checkpoint, Manifest, encode_manifest, load_checkpoint
+from zoo.checkpoint import Checkpoint, Manifest, load_checkpoint
+from zoo.checkpoint.digests import update_manifest
 from zoo.distillation.scoring.evaluation import SIMILARITY, Evaluation, evaluate, load_student
 from zoo.distillation.scoring.speed import (
     BATCH_SIZE,
@@ -21,7 +22,7 @@ from zoo.distillation.setup import DistillSetup, build_setup
 from zoo.distillation.teachers.teacher import weights_digest
 from zoo.errors import VerificationError
 from zoo.finetune.setup import FineTuneSetup
-from zoo.io.json import encode_json, read_json_record
+from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_write
 from zoo.nn.devices import resolve_device
 from zoo.training.config.kinds import config_type
@@ -180,12 +181,12 @@ def _with_retention(setup: DistillSetup, scores: Scores) -> Scores:
 def _write(run: Path, scores: Scores) -> None:
     """Write the scores to the run, its report, and the manifest of its model."""
     atomic_write(run / SCORES, encode_json(scores))
-    path = run / MODEL / MANIFEST
-    manifest = read_json_record(path, Manifest)
-    training = {**(manifest.training or {}), "scores": msgspec.to_builtins(scores)}
-    if training != manifest.training:
-        changed = msgspec.structs.replace(manifest, training=training)
-        atomic_write(path, encode_manifest(changed))
+
+    def change(manifest: Manifest) -> Manifest:
+        training = {**(manifest.training or {}), "scores": msgspec.to_builtins(scores)}
+        return msgspec.structs.replace(manifest, training=training)
+
+    update_manifest(run / MODEL, change)
     write_report(run)
 
 

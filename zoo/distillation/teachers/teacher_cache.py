@@ -22,9 +22,8 @@ from filelock import BaseFileLock
 from numpy.typing import NDArray
 
 from zoo.errors import UsageError, VerificationError
-from zoo.io.digests.sealed import NO_DIGEST, add_digest, check_digest
-from zoo.io.files import read_regular
-from zoo.io.json import JsonStruct, encode_json, read_json_record
+from zoo.io.digests.sealed import NO_DIGEST, add_digest, read_sealed
+from zoo.io.json import JsonStruct, encode_json
 from zoo.io.limits import MAX_STATE_BYTES
 from zoo.io.locks import lock_at_once
 from zoo.io.output.atomic import atomic_write
@@ -300,12 +299,9 @@ def read_cache_manifest(path: Path, remedy: str) -> CacheManifest:
         VerificationError: the file is damaged.
     """
     try:
-        record = read_json_record(path, CacheManifest)
+        return read_sealed(path, CacheManifest, hint=remedy, limit=MAX_STATE_BYTES)
     except VerificationError as error:
         raise VerificationError(error.what, remedy) from error
-    content = read_regular(path, "record of a cache", MAX_STATE_BYTES)
-    check_digest(path, content, record.digest, hint=remedy)
-    return record
 
 
 def _digest(content: Any) -> bytes:

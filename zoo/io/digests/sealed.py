@@ -5,10 +5,60 @@ not a signature: anyone can write another file with a correct digest.
 """
 
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from zoo.errors import VerificationError
+from zoo.io.files import read_regular
+from zoo.io.json import parse_json_record
+from zoo.io.limits import MAX_JSON_BYTES, MAX_JSON_VALUES
 
 NO_DIGEST = "0" * 64  # value of the field before the digest is known
+
+
+class SealedRecord(Protocol):
+    """A record with a digest of itself; empty in records of versions that wrote none."""
+
+    @property
+    def digest(self) -> str:
+        """BLAKE3 digest of the file."""
+
+
+Record = TypeVar("Record", bound=SealedRecord)
+
+
+def read_sealed(
+    path: Path, kind: type[Record], *, hint: str, limit: int = MAX_JSON_BYTES
+) -> Record:
+    """Read a JSON record and compare it with its digest.
+
+    The file is read once: another process may replace it at any time.
+
+    Args:
+        path: path of the file.
+        kind: type of the record.
+        hint: remedy for the message.
+        limit: maximum size of the file in bytes.
+
+    Raises:
+        SourceError: the file is missing or cannot be read.
+        VerificationError: it is not such a record, or was changed after it was written.
+    """
+    return parse_sealed(read_regular(path, "record", limit), path, kind, hint=hint)
+
+
+def parse_sealed(
+    content: bytes,
+    path: Path,
+    kind: type[Record],
+    *,
+    hint: str,
+    max_values: int = MAX_JSON_VALUES,
+) -> Record:
+    """Return the record of a file's content; see ``read_sealed``."""
+    record = parse_json_record(content, path, kind, max_values=max_values)
+    if record.digest:
+        check_digest(path, content, record.digest, hint=hint)
+    return record
 
 
 def add_digest(content: bytes) -> bytes:

@@ -19,9 +19,8 @@ from blake3 import blake3
 from zoo.errors import VerificationError
 from zoo.hub.files import map_os_errors
 from zoo.io.digests.files import FileDigest, check_files, check_strays, compute_blake3
-from zoo.io.digests.sealed import NO_DIGEST, add_digest, check_digest
-from zoo.io.files import read_regular
-from zoo.io.json import JsonStruct, encode_json, read_json_record
+from zoo.io.digests.sealed import NO_DIGEST, add_digest, read_sealed
+from zoo.io.json import JsonStruct, encode_json
 from zoo.io.limits import MAX_STATE_BYTES
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.output.staging import discard, remove_stale_staging
@@ -156,10 +155,7 @@ def read_meta(path: Path, *, steps: int, settings: str) -> CheckpointMeta:
     file = path / STATE
     if not file.is_file():
         raise VerificationError(f"{file} is missing", REMOVE_HINT)
-    state = read_json_record(file, CheckpointMeta)
-    if state.digest:
-        content = read_regular(file, "record of a checkpoint", MAX_STATE_BYTES)
-        check_digest(file, content, state.digest, hint=REMOVE_HINT)
+    state = read_sealed(file, CheckpointMeta, hint=REMOVE_HINT, limit=MAX_STATE_BYTES)
     name = f"step-{state.step:08d}"
     if name != path.name:
         raise VerificationError(f"{file} is of step {state.step}", REMOVE_HINT)

@@ -6,9 +6,8 @@ from typing import Any
 import msgspec
 
 from zoo.io.digests.files import FileDigest
-from zoo.io.digests.sealed import check_digest
-from zoo.io.files import read_regular
-from zoo.io.json import JsonStruct, read_json_record
+from zoo.io.digests.sealed import read_sealed
+from zoo.io.json import JsonStruct
 from zoo.io.limits import MAX_STATE_BYTES
 from zoo.tokenizers.info import TokenizerInfo
 from zoo.training.state.pretrained import InitRecord
@@ -60,8 +59,6 @@ def read_manifest(path: Path) -> RunManifest:
         SourceError: the file cannot be read.
         VerificationError: the file is not a manifest, or was changed.
     """
-    record = read_json_record(path / MANIFEST, RunManifest)
-    if record.digest:
-        content = read_regular(path / MANIFEST, "record of a run", MAX_STATE_BYTES)
-        check_digest(path / MANIFEST, content, record.digest, hint="restore it from a copy")
-    return record
+    return read_sealed(
+        path / MANIFEST, RunManifest, hint="restore it from a copy", limit=MAX_STATE_BYTES
+    )

@@ -4,6 +4,7 @@ import hashlib
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
@@ -14,6 +15,8 @@ from zoo.convert import convert
 from zoo.errors import ZooError
 from zoo.hub.reference import resolve
 from zoo.hub.source import CheckpointDir, locate_or_download
+from zoo.io.digests.files import hash_file
+from zoo.io.digests.sealed import NO_DIGEST, add_digest
 
 REPO = "someone/tiny-copy"
 CREATE, COMMIT = "/api/repos/create", f"/api/models/{REPO}/commit/main"
@@ -145,7 +148,7 @@ def test_other_directories_are_refused(directory: Path, tmp_path: Path) -> None:
     assert "give organisation/name" in failure(push(directory, "tiny"), 2)
     card = directory / "README.md"
     card.write_text("---\nlicense: [\n---\n")
-    assert "metadata are not YAML" in failure(push(directory, REPO), 3)
+    assert "not YAML that can be read" in failure(push(directory, REPO), 3)
     card.unlink()
     weights = directory / WEIGHTS
     content = weights.read_bytes()
@@ -153,3 +156,36 @@ def test_other_directories_are_refused(directory: Path, tmp_path: Path) -> None:
     assert "was changed" in failure(push(directory, REPO), 3)
     weights.unlink()
     assert "is missing" in failure(push(directory, REPO), 3)
+
+
+@pytest.mark.parametrize("name", ["../x", "org/..", ".org/x", "org/.x", "org/a..b", "-", "org/-x"])
+def test_names_that_are_no_repository(directory: Path, name: str) -> None:
+    assert "give organisation/name" in failure(push(directory, name), 2)
+
+
+@pytest.mark.parametrize("name", ["README.md", "config.json", ".zoo.json"])
+def test_links_are_not_read(directory: Path, tmp_path: Path, name: str) -> None:
+    """A model card that is a link would be uploaded with what it points to."""
+    (tmp_path / "secret").write_bytes((directory / name).read_bytes())
+    (directory / name).unlink()
+    (directory / name).symlink_to(tmp_path / "secret")
+    assert f"{directory / name} leads through a link" in failure(push(directory, REPO), 4)
+
+
+def test_a_manifest_that_was_changed(directory: Path) -> None:
+    record = json.loads((directory / ".zoo.json").read_text())
+    (directory / "notes.txt").write_text("mine")
+    digest = msgspec.to_builtins(hash_file(directory / "notes.txt"))
+    record["files"]["notes.txt"] = digest
+    (directory / ".zoo.json").write_text(json.dumps(record))
+    assert "its digest is not right" in failure(push(directory, REPO), 3)
+    (directory / ".env").write_text("TOKEN=1")
+    record["files"][".env"] = msgspec.to_builtins(hash_file(directory / ".env"))
+    content = json.dumps({**record, "digest": NO_DIGEST}).encode()
+    (directory / ".zoo.json").write_bytes(add_digest(content))
+    assert "lists .env, which `zoo convert` does not write" in failure(push(directory, REPO), 3)
+
+
+def test_a_model_card_with_deeply_nested_metadata(directory: Path) -> None:
+    (directory / "README.md").write_text(f"---\nlicense: {'[' * 5000}{']' * 5000}\n---\n")
+    assert "nesting of YAML" in failure(push(directory, REPO), 3)

@@ -28,6 +28,7 @@ from zoo.convert.open import OpenCheckpoint
 from zoo.convert.report import ConversionReport
 from zoo.convert.safetensors_writer import Create, write_weights
 from zoo.convert.tokenizer import SourceTokenizer
+from zoo.io.digests.sealed import NO_DIGEST, add_digest
 from zoo.io.json import encode_json
 from zoo.io.output.overwrite import HUB_RECORD, HubRecord
 from zoo.io.progress import Advance
@@ -298,8 +299,10 @@ class HFWriter(CheckpointWriter):
     def write_manifest(self, staging: Path, report: ConversionReport) -> None:
         """Write ``.zoo.json``, by which ``--force`` recognizes the directory."""
         created_by = {"plm-zoo": __version__, **_plugin_version(self.opened.family.name)}
-        record = HubRecord(zoo=FORMAT_VERSION, created_by=created_by, files=report.files)
-        (staging / HUB_RECORD).write_bytes(encode_json(record))
+        record = HubRecord(
+            zoo=FORMAT_VERSION, created_by=created_by, files=dict(report.files), digest=NO_DIGEST
+        )
+        (staging / HUB_RECORD).write_bytes(add_digest(encode_json(record)))
 
 
 LAYOUTS: Mapping[str, type[CheckpointWriter]] = {"zoo": ZooWriter, "hub": HFWriter}

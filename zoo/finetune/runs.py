@@ -42,7 +42,7 @@ def keep_median(path: Path, runs: Sequence[Path]) -> Path:
     }
     content = {"median_run": names_of[middle], "metrics": summary, "runs": values}
     atomic_write(path / SUMMARY, encode_json(content))
-    with atomic_directory(path / MODEL, force=True) as staging:
+    with atomic_directory(path / MODEL, force=True, in_run=True) as staging:
         for file in sorted((middle / MODEL).iterdir()):
             shutil.copyfile(file, staging / file.name)
     return path / MODEL

@@ -16,7 +16,7 @@ from zoo.hub import registry
 from zoo.io.paths import store
 
 Kind = Literal["path", "store", "registry", "hub"]
-REPO = re.compile(r"[\w.-]+/[\w.-]+")
+REPO = re.compile(r"(?!.*\.\.)\w[\w.-]*/\w[\w.-]*")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Atomic writing of directories and files, with failures at every step."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from blake3 import blake3
 
 from zoo.errors import UsageError, ZooError
 from zoo.io.output.atomic import atomic_directory, atomic_write
@@ -29,7 +31,8 @@ def fill(staging: Path, text: str = "new") -> None:
     (staging / "sub" / "b").write_text(text)
 
 
-MANIFEST = '{"zoo": 1, "created_by": {"plm-zoo": "1"}, "files": {"a": {}}}'
+DIGEST = json.dumps({"bytes": 3, "blake3": blake3(b"old").hexdigest()})
+MANIFEST = f'{{"zoo": 1, "created_by": {{"plm-zoo": "1"}}, "files": {{"a": {DIGEST}}}}}'
 NEW = {"out": "/", "out/a": "new", "out/sub": "/", "out/sub/b": "new"}
 OLD = {"out": "/", "out/a": "old", "out/zoo.json": MANIFEST}
 
@@ -71,6 +74,20 @@ def test_permissions_of_a_new_directory(work: Path, target: Path) -> None:
     finally:
         os.umask(before)
     assert target.stat().st_mode & 0o777 == 0o750
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o027, 0o640), (0o077, 0o600)])
+def test_permissions_of_files_are_those_of_the_umask(target: Path, mask: int, mode: int) -> None:
+    """Some libraries write files that only their owner can read."""
+    before = os.umask(mask)
+    try:
+        with atomic_directory(target) as staging:
+            (staging / "sub").mkdir()
+            for name, written in (("a", 0o600), ("sub/b", 0o666)):
+                os.close(os.open(staging / name, os.O_CREAT | os.O_WRONLY, written))
+    finally:
+        os.umask(before)
+    assert [(target / name).stat().st_mode & 0o777 for name in ("a", "sub/b")] == [mode, mode]
 
 
 def test_a_relative_target_and_a_working_directory_that_changes(

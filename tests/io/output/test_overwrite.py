@@ -5,9 +5,12 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from zoo.errors import UsageError
+from zoo.io.digests.files import hash_file
+from zoo.io.digests.sealed import NO_DIGEST, add_digest
 from zoo.io.output.overwrite import check_target
 
 
@@ -18,26 +21,36 @@ def target(tmp_path: Path) -> Path:
 
 
 def manifest(target: Path, name: str, **content: object) -> None:
-    (target / name).write_text(json.dumps({"zoo": 1, "created_by": {"plm-zoo": "1"}, **content}))
+    record = {"zoo": 1, "created_by": {"plm-zoo": "1"}, "digest": NO_DIGEST, **content}
+    (target / name).write_bytes(add_digest(json.dumps(record).encode()))
+
+
+def written(target: Path, *names: str) -> dict[str, dict[str, object]]:
+    """Write files, and return their entries in a manifest."""
+    files = {}
+    for name in names:
+        (target / name).parent.mkdir(exist_ok=True)
+        (target / name).write_text(f"content of {name}")
+        files[name] = msgspec.to_builtins(hash_file(target / name))
+    return files
 
 
 def model(target: Path) -> None:
-    manifest(target, "zoo.json", files={"config.json": {}, "sub/weights": {}}, licence="mit")
-    (target / "config.json").touch()
-    (target / "sub").mkdir()
-    (target / "sub" / "weights").touch()
+    manifest(target, "zoo.json", files=written(target, "config.json", "sub/weights"), licence="mit")
 
 
 def hub(target: Path) -> None:
-    manifest(target, ".zoo.json", files={"config.json": {}})
-    (target / "config.json").touch()
+    manifest(target, ".zoo.json", files=written(target, "config.json", "README.md"))
 
 
 def corpus(target: Path) -> None:
-    manifest(target, "corpus.json", splits={"train": {"files": {"train/tokens": {}}}})
-    (target / "tokenizer.json").touch()
-    (target / "train").mkdir()
-    (target / "train" / "tokens").touch()
+    files, digest = written(target, "train/tokens"), written(target, "tokenizer.json")
+    manifest(
+        target,
+        "corpus.json",
+        splits={"train": {"files": files}},
+        tokenizer_digest=digest["tokenizer.json"]["blake3"],
+    )
 
 
 def nothing(target: Path) -> None:
@@ -77,6 +90,47 @@ def test_added_link_to_a_directory(target: Path, tmp_path: Path) -> None:
     model(target)
     (target / "link").symlink_to(tmp_path, target_is_directory=True)
     refused(target, "holds link")
+
+
+@pytest.mark.parametrize(
+    ("make", "name"), [(model, "sub/weights"), (hub, "README.md"), (corpus, "tokenizer.json")]
+)
+@pytest.mark.parametrize("longer", [False, True])
+def test_an_edited_file_is_named(
+    target: Path, make: Callable[[Path], None], name: str, longer: bool
+) -> None:
+    make(target)
+    content = (target / name).read_text()
+    (target / name).write_text(content + "." if longer else content.upper())
+    refused(target, f"out holds {name}, changed after zoo wrote it; --force replaces only")
+
+
+def test_a_file_that_became_a_link(target: Path, tmp_path: Path) -> None:
+    model(target)
+    (target / "config.json").rename(tmp_path / "elsewhere")
+    (target / "config.json").symlink_to(tmp_path / "elsewhere")
+    refused(target, "holds config.json, changed after zoo wrote it")
+
+
+@pytest.mark.parametrize("files", [{"notes.txt": {}}, {"notes.txt": {"bytes": 4, "blake3": "0"}}])
+def test_a_forged_manifest_deletes_nothing(target: Path, files: dict[str, object]) -> None:
+    (target / "notes.txt").write_text("mine")
+    manifest(target, "zoo.json", files=files)
+    refused(target, "out (is not from zoo|holds notes.txt, changed after)")
+    record = json.loads((target / "zoo.json").read_text())
+    record["files"] = written(target, "notes.txt")
+    (target / "zoo.json").write_text(json.dumps(record))  # its digest is not right
+    refused(target, "out is not from zoo")
+
+
+@pytest.mark.parametrize("record", ["run.json", "seeds.json", "stages.json"])
+def test_the_model_of_a_run_is_replaced_by_the_run_only(
+    target: Path, tmp_path: Path, record: str
+) -> None:
+    model(target)
+    (tmp_path / record).write_text("{}")
+    refused(target, r"out belongs to the training run .*; give another -o; `zoo pretrain -o DIR`")
+    check_target(target, force=True, in_run=True)
 
 
 def test_foreign_directory(target: Path) -> None:

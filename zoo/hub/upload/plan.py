@@ -1,22 +1,24 @@
 """Plan of an upload: files of a directory, their sizes and digests, without a connection."""
 
 import hashlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-import yaml
-
 from zoo.errors import UsageError, VerificationError
 from zoo.hub.reference import REPO
 from zoo.io.digests.files import FileDigest, check_files
-from zoo.io.files import decode_text, read_regular
-from zoo.io.json import read_json_record
-from zoo.io.limits import MAX_YAML_BYTES
+from zoo.io.digests.sealed import parse_sealed
+from zoo.io.files import decode_text
+from zoo.io.limits import MAX_JSON_BYTES, MAX_YAML_BYTES
+from zoo.io.output.inside import files_inside, read_inside, reader_inside
 from zoo.io.output.overwrite import HUB_RECORD, HubRecord
+from zoo.io.yaml import parse_yaml
 
+BRANCH = "main"
+AGAIN = "convert the model again"
 MODEL_CARD = "README.md"
 ZOO_MANIFEST = "zoo.json"
 
@@ -62,11 +64,10 @@ def plan_upload(path: Path, repo: str) -> UploadPlan:
         raise UsageError(f"{repo!r} is not the name of a repository", "give organisation/name")
     listed = _listed_files(path)
     others = {name: digest for name, digest in listed.items() if name != MODEL_CARD}
-    check_files(path, others, HUB_RECORD, hint="convert the model again")
-    names = [*([MODEL_CARD] if (path / MODEL_CARD).is_file() else []), *sorted(others)]
-    present = sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
-    left_out = [name for name in present if name not in (*names, HUB_RECORD)]
-    files = {name: _with_sha256(path / name, listed.get(name)) for name in names}
+    check_files(path, others, HUB_RECORD, hint=AGAIN)
+    names = [*([MODEL_CARD] if os.path.lexists(path / MODEL_CARD) else []), *sorted(others)]
+    left_out = [n for n in sorted(files_inside(path)) if n not in (*names, HUB_RECORD)]
+    files = {name: _with_sha256(path, name, listed.get(name)) for name in names}
     return UploadPlan(path, files, _licence(path), tuple(left_out))
 
 
@@ -78,36 +79,36 @@ def _listed_files(path: Path) -> dict[str, FileDigest]:
             f"{path} is in zoo's layout, and the Hub's libraries read another",
             f"zoo convert {path} --to hub -o {path}-hub",
         )
-    if not (path / HUB_RECORD).is_file():
+    if not os.path.lexists(path / HUB_RECORD):
         raise UsageError(
             f"{path} has no {HUB_RECORD}: `zoo convert --to hub` did not write it",
             "convert the model first",
         )
-    record = read_json_record(path / HUB_RECORD, HubRecord)
-    try:
-        return msgspec.convert(dict(record.files), dict[str, FileDigest])
-    except msgspec.ValidationError as error:
-        raise VerificationError(f"{path / HUB_RECORD}: files: {error}") from error
+    content = read_inside(path, HUB_RECORD, "manifest", MAX_JSON_BYTES)
+    files = parse_sealed(content, path / HUB_RECORD, HubRecord, hint=AGAIN).files
+    hidden = [name for name in files if any(part.startswith(".") for part in name.split("/"))]
+    if hidden:
+        raise VerificationError(
+            f"{path / HUB_RECORD} lists {hidden[0]}, which `zoo convert` does not write",
+            AGAIN,
+        )
+    return files
 
 
-def _with_sha256(path: Path, digest: FileDigest | None) -> FileDigest:
-    with path.open("rb") as file:
+def _with_sha256(path: Path, name: str, digest: FileDigest | None) -> FileDigest:
+    with reader_inside(path, name) as file:
+        length = os.fstat(file.fileno()).st_size
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    blake3 = digest.blake3 if digest else ""
-    return FileDigest(bytes=path.stat().st_size, blake3=blake3, sha256=sha256)
+    return FileDigest(bytes=length, blake3=digest.blake3 if digest else "", sha256=sha256)
 
 
 def _licence(path: Path) -> str | None:
     """Return the licence in the YAML of a model card."""
     card = path / MODEL_CARD
-    if not card.is_file():
+    if not os.path.lexists(card):
         return None
-    text = decode_text(read_regular(card, "model card", MAX_YAML_BYTES), card)
+    text = decode_text(read_inside(path, MODEL_CARD, "model card", MAX_YAML_BYTES), card)
     front = text.split("\n---", 1)[0] if text.startswith("---") else ""
-    try:
-        metadata: Any = yaml.safe_load(front)
-    except yaml.YAMLError as error:
-        reason = " ".join(str(error).split())
-        raise VerificationError(f"{card}: its metadata are not YAML: {reason}") from error
+    metadata: Any = parse_yaml(front, f"{card}: metadata")
     licence = metadata.get("license") if isinstance(metadata, dict) else None
     return licence if isinstance(licence, str) else None

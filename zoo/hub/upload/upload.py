@@ -17,16 +17,16 @@ from huggingface_hub.utils import (  # type: ignore[attr-defined]
     enable_progress_bars,
 )
 
-from zoo.errors import SourceError, UsageError
+from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.hub.client import HubCall
 from zoo.hub.errors import HubRequest
 from zoo.hub.listing import check_names, is_offline
 from zoo.hub.retry import TransientError, with_retries
-from zoo.hub.upload.plan import UploadPlan
+from zoo.hub.upload.plan import BRANCH, UploadPlan
 from zoo.io.limits import HUB_LISTING_BYTES
+from zoo.io.output.inside import reader_inside
 from zoo.io.progress import progress
 
-BRANCH = "main"
 Result = TypeVar("Result")
 
 
@@ -82,9 +82,13 @@ def upload(plan: UploadPlan, repo: str, *, private: bool, message: str) -> str:
     if get_token() is None:
         raise SourceError("an upload needs an access token", "set $HF_TOKEN")
     api, call = HfApi(library_name="zoo"), UploadCall(repo)
-    with _plain_http(), progress("uploading", plan.bytes, bytes_=True) as advance:
+    with (
+        _plain_http(),
+        contextlib.ExitStack() as stack,
+        progress("uploading", plan.bytes, bytes_=True) as advance,
+    ):
         call.run(lambda: api.create_repo(repo, private=private, exist_ok=True))
-        additions = [CommitOperationAdd(name, str(plan.path / name)) for name in plan.files]
+        additions = [stack.enter_context(_addition(plan, name)) for name in plan.files]
         for addition in additions:
             _upload_if_large(api, call, repo, addition)
             advance(plan.files[addition.path_in_repo].bytes)
@@ -92,6 +96,20 @@ def upload(plan: UploadPlan, repo: str, *, private: bool, message: str) -> str:
             lambda: api.create_commit(repo, additions, commit_message=message, revision=BRANCH)
         )
     return str(commit.commit_url)
+
+
+@contextlib.contextmanager
+def _addition(plan: UploadPlan, name: str) -> Iterator[CommitOperationAdd]:
+    """Yield a file of the commit, which stays open: what was listed is what is sent.
+
+    Raises:
+        VerificationError: the file was changed after the plan was made.
+    """
+    with reader_inside(plan.path, name) as file:
+        addition = CommitOperationAdd(name, file)
+        if addition.upload_info.sha256.hex() != plan.files[name].sha256:
+            raise VerificationError(f"{plan.path / name} changed while it was read", "try again")
+        yield addition
 
 
 def _upload_if_large(api: HfApi, call: UploadCall, repo: str, addition: CommitOperationAdd) -> None:

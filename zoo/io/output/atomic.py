@@ -5,6 +5,7 @@ import ctypes
 import errno
 import os
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from zoo.errors import UsageError
@@ -26,7 +27,12 @@ _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of <fcntl.h> and <linux/fs.h>
 
 @contextlib.contextmanager
 def atomic_directory(
-    target: Path, *, force: bool = False, sources: Iterable[Path] = (), managed: bool = False
+    target: Path,
+    *,
+    force: bool = False,
+    sources: Iterable[Path] = (),
+    managed: bool = False,
+    in_run: bool = False,
 ) -> Iterator[Path]:
     """Yield a staging directory that is renamed to ``target`` if the block succeeds.
 
@@ -35,13 +41,17 @@ def atomic_directory(
         force: replace an existing directory, see ``check_target``.
         sources: inputs of the command, which must not be replaced.
         managed: replace any existing directory, see ``check_target``.
+        in_run: replace the model of the training run that holds it, see ``check_target``.
 
     Raises:
         UsageError: the target must not be replaced (raised before the block runs), or cannot be
             written: no space, no permission.
     """
-    target, sources = Path(os.path.abspath(target)), list(sources)
-    check_target(target, force=force, sources=sources, managed=managed)
+    target = Path(os.path.abspath(target))
+    check = partial(
+        check_target, target, force=force, sources=list(sources), managed=managed, in_run=in_run
+    )
+    check()
     created: list[Path] = []
     staging: Path | None = None
     published = False
@@ -56,7 +66,7 @@ def atomic_directory(
             yield staging
             with _writing(target):
                 _sync_tree(staging)
-                check_target(target, force=force, sources=sources, managed=managed)
+                check()
                 _replace(staging, target)
             published = True
             with contextlib.suppress(OSError):  # a parent may be writable but not readable
@@ -112,9 +122,17 @@ def _remove_parents(created: list[Path]) -> None:
 
 
 def _sync_tree(root: Path) -> None:
+    """Write all files to the disk, with the mode of the user's umask.
+
+    Some libraries write files that only their owner can read.
+    """
+    mode = root.stat().st_mode & 0o666  # of a directory that was made with the umask
     for folder, _, names in os.walk(root):
-        for path in (*(Path(folder, name) for name in names), Path(folder)):
-            _sync(path)
+        for path in (Path(folder, name) for name in names):
+            if not path.is_symlink():
+                path.chmod(mode)
+                _sync(path)
+        _sync(Path(folder))
 
 
 def _sync(path: Path) -> None:

@@ -1,47 +1,56 @@
 """Checks of an output directory before it is replaced.
 
 ``--force`` replaces an empty directory, or one with only files that `zoo` wrote: a converted
-model, an export, a corpus. Its manifest lists its files, so that other files are detected.
-Everything else is refused, including training runs, which are expensive to repeat.
+model, an export, a corpus. Its manifest lists files and digests, so that added and edited
+files are detected. Everything else is refused, including training runs and their models, which are
+expensive to repeat.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from zoo.errors import UsageError
+from zoo.errors import SourceError, UsageError, VerificationError
+from zoo.io.digests.files import FileDigest
+from zoo.io.digests.sealed import check_digest
+from zoo.io.digests.verified import file_blake3
+from zoo.io.json import JsonStruct
+from zoo.io.limits import MAX_CORPUS_MANIFEST_BYTES
+from zoo.io.output.inside import files_inside, read_inside
 from zoo.io.output.staging import remove_stale_staging
 
 HUB_RECORD = ".zoo.json"  # lists the files of a directory in the Hub's layout
-_RUN = "run.json"
-_ALSO_WRITTEN: Mapping[str, frozenset[str]] = {
-    # manifest -> files written with it that it does not list
-    "zoo.json": frozenset(),
-    "corpus.json": frozenset({"tokenizer.json"}),
-    HUB_RECORD: frozenset(),
-}
+_MANIFESTS = ("zoo.json", "corpus.json", HUB_RECORD)
+_RUNS = ("run.json", "seeds.json", "stages.json")  # files of directories that hold runs
 _REMEDY = "--force replaces only what zoo wrote: move it away, or give another -o"
 
 
-class HubRecord(msgspec.Struct, kw_only=True):
+class HubRecord(JsonStruct, kw_only=True):
     """Contents of ``.zoo.json``, the manifest of a directory in the Hub's layout.
 
     Attributes:
         zoo: version of the format.
         created_by: name of the distribution -> version.
         files: file name -> digest, of every other file of the directory.
+        digest: BLAKE3 of this file, see ``zoo.io.digests.sealed``; empty in directories of versions
+            that wrote none.
     """
 
     zoo: int
     created_by: dict[str, str]
-    files: Mapping[str, Any]
+    files: dict[str, FileDigest]
+    digest: str = ""
+
+
+class _Digest(msgspec.Struct):
+    blake3: str
+    bytes: int | None = None
 
 
 class _Files(msgspec.Struct):
-    files: dict[str, Any] = {}
+    files: dict[str, _Digest] = {}
 
 
 class _AnyManifest(msgspec.Struct):
@@ -49,15 +58,27 @@ class _AnyManifest(msgspec.Struct):
 
     zoo: int
     created_by: str | dict[str, str]
-    files: dict[str, Any] = {}
-    splits: dict[str, _Files] = {}
+    digest: str = ""
+    files: dict[str, _Digest] = {}
+    splits: dict[str, _Files] = {}  # of a corpus, as the next one
+    tokenizer_digest: str = ""
 
-    def names(self) -> set[str]:
-        return {*self.files, *(name for split in self.splits.values() for name in split.files)}
+    def digests(self) -> dict[str, _Digest]:
+        result = dict(self.files)
+        for split in self.splits.values():
+            result |= split.files
+        if self.tokenizer_digest:
+            result["tokenizer.json"] = _Digest(self.tokenizer_digest)
+        return result
 
 
 def check_target(
-    target: Path, *, force: bool, sources: Iterable[Path] = (), managed: bool = False
+    target: Path,
+    *,
+    force: bool,
+    sources: Iterable[Path] = (),
+    managed: bool = False,
+    in_run: bool = False,
 ) -> None:
     """Raise an error if an output directory must not be replaced.
 
@@ -65,9 +86,11 @@ def check_target(
 
     Args:
         target: directory to write.
-        force: accept an existing directory if it is empty or `zoo` wrote all of its files.
+        force: accept an existing directory if it is empty, or if `zoo` wrote all of its files and
+            none has changed since.
         sources: inputs of the command, which must not be replaced.
         managed: accept any contents, for directories that only `zoo` writes, such as its cache.
+        in_run: the training run that holds the directory writes it.
 
     Raises:
         UsageError: the directory exists and must not be replaced.
@@ -83,6 +106,11 @@ def check_target(
     _check_not_in_use(target, sources)
     if not force:
         raise UsageError(f"{target} exists", "give --force to replace it, or another -o")
+    if not in_run and any((target.parent / name).is_file() for name in _RUNS):
+        raise UsageError(
+            f"{target} belongs to the training run {target.parent}",
+            "give another -o; `zoo pretrain -o DIR` begins another run",
+        )
     if not managed:
         _check_written_by_zoo(target)
 
@@ -96,10 +124,10 @@ def _check_not_in_use(target: Path, sources: Iterable[Path]) -> None:
 
 
 def _check_written_by_zoo(target: Path) -> None:
-    present = sorted(_files(target))
+    present = sorted(files_inside(target))
     if not present:
         return
-    if _RUN in present:
+    if "run.json" in present:
         raise UsageError(f"{target} is a training run", _REMEDY)
     written = _written_files(target)
     if written is None:
@@ -107,25 +135,40 @@ def _check_written_by_zoo(target: Path) -> None:
     foreign = [name for name in present if name not in written]
     if foreign:
         raise UsageError(f"{target} holds {_listed(foreign)}, which zoo did not write", _REMEDY)
+    edited = [name for name in present if not _is_unchanged(target, name, written[name])]
+    if edited:
+        raise UsageError(f"{target} holds {_listed(edited)}, changed after zoo wrote it", _REMEDY)
 
 
-def _files(root: Path) -> Iterator[str]:
-    """Yield the files below a directory, including links to directories."""
-    for folder, directories, names in os.walk(root):
-        links = [name for name in directories if Path(folder, name).is_symlink()]
-        for name in (*names, *links):
-            yield Path(folder, name).relative_to(root).as_posix()
+def _written_files(target: Path) -> dict[str, _Digest | None] | None:
+    """Return file name -> digest of the files that a directory's manifest lists.
 
-
-def _written_files(target: Path) -> set[str] | None:
-    """Return the files that a directory's manifest lists; ``None`` if it has no manifest."""
-    for name, also in _ALSO_WRITTEN.items():
+    The manifest is listed without a digest. The result is ``None`` without a manifest, or if
+    another program wrote it.
+    """
+    for name in _MANIFESTS:
         try:
-            manifest = msgspec.json.decode((target / name).read_bytes(), type=_AnyManifest)
-        except (OSError, ValueError, RecursionError):  # missing, or written by another program
+            content = read_inside(target, name, "manifest", MAX_CORPUS_MANIFEST_BYTES)
+            manifest = msgspec.json.decode(content, type=_AnyManifest)
+            if manifest.digest:
+                check_digest(target / name, content, manifest.digest, hint=_REMEDY)
+        except (OSError, ValueError, RecursionError, SourceError, VerificationError):
             continue
-        return {name, *also, *manifest.names()}
+        return {name: None, **manifest.digests()}
     return None
+
+
+def _is_unchanged(target: Path, name: str, digest: _Digest | None) -> bool:
+    """Return whether a file is still the one that the manifest lists."""
+    path = target / name
+    if digest is None:  # the manifest itself
+        return True
+    try:
+        if path.is_symlink() or digest.bytes not in (None, path.stat().st_size):
+            return False
+        return file_blake3(path) == digest.blake3
+    except (OSError, SourceError):
+        return False
 
 
 def _listed(names: list[str]) -> str:

@@ -47,7 +47,7 @@ def check_writable(
         UsageError: the directory cannot be written, or exists and is not a checkpoint.
         VerificationError: the configuration that was read back differs.
     """
-    check_target(path, force=True)
+    check_target(path, force=True, in_run=True)
     with (
         map_os_errors(path, "nothing was trained yet"),
         staged_path(path) as trial,
@@ -110,7 +110,7 @@ def save_final_model(
     """
     from zoo.io.digests.files import hash_file
 
-    with atomic_directory(path, force=True) as staging:
+    with atomic_directory(path, force=True, in_run=True) as staging:
         write_tensors(staging / WEIGHTS, dict(weights))
         (staging / CONFIG).write_bytes(encode_json(model_file(family, tokenizer, network)))
         if tokenizer is not None:

@@ -1,8 +1,8 @@
 """Reading of untrusted YAML files within limits.
 
-Accepts one document of YAML 1.1 in UTF-8 with plain values. Numbers are decimal, such as 12 and
-5e-4; 1_000, 0x10, 010, 1:30 and dates, which YAML 1.1 also reads as values, are text. Refuses, with
-an error that names the file:
+Accepts one document of YAML 1.1 in UTF-8 with plain values. Numbers are decimal, such as 12,
+10_000 and 5e-4; 0x10, 010, 1:30 and dates, which YAML 1.1 also reads as values, are text. Refuses,
+with an error that names the file:
 
 * more bytes, values or levels of nesting than ``zoo.io.limits`` accepts, aliases expanded;
 * tags and directives;
@@ -33,7 +33,7 @@ from zoo.io.untrusted import parsing
 
 _DIRECTIVE = re.compile(r"^%", re.MULTILINE)
 _NUMBERS = {
-    "int": re.compile(r"[-+]?(0|[1-9][0-9]*)$"),
+    "int": re.compile(r"[-+]?(0|[1-9][0-9]*|[1-9][0-9]{0,2}(_[0-9]{3})+)$"),
     "float": re.compile(
         r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?$"
         r"|[-+]?\.(inf|Inf|INF)$|\.(nan|NaN|NAN)$"  # which are refused

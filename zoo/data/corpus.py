@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from zoo.checkpoint import TOKENIZER
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.io.digests.files import FileDigest
-from zoo.io.digests.sealed import parse_sealed
+from zoo.io.digests.sealed import check_digest
 from zoo.io.files import read_regular
-from zoo.io.json import JsonStruct
+from zoo.io.json import JsonStruct, parse_json_record
 from zoo.io.limits import (
     MAX_CORPUS_MANIFEST_BYTES,
     MAX_CORPUS_MANIFEST_VALUES,
@@ -154,17 +154,15 @@ class Corpus:
         if not (path / MANIFEST).is_file():
             raise SourceError(f"{path} is not a corpus", "`zoo corpus build` makes one")
         content = read_regular(path / MANIFEST, "manifest", MAX_CORPUS_MANIFEST_BYTES)
-        self.record = parse_sealed(
-            content,
-            path / MANIFEST,
-            CorpusRecord,
-            hint=REBUILD,
-            max_values=MAX_CORPUS_MANIFEST_VALUES,
+        self.record = parse_json_record(
+            content, path / MANIFEST, CorpusRecord, max_values=MAX_CORPUS_MANIFEST_VALUES
         )
         if self.record.zoo > FORMAT_VERSION:
             raise VerificationError(
                 f"{path} is of layout {self.record.zoo}", "install a newer plm-zoo"
             )
+        if self.record.digest:
+            check_digest(path / MANIFEST, content, self.record.digest, hint=REBUILD)
         for name, split in self.record.splits.items():
             self._check_record(name, split)
 

@@ -142,7 +142,10 @@ def test_an_export_is_replaced_only_by_force(
     assert (target / "mine").read_text() == "precious"
     shutil.rmtree(target)
     shutil.copytree(exported("none")[1].path, target)
-    (target / "onnx/model.onnx").write_bytes(b"damaged")
+    (target / "onnx/model.onnx").write_bytes(b"another graph")
+    with pytest.raises(UsageError, match=r"holds onnx/model.onnx, changed after zoo wrote it"):
+        export_onnx(checkpoint, target, force=True)
+    (target / "onnx/model.onnx").unlink()
     export_onnx(checkpoint, target, force=True)
     assert (target / "onnx/model.onnx").stat().st_size > 100
     with pytest.raises(UsageError, match="which is in use"):

@@ -120,7 +120,7 @@ def test_embeddings_are_kept_in_a_cache(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"distillation": {"align": "tokens"}}, "other tokens: .*--align text compares texts"),
+        ({"distillation": {"align": "tokens"}}, "different tokens: .*--align text compares texts"),
         ({"distillation": {"recipe": "distilbert"}}, "the term kl compares kl of tokens"),
         ({"distillation": {"align": "words"}}, "words"),
     ],

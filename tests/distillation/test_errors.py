@@ -11,12 +11,13 @@ import pytest
 import yaml
 
 from tests import warm
-from tests.distillation.making import DISTILL_SMALL, pretrained
+from tests.distillation.making import DISTILL_SMALL, make_setup, pretrained
 from tests.finetune.making import finetune, labelled, texts
 from tests.finetune.making import settings as finetune_settings
 from tests.finetune.tasks.test_tokens import tagged
 from tests.once import written_once
 from zoo.checkpoint import CONFIG, MANIFEST, TOKENIZER, Manifest, encode_manifest
+from zoo.errors import UsageError
 from zoo.io.json import read_json_record
 
 Command = Callable[..., str]
@@ -117,21 +118,56 @@ def without_digests(model: Path, *names: str) -> None:
 def test_another_vocabulary(refused: Command, teacher: Path) -> None:
     other = pretrained("distilbert", vocab_size=300)
     tree = {"distillation": {"teachers": [str(teacher)]}, "student": str(other)}
-    assert "student and teacher have other tokens: " in refused(**tree)
+    assert "student and teacher have different tokens: " in refused(**tree)
 
 
 def test_swapped_vocabularies(refused: Command, teacher: Path, tmp_path: Path) -> None:
     """The same tokens, of which two have each other's numbers."""
-    swapped = shutil.copytree(teacher, tmp_path / "swapped")
+    vocabulary = json.loads((teacher / TOKENIZER).read_text())["model"]["vocab"]
+    swapped = with_swapped_tokens(teacher, tmp_path / "swapped")
+    tree = {"distillation": {"teachers": [str(teacher)]}, "student": str(swapped)}
+    line = refused(**tree)
+    total, a, b = len(vocabulary), *sorted((vocabulary["a"], vocabulary["b"]))
+    named = f"2 of {total} tokens differ (id {a} is 'a' in {teacher} and 'b' in the student, {b} is"
+    assert f"student and teacher have different tokens: {named}" in line
+    assert "--align text compares texts" in line
+
+
+def with_swapped_tokens(model: Path, path: Path) -> Path:
+    """Copy a model, and swap the ids of two tokens."""
+    swapped = shutil.copytree(model, path)
     tokenizer = json.loads((swapped / TOKENIZER).read_text())
     vocabulary = tokenizer["model"]["vocab"]
     vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
     (swapped / TOKENIZER).write_text(json.dumps(tokenizer))
     without_digests(swapped, TOKENIZER)
-    tree = {"distillation": {"teachers": [str(teacher)]}, "student": str(swapped)}
-    line = refused(**tree)
-    assert "student and teacher have other tokens: 'a' is " in line
-    assert "--align text compares texts" in line
+    return swapped
+
+
+@pytest.mark.parametrize("task", [None, "text-classification"])
+def test_rows_of_embeddings_are_not_copied_to_other_tokens(
+    tmp_path: Path, task: str | None
+) -> None:
+    """Of a student with the teacher's layers, and with a tokenizer of its own."""
+    teacher = classifier(task) if task else pretrained("bert")
+    swapped = with_swapped_tokens(teacher, tmp_path / "its tokenizer")
+    tree: dict[str, Any] = {
+        "distillation": {"teachers": [str(teacher)]},
+        "student": {"name": "bert"},
+    }
+    if task:
+        tree |= {"task": task, "data": {"train": [str(labelled(tmp_path / "t.jsonl"))]}}
+        tree["tokenizer"] = str(swapped)
+    else:
+        tree["data"] = {"tokenizer": str(swapped)}
+        tree["distillation"] |= {"align": "text", "recipe": "text"}
+    tree["distillation"]["init_layers"] = "uniform"
+    with pytest.raises(UsageError) as caught:
+        make_setup(tree if task else {**DISTILL_SMALL, **tree})
+    line = str(caught.value)
+    assert f"the student begins with rows of {teacher}, which are those of different tok" in line
+    assert "is 'a' in the teacher and 'b' in the student" in line
+    assert f"--set {'' if task else 'data.'}tokenizer={teacher} has the teacher's" in line
 
 
 def classifier(task: str) -> Path:

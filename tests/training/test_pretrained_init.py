@@ -2,6 +2,7 @@
 
 import json
 import random
+import shlex
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,11 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 import torch
+from click.testing import CliRunner
 from torch.nn import functional as F
 
 from tests.checkpoints import VOCABULARY, Make, hub_checkpoint
 from tests.training.runs import SMALL, assert_same, cut, records
 from zoo.checkpoint import load_checkpoint
+from zoo.cli.training.corpus import command as corpus_command
 from zoo.convert.on_first_use import resolve_checkpoint
 from zoo.errors import UsageError, VerificationError
 from zoo.io.tensors.safetensors import SafetensorsReader
@@ -199,15 +202,66 @@ def test_a_model_of_another_family_is_refused(hub_checkpoint: Make, text: str) -
         run_of(hub_checkpoint(), text, "gpt")
 
 
-def test_a_corpus_with_other_tokens_is_refused(hub_checkpoint: Make, text: str) -> None:
-    """A tokenizer that is set explicitly is used."""
-    source, other = hub_checkpoint(), hub_checkpoint(name="other")
+@pytest.fixture
+def reordered(hub_checkpoint: Make) -> Path:
+    """A checkpoint whose tokens have other ids, but for the special ones."""
+    other = hub_checkpoint(name="an other")
     words = (other / "vocab.txt").read_text().split()
     (other / "vocab.txt").write_text("\n".join([*words[:5], *words[:4:-1]]) + "\n")
-    corpus = str(build_setup(build_config(tree(other, text), {})).corpus.path)
-    with pytest.raises(UsageError, match="another tokenizer than the model: '##a' is 6, not 15"):
-        run_of(source, corpus)
-    run_of(source, corpus, data={"tokenizer": str(other)})
+    return other
+
+
+OTHER_TOKENS = (
+    r"12 of 17 tokens differ \(id 5 is 'a' in the model and '##b' in the corpus, "
+    r"6 is 'b' and '##a', 7 is "
+)
+
+
+def test_texts_are_not_read_with_another_tokenizer(
+    hub_checkpoint: Make, text: str, reordered: Path
+) -> None:
+    """Rows of the embedding table would be given to other strings."""
+    source = hub_checkpoint()
+    with pytest.raises(UsageError, match=OTHER_TOKENS) as caught:
+        run_of(source, text, data={"tokenizer": str(reordered)})
+    assert caught.value.hint == "leave out --tokenizer to read the texts with the model's"
+    run_of(source, text, data={"tokenizer": str(source)})
+
+
+def test_a_corpus_with_other_tokens_is_refused(
+    hub_checkpoint: Make, text: str, reordered: Path, tmp_path: Path
+) -> None:
+    """The command of the message builds a corpus that is accepted."""
+    source, moved = hub_checkpoint(), Path(text).rename(tmp_path / "my text.txt")
+
+    def build_corpus(command: list[str]) -> None:
+        done = CliRunner().invoke(corpus_command, command[2:], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+
+    words = ["zoo", "corpus", "build", str(moved), "-o", str(tmp_path / "a corpus")]
+    options = ["--sentence-splitter", "line", "--eval-fraction", "0.2", "--seed", "3"]
+    build_corpus([*words, "--tokenizer", str(reordered), *options])
+    corpus = str(tmp_path / "a corpus")
+    for explicit in ({}, {"tokenizer": str(reordered)}):
+        with pytest.raises(UsageError, match=OTHER_TOKENS) as caught:
+            run_of(source, corpus, data={"eval_paths": [], **explicit})
+    command = shlex.split(caught.value.hint.split("`")[1])
+    assert sorted(command[7:]) == sorted([str(source), *options])
+    build_corpus(command)
+    run_of(source, command[5], data={"eval_paths": []})
+
+
+def test_a_shorter_vocabulary_is_one_of_the_same_tokens(
+    hub_checkpoint: Make, text: str, tmp_path: Path
+) -> None:
+    source, shorter = hub_checkpoint(), hub_checkpoint(name="shorter")
+    words = (shorter / "vocab.txt").read_text().split()
+    (shorter / "vocab.txt").write_text("\n".join(words[:-1]) + "\n")
+    setup = run_of(source, text, data={"tokenizer": str(shorter)})
+    assert setup.pretrained is not None
+    corpus = str(build_setup(build_config(tree(shorter, text), {})).corpus.path)
+    with pytest.raises(UsageError, match=r"1 of 17 tokens differ .* in the model and unused in"):
+        run_of(source, corpus, data={"eval_paths": []})
 
 
 def test_a_checkpoint_that_was_changed_is_refused(
@@ -375,7 +429,7 @@ def test_tables_that_are_sums_become_the_model_s(text: str, tmp_path: Path) -> N
         ({"config": {"vocab_size": 99}}, r"config\.vocab_size would be 99"),
         (
             {"data": {**SMALL["data"], "tokenizer": "train"}},
-            r"config\.vocab_size is 17, and the corpus",
+            r"of 17 tokens differ",
         ),
         ({"init_from": {"generator": "bert"}}, "has no generator|no model is called"),
         ({"init_from": {"modl": "x"}}, r"no setting init_from\.modl; did you mean model"),

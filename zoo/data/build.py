@@ -16,7 +16,9 @@ import numpy as np
 
 from zoo.checkpoint import TOKENIZER
 from zoo.data.corpus import (
+    DEFAULT_EVAL_FRACTION,
     FORMAT_VERSION,
+    GIVEN,
     MANIFEST,
     TRAIN,
     VALIDATION,
@@ -66,7 +68,7 @@ class CorpusSpec:
     paths: Sequence[str | Path]
     tokenizer: ExistingTokenizer | TokenizerToTrain
     reader: ReaderConfig = field(default_factory=ReaderConfig)
-    eval_fraction: float = 0.01
+    eval_fraction: float = DEFAULT_EVAL_FRACTION
     eval_paths: Sequence[str | Path] = ()
     seed: int = 0
 
@@ -90,7 +92,7 @@ class CorpusSpec:
 
     def settings(self) -> dict[str, Any]:
         """Return everything that the corpus depends on, besides the files."""
-        held = "given" if self.eval_paths else self.eval_fraction
+        held = GIVEN if self.eval_paths else self.eval_fraction
         return {
             **msgspec.to_builtins(self.reader),
             "validation": held,

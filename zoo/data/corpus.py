@@ -10,16 +10,20 @@ Token offsets count through all shards of a split; a document lies in one shard.
 are stored: the objective adds them.
 """
 
+import os
+import shlex
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
 
 from zoo.checkpoint import TOKENIZER
+from zoo.data.readers.documents import ReaderConfig
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.io.digests.files import FileDigest
 from zoo.io.digests.sealed import check_digest
@@ -35,8 +39,16 @@ from zoo.tokenizers.info import TokenizerInfo
 MANIFEST, FORMAT_VERSION = "corpus.json", 1
 TRAIN, VALIDATION = "train", "validation"
 REBUILD = "remove this corpus and build it again"
+DEFAULT_EVAL_FRACTION = 0.01
+READER_DEFAULTS = msgspec.to_builtins(ReaderConfig())
+GIVEN = "given"  # in place of the fraction, if the held-out texts are other files
 Tokens = NDArray[np.integer[Any]]
 Offsets = NDArray[np.int64]
+
+
+def is_corpus(path: Path) -> bool:
+    """Return whether a directory is a corpus."""
+    return (path / MANIFEST).is_file()
 
 
 class SplitRecord(JsonStruct):
@@ -151,7 +163,7 @@ class Corpus:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        if not (path / MANIFEST).is_file():
+        if not is_corpus(path):
             raise SourceError(f"{path} is not a corpus", "`zoo corpus build` makes one")
         content = read_regular(path / MANIFEST, "manifest", MAX_CORPUS_MANIFEST_BYTES)
         self.record = parse_json_record(
@@ -213,6 +225,33 @@ class Corpus:
             VerificationError: the file differs from the one that the corpus was built with.
         """
         return self._tokenizer_json
+
+    def vocabulary(self) -> dict[str, int]:
+        """Return token -> id of the tokenizer; see ``tokenizer_json``."""
+        from zoo.tokenizers.tokenizer_json import parse
+
+        ids: dict[str, int] = parse(self.tokenizer_json(), self.path / TOKENIZER).get_vocab()
+        return ids
+
+    def build_command(self, tokenizer: str, output: str) -> str:
+        """Return the command that builds a corpus of the same texts with another tokenizer.
+
+        Args:
+            tokenizer: reference to the tokenizer.
+            output: directory of the new corpus.
+        """
+        settings, defaults = self.record.settings, {**READER_DEFAULTS, "seed": 0}
+        words = ["-o", output, "--tokenizer", tokenizer]
+        for name, default in defaults.items():
+            if (value := settings.get(name, default)) != default:
+                words += [f"--{name.replace('_', '-')}", str(value)]
+        held, paths = settings.get("validation", DEFAULT_EVAL_FRACTION), list(self.record.sources)
+        if held == GIVEN:  # the sources do not say which of them
+            words, paths = [*words, "--eval-data", "PATH"], []
+        elif held != DEFAULT_EVAL_FRACTION:
+            words += ["--eval-fraction", str(held)]
+        exist = paths and all(map(os.path.exists, paths))
+        return f"zoo corpus build {shlex.join(paths) if exist else 'PATH...'} {shlex.join(words)}"
 
     @cached_property
     def _tokenizer_json(self) -> bytes:

@@ -8,7 +8,7 @@ import msgspec
 from blake3 import blake3
 
 from zoo.data.build import CorpusSpec, build
-from zoo.data.corpus import FORMAT_VERSION, MANIFEST, Corpus
+from zoo.data.corpus import DEFAULT_EVAL_FRACTION, FORMAT_VERSION, Corpus, is_corpus
 from zoo.data.readers.documents import ReaderConfig
 from zoo.data.tokenizer import ExistingTokenizer, TokenizerToTrain
 from zoo.errors import UsageError
@@ -46,7 +46,7 @@ def cached_corpus(
     Raises:
         UsageError, SourceError, VerificationError: see ``build``.
     """
-    if len(paths) == 1 and (Path(paths[0]) / MANIFEST).is_file():
+    if len(paths) == 1 and is_corpus(Path(paths[0])):
         if eval_paths:
             raise UsageError(
                 f"{paths[0]} is a built corpus, which has held-out documents of its own",
@@ -57,18 +57,20 @@ def cached_corpus(
         paths or sorted(SAMPLE.glob("*.txt")),
         tokenizer,
         reader or ReaderConfig(),
-        (0.01 if paths else SAMPLE_EVAL_FRACTION) if eval_fraction is None else eval_fraction,
+        (DEFAULT_EVAL_FRACTION if paths else SAMPLE_EVAL_FRACTION)
+        if eval_fraction is None
+        else eval_fraction,
         eval_paths,
         seed,
     )
     name = plan.paths[0] if paths else SAMPLE
     target = home() / "corpora" / f"{Path(name).resolve().name.split('.')[0]}-{_key(plan)}"
-    if not (target / MANIFEST).is_file():
+    if not is_corpus(target):
         LOG.info("building the corpus %s", target)
         try:
             build(plan, target, workers=workers)
         except UsageError:
-            if not (target / MANIFEST).is_file():  # otherwise another process has built it
+            if not is_corpus(target):  # otherwise another process has built it
                 raise
     return Corpus(target)
 

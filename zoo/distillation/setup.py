@@ -18,6 +18,7 @@ from zoo.distillation.objective import Distillation
 from zoo.distillation.replacement import require_replaceable, train_layers_alone
 from zoo.distillation.teachers.cached_teacher import CachedTeacher
 from zoo.distillation.teachers.caching import CacheCallback
+from zoo.distillation.teachers.checks import require_same_rows
 from zoo.distillation.teachers.rows import with_teacher_rows
 from zoo.errors import UsageError
 from zoo.finetune import setup as finetune
@@ -227,6 +228,8 @@ def build_setup(
     generator = config.distillation.generator
     beside = None if generator is None else resolve_checkpoint(generator, offline=offline)
     objective = make_objective(base, config.distillation, checkpoints, beside)
+    if config.distillation.init_layers is not None and resumed is None:
+        require_same_rows(config.distillation.teachers[0], checkpoints[0], base)
     base = replace(base, collate_wrapper=objective.collate_examples)
     if isinstance(base, FineTuneSetup):
         base = _with_metric(with_teacher_rows(base, objective), objective)

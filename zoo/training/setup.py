@@ -22,6 +22,7 @@ from zoo.training.devices.static_shapes import collate_static
 from zoo.training.distributed.context import DistContext
 from zoo.training.fit_model import adapt_model_config, check_memory
 from zoo.training.logging.selection import select_loggers
+from zoo.training.state.known_tokens import require_known_tokens
 from zoo.training.state.pretrained import PretrainedInit
 from zoo.training.state.run_manifest import RunManifest
 
@@ -117,6 +118,8 @@ def build_setup(
     kind = objective_type(family, shape, config.objective)
     corpus = open_corpus(config, family, init, offline=offline)
     require_intact(corpus, file_blake3, contents=check_contents)
+    if init is not None:
+        require_known_tokens(init, corpus, config.data)
     tokenizer = parse(corpus.tokenizer_json(), corpus.path / TOKENIZER)
     model_config = adapt_model_config(family, shape, config, corpus, tokenizer)
     vocabulary = TokenizerView(
@@ -195,40 +198,15 @@ def open_corpus(
     from zoo.data.corpus_cache import cached_corpus
     from zoo.data.tokenizer import TRAIN, TokenizerToTrain, load_tokenizer
 
-    data, reused = config.data, origin is not None and config.data.tokenizer is None
-    if reused:
-        assert origin is not None
+    data = config.data
+    if origin is not None and data.tokenizer is None:
         tokenizer: Any = origin.own_tokenizer(family)
     elif data.tokenizer in (None, TRAIN):
         size = config.vocab_size or family.sizes()[config.size].vocab_size
         tokenizer = TokenizerToTrain.for_family(family, vocab_size=size)
     else:
         tokenizer = load_tokenizer(str(data.tokenizer), family, offline=offline)
-    corpus = cached_corpus(data.paths, tokenizer, reader=data.reader, eval_paths=data.eval_paths)
-    if reused and corpus.record.tokenizer_digest != tokenizer.settings()["blake3"]:
-        check_same_vocab(tokenizer, corpus)
-    return corpus
-
-
-def check_same_vocab(tokenizer: Any, corpus: "Corpus") -> None:
-    """Check that a prebuilt corpus has the token ids of a model's tokenizer.
-
-    Raises:
-        UsageError: a token has another id.
-    """
-    from tokenizers import Tokenizer
-
-    model_vocab, corpus_vocab = (
-        Tokenizer.from_str(definition.decode()).get_vocab()
-        for definition in (tokenizer.json, corpus.tokenizer_json())
-    )
-    if model_vocab != corpus_vocab:
-        odd = min(token for token, _ in model_vocab.items() ^ corpus_vocab.items())
-        raise UsageError(
-            f"the corpus in {corpus.path} has another tokenizer than the model: {odd!r} is "
-            f"{corpus_vocab.get(odd, 'no token')}, not {model_vocab.get(odd, 'any')}",
-            "build it with the model's, or say with --tokenizer that it is meant",
-        )
+    return cached_corpus(data.paths, tokenizer, reader=data.reader, eval_paths=data.eval_paths)
 
 
 def build_dataset(

@@ -1,6 +1,8 @@
 """Checks of teachers: whether a teacher has what the terms of a run compare."""
 
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
 from zoo.checkpoint import TOKENIZER, Checkpoint, load_text_tokenizer
 from zoo.distillation.losses.comparisons import Comparison
@@ -13,6 +15,7 @@ from zoo.finetune.setup import FineTuneSetup
 from zoo.objectives.base import TrainingObjective
 from zoo.objectives.masked import MaskedLanguageModelling
 from zoo.tokenizers.tokenizer_json import parse, read_checked
+from zoo.tokenizers.vocabulary import describe_differences, different_tokens
 from zoo.training.base import RunSetup
 from zoo.training.setup import TrainSetup
 
@@ -83,13 +86,45 @@ def require_same_tokens(reference: str, checkpoint: Checkpoint, base: RunSetup) 
     assert isinstance(base, TrainSetup), "the other kind reads texts with each model's tokenizer"
     teacher = vocabulary_of(checkpoint)
     student = base.objective.vocabulary.tokenizer.get_vocab()
-    names = teacher.keys() | student.keys()
-    odd = min((name for name in names if teacher.get(name) != student.get(name)), default=None)
-    if odd is not None:
+    if different := different_tokens(teacher, student):
+        remedy = (
+            f"or {shlex.join(['--set', f'data.tokenizer={reference}'])}"
+            if base.init is None
+            else "or name a student with the teacher's tokenizer"
+        )
         raise UsageError(
-            f"student and teacher have other tokens: {odd!r} is {student.get(odd, 'no token')} of "
-            f"the student and {teacher.get(odd, 'no token')} of {reference}",
-            f"--align text compares texts; or --set data.tokenizer={reference}",
+            "student and teacher have different tokens: "
+            + describe_differences(different, reference, "the student", len(teacher)),
+            f"--align text compares texts; {remedy}",
+        )
+
+
+def require_same_rows(reference: str, checkpoint: Checkpoint, base: RunSetup) -> None:
+    """Check that the rows of embeddings that a student copies are those of the same tokens.
+
+    Embeddings of another number of tokens are not copied.
+
+    Args:
+        reference: reference to the teacher, for messages.
+        checkpoint: its checkpoint.
+        base: setup of the student's run.
+
+    Raises:
+        UsageError: an id is another string.
+    """
+    sizes = {getattr(config, "vocab_size", 0) for config in (base.model_config, checkpoint.config)}
+    built_in = base.family.text_tokenizer(base.model_config) is not None
+    if len(sizes) > 1 or built_in or base.tokenizer is None:
+        return
+    student: dict[str, int] = parse(base.tokenizer.json, Path(TOKENIZER)).get_vocab()
+    teacher = vocabulary_of(checkpoint)
+    if different := different_tokens(teacher, student, used_by_both=True):
+        setting = "tokenizer" if isinstance(base, FineTuneSetup) else "data.tokenizer"
+        raise UsageError(
+            f"the student begins with rows of {reference}, which are those of different tokens: "
+            + describe_differences(different, "the teacher", "the student", len(teacher)),
+            f"{shlex.join(['--set', f'{setting}={reference}'])} has the teacher's tokenizer; or "
+            "--set distillation.init_layers=null begins with new weights",
         )
 
 

@@ -1,0 +1,85 @@
+"""Check that a corpus has the tokens of the pretrained model whose rows it reads."""
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from zoo.checkpoint import TOKENIZER, Checkpoint
+from zoo.errors import UsageError
+from zoo.tokenizers.tokenizer_json import parse, read_checked
+from zoo.tokenizers.vocabulary import describe_differences, different_tokens
+from zoo.training.config.schema import DataConfig
+from zoo.training.state.pretrained import PretrainedInit
+
+if TYPE_CHECKING:
+    from zoo.data.corpus import Corpus
+
+LOG = logging.getLogger("zoo")
+
+
+def require_known_tokens(init: PretrainedInit, corpus: "Corpus", data: DataConfig) -> None:
+    """Check that each id of a corpus is the same string in the checkpoints that a run starts from.
+
+    Without ``--tokenizer``, both vocabularies have to be equal; with it, either may be longer.
+    A resumed run has no checkpoints: its corpus is the one that it began with.
+
+    Args:
+        init: the pretrained models.
+        corpus: the corpus.
+        data: settings of the corpus.
+
+    Raises:
+        UsageError: an id is another string.
+    """
+    for name, checkpoint in init.checkpoints.items():
+        if not _has_rows_of_tokens(checkpoint):
+            continue
+        reference = str(getattr(init.init_config, name))
+        tokens = _vocabulary(checkpoint)
+        if tokens is None:
+            LOG.warning(
+                "warning: %s has no %s, and its tokens cannot be compared with the corpus",
+                reference,
+                TOKENIZER,
+            )
+            continue
+        explicit = data.tokenizer is not None
+        different = different_tokens(tokens, corpus.vocabulary(), used_by_both=explicit)
+        if different:
+            raise UsageError(
+                f"{reference} and the corpus in {corpus.path} have different tokenizers: "
+                + describe_differences(different, "the model", "the corpus", len(tokens)),
+                _remedy(reference, corpus, data),
+            )
+
+
+def _remedy(reference: str, corpus: "Corpus", data: DataConfig) -> str:
+    """Return how to get a corpus with the model's tokenizer."""
+    from zoo.data.corpus import is_corpus
+
+    if len(data.paths) == 1 and is_corpus(Path(data.paths[0])):
+        output = f"{corpus.path}-{Path(reference).name}"
+        return f"`{corpus.build_command(reference, output)}` builds one with the model's"
+    return "leave out --tokenizer to read the texts with the model's"
+
+
+def _has_rows_of_tokens(checkpoint: Checkpoint) -> bool:
+    """Return whether a parameter has a row for each token; models of characters have none."""
+    family, config, head = checkpoint.family, checkpoint.config, checkpoint.head_name
+    longer = msgspec.structs.replace(config, vocab_size=config.vocab_size + 1)
+    shapes = [
+        {entry.target: entry.shape for entry in family.weights(size, head).entries()}
+        for size in (config, longer)
+    ]
+    return shapes[0] != shapes[1]
+
+
+def _vocabulary(checkpoint: Checkpoint) -> dict[str, int] | None:
+    """Return token -> id of a checkpoint; ``None`` if it has no tokenizer."""
+    file = checkpoint.path / TOKENIZER
+    if not file.is_file():
+        return None
+    ids: dict[str, int] = parse(read_checked(file), file).get_vocab()
+    return ids

@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import inspect
+import json
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +15,11 @@ import pytest
 from tools.configuration_keys import PAGE, families, page, sections
 from zoo.families.base import Family
 from zoo.families.config.keys import common_keys
+from zoo.tokenizers.keys import (
+    SPECIAL_TOKENS_MAP_KEYS,
+    TOKENIZER_CONFIG_KEYS,
+    TOKENIZER_JSON_KEYS,
+)
 
 # ELMo is read from another library's file, and the Hub has no class for it.
 MODEL_TYPES = [
@@ -78,3 +84,53 @@ def test_keys_of_config_json(family: Family, model_type: str) -> None:
     assert {"hidden_size", "id2label", "torch_dtype", "output_attentions"} <= known
     own = family.config_maps.get(model_type, family.config_map).file_keys()
     assert lacking(known, {**common_keys(), **own}) == []
+
+
+def tokenizer_classes() -> dict[str, Any]:
+    import transformers
+    from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
+
+    names = {
+        TOKENIZER_MAPPING_NAMES[name] for _, name in MODEL_TYPES if name in TOKENIZER_MAPPING_NAMES
+    }
+    assert len(names) > 6
+    return {name: getattr(transformers, name) for name in sorted(names)}
+
+
+def test_keys_of_tokenizer_config_json() -> None:
+    from transformers import PreTrainedTokenizerBase
+    from transformers.tokenization_utils_tokenizers import TokenizersBackend
+
+    known = {*PreTrainedTokenizerBase.SPECIAL_TOKENS_ATTRIBUTES}
+    for kind in (PreTrainedTokenizerBase, TokenizersBackend, *tokenizer_classes().values()):
+        parameters = inspect.signature(kind.__init__).parameters.values()
+        known |= {p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
+        known |= {*taken(kind.__init__)}
+    known |= {*taken(PreTrainedTokenizerBase._from_pretrained, "init_kwargs")}
+    known |= {*taken(PreTrainedTokenizerBase.save_pretrained, "tokenizer_config")}
+    known |= {*taken(TokenizersBackend.convert_to_native_format, "local_kwargs")}
+    assert {"do_lower_case", "truncation_side", "chat_template", "extra_ids"} <= known
+    known -= {"self", "key", "tokenizer"}  # the last is popped from arguments of a call
+    assert lacking(known, TOKENIZER_CONFIG_KEYS) == []
+
+
+def test_keys_of_special_tokens_map_json() -> None:
+    from transformers import PreTrainedTokenizerBase
+
+    known = {*PreTrainedTokenizerBase.SPECIAL_TOKENS_ATTRIBUTES, "extra_special_tokens"}
+    assert lacking(known, SPECIAL_TOKENS_MAP_KEYS) == []
+
+
+def test_keys_of_tokenizer_json() -> None:
+    from tokenizers import Tokenizer, models
+
+    kinds: list[Any] = [
+        models.WordPiece({"a": 0}, unk_token="a"),
+        models.BPE({"a": 0}, []),
+        models.Unigram([("a", 0.0)], 0),
+        models.WordLevel({"a": 0}, unk_token="a"),
+    ]
+    for model in kinds:
+        stored = json.loads(Tokenizer(model).to_str())
+        known = {*stored} - {"model"} | {f"model.{key}" for key in stored["model"]}
+        assert lacking(known, TOKENIZER_JSON_KEYS) == []

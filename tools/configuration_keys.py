@@ -13,6 +13,11 @@ from zoo.families.base import Family
 from zoo.families.config.keys import common_keys
 from zoo.io.file_keys import FileKeys
 from zoo.plugins import get_family, installed
+from zoo.tokenizers.keys import (
+    SPECIAL_TOKENS_MAP_KEYS,
+    TOKENIZER_CONFIG_KEYS,
+    TOKENIZER_JSON_KEYS,
+)
 from zoo.tokenizers.sentence_files import (
     MODULES_KEYS,
     NORMALIZE_KEYS,
@@ -90,6 +95,13 @@ def sections() -> list[Section]:
     """Return all tables in the order of the page."""
     return [
         *config_sections(),
+        Section("tokenizer_config.json", TOKENIZER_CONFIG_KEYS),
+        Section(
+            "special_tokens_map.json",
+            SPECIAL_TOKENS_MAP_KEYS,
+            "Read if `tokenizer_config.json` has no `added_tokens_decoder`, as in transformers.",
+        ),
+        Section("tokenizer.json", TOKENIZER_JSON_KEYS),
         *sentence_sections(),
     ]
 

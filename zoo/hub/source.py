@@ -130,7 +130,7 @@ def _selection(
     reference: Reference, *, allow_pickle: bool, tokenizer_alone: bool
 ) -> Callable[[Sequence[str]], Sequence[str]]:
     """Return the function that selects the files to download from the names in a repository."""
-    from zoo.hub.select_files import files_to_download
+    from zoo.hub.select_files import files_to_download, matching
     from zoo.tokenizers import TOKENIZER_FILES
 
     repo = str(reference.repo)
@@ -140,7 +140,7 @@ def _selection(
         if absent := ", ".join(name for name in expected if name not in names):
             LOG.info("%s no longer has %s, which the registry expects", repo, absent)
         if tokenizer_alone:
-            return [name for name in names if name in TOKENIZER_FILES]
+            return matching(names, TOKENIZER_FILES)
         return files_to_download(names, repo, allow_pickle=allow_pickle)
 
     return select

@@ -34,6 +34,7 @@ MAX_ADDED_CHARACTERS = 2_000_000  # of all added tokens, which are searched for 
 MAX_WORD_LENGTH = 1_000  # max_input_chars_per_word of WordPiece: time grows with its square
 MAX_TOKENIZER_STEPS = 64  # normalizers, pre-tokenizers, post-processors or decoders in a row
 MAX_TOKENIZER_GROWTH = 64  # factor by which they may lengthen a text
+MAX_FIXED_TOKENS = 1 << 20  # to which tokenizer.json pads every text
 MAX_TEMPLATE_TOKENS = 64  # special tokens around a text
 MAX_PATTERN_LENGTH = 4_000  # characters of a regular expression
 MAX_PATTERN_REPEAT = 32  # a repetition with more choices counts as one without bound

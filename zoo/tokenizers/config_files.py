@@ -7,13 +7,18 @@ Several files may define the same token. Their precedence is that of the Hub:
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import VerificationError
+from zoo.tokenizers.keys import NOT_USED
 from zoo.tokenizers.source_files import (
     ADDED_TOKENS,
+    CHAT_TEMPLATE,
+    CHAT_TEMPLATES,
     SPECIAL_TOKENS,
     TOKENIZER_CONFIG,
+    TOKENIZER_JSON,
     SourceFiles,
 )
 
@@ -21,7 +26,8 @@ if TYPE_CHECKING:
     from tokenizers import AddedToken, Tokenizer
 
 DECODER = "added_tokens_decoder"
-EXTRA = ("additional_special_tokens", "extra_special_tokens")
+# special tokens without a role; the second is an older name of the first
+EXTRA = ("extra_special_tokens", "additional_special_tokens", "model_specific_special_tokens")
 ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
 # Classes that load tokenizer.json without applying the options of other files.
@@ -58,6 +64,7 @@ class TokenizerFilesConfig:
     Attributes:
         origin: directory of the files, for messages.
         config: contents of ``tokenizer_config.json``.
+        stated: its keys, and those of ``special_tokens_map.json`` if that counts.
         named: role (``pad``, ``mask``, and any other ``<name>_token`` key) -> token.
         extra: special tokens without a role.
         added: tokens with an id in ``tokenizer_config.json`` or ``added_tokens.json``.
@@ -65,6 +72,7 @@ class TokenizerFilesConfig:
 
     origin: str
     config: Mapping[str, Any]
+    stated: Mapping[str, Any]
     named: Mapping[str, AddedTokenSpec]
     extra: tuple[AddedTokenSpec, ...] = ()
     added: tuple[AddedTokenSpec, ...] = ()
@@ -80,9 +88,17 @@ class TokenizerFilesConfig:
         stated = DECODER in config
         older = {} if stated else files.json_if_any(SPECIAL_TOKENS)
         origin = str(files.directory)
+        for key, values in NOT_USED.items():
+            if config.get(key) not in values:
+                raise VerificationError(
+                    f"{files.path(TOKENIZER_CONFIG)}: {key} = {config[key]!r:.100} is not "
+                    "implemented: the tokenizer is defined by code, which is not run",
+                    f"if it is equal to its {TOKENIZER_JSON}, remove the key",
+                )
+        merged = {**config, **older}
         named = {
             key.removesuffix("_token"): special(value, f"{origin}: {key}")
-            for key, value in {**config, **older}.items()
+            for key, value in merged.items()
             if key.endswith("_token") and isinstance(value, str | dict)
         }
         extra = tuple(_extra(config, origin)) + tuple(_extra(older, origin))
@@ -91,7 +107,7 @@ class TokenizerFilesConfig:
         else:
             names = {token.content for token in (*named.values(), *extra)}
             added = tuple(_added_tokens(files, names))
-        return cls(origin, config, named, extra, added)
+        return cls(origin, config, merged, named, extra, added)
 
     @property
     def generic(self) -> bool:
@@ -153,6 +169,27 @@ def special(value: Any, origin: str) -> AddedTokenSpec:
     raise VerificationError(f"{origin} = {value!r:.100} is no token")
 
 
+def without_flags(tokens: Any) -> Any:
+    """Return special tokens without a role, a list or an object, as strings."""
+    if isinstance(tokens, dict):
+        return {name: special(value, name).content for name, value in tokens.items()}
+    return [special(value, "a special token").content for value in tokens]
+
+
+def chat_template(files: SourceFiles) -> dict[str, Any]:
+    """Return the key ``chat_template`` of templates in files of their own, if there are any.
+
+    Such files override the key, as in transformers.
+    """
+    names = {"default": CHAT_TEMPLATE} if files.has(CHAT_TEMPLATE) else {}
+    names |= {Path(name).stem: name for name in files.matching(CHAT_TEMPLATES)}
+    templates = {name: files.text(path) for name, path in names.items()}
+    if [*templates] == ["default"]:
+        return {"chat_template": templates["default"]}
+    listed = [{"name": name, "template": text} for name, text in templates.items()]
+    return {"chat_template": listed} if listed else {}
+
+
 def _token(value: Any, origin: str, number: int | None = None) -> AddedTokenSpec:
     content = value.get("content") if isinstance(value, dict) else None
     if not isinstance(content, str) or not content:
@@ -167,8 +204,9 @@ def _token(value: Any, origin: str, number: int | None = None) -> AddedTokenSpec
 
 def _extra(config: Mapping[str, Any], origin: str) -> Iterable[AddedTokenSpec]:
     """Yield the special tokens without a role, from a list or an object name -> token."""
+    newer, older, _ = EXTRA
     for key in EXTRA:
-        tokens = config.get(key) or ()
+        tokens = () if key == older and config.get(newer) else config.get(key) or ()
         if not isinstance(tokens, list | tuple | dict):
             raise VerificationError(f"{origin}: {key} = {tokens!r:.100} is no list of tokens")
         for value in tokens.values() if isinstance(tokens, dict) else tokens:

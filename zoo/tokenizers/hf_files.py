@@ -7,6 +7,7 @@ from typing import Any
 from zoo.io.json import dump_json
 from zoo.tokenizers.info import TokenizerInfo
 from zoo.tokenizers.source_files import SPECIAL_TOKENS, TOKENIZER_CONFIG, TOKENIZER_JSON
+from zoo.tokenizers.template import sets_token_types
 from zoo.tokenizers.wordpiece import OPTIONS
 
 
@@ -19,27 +20,38 @@ def hub_tokenizer_files(
 ) -> dict[str, bytes]:
     """Return the tokenizer files of a directory in the Hub's layout.
 
-    ``tokenizer.json`` is copied, and ``tokenizer_class`` is a class that applies no options to it,
-    so that the ids are the same. The options are also written, for users who load another class.
+    ``tokenizer.json`` is copied, with the truncation and padding of the source, and
+    ``tokenizer_class`` is a class that applies no options to it, so that the ids are the same. The
+    options are also written, for users who load another class.
 
     Args:
         tokenizer_json: contents of ``tokenizer.json``.
-        info: special tokens and maximum length.
+        info: properties that ``tokenizer.json`` lacks.
         inputs: names of the model's inputs; by default ``token_type_ids`` is among them if the
             tokenizer gives the texts of a pair different types.
-        padding_side: side on which the model's class needs padding, ``left`` or ``right``.
+        padding_side: side on which the model's class needs padding, ``left`` or ``right``; a
+            side in ``info`` has precedence.
     """
     tokenizer = json.loads(tokenizer_json)
     roles = {f"{role}_token": token for role, token in info.special.items()}
     config: dict[str, Any] = {
+        **({"padding_side": padding_side} if padding_side != "right" else {}),
+        **info.extra_config,
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
         **({"model_max_length": info.max_tokens} if info.max_tokens else {}),
-        "model_input_names": list(inputs or _inputs(tokenizer)),
-        **({"padding_side": padding_side} if padding_side != "right" else {}),
+        "model_input_names": [
+            name
+            for name in inputs or _inputs(tokenizer)
+            if info.token_types or name != "token_type_ids"
+        ],
+        **({"truncation_side": info.truncation_side} if _states_side(info) else {}),
+        **({"split_special_tokens": True} if info.split_special_tokens else {}),
         **_options(tokenizer),
         **roles,
     }
+    if info.sections:
+        tokenizer_json = _encode({**tokenizer, **info.sections})
     return {
         TOKENIZER_JSON: tokenizer_json,
         TOKENIZER_CONFIG: _encode(config),
@@ -60,20 +72,15 @@ def hub_token_ids(tokenizer_json: bytes, info: TokenizerInfo) -> dict[str, int]:
     return {name: number for name, number in token_ids.items() if number is not None}
 
 
+def _states_side(info: TokenizerInfo) -> bool:
+    """Return whether the side of truncation is not the default, or overrides ``tokenizer.json``."""
+    return info.truncation_side != "right" or "truncation" in info.sections
+
+
 def _inputs(tokenizer: dict[str, Any]) -> list[str]:
     """Return the inputs that a tokenizer provides; token types only if there is more than one."""
-    typed = _typed(tokenizer.get("post_processor") or {})
+    typed = sets_token_types(tokenizer.get("post_processor") or {})
     return ["input_ids", *(["token_type_ids"] if typed else []), "attention_mask"]
-
-
-def _typed(ends: dict[str, Any]) -> bool:
-    """Return ``True`` if the post-processor gives the texts of a pair different token types."""
-    if any(_typed(part) for part in ends.get("processors") or ()):
-        return True
-    if any(part.get("type_id") for piece in ends.get("pair") or () for part in piece.values()):
-        return True
-    # the older post-processor has no template, and always sets types
-    return "sep" in ends and "trim_offsets" not in ends
 
 
 def _options(tokenizer: dict[str, Any]) -> dict[str, Any]:

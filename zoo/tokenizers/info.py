@@ -1,19 +1,35 @@
 """Properties that ``tokenizer.json`` lacks: roles of special tokens, and maximum length."""
 
+import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+import msgspec
 
 from zoo.errors import VerificationError
+from zoo.io.file_keys import Treatment
 from zoo.io.json import JsonStruct
-from zoo.tokenizers.config_files import ROLES, TokenizerFilesConfig
+from zoo.tokenizers.config_files import (
+    EXTRA,
+    ROLES,
+    TokenizerFilesConfig,
+    chat_template,
+    without_flags,
+)
+from zoo.tokenizers.keys import FIELDS
+from zoo.tokenizers.keys import TOKENIZER_CONFIG_KEYS as KEYS
 from zoo.tokenizers.source_files import TOKENIZER_CONFIG, SourceFiles
-from zoo.tokenizers.wordpiece import DEFAULTS
+from zoo.tokenizers.template import sets_token_types
+from zoo.tokenizers.tokenizer_json import read_sections
+from zoo.tokenizers.wordpiece import DEFAULTS, OPTIONS
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 # kind of model -> role -> default special token
 CONVENTIONS: Mapping[str, Mapping[str, str]] = {"WordPiece": DEFAULTS}
+Side: TypeAlias = Literal["left", "right"]
+SHOWN = 5  # tokens in a message
 ENDLESS = 10**9  # a model_max_length of at least this means "no limit"
 
 
@@ -23,16 +39,28 @@ class TokenizerInfo(JsonStruct):
     Attributes:
         special: role (``pad``, ``mask``, ``cls``, ``sep``, ``unk``, ``bos``, ``eos``) -> token.
         max_tokens: maximum input length of the model in tokens, or ``None``.
+        truncation_side: side on which texts are cut.
+        split_special_tokens: special tokens in a text are split like other text.
+        token_types: the texts of a pair have the token types of the template; otherwise all are 0,
+            since the model is not given them.
+        extra_config: keys of ``tokenizer_config.json`` without a field, for the way back.
+        sections: ``truncation`` and ``padding`` of the source's ``tokenizer.json``, for the way
+            back: ours has none, since these are options of each run.
     """
 
     special: dict[str, str]
     max_tokens: int | None = None
+    truncation_side: Side = "right"
+    split_special_tokens: bool = False
+    token_types: bool = True
+    extra_config: dict[str, Any] = msgspec.field(default_factory=dict)
+    sections: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 def tokenizer_info(
     files: SourceFiles, tokenizer: "Tokenizer", roles: Mapping[str, str] | None = None
 ) -> TokenizerInfo:
-    """Read the special tokens and the maximum length of a tokenizer.
+    """Read what the files of a tokenizer say beyond its ``tokenizer.json``.
 
     Args:
         files: directory that the tokenizer was built from.
@@ -40,14 +68,17 @@ def tokenizer_info(
         roles: role -> token, for roles that no file defines; by default those of the type of model.
 
     Returns:
-        special tokens by role, restricted to the vocabulary, and maximum length in tokens, or
-            ``None``.
+        special tokens by role, restricted to the vocabulary, maximum length in tokens, and further
+            properties.
 
     Raises:
         VerificationError: a file is malformed.
     """
     settings = TokenizerFilesConfig.read(files)
-    defaults = roles or CONVENTIONS.get(type(tokenizer.model).__name__, {})
+    sections = read_sections(files)
+    defaults = dict(roles or CONVENTIONS.get(type(tokenizer.model).__name__, {}))
+    if settings.generic and "padding" in sections:
+        defaults["pad"] = sections["padding"]["pad_token"]
     names = {**defaults, **{role: token.content for role, token in settings.named.items()}}
     unknown = getattr(tokenizer.model, "unk_token", None)
     if unknown and tokenizer.token_to_id(names.get("unk", "")) is None:
@@ -56,6 +87,11 @@ def tokenizer_info(
     return TokenizerInfo(
         special={r: t for r, t in special.items() if tokenizer.token_to_id(t) is not None},
         max_tokens=_max_tokens(settings.config, str(files.path(TOKENIZER_CONFIG))),
+        truncation_side=_truncation_side(settings, sections),
+        split_special_tokens=settings.option("split_special_tokens", (bool,), False),
+        token_types=_has_token_types(settings, tokenizer),
+        extra_config=_extra_config(files, settings, tokenizer),
+        sections=sections,
     )
 
 
@@ -70,13 +106,61 @@ def check_vocabulary(tokenizer: "Tokenizer", vocab_size: int, origin: str) -> No
     Raises:
         VerificationError: an id is too high.
     """
-    token, highest = max(tokenizer.get_vocab().items(), key=lambda item: item[1], default=("", -1))
-    if highest >= vocab_size:
+    ids = tokenizer.get_vocab()
+    highest = max(ids.values(), default=-1)
+    if highest < vocab_size:
+        return
+    beyond = sorted((number, token) for token, number in ids.items() if number >= vocab_size)
+    shown = [f"{token!r:.100} (id {number})" for number, token in beyond[:SHOWN]]
+    rest = [f"{len(beyond) - SHOWN:,} more"] if len(beyond) > SHOWN else []
+    added = tokenizer.get_added_tokens_decoder()
+    raise VerificationError(
+        f"{origin}: no row of the model's token embedding, which has {vocab_size:,}, is for "
+        f"{', '.join([*shown, *rest])}",
+        f"add rows with model.resize_token_embeddings({highest + 1}) of transformers, or remove "
+        "what is not the model's from the tokenizer's files"
+        if [number for number, _ in beyond if number not in added] == []
+        else "tokenizer and weights belong to different checkpoints",
+    )
+
+
+def _truncation_side(settings: TokenizerFilesConfig, sections: Mapping[str, Any]) -> Side:
+    """Return the side of ``tokenizer_config.json``, else that of ``tokenizer.json``."""
+    stored: str = sections.get("truncation", {}).get("direction", "Right").lower()
+    side: Any = settings.option("truncation_side", (str,), stored)
+    if side not in get_args(Side):
         raise VerificationError(
-            f"{origin}: the tokenizer gives {token!r} the id {highest}, and the model has "
-            f"{vocab_size} tokens",
-            "tokenizer and weights belong to different checkpoints",
+            f"{settings.origin}/{TOKENIZER_CONFIG}: truncation_side = {side!r:.100}",
+            "only 'left' and 'right' are sides",
         )
+    return side  # type: ignore[no-any-return]
+
+
+def _has_token_types(settings: TokenizerFilesConfig, tokenizer: "Tokenizer") -> bool:
+    """Return whether the model is given the types that the tokenizer's template sets, if any."""
+    names = settings.option("model_input_names", (list, type(None)), None)
+    if names is None or "token_type_ids" in names:
+        return True
+    ends = tokenizer.post_processor  # its state is its JSON
+    return ends is None or not sets_token_types(json.loads(ends.__getstate__()))
+
+
+def _extra_config(
+    files: SourceFiles, settings: TokenizerFilesConfig, tokenizer: "Tokenizer"
+) -> dict[str, Any]:
+    """Return the keys that neither a field nor ``tokenizer.json`` keeps.
+
+    Tokens have their flags in ``tokenizer.json``.
+    """
+    from tokenizers import normalizers
+
+    kept = {*(key for key, entry in KEYS.items() if entry.treatment == Treatment.WRITTEN_ANEW)}
+    kept |= {*FIELDS, *(f"{role}_token" for role in ROLES)}
+    if isinstance(tokenizer.normalizer, normalizers.BertNormalizer):
+        kept |= {*OPTIONS}
+    extra = {key: value for key, value in settings.stated.items() if key not in kept}
+    extra |= {key: without_flags(extra[key]) for key in EXTRA if extra.get(key)}
+    return extra | chat_template(files)
 
 
 def _max_tokens(config: Mapping[str, Any], origin: str) -> int | None:

@@ -21,6 +21,7 @@ MAX_NAME = 255  # bytes; limit of common file systems
 TOKENIZER_JSON, VOCABULARY = "tokenizer.json", "vocab.txt"
 TOKENIZER_CONFIG, SPECIAL_TOKENS = "tokenizer_config.json", "special_tokens_map.json"
 ADDED_TOKENS = "added_tokens.json"
+CHAT_TEMPLATE, CHAT_TEMPLATES = "chat_template.jinja", "additional_chat_templates/*.jinja"
 VOCAB_JSON, MERGES = "vocab.json", "merges.txt"
 PIECE_MODELS = ("spiece.model", "sentencepiece.bpe.model", "spm.model")
 
@@ -38,11 +39,13 @@ VOCABULARIES: tuple[tuple[str, ...], ...] = (
     (VOCAB_JSON, MERGES),
     *((name,) for name in PIECE_MODELS),
 )
-TOKENIZER_FILES: tuple[str, ...] = (
+TOKENIZER_FILES: tuple[str, ...] = (  # patterns
     *(name for names in VOCABULARIES for name in names),
     TOKENIZER_CONFIG,
     SPECIAL_TOKENS,
     ADDED_TOKENS,
+    CHAT_TEMPLATE,
+    CHAT_TEMPLATES,
     *FORMER.values(),
 )
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from zoo.errors import VerificationError
 from zoo.io.untrusted import rust_parsing
@@ -66,6 +66,20 @@ class Template:
 def _pieces(words: str, roles: Mapping[str, str]) -> list[str]:
     split = [word.partition(":") for word in words.split()]
     return [f"{roles.get(word, word)}:{type_id or 0}" for word, _, type_id in split]
+
+
+def sets_token_types(ends: Mapping[str, Any]) -> bool:
+    """Return whether a post-processor gives the texts of a pair different token types.
+
+    Args:
+        ends: the post-processor in ``tokenizer.json``.
+    """
+    if any(sets_token_types(part) for part in ends.get("processors") or ()):
+        return True
+    if any(part.get("type_id") for piece in ends.get("pair") or () for part in piece.values()):
+        return True
+    # the older post-processor has no template, and always sets types
+    return "sep" in ends and "trim_offsets" not in ends
 
 
 CLS_SEP = Template("cls $A sep", "cls $A sep $B:1 sep:1")

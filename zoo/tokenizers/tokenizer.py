@@ -23,6 +23,7 @@ class Encoded:
         cuts: ranges of the tokens to remove.
         located: the encoding has offsets.
         ending: number of tokens at the end to leave out, too.
+        typed: the texts of a pair have the token types of the template; otherwise all are 0.
 
     Attributes:
         ids: token ids, special tokens included.
@@ -36,9 +37,10 @@ class Encoded:
         *,
         located: bool = True,
         ending: int = 0,
+        typed: bool = True,
     ) -> None:
         length = len(encoding)
-        self._encoding, self._located = encoding, located
+        self._encoding, self._located, self._typed = encoding, located, typed
         self._cuts = (*cuts, slice(length - ending, length))
         self.ids: list[int] = _without(encoding.ids, self._cuts)
         self.truncated = length - ending - len(self.ids)
@@ -56,6 +58,8 @@ class Encoded:
     @cached_property
     def type_ids(self) -> list[int]:
         """Token type id of each token."""
+        if not self._typed:
+            return [0] * len(self.ids)
         return _without(self._encoding.type_ids, self._cuts)
 
     @cached_property
@@ -84,11 +88,11 @@ class Encoded:
 
 
 class TextTokenizer:
-    """Tokenizer of tasks: ``tokenizer.json`` with its special tokens and maximum length.
+    """Tokenizer of tasks: ``tokenizer.json`` with the properties that it lacks.
 
     Args:
         tokenizer: tokenizer without truncation or padding.
-        info: special tokens and maximum length.
+        info: special tokens, maximum length, and further properties.
         name: file of the tokenizer, for messages.
     """
 
@@ -96,6 +100,7 @@ class TextTokenizer:
         self, tokenizer: "Tokenizer", info: TokenizerInfo, name: str = "the tokenizer"
     ) -> None:
         self._tokenizer, self.info, self.name = tokenizer, info, name
+        tokenizer.encode_special_tokens = info.split_special_tokens
 
     def encode(
         self, texts: Sequence[Text], *, max_tokens: int | None, offsets: bool = True
@@ -105,7 +110,8 @@ class TextTokenizer:
         Args:
             texts: texts, or pairs of texts.
             max_tokens: maximum number of tokens, special ones included; a longer text is truncated
-                at its end, of a pair the longer text first. ``None`` for no truncation.
+                on the side that the tokenizer's files name, by default at its end, of a pair the
+                longer text first. ``None`` for no truncation.
             offsets: compute offsets; without them, encoding takes a quarter less time.
 
         Raises:
@@ -113,7 +119,10 @@ class TextTokenizer:
         """
         with rust_parsing(self.name, "a tokenizer"):
             encodings = self._encode(list(texts), offsets)
-        return [Encoded(e, _cuts(e, max_tokens), located=offsets) for e in encodings]
+        typed = self.info.token_types
+        return [
+            Encoded(e, self._cuts(e, max_tokens), located=offsets, typed=typed) for e in encodings
+        ]
 
     def encode_prompts(self, texts: Sequence[Text], *, max_tokens: int | None) -> list[Encoded]:
         """Tokenize prompts, without the closing special tokens.
@@ -130,9 +139,15 @@ class TextTokenizer:
         prompts = []
         for encoding in encodings:
             ending = _ending(encoding)
-            cuts = _cuts(encoding, max_tokens, ending)
-            prompts.append(Encoded(encoding, cuts, ending=ending))
+            cuts = self._cuts(encoding, max_tokens, ending)
+            typed = self.info.token_types
+            prompts.append(Encoded(encoding, cuts, ending=ending, typed=typed))
         return prompts
+
+    def _cuts(
+        self, encoding: "Encoding", max_tokens: int | None, ending: int = 0
+    ) -> tuple[slice, ...]:
+        return _cuts(encoding, max_tokens, ending, left=self.info.truncation_side == "left")
 
     def _encode(self, texts: list[Text], offsets: bool) -> "list[Encoding]":
         run = self._tokenizer.encode_batch if offsets else self._tokenizer.encode_batch_fast
@@ -236,13 +251,16 @@ def _ending(encoding: "Encoding") -> int:
     return sum(1 for _ in itertools.takewhile(bool, reversed(encoding.special_tokens_mask)))
 
 
-def _cuts(encoding: "Encoding", max_tokens: int | None, ending: int = 0) -> tuple[slice, ...]:
-    """Return the ranges of the tokens to remove: the end of one text or of both.
+def _cuts(
+    encoding: "Encoding", max_tokens: int | None, ending: int, *, left: bool
+) -> tuple[slice, ...]:
+    """Return the ranges of the tokens to remove, in one text or in both.
 
     Args:
         encoding: encoding without truncation.
         max_tokens: see ``TextTokenizer.encode``.
         ending: number of special tokens at the end that do not count, since they are left out.
+        left: remove the beginnings of texts, and not their ends.
     """
     if max_tokens is None or len(encoding) - ending <= max_tokens:
         return ()
@@ -256,8 +274,8 @@ def _cuts(encoding: "Encoding", max_tokens: int | None, ending: int = 0) -> tupl
     cuts = []
     for text, (count, keep) in enumerate(zip(counts, longest_first(*counts, room), strict=True)):
         if keep < count:
-            start = texts.index(text)
-            cuts.append(slice(start + keep, start + count))
+            start = texts.index(text) + (0 if left else keep)
+            cuts.append(slice(start, start + count - keep))
     return tuple(cuts)
 
 

@@ -1,13 +1,16 @@
 """Reading and completion of ``tokenizer.json``, for every kind of tokenizer."""
 
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
 
 from zoo.errors import VerificationError
 from zoo.io.files import decode_text, read_regular
 from zoo.io.json import dump_json, parse_json
-from zoo.io.limits import MAX_TOKENIZER_BYTES, MAX_TOKENIZER_VALUES
+from zoo.io.limits import MAX_FIXED_TOKENS, MAX_TOKEN_ID, MAX_TOKENIZER_BYTES, MAX_TOKENIZER_VALUES
 from zoo.io.untrusted import rust_parsing
 from zoo.tokenizers.config_files import TokenizerFilesConfig
 from zoo.tokenizers.source_files import TOKENIZER_JSON, SourceFiles
@@ -16,6 +19,8 @@ from zoo.tokenizers.untrusted.definition import check_definition
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+CLEANS = "clean_up_tokenization_spaces"
+CLEANS_BPE = f"{CLEANS}_for_bpe_even_though_it_will_corrupt_output"
 # Replacements in decoded text if clean_up_tokenization_spaces is set.
 CLEAN_UP = {f" {mark}": mark for mark in (".", "?", "!", ",")} | {" ' ": "'"}
 CLEAN_UP |= {f" {end}": end for end in ("n't", "'m", "'s", "'ve", "'re")}
@@ -52,6 +57,49 @@ def parse(content: bytes, path: Path) -> "Tokenizer":
     _check_added(tokenizer, definition, path)
     _check_post_processor(tokenizer, definition.get("post_processor"), path)
     return tokenizer
+
+
+class _Truncation(msgspec.Struct, frozen=True):
+    max_length: Annotated[int, msgspec.Meta(ge=0)]
+    stride: Annotated[int, msgspec.Meta(ge=0)] = 0
+    strategy: Literal["LongestFirst", "OnlyFirst", "OnlySecond"] = "LongestFirst"
+    direction: Literal["Left", "Right"] = "Right"
+
+
+class _FixedLength(msgspec.Struct, frozen=True):
+    Fixed: Annotated[int, msgspec.Meta(ge=0, le=MAX_FIXED_TOKENS)]
+
+
+class _Padding(msgspec.Struct, frozen=True):
+    strategy: Literal["BatchLongest"] | _FixedLength
+    direction: Literal["Left", "Right"]
+    pad_id: Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKEN_ID)]
+    pad_type_id: Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKEN_ID)]
+    pad_token: str
+    pad_to_multiple_of: Annotated[int, msgspec.Meta(ge=0, le=MAX_FIXED_TOKENS)] | None = None
+
+
+class _Sections(msgspec.Struct, frozen=True):
+    truncation: _Truncation | None = None
+    padding: _Padding | None = None
+
+
+def read_sections(files: SourceFiles) -> dict[str, Any]:
+    """Return the sections ``truncation`` and ``padding`` of ``tokenizer.json`` that are set.
+
+    Raises:
+        SourceError: the file cannot be read.
+        VerificationError: a section is malformed, or would make texts too long.
+    """
+    if not files.has(TOKENIZER_JSON):
+        return {}
+    content = files.bytes(TOKENIZER_JSON).removeprefix(BOM_UTF8)
+    try:
+        sections = msgspec.json.decode(content, type=_Sections)
+    except msgspec.DecodeError as error:
+        raise VerificationError(f"{files.path(TOKENIZER_JSON)}: {error}") from error
+    stored: dict[str, Any] = msgspec.to_builtins(sections)
+    return {name: section for name, section in stored.items() if section is not None}
 
 
 def read_checked(path: Path) -> bytes:
@@ -151,15 +199,20 @@ def _ends(processor: Any) -> Iterator[tuple[str, int | None]]:
 def finalize(tokenizer: "Tokenizer", settings: TokenizerFilesConfig) -> None:
     """Set the final options of a tokenizer before it is stored.
 
-    The decoder is extended by the clean-up of spaces that the configuration specifies. Truncation
-    and padding are disabled, since they are options of each run.
+    The decoder is extended by the clean-up of spaces that the configuration specifies; for BPE, as
+    in transformers 5, only if it insists. Truncation and padding are disabled, since they are
+    options of each run.
 
     Raises:
         VerificationError: the configuration is malformed.
     """
     from tokenizers import decoders
 
-    if settings.option("clean_up_tokenization_spaces", (bool, type(None)), False):
+    kinds = (bool, type(None))
+    cleans = settings.option(CLEANS, kinds, False)
+    if type(tokenizer.model).__name__ == "BPE":
+        cleans = cleans and settings.option(CLEANS_BPE, kinds, False)
+    if cleans:
         steps = [decoders.Replace(text, replacement) for text, replacement in CLEAN_UP.items()]
         first = [] if tokenizer.decoder is None else [tokenizer.decoder]
         tokenizer.decoder = decoders.Sequence([*first, decoders.Fuse(), *steps])

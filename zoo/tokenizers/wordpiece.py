@@ -107,14 +107,16 @@ def _from_vocabulary(
 
 
 def _vocabulary(files: SourceFiles) -> dict[str, int]:
-    """Read one token per line; of duplicates, the last line has the id."""
+    """Read one token per line; of duplicates, the last line has the id.
+
+    Blank lines at the end are left out: no text has their token.
+    """
     if not files.has(VOCABULARY):
         raise other_kind(files, VOCABULARY)
-    lines = files.text(VOCABULARY).split("\n")
-    vocabulary = {
-        line.rstrip(WHITE_SPACE): number
-        for number, line in enumerate(lines if lines[-1] else lines[:-1])
-    }
+    lines = [line.rstrip(WHITE_SPACE) for line in files.text(VOCABULARY).split("\n")]
+    while lines and not lines[-1]:
+        lines.pop()
+    vocabulary = {token: number for number, token in enumerate(lines)}
     check_ids(vocabulary, files.path(VOCABULARY))
     return vocabulary
 

@@ -82,7 +82,7 @@ class VocabularyText(Tokenizer):
     def difference(self, source: Path, stored: Any) -> str:
         """Check the token ids; the last of duplicate lines determines the id."""
         lines = (source / "vocab.txt").read_bytes().decode("utf-8").split("\n")
-        if lines and not lines[-1]:
+        while lines and not lines[-1].rstrip():
             del lines[-1]
         expected = {line.rstrip(): number for number, line in enumerate(lines)}
         return _differences(expected, stored.get_vocab())

@@ -75,7 +75,9 @@ def test_a_text_without_a_mask_is_named(small: Small) -> None:
 
 def test_a_mask_that_was_cut_off_is_named(small: Small) -> None:
     model, _ = small("BertForMaskedLM")
-    with pytest.raises(UsageError, match=r"text 1: \[MASK\] stands behind the first 40 tokens"):
+    with pytest.raises(
+        UsageError, match=r"text 1: \[MASK\] is in the part of the text that was cut at 40 tokens"
+    ):
         model.fill_mask(["a " * 50 + "[MASK]"])
     with pytest.warns(UserWarning, match="1 text was cut at 40"):
         (result,) = model.fill_mask(["[MASK] " + "a " * 50 + "[MASK]"])

@@ -56,8 +56,8 @@ class FillMask(BatchTask):
         mask, location = self.tokenizer.mask_token, item.record.location
         if item.encoded.truncated and mask and mask in item.record.text:
             raise UsageError(
-                f"{location}: {mask} stands behind the first {self.max_tokens} tokens, where the "
-                "text was cut",
+                f"{location}: {mask} is in the part of the text that was cut at {self.max_tokens} "
+                "tokens",
                 "shorten it",
             )
         raise UsageError(f"{location} has no mask token", f"write {mask} where a word is missing")

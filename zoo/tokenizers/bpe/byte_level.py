@@ -66,6 +66,8 @@ def byte_level_bpe_tokenizer(
         tokenizer, [t for t in defaults if tokenizer.token_to_id(t.content) is not None]
     )
     if not settings.generic:
+        if template is None and not files.has(TOKENIZER_JSON):
+            template = _requested(settings)
         _add_ends(tokenizer, settings, roles, template, trim_offsets)
     finalize(tokenizer, settings)
     return tokenizer
@@ -96,6 +98,15 @@ def _override(tokenizer: "Tokenizer", settings: TokenizerFilesConfig) -> None:
     tokenizer.pre_tokenizer, tokenizer.post_processor = splitter, ends
 
 
+def _requested(settings: TokenizerFilesConfig) -> Template | None:
+    """Return the template that ``add_bos_token`` and ``add_eos_token`` request, if any."""
+    first, last = (settings.option(f"add_{role}_token", (bool,), False) for role in ("bos", "eos"))
+    if not (first or last):
+        return None
+    single = f"{'bos ' * first}$A{' eos' * last}"
+    return Template(single, f"{single} {'bos:1 ' * first}$B:1{' eos:1' * last}")
+
+
 def _add_ends(
     tokenizer: "Tokenizer",
     settings: TokenizerFilesConfig,
@@ -103,15 +114,9 @@ def _add_ends(
     template: Template | None,
     trim_offsets: bool,
 ) -> None:
-    """Set the template, if there is no ``tokenizer.json``."""
+    """Set the template, if ``tokenizer.json`` has none."""
     from tokenizers import processors
 
-    flags = {role: settings.option(f"add_{role}_token", (bool,), False) for role in ("bos", "eos")}
-    if template is None and any(flags.values()):
-        tokenizer.post_processor = None
-        bos, eos = ("bos " * flags["bos"], " eos" * flags["eos"])
-        second = f"{bos}$B:1{eos}".replace("bos", "bos:1").replace(" eos", " eos:1")
-        template = Template(f"{bos}$A{eos}", f"{bos}$A{eos} {second}")
     if tokenizer.post_processor is not None:
         return
     steps: list[processors.PostProcessor] = []

@@ -9,6 +9,7 @@ from zoo.io.digests.files import FileDigest
 from zoo.io.digests.sealed import NO_DIGEST, add_digest
 from zoo.io.json import JsonStruct, encode_json
 from zoo.io.limits import MAX_JSON_BYTES, check_limit
+from zoo.tokenizers.cross_encoder import ScoreActivation
 from zoo.tokenizers.info import TokenizerInfo
 from zoo.tokenizers.pooling import Pooling
 
@@ -44,6 +45,8 @@ class ModelFile(JsonStruct):
             see ``zoo.nn.layers.crf``; ``None`` for other models. They are no tensor of the model,
             whose outputs are the same without them.
         both_orders: whether the logits of a pair of texts are the sum of those of both orders.
+        score_activation: function that makes a score of a single logit, of a cross-encoder of
+            sentence-transformers; ``None`` for other models, whose score is the logit.
     """
 
     zoo: int
@@ -54,6 +57,7 @@ class ModelFile(JsonStruct):
     pooling: Pooling | None = None
     transitions: list[list[float]] | None = None
     both_orders: bool = False
+    score_activation: ScoreActivation | None = None
 
 
 class SourceRecord(JsonStruct):

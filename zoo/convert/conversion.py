@@ -108,6 +108,7 @@ def convert(
             require_hub_outputs(plan)
         opened = plan.opened
         check_rules_of_plugin(opened.family, plan.config, plan.head)
+        plan.score_activation  # noqa: B018 (one that is not implemented is refused at once)
         text = read_source_tokenizer(opened, tokenizer, plan.config)
         readable = text is not None or opened.family.text_tokenizer(plan.config) is not None
         require_computable(plan, code)

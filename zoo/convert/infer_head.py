@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -11,6 +12,9 @@ from zoo.errors import UsageError, did_you_mean
 from zoo.families.config import Config
 from zoo.io.tensors.formats import DTYPE_NAMES, FLOAT8
 from zoo.weights import MappingReport, Rule, TensorMapping, WeightMap, check_counts, match_tensors
+
+if TYPE_CHECKING:
+    from zoo.tokenizers.cross_encoder import ScoreActivation
 
 SHOWN = 6
 
@@ -38,6 +42,24 @@ class ConversionPlan:
         """Transitions of a CRF over the labels, which belong to the head of a checkpoint."""
         before = self.opened.checkpoint
         return before.model.transitions if before and before.head_name == self.head else None
+
+    @property
+    def score_activation(self) -> "ScoreActivation | None":
+        """Function that makes a score of a single logit, of a cross-encoder.
+
+        Raises:
+            VerificationError: it is not implemented.
+        """
+        from zoo.tokenizers.cross_encoder import score_activation
+
+        before = self.opened.checkpoint
+        if before is not None:
+            return before.model.score_activation if before.head_name == self.head else None
+        one_label = len(getattr(self.config, "labels", ())) == 1
+        if not one_label or "classify" not in self.opened.family.heads()[self.head].tasks:
+            return None
+        origin = self.opened.source.directory / self.opened.family.config_files[0]
+        return score_activation(self.opened.extra or {}, str(origin))
 
     @property
     def both_orders(self) -> bool:

@@ -179,6 +179,8 @@ def _open_hub(
     file_format: Format,
     reader: TensorReader,
 ) -> OpenCheckpoint:
+    from zoo.tokenizers.cross_encoder import read_cross_encoder
+
     present = source.files
     return OpenCheckpoint(
         source=source,
@@ -187,7 +189,7 @@ def _open_hub(
         reader=reader,
         format=file_format.name,
         architectures=class_names(hub),
-        extra=translation.extra,
+        extra={**translation.extra, **read_cross_encoder(present)},
         unknown=translation.unknown,
         declared_optional=translation.declared_optional,
         doubt=translation.doubt,

@@ -151,6 +151,7 @@ class ZooWriter(CheckpointWriter):
             pooling=self.opened.pooling,
             transitions=self.plan.transitions,
             both_orders=self.plan.both_orders,
+            score_activation=self.plan.score_activation,
         )
         files = {CONFIG: encode_json(model)}
         if self.tokenizer:

@@ -34,7 +34,7 @@ MODES: Mapping[str, PoolingMode] = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-PACKAGE = "sentence_transformers"
+PACKAGE, CROSS_ENCODER = "sentence_transformers", "CrossEncoder"
 KINDS = ("Transformer", "Pooling", "Normalize")
 ORDERS = (KINDS[:2], KINDS)
 IMPLICIT_PROMPTS = ("query", "document")  # sentence-transformers gives every model these, empty
@@ -45,16 +45,16 @@ ARGUMENTS = (
 HARMLESS_ARGUMENTS = frozenset({"attn_implementation", "trust_remote_code"})
 
 SETTINGS_KEYS: FileKeys = {
-    "model_type": refused("kinds of models except `SentenceTransformer`"),
+    "model_type": refused("kinds of models except `SentenceTransformer` and `CrossEncoder`"),
     "prompts": honoured("texts that precede an input, by name"),
     "default_prompt_name": honoured("the prompt of an input for which none is chosen"),
     "similarity_fn_name": honoured("`cosine`, `dot`, or the negative of a distance"),
     "truncate_dim": honoured("the number of leading dimensions that are kept"),
     "requirements": carried("versions of packages that sentence-transformers checks"),
     "__version__": carried("provenance"),
-    "activation_fn": refused("of cross-encoders"),
-    "keep_in_fp32_modules": refused("of cross-encoders"),
-    "max_active_dims": refused("of sparse encoders"),
+    "activation_fn": refused("functions of cross-encoders except identity and sigmoid"),
+    "keep_in_fp32_modules": refused("layers of cross-encoders that run in float32"),
+    "max_active_dims": refused("the number of values of a sparse encoder"),
 }
 MODULES_KEYS: FileKeys = {
     "idx": written_anew("the place in the list, which decides"),
@@ -112,7 +112,7 @@ def read_pooling(files: SourceFiles) -> Pooling | None:
         files: directory in the layout of sentence-transformers.
 
     Returns:
-        the settings, or ``None`` if the directory has no ``modules.json``.
+        the settings, or ``None`` if the directory has no ``modules.json``, or is a cross-encoder.
 
     Raises:
         SourceError: a file that ``modules.json`` names is missing.
@@ -122,6 +122,8 @@ def read_pooling(files: SourceFiles) -> Pooling | None:
     if not files.has(MODULES):
         return None
     settings = files.json_if_any(SETTINGS)
+    if settings.get("model_type") == CROSS_ENCODER:
+        return None
     extra = {SETTINGS: check_keys(settings, SETTINGS_KEYS, str(files.path(SETTINGS)))}
     modules = _modules(files)
     kinds = tuple(kind for kind, _ in modules)
@@ -149,6 +151,11 @@ def read_pooling(files: SourceFiles) -> Pooling | None:
         **_pooling_options(files, f"{modules[1][1]}/config.json"),
         **_settings(settings, str(files.path(SETTINGS))),
     )
+
+
+def module_kinds(files: SourceFiles) -> tuple[str, ...]:
+    """Return the kind of each module, in order."""
+    return tuple(kind for kind, _ in _modules(files))
 
 
 def check_keys(

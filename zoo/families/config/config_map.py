@@ -28,6 +28,7 @@ from zoo.io import limits
 from zoo.io.file_keys import FileKeys, carried, honoured, refused
 from zoo.io.json import dump_json
 from zoo.io.numbers import parse_int
+from zoo.tokenizers.cross_encoder import CROSS_ENCODER_KEYS
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class ConfigMap:
         hub_keys = {*self.keys, *LABELS, *WRITTEN_ANEW}
         extra = {key: value for key, value in {**written, **hub}.items() if key not in hub_keys}
         known = {*BOOKKEEPING, *self.ignored, *self.follows, *self.fixed, *NOT_IMPLEMENTED}
-        known |= self._spellings.keys()
+        known |= {*self._spellings, *CROSS_ENCODER_KEYS}
         unknown = tuple(key for key in extra if key not in known)
         doubt, count = "", hub.get("num_labels")
         if hub.get("id2label") and count not in (None, len(config.labels)):

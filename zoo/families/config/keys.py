@@ -5,6 +5,7 @@ from typing import Any
 
 from zoo.io.file_keys import FileKey, FileKeys, carried, honoured, refused, written_anew
 from zoo.io.json import dump_json
+from zoo.tokenizers.cross_encoder import CROSS_ENCODER_KEYS
 
 # Keys of any Hub configuration that do not change the outputs of a forward pass, and why.
 BOOKKEEPING: Mapping[str, str] = {
@@ -63,7 +64,6 @@ BOOKKEEPING: Mapping[str, str] = {
     "tie_last_hidden_states": "chooses outputs, not values",
     "embedding_size": "the width of embeddings in families that name it in their own table",
     "task_specific_params": "defaults for old pipelines",
-    "sbert_ce_default_activation_function": "what another library applies to the scores it gives",
 }
 # Attributes that the Hub's library gives any configuration, whatever the family's own keys are.
 COMMON: Mapping[str, str] = {
@@ -109,6 +109,7 @@ def common_keys() -> FileKeys:
         **{key: carried(reason) for key, reason in BOOKKEEPING.items()},
         **{key: written_anew(BOOKKEEPING[key]) for key in WRITTEN_ANEW},
         **{key: honoured(reason) for key, reason in LABELS.items()},
+        **CROSS_ENCODER_KEYS,
         **{key: refused_except(accepted) for key, accepted in NOT_IMPLEMENTED.items()},
     }
 

@@ -38,7 +38,8 @@ class Classify(BatchTask):
 
     * single-label classification: ``label``, ``score`` (its probability), ``scores`` of all labels;
     * multi-label classification: ``labels`` of probability 0.5 or more, ``scores``;
-    * regression: ``score``, or ``scores`` with several outputs;
+    * regression: ``score``, or ``scores`` with several outputs; of a cross-encoder of
+      sentence-transformers, the score is what its activation function makes of the logit;
     * token classification: ``tokens``, each with ``token``, ``start`` and ``end`` (characters),
       ``label`` and ``score``, without special tokens; or, with ``aggregate``, ``entities``: spans
       with ``label``, ``score``, ``text``, ``start`` and ``end``, without those labelled ``O``.
@@ -179,7 +180,8 @@ class Classify(BatchTask):
     def _text(self, logits: "NDArray[np.floating[Any]]") -> dict[str, Any]:
         if self.problem == "regression":
             if len(logits) == 1:
-                return {"score": float(logits[0])}
+                activate = self.checkpoint.model.score_activation == "sigmoid"
+                return {"score": float((sigmoid(logits) if activate else logits)[0])}
             return {"scores": self._named(logits)}
         if self.problem == "multi_label_classification":
             scores = self._named(sigmoid(logits))

@@ -1,0 +1,116 @@
+"""Scores of cross-encoders, in each place where versions of sentence-transformers say how."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from tests.checkpoints import Make, hub_checkpoint
+from tests.inference.conftest import converted
+from zoo.api import Model
+from zoo.convert import convert
+from zoo.errors import VerificationError
+from zoo.hub.source import CheckpointDir
+from zoo.inference import open_session
+
+__all__ = ["Make", "hub_checkpoint"]
+SIGMOID, IDENTITY = "torch.nn.modules.activation.Sigmoid", "torch.nn.modules.linear.Identity"
+PAIRS = [("a b", "c"), ("d", "e f")]
+MODULES = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
+
+
+def write(folder: Path, place: str, activation: str, **more: Any) -> None:
+    """Add the activation to a checkpoint, where a version of the library writes it."""
+    config = json.loads((folder / "config.json").read_text())
+    match place:
+        case "old":
+            config["sbert_ce_default_activation_function"] = activation
+        case "group":
+            config["sentence_transformers"] = {"activation_fn": activation, "version": "5.1.0"}
+        case "settings":
+            settings = {"model_type": "CrossEncoder", "activation_fn": activation, "prompts": {}}
+            text = {"transformer_task": "sequence-classification", "module_output_name": "scores"}
+            (folder / "modules.json").write_text(json.dumps(MODULES))
+            (folder / "sentence_bert_config.json").write_text(json.dumps(text))
+            path = folder / "config_sentence_transformers.json"
+            path.write_text(json.dumps({**settings, **more}))
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def make(hub_checkpoint: Make, labels: int = 1) -> Path:
+    names = {k: f"LABEL_{k}" for k in range(labels)}
+    return hub_checkpoint("BertForSequenceClassification", id2label=names)
+
+
+def logits(folder: Path) -> torch.Tensor:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    network: Any = transformers.BertForSequenceClassification.from_pretrained(folder)
+    with torch.no_grad():
+        rows = [network.eval()(**tokenizer(*pair, return_tensors="pt")).logits[0] for pair in PAIRS]
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("activation", [SIGMOID, IDENTITY])
+@pytest.mark.parametrize("place", ["old", "group", "settings"])
+def test_scores_are_made_by_the_function_of_the_model(
+    hub_checkpoint: Make, tmp_path: Path, place: str, activation: str
+) -> None:
+    """Also of a directory in the Hub's layout that was written from the converted one."""
+    source = make(hub_checkpoint)
+    write(source, place, activation)
+    checkpoint = converted(source, tmp_path / "model")
+    hub = tmp_path / "hub"
+    convert(CheckpointDir(checkpoint.path, "model"), hub, to="hub")
+    config = json.loads((hub / "config.json").read_text())
+    if place == "old":
+        assert config["sbert_ce_default_activation_function"] == activation
+    else:
+        assert config["sentence_transformers"]["activation_fn"] == activation
+    expected = logits(source)[:, 0]
+    expected = expected.sigmoid() if activation == SIGMOID else expected
+    for read in (checkpoint, converted(hub, tmp_path / "again")):
+        results = Model(read, open_session(read, "cpu")).classify(PAIRS)
+        scores = [result["score"] for result in results]
+        assert scores == pytest.approx(expected.tolist(), abs=1e-5)
+
+
+def test_the_function_of_several_labels_is_kept(hub_checkpoint: Make, tmp_path: Path) -> None:
+    """Probabilities are those of the labels; another library's function does not change them."""
+    source = make(hub_checkpoint, labels=3)
+    write(source, "group", "torch.nn.modules.activation.Tanh")
+    checkpoint = converted(source, tmp_path / "model")
+    (result, _) = Model(checkpoint, open_session(checkpoint, "cpu")).classify(PAIRS)
+    expected = logits(source)[0].softmax(0).max()
+    assert result["score"] == pytest.approx(float(expected), abs=1e-5)
+    convert(CheckpointDir(checkpoint.path, "model"), tmp_path / "hub", to="hub")
+    config = json.loads((tmp_path / "hub" / "config.json").read_text())
+    assert config["sentence_transformers"]["activation_fn"].endswith("Tanh")
+
+
+@pytest.mark.parametrize(
+    ("place", "activation", "more", "message"),
+    [
+        ("old", "torch.nn.modules.activation.Tanh", {}, "sbert_ce_default_activation_function = "),
+        ("group", "my.Function", {}, "sentence_transformers.activation_fn = 'my.Function' is not"),
+        ("settings", "torch.nn.Tanh", {}, "activation_fn = 'torch.nn.Tanh' is not implemented"),
+        ("settings", SIGMOID, {"prompts": {"query": "q "}}, "prompts = .* is not implemented"),
+        ("settings", SIGMOID, {"keep_in_fp32_modules": ["0.model"]}, "keep_in_fp32_modules = "),
+        ("settings", SIGMOID, {"new": 1}, "the key 'new' is unknown"),
+    ],
+)
+def test_what_is_not_implemented_is_refused(
+    hub_checkpoint: Make,
+    tmp_path: Path,
+    place: str,
+    activation: str,
+    more: dict[str, Any],
+    message: str,
+) -> None:
+    source = make(hub_checkpoint)
+    write(source, place, activation, **more)
+    with pytest.raises(VerificationError, match=message):
+        converted(source, tmp_path / "model")
+    assert not (tmp_path / "model").exists()

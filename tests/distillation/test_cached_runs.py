@@ -1,10 +1,12 @@
 """Runs with a cache of the teacher's outputs: equal losses, and what is refused."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
@@ -17,12 +19,13 @@ from tests.distillation.making import (
 )
 from tests.finetune.making import SETTINGS, finetune, labelled
 from tests.finetune.making import settings as finetune_settings
+from tests.inference.making import write_manifest
 from tests.training.runs import assert_same, finish_in_two_processes, records
 from zoo.data.corpus_cache import SAMPLE
 from zoo.distillation.runs import DISTILL
 from zoo.distillation.teachers.cached_teacher import CachedTeacher
 from zoo.distillation.teachers.teacher_cache import TeacherCache
-from zoo.errors import UsageError
+from zoo.errors import UsageError, VerificationError
 from zoo.training.config.overrides import deep_merge
 from zoo.training.distributed.context import DistContext
 from zoo.training.entrypoints import resume
@@ -248,6 +251,41 @@ def test_a_cache_of_another_teacher_is_refused(text: Path, tmp_path: Path) -> No
     with pytest.raises(UsageError, match=f"of another teacher; delete {cache}"):
         distill(tmp_path / "other", causal(text, cache, **few, **other))
     assert not (tmp_path / "other").exists()
+
+
+def test_a_cache_of_a_teacher_with_another_configuration_is_refused(
+    text: Path, tmp_path: Path
+) -> None:
+    """The weights are the same; pooling and tokenizer are in the same file."""
+    distill(tmp_path / "run", causal(text, tmp_path / "cache"))
+    teacher = shutil.copytree(pretrained("gpt"), tmp_path / "teacher")
+    record = json.loads((teacher / "config.json").read_text())
+    record["config"]["dropout"] = 0.25
+    (teacher / "config.json").write_text(json.dumps(record))
+    write_manifest(teacher)
+    tree = causal(text, tmp_path / "cache")
+    tree["distillation"]["teachers"] = [str(teacher)]
+    with pytest.raises(UsageError, match="is of another teacher; delete"):
+        distill(tmp_path / "other", tree)
+
+
+def test_records_of_another_length_are_refused(text: Path, tmp_path: Path) -> None:
+    """An empty record would be a teacher without outputs, whose loss is 0."""
+    tree = causal(text, tmp_path / "cache")
+    distill(tmp_path / "run", tree)
+    (teacher,) = make_setup(tree).objective.teachers
+    assert isinstance(teacher, CachedTeacher)
+    cache = teacher.cache
+    cache.open(0)
+    cache.close()
+    shutil.rmtree(tmp_path / "cache")
+    keys = [cache._map[at : at + 16].tobytes() for at in cache._index._recent.values()]
+    cache.open(0)
+    for key in keys:
+        cache.add(key, np.zeros(0, np.uint8))
+    cache.close()
+    with pytest.raises(VerificationError, match="a record has 0 bytes for"):
+        distill(tmp_path / "other", tree)
 
 
 def test_a_cache_of_another_precision_is_refused(text: Path, tmp_path: Path) -> None:

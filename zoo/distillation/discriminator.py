@@ -107,6 +107,12 @@ class TeacherPair(Teacher):
         files = self.generator.digest.items()
         return {**super().digest, **{f"{GENERATOR}/{name}": value for name, value in files}}
 
+    @property
+    def fingerprint(self) -> dict[str, str]:
+        """See ``Teacher``: of both."""
+        files = self.generator.fingerprint.items()
+        return {**super().fingerprint, **{f"{GENERATOR}/{name}": value for name, value in files}}
+
     def view(self, batch: "Mapping[str, Tensor]", layers: Mapping[str, set[int]]) -> ModelView:
         """See ``Teacher``."""
         view = super().view(batch, layers)

@@ -11,10 +11,13 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from blake3 import blake3
 
+from tests.inference.making import make_checkpoint
 from zoo.distillation.teachers import teacher_cache
 from zoo.distillation.teachers.teacher_cache import CacheHeader, TeacherCache
-from zoo.errors import UsageError, VerificationError, ZooError
+from zoo.errors import SourceError, UsageError, VerificationError, ZooError
+from zoo.io.digests.sealed import NO_DIGEST, add_digest
 
 HEADER = CacheHeader(
     teacher={"model.safetensors": "a"},
@@ -106,6 +109,7 @@ CHILD = """
 import sys
 from pathlib import Path
 from tests.distillation.teachers.test_teacher_cache import key, opened, record
+from tests.inference.making import make_checkpoint
 from zoo.distillation.teachers import teacher_cache
 teacher_cache.BLOCK_BYTES = 500
 cache, number = opened(Path(sys.argv[1])), 0
@@ -203,3 +207,56 @@ def test_another_run_cannot_write_the_same_files(tmp_path: Path) -> None:
         opened(tmp_path)
     cache.close()
     opened(tmp_path).close()
+
+
+@pytest.mark.parametrize("name", ["outputs-0.bin", "notes.txt", "teacher-1/notes.txt", "zoo.json"])
+def test_a_directory_with_files_of_others_is_not_touched(tmp_path: Path, name: str) -> None:
+    """A user's outputs-0.bin has no record next to it."""
+    file = tmp_path / "cache" / name
+    file.parent.mkdir(parents=True)
+    file.write_text("mine")
+    with pytest.raises(UsageError, match=f"holds {name}, which is not part of a cache; give ano"):
+        opened(tmp_path)
+    assert [path for path in (tmp_path / "cache").rglob("*") if path.is_file()] == [file]
+    assert file.read_text() == "mine"
+
+
+@pytest.mark.parametrize("folder", ["cache", "cache/inner"])
+def test_a_cache_is_not_made_within_a_model(tmp_path: Path, folder: str) -> None:
+    model = make_checkpoint(tmp_path / "cache").path
+    before = sorted(model.rglob("*"))
+    with pytest.raises(UsageError, match=r"(is inside|holds) .*"):
+        TeacherCache(tmp_path / folder, HEADER).open(0)
+    assert sorted(model.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", ["outputs-0.bin", "outputs-0.json"])
+@pytest.mark.parametrize("link", ["symbolic", "hard"])
+def test_links_out_of_the_cache_are_not_followed(tmp_path: Path, name: str, link: str) -> None:
+    write(tmp_path, range(10))
+    file, other = tmp_path / "cache" / name, tmp_path / "mine"
+    content = file.read_bytes()
+    file.rename(other)
+    if link == "symbolic":
+        file.symlink_to(other)
+    else:
+        file.hardlink_to(other)
+    if (name, link) == ("outputs-0.json", "hard"):  # which is replaced and never written
+        write(tmp_path, range(10, 20))
+    else:
+        with pytest.raises(SourceError, match=f"{name} (leads through a link|has a second name)"):
+            opened(tmp_path)
+    assert other.read_bytes() == content
+
+
+def test_records_that_do_not_end_with_their_block_are_refused(tmp_path: Path) -> None:
+    """The block has the right digest: another program wrote it."""
+    write(tmp_path, range(3))
+    file, manifest = (tmp_path / "cache" / f"outputs-0.{end}" for end in ("bin", "json"))
+    records = key(0) + (100).to_bytes(4, "little") + b"short"
+    digest = blake3(records).digest(16)
+    file.write_bytes(len(records).to_bytes(8, "little") + digest + records)
+    record = json.loads(manifest.read_text())
+    record |= {"complete": file.stat().st_size, "digest": NO_DIGEST}
+    manifest.write_bytes(add_digest(json.dumps(record).encode()))
+    assert "is damaged at byte" in refusal(tmp_path).what

@@ -23,6 +23,7 @@ from zoo.distillation.losses.token_masks import first_tokens, real_tokens
 from zoo.distillation.teachers.teacher import Teacher, teacher_batch
 from zoo.distillation.teachers.teacher_cache import KEY_BYTES, TeacherCache
 from zoo.distillation.teachers.top_logits import TopLogits, top_logits
+from zoo.errors import VerificationError
 from zoo.nn.capture import Captured
 from zoo.objectives.base import Outputs
 from zoo.objectives.losses.cross_entropy import IGNORED
@@ -37,6 +38,11 @@ class CachedOutput(ABC):
     """An output of a teacher that is kept: some vectors of each row."""
 
     name: str
+
+    @property
+    @abstractmethod
+    def width(self) -> int | None:
+        """Number of bytes of a vector; ``None`` if it follows from the model."""
 
     @abstractmethod
     def positions(self, batch: Mapping[str, Tensor], ids: str) -> list[NDArray[np.int64]]:
@@ -93,6 +99,14 @@ class CachedLogits(CachedOutput):
         """Dtype of the classes' indices."""
         return "<u2" if self.columns <= 1 << 16 else "<u4"
 
+    @property
+    def width(self) -> int:
+        """See ``CachedOutput``."""
+        if self.top_k == self.columns:
+            return 4 * self.columns
+        classes = np.dtype(self.class_dtype).itemsize * self.top_k
+        return 4 * self.top_k + classes + 4 * len(self.temperatures)
+
     def positions(self, batch: Mapping[str, Tensor], ids: str) -> list[NDArray[np.int64]]:
         """See ``CachedOutput``: of one vector for a whole row, (0,)."""
         rows, length = batch[ids].shape[:2]
@@ -147,6 +161,10 @@ class CachedEmbeddings(CachedOutput):
     def name(self) -> str:  # type: ignore[override]
         """Name in the header and in keys."""
         return f"embeddings:{self.of or 'mean'}"
+
+    @property
+    def width(self) -> None:
+        """See ``CachedOutput``: embeddings are as wide as the model."""
 
     def positions(self, batch: Mapping[str, Tensor], ids: str) -> list[NDArray[np.int64]]:
         """See ``CachedOutput``: the first token of each text."""
@@ -227,7 +245,7 @@ class CachedTeacher(Teacher):
         if any(self.cache.get(key) is None for row in keys for key in row):
             self._add(self.source.view(batch, layers), keys, locations)
         values = {
-            output.name: output.decode(self._read(keys_of_rows, rows), device)
+            output.name: output.decode(self._read(output, keys_of_rows, rows), device)
             for output, keys_of_rows, rows in zip(self.outputs, keys, locations, strict=True)
         }
         vectors = {
@@ -250,12 +268,35 @@ class CachedTeacher(Teacher):
             for key, vectors in zip(keys_of_rows, np.split(data, ends[:-1]), strict=True):
                 self.cache.add(key, vectors)
 
-    def _read(self, keys: Sequence[bytes], rows: Sequence[NDArray[np.int64]]) -> Bytes:
-        """Return the vectors of a batch, (n, bytes)."""
+    def _read(
+        self, output: CachedOutput, keys: Sequence[bytes], rows: Sequence[NDArray[np.int64]]
+    ) -> Bytes:
+        """Return the vectors of a batch, (n, bytes).
+
+        Raises:
+            VerificationError: a record has another length than its vectors.
+        """
         records = [self.cache.get(key) for key in keys]
-        assert all(record is not None for record in records), "view adds the missing ones"
-        count = sum(map(len, rows))
-        return np.concatenate(records).reshape(count, -1)  # type: ignore[arg-type]
+        counts = [len(row) for row in rows]
+        width = output.width or max(
+            (
+                len(data) // count
+                for data, count in zip(records, counts, strict=True)
+                if data is not None and count
+            ),
+            default=0,
+        )
+        vectors = []
+        for record, count in zip(records, counts, strict=True):
+            assert record is not None, "view adds the missing ones"
+            if len(record) != count * width or (count and not width):
+                raise VerificationError(
+                    f"{self.cache.directory}: a record has {len(record):,} bytes for {count} "
+                    f"vectors of {width} bytes",
+                    self.cache.remedy,
+                )
+            vectors.append(record.reshape(count, width))
+        return np.concatenate(vectors)
 
 
 def _input_names(teacher: Teacher, inputs: Mapping[str, Tensor]) -> list[str]:

@@ -114,7 +114,7 @@ def _cached(
         logits = _logits(comparisons, teacher, base, settings)
         outputs, shape = [*logits], logits[0].shape
     header = CacheHeader(
-        teacher=teacher.digest,
+        teacher=teacher.fingerprint,
         dtype=_dtype(base.config, settings),
         backend="onnx" if settings.teacher_backend == "onnx" else "torch",
         outputs=[output.name for output in outputs],

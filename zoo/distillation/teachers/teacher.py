@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
 
+import msgspec
 import torch
+from blake3 import blake3
 from torch import Tensor, nn
 
-from zoo.checkpoint import DATA, WEIGHTS, Checkpoint
+from zoo.checkpoint import CONFIG, DATA, WEIGHTS, Checkpoint
 from zoo.distillation.losses.comparisons import ModelView
 from zoo.errors import UsageError
 from zoo.inference.load_model import load_model
@@ -72,6 +74,12 @@ class Teacher:
     def digest(self) -> dict[str, str]:
         """BLAKE3 of each file of weights."""
         return weights_digest(self.checkpoint)
+
+    @property
+    def fingerprint(self) -> dict[str, str]:
+        """BLAKE3 of all that the outputs depend on: weights, configuration, pooling, tokenizer."""
+        model = msgspec.json.encode(self.checkpoint.model, order="sorted")
+        return {**self.digest, CONFIG: blake3(model).hexdigest()}
 
     @torch.no_grad()
     def view(self, batch: Mapping[str, Tensor], layers: Mapping[str, set[int]]) -> ModelView:

@@ -6,31 +6,38 @@ bytes of the other file are complete. It is replaced after a block was written, 
 may be killed at any moment: what follows the complete bytes is cut off. A rank reads the file that
 it writes, and no other: what it finds does then not depend on how fast the others are.
 
+A directory with other files is not touched, and no file is opened through a link.
+
 A block is the number of its bytes, their BLAKE3 and the bytes; a record its key, the number of its
 bytes and the bytes. Numbers are little-endian.
 """
 
 import contextlib
+import fcntl
+import mmap
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from blake3 import blake3
-from filelock import BaseFileLock
 from numpy.typing import NDArray
 
 from zoo.errors import UsageError, VerificationError
-from zoo.io.digests.sealed import NO_DIGEST, add_digest, read_sealed
+from zoo.io.digests.sealed import NO_DIGEST, add_digest, parse_sealed
 from zoo.io.json import JsonStruct, encode_json
 from zoo.io.limits import MAX_STATE_BYTES
-from zoo.io.locks import lock_at_once
 from zoo.io.output.atomic import atomic_write
+from zoo.io.output.inside import files_inside, open_inside, read_inside
+from zoo.io.output.overwrite import check_not_inside
 
 BLOCK_BYTES = 1 << 22  # records are held in memory until there are so many of them
 KEY_BYTES, SIZE_BYTES, COUNT_BYTES, DIGEST_BYTES = 16, 4, 8, 16
 RECENT = 1 << 16  # records that are indexed in a dictionary until the arrays are sorted again
+
+_FILE = re.compile(r"outputs-[0-9]+\.(bin|json|lock)")  # versions before 0.3 had a lock file
 
 Bytes = NDArray[np.uint8]
 
@@ -39,7 +46,8 @@ class CacheHeader(JsonStruct, kw_only=True):
     """Header of a cache: all that its outputs depend on, besides the inputs.
 
     Attributes:
-        teacher: name of each file of the teacher's weights -> BLAKE3.
+        teacher: name of each file of the teacher's weights -> BLAKE3, and that of the contents of
+            its ``config.json``: configuration, pooling and tokenizer.
         dtype: dtype of the teacher's computation.
         backend: backend of the teacher.
         outputs: names of the outputs.
@@ -86,7 +94,7 @@ class TeacherCache:
 
     def __init__(self, directory: Path, header: CacheHeader) -> None:
         self.directory, self.header, self.added = directory, header, 0
-        self._lock: BaseFileLock | None = None
+        self._file: int | None = None
 
     @property
     def remedy(self) -> str:
@@ -100,44 +108,96 @@ class TeacherCache:
             UsageError: another process writes them, or they are of another teacher.
             VerificationError: they are damaged.
         """
-        if self._lock is not None:
+        if self._file is not None:
             return
-        for path in sorted(self.directory.glob("outputs-*.json")):
-            self._require_same_header(path)
-        self._data = self.directory / f"outputs-{rank}.bin"
-        self._manifest = self.directory / f"outputs-{rank}.json"
         with self._writing():
+            self._require_own()
+            for name in sorted(files_inside(self.directory)):
+                if name.endswith(".json"):
+                    self._require_same_header(name)
+            self._data = self.directory / f"outputs-{rank}.bin"
+            self._manifest = self.directory / f"outputs-{rank}.json"
             self.directory.mkdir(parents=True, exist_ok=True)
-            busy = UsageError(
-                f"another process writes the cache in {self.directory}",
-                "let it end, or give another directory",
-            )
-            self._lock = lock_at_once(self._data.with_suffix(".lock"), busy)
+            if not self._manifest.exists():  # first, since a file without it is not ours
+                self._write_manifest(0)
+            file = open_inside(self.directory, self._data.name, os.O_RDWR | os.O_CREAT)
             try:
-                self._file = os.open(self._data, os.O_RDWR | os.O_CREAT, 0o666)
+                self._lock(file)
+                self._file = file
                 self._read()
             except BaseException:
-                self._lock.release()
-                self._lock = None
+                self._release(file)
                 raise
 
-    def _require_same_header(self, path: Path) -> None:
+    def _require_own(self) -> None:
+        """Check that the directory is new, empty, or a cache.
+
+        Raises:
+            UsageError: it holds other files, or is within a model or a corpus.
+        """
+        check_not_inside(self.directory / "outputs")
+        present = set(files_inside(self.directory))
+        foreign = {name for name in present if not _FILE.fullmatch(name)}
+        foreign |= {name for name in present if f"{name.rpartition('.')[0]}.json" not in present}
+        if foreign:
+            raise UsageError(
+                f"{self.directory} holds {min(foreign)}, which is not part of a cache",
+                "give another directory",
+            )
+
+    def _lock(self, file: int) -> None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UsageError(
+                f"another process writes the cache in {self.directory}",
+                "let it end, or give another directory",
+            ) from error
+        except OSError:  # a file system without locks
+            pass
+
+    def _release(self, file: int) -> None:
+        """Close the file; maps of it, which may still be read, hold a copy of the descriptor."""
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_UN)
+        os.close(file)
+        self._file = None
+
+    def _require_same_header(self, name: str) -> None:
         """Check that the outputs of a file are those of this teacher.
 
         Raises:
             UsageError: they are not; the first difference is named.
             VerificationError: the file is damaged.
         """
-        header = read_cache_manifest(path, self.remedy).header
-        for name in CacheHeader.__struct_fields__:
-            before, now = getattr(header, name), getattr(self.header, name)
+        header = self._read_manifest(name).header
+        for field in CacheHeader.__struct_fields__:
+            before, now = getattr(header, field), getattr(self.header, field)
             if before != now:
                 what = (
                     "of another teacher"
-                    if name == "teacher"
-                    else f"for {name} {_text(before)}, not {_text(now)}"
+                    if field == "teacher"
+                    else f"for {field} {_text(before)}, not {_text(now)}"
                 )
                 raise UsageError(f"the cache in {self.directory} is {what}", self.remedy)
+
+    def _read_manifest(self, name: str) -> CacheManifest:
+        """Read ``outputs-RANK.json``.
+
+        Raises:
+            SourceError: it is a link.
+            VerificationError: the file is damaged.
+        """
+        content = read_inside(self.directory, name, "record of a cache", MAX_STATE_BYTES)
+        try:
+            path = self.directory / name
+            return parse_sealed(content, path, CacheManifest, hint=self.remedy)
+        except VerificationError as error:
+            raise VerificationError(error.what, self.remedy) from error
+
+    def _write_manifest(self, complete: int) -> None:
+        manifest = CacheManifest(header=self.header, complete=complete, digest=NO_DIGEST)
+        atomic_write(self._manifest, add_digest(encode_json(manifest)))
 
     def _read(self) -> None:
         """Index the complete blocks, and cut off what follows them.
@@ -145,9 +205,8 @@ class TeacherCache:
         Raises:
             VerificationError: the file is shorter than that, or a block has another digest.
         """
-        complete = 0
-        if self._manifest.exists():
-            complete = read_cache_manifest(self._manifest, self.remedy).complete
+        assert self._file is not None, "open calls it"
+        complete = self._read_manifest(self._manifest.name).complete
         size = os.fstat(self._file).st_size
         if size < complete:
             raise VerificationError(
@@ -162,9 +221,10 @@ class TeacherCache:
 
     def _map_file(self, size: int) -> None:
         self._complete = size
-        self._map: Bytes = (
-            np.memmap(self._data, np.uint8, "r", shape=(size,)) if size else np.zeros(0, np.uint8)
-        )
+        self._map: Bytes = np.zeros(0, np.uint8)
+        if size and self._file is not None:
+            content = mmap.mmap(self._file, size, access=mmap.ACCESS_READ)
+            self._map = np.frombuffer(content, np.uint8)
 
     def _blocks(self) -> Iterator[tuple[int, int]]:
         """Yield start and end of the records of each block.
@@ -188,6 +248,8 @@ class TeacherCache:
         while at < end:
             yield self._map[at : at + KEY_BYTES].tobytes(), at
             at += KEY_BYTES + SIZE_BYTES + self._number(at + KEY_BYTES, SIZE_BYTES)
+        if at != end:
+            raise VerificationError(f"{self._data} is damaged at byte {end:,}", self.remedy)
 
     def _number(self, at: int, size: int) -> int:
         return int.from_bytes(self._map[at : at + size].tobytes(), "little")
@@ -219,7 +281,7 @@ class TeacherCache:
         Raises:
             UsageError: the file cannot be written.
         """
-        if self._lock is None or not self._pending:
+        if self._file is None or not self._pending:
             return
         records = b"".join(
             key + len(data).to_bytes(SIZE_BYTES, "little") + data
@@ -229,26 +291,21 @@ class TeacherCache:
         with self._writing():
             _write_at(self._file, block, self._complete)
             os.fsync(self._file)
-            manifest = CacheManifest(
-                header=self.header, complete=self._complete + len(block), digest=NO_DIGEST
-            )
-            atomic_write(self._manifest, add_digest(encode_json(manifest)))
+            self._write_manifest(self._complete + len(block))
         start = self._complete + COUNT_BYTES + DIGEST_BYTES
-        self._map_file(manifest.complete)
+        self._map_file(self._complete + len(block))
         for key, at in self._records(start, self._complete):
             self._index.add(key, at)
         self._pending, self._bytes = {}, 0
 
     def close(self) -> None:
         """Write the records in memory, and release the lock."""
-        if self._lock is None:
+        if self._file is None:
             return
         try:
             self.flush()
         finally:
-            os.close(self._file)
-            self._lock.release()
-            self._lock = None
+            self._release(self._file)
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
@@ -286,22 +343,6 @@ class _Index:
             )
             order = keys.argsort(kind="stable")
             self._keys, self._positions, self._recent = keys[order], positions[order], {}
-
-
-def read_cache_manifest(path: Path, remedy: str) -> CacheManifest:
-    """Read ``outputs-RANK.json``.
-
-    Args:
-        path: path of the file.
-        remedy: what to do if it is damaged, for the message.
-
-    Raises:
-        VerificationError: the file is damaged.
-    """
-    try:
-        return read_sealed(path, CacheManifest, hint=remedy, limit=MAX_STATE_BYTES)
-    except VerificationError as error:
-        raise VerificationError(error.what, remedy) from error
 
 
 def _digest(content: Any) -> bytes:

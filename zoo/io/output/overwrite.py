@@ -98,6 +98,7 @@ def check_target(
     target = Path(os.path.abspath(target))
     remove_stale_staging(target.parent)
     if not os.path.lexists(target):
+        check_not_inside(target)
         return
     if target.is_symlink():
         raise UsageError(f"{target} is a symbolic link", "give the directory itself as -o")
@@ -113,6 +114,22 @@ def check_target(
         )
     if not managed:
         _check_written_by_zoo(target)
+
+
+def check_not_inside(target: Path) -> None:
+    """Check that a new directory is not within a model, an export or a corpus.
+
+    Their manifests list all files, so that a further one would make them invalid.
+
+    Raises:
+        UsageError: it is.
+    """
+    for parent in Path(os.path.abspath(target)).parents:
+        if _written_files(parent) is not None:
+            raise UsageError(
+                f"{target} is inside {parent}, which holds a model or a corpus",
+                "give a directory next to it",
+            )
 
 
 def _check_not_in_use(target: Path, sources: Iterable[Path]) -> None:

@@ -20,7 +20,15 @@ from zoo.tokenizers.keys import (
     TOKENIZER_CONFIG_KEYS,
     TOKENIZER_JSON_KEYS,
 )
+from zoo.tokenizers.sentence_files import (
+    MODULES_KEYS,
+    NORMALIZE_KEYS,
+    POOLING_KEYS,
+    SENTENCE_KEYS,
+    SETTINGS_KEYS,
+)
 
+ROOT = Path(__file__).parents[1]
 # ELMo is read from another library's file, and the Hub has no class for it.
 MODEL_TYPES = [
     (family, name)
@@ -134,3 +142,18 @@ def test_keys_of_tokenizer_json() -> None:
         stored = json.loads(Tokenizer(model).to_str())
         known = {*stored} - {"model"} | {f"model.{key}" for key in stored["model"]}
         assert lacking(known, TOKENIZER_JSON_KEYS) == []
+
+
+def test_keys_of_sentence_transformers() -> None:
+    """The library is not installed with the tests: the keys of its release 6.2.0 are recorded."""
+    record = json.loads((ROOT / "tests/fixtures/sentence_transformers_keys.json").read_text())
+    tables = {
+        "config_sentence_transformers.json": SETTINGS_KEYS,
+        "modules.json": MODULES_KEYS,
+        "sentence_bert_config.json": SENTENCE_KEYS,
+        "Pooling": POOLING_KEYS,
+        "Normalize": NORMALIZE_KEYS,
+    }
+    assert record["sentence-transformers"] == "6.2.0" and [*record["files"]] == [*tables]
+    for file, table in tables.items():
+        assert lacking(set(record["files"][file]), table) == [], file

@@ -4,12 +4,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
-from tests.finetune.making import labelled, settings, texts, write_table
+from tests.finetune.conftest import Pretrained
+from tests.finetune.making import (
+    assert_resumes_exactly,
+    labelled,
+    settings,
+    texts,
+    write_table,
+)
 from tests.finetune.tasks.test_tokens import tagged
+from zoo.checkpoint import load_checkpoint
 from zoo.errors import UsageError
 from zoo.finetune.config import build_config
 from zoo.finetune.setup import build_setup
+from zoo.training.build import build_model
 
 
 def warnings(caplog: pytest.LogCaptureFixture, table: Path, **changes: Any) -> list[str]:
@@ -96,3 +107,61 @@ def test_a_table_of_texts_in_place_of_words(tmp_path: Path) -> None:
         UsageError, match=r"the 1 rows cannot .* words in columns, with a blank line"
     ):
         build_setup(build_config(tree, {}))
+
+
+@pytest.mark.parametrize("task", ["text-classification", "multi-label", "token-classification"])
+def test_labels_of_a_kept_head_are_matched_by_name(
+    pretrained: Pretrained, tmp_path: Path, caplog: pytest.LogCaptureFixture, task: str
+) -> None:
+    """The head has them in another order, and one more: its rows and its order are kept."""
+    kind = "Token" if task == "token-classification" else "Sequence"
+    names = (
+        ("O", "I-LOW", "B-MID", "I-MID", "B-LOW", "B-NEW") if kind == "Token" else ("z", "y", "x")
+    )
+    problem = {"problem_type": "multi_label_classification"} if task == "multi-label" else {}
+    labels = {"id2label": dict(enumerate(names)), "label2id": {n: k for k, n in enumerate(names)}}
+    model, _ = pretrained(f"BertFor{kind}Classification", **labels, **problem)
+    rows = [{"text": text, "label": "yz"[k % 2]} for k, text in enumerate(texts(30))]
+    table = (
+        tagged(tmp_path / "t.conll") if kind == "Token" else write_table(tmp_path / "t.tsv", rows)
+    )
+    setup = build_setup(build_config(settings(model, table, task=task), {}))
+    assert setup.model_config.labels == setup.objective.labels == names
+    unseen = "B-NEW" if kind == "Token" else "x"
+    warning = f"warning: no training sample has these labels of the pretrained model: {unseen}"
+    assert warning in [record.getMessage() for record in caplog.records]
+    module = build_model(setup).module
+    record = setup.load_pretrained(module)
+    assert record.new_parameters == []
+    head = load_file(model / "model.safetensors")["head.weight"]
+    torch.testing.assert_close(module.state_dict()["head.weight"], head)
+    if task == "text-classification":
+        indices = setup.train_rows.values["labels"]
+        shares = {names[k]: int((indices == k).sum()) for k in range(3)}
+        kept = len(indices)
+        assert shares["x"] == 0 and shares["y"] + shares["z"] == kept
+
+
+def test_names_of_the_outputs_of_a_head_without_names(
+    pretrained: Pretrained, tmp_path: Path
+) -> None:
+    model, _ = pretrained("BertForSequenceClassification")
+    table = labelled(tmp_path / "t.tsv")
+    with pytest.raises(
+        UsageError, match=r"has a head for LABEL_0, LABEL_1, and not for .*: no, yes"
+    ):
+        build_setup(build_config(settings(model, table), {}))
+    tree = settings(model, table, data={"labels": ["yes", "no"]})
+    assert build_setup(build_config(tree, {})).objective.labels == ("yes", "no")
+    rows = [{"text": text, "label": 1} for text in texts(30)]
+    numbered = write_table(tmp_path / "n.tsv", rows)
+    assert build_setup(build_config(settings(model, numbered), {})).objective.labels == ("0", "1")
+
+
+def test_a_resumed_run_has_the_labels_of_its_head(pretrained: Pretrained, tmp_path: Path) -> None:
+    names = {"id2label": {0: "yes", 1: "maybe", 2: "no"}}
+    labels = {**names, "label2id": {name: k for k, name in names["id2label"].items()}}
+    model, _ = pretrained("BertForSequenceClassification", **labels)
+    tree = settings(model, labelled(tmp_path / "t.tsv"), max_steps=4, save_total_limit=9)
+    whole = assert_resumes_exactly(tmp_path / "runs", tree, step=2)
+    assert load_checkpoint(whole / "model").config.labels == ("yes", "maybe", "no")

@@ -257,12 +257,15 @@ class FineTuning(TrainingObjective):
         return ()
 
     @classmethod
-    def fix_labels(cls, run: FineTuneConfig, samples: Sequence[Any]) -> tuple[str, ...]:
+    def fix_labels(
+        cls, run: FineTuneConfig, samples: Sequence[Any], known: tuple[str, ...] = ()
+    ) -> tuple[str, ...]:
         """Return the classes that are outputs of the model, in order; by default none.
 
         Args:
             run: configuration of the run.
             samples: samples of the training data.
+            known: labels of a pretrained head that is kept, which are those of the model.
 
         Raises:
             UsageError: a label of the settings has no samples, or there are too few labels.

@@ -46,6 +46,27 @@ def describe_head(checkpoint: "Checkpoint") -> str:
     return f"{checkpoint.head_name} ({kind}with the labels {labels})"
 
 
+def unnamed_labels(count: int) -> tuple[str, ...]:
+    """Return the labels of a head whose outputs have no names."""
+    return tuple(f"LABEL_{number}" for number in range(count))
+
+
+def kept_labels(init: "PretrainedInit", head: str, problem: "Problem | None") -> tuple[str, ...]:
+    """Return the labels of a pretrained head that a run goes on with; empty for a new head.
+
+    Args:
+        init: the pretrained model; that of a resumed run has no checkpoint.
+        head: head of the model to train.
+        problem: problem type of the model to train.
+    """
+    if not init.checkpoints or HEAD in init.init_config.new_modules:
+        return ()
+    checkpoint = init.checkpoints["model"]
+    if checkpoint.head_name != head or serves_other_task(checkpoint, head, problem):
+        return ()
+    return checkpoint.config.labels
+
+
 def check_head(init: "PretrainedInit", head: str, config: "Config") -> None:
     """Check that a pretrained head that is kept has the labels of the data.
 
@@ -63,9 +84,7 @@ def check_head(init: "PretrainedInit", head: str, config: "Config") -> None:
     if checkpoint.head_name != head or serves_other_task(checkpoint, head, config.problem):
         return  # the head is new
     before = checkpoint.config.labels
-    unnamed = tuple(f"LABEL_{number}" for number in range(len(labels)))
-    numbered = tuple(map(str, range(len(labels))))
-    if before != labels and (before != unnamed or labels not in (numbered, unnamed)):
+    if before not in (labels, unnamed_labels(len(labels))):
         wanted = "a number" if config.problem == "regression" else _list(labels)
         raise UsageError(
             f"{reference} has a head for {_list(before)}, and the data has {wanted}",

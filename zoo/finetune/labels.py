@@ -15,6 +15,7 @@ from zoo.data.readers.text_io import open_last_line
 from zoo.errors import UsageError
 from zoo.evaluation.one_sided import warn_of_absent_labels
 from zoo.finetune.base import LABELS, FineTuning
+from zoo.finetune.heads import HEAD, unnamed_labels
 from zoo.finetune.rows import TokenizedRows
 from zoo.objectives.base import Batch
 from zoo.objectives.losses.cross_entropy import IGNORED
@@ -44,9 +45,13 @@ class ClassTask(FineTuning):
         """See ``FineTuning``."""
 
     @classmethod
-    def fix_labels(cls, run: FineTuneConfig, samples: Sequence[Any]) -> tuple[str, ...]:
+    def fix_labels(
+        cls, run: FineTuneConfig, samples: Sequence[Any], known: tuple[str, ...] = ()
+    ) -> tuple[str, ...]:
         """See ``FineTuning``."""
         present = {name for sample in samples for name in cls.label_names(sample, run.data)}
+        if known:
+            return match_labels(known, present.union(run.data.labels or ()))
         return order_labels(present, run.data.labels, cls.fewest_labels)
 
     @classmethod
@@ -91,9 +96,16 @@ class ClassTask(FineTuning):
         ]
         return [
             *super().data_warnings(train, evaluation, rows),
+            *self._unseen_labels(count),
             *warn_of_single_samples(single),
             *self._absent_labels([name for name in self.labels if count[name] > 1], evaluation),
         ]
+
+    def _unseen_labels(self, count: Mapping[str, int]) -> list[str]:
+        if not (unseen := [name for name in self.labels if not count[name]]):
+            return []
+        shown = ", ".join(unseen[:8]) + ", ..." * (len(unseen) > 8)
+        return [f"no training sample has these labels of the pretrained model: {shown}"]
 
     def _absent_labels(self, labels: Sequence[str], evaluation: Sequence[Any]) -> list[str]:
         if self.default_metric == "f1":  # of entities, in which labels are not counted
@@ -120,6 +132,28 @@ class ClassTask(FineTuning):
     def weights_like(self, logits: "Tensor") -> "Tensor | None":
         """Return the weights with dtype and device of logits, (labels,); ``None`` for none."""
         return None if self.weights is None else logits.new_tensor(self.weights)
+
+
+def match_labels(known: tuple[str, ...], present: Collection[str]) -> tuple[str, ...]:
+    """Return the labels of a pretrained head, in its order, of which the data may have only some.
+
+    Labels of the data that are numbers are those of a head whose outputs have no names.
+
+    Raises:
+        UsageError: the data has labels that the head does not have.
+    """
+    numbered = tuple(map(str, range(len(known))))
+    if known == unnamed_labels(len(known)) and not set(present).difference(numbered):
+        return numbered
+    if lacking := sort_labels(set(present).difference(known)):
+        shown = [", ".join(names[:8]) + ", ..." * (len(names) > 8) for names in (known, lacking)]
+        raise UsageError(
+            f"the pretrained model has a head for {shown[0]}, and not for these labels of the "
+            f"data: {shown[1]}",
+            f"rename them in the data, or leave these samples out; --set init_from.new_modules="
+            f"[{HEAD}] begins with a new head",
+        )
+    return known
 
 
 def order_labels(

@@ -14,7 +14,7 @@ from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.families.config import Config
 from zoo.finetune.base import FineTuning
-from zoo.finetune.heads import check_head
+from zoo.finetune.heads import check_head, kept_labels, unnamed_labels
 from zoo.plugins.blame import config_of_size
 from zoo.tokenizers import TextTokenizer
 from zoo.tokenizers.tokenizer_json import parse, read_checked
@@ -73,8 +73,10 @@ class ModelSetup:
             UsageError: settings, labels, model and tokenizer do not fit each other.
             SourceError, VerificationError: the pretrained model is missing or damaged.
         """
-        head, labels = task.head_in(family), task.fix_labels(run, train)
+        head = task.head_in(family)
         init = pretrained_init(run, family, offline=offline, resumed=resumed)
+        known = known_labels(run, task, init, head, resumed)
+        labels = task.fix_labels(run, train, known)
         run = task.resolve(run, init)
         tokenizer = run_tokenizer(run, family, init, task, train, offline=offline, resumed=resumed)
         tokenizer = task.adapt_tokenizer(run, tokenizer)
@@ -86,6 +88,24 @@ class ModelSetup:
         run = msgspec.structs.replace(run, max_seq_len=min(run.max_seq_len, limit))
         inputs = tuple(family.onnx(config, head).inputs)
         return cls(config, inputs, tokenizer, init, run)
+
+
+def known_labels(
+    run: FineTuneConfig,
+    task: type[FineTuning],
+    init: PretrainedInit | None,
+    head: str,
+    resumed: Resumed | None,
+) -> tuple[str, ...]:
+    """Return the labels of a head that is kept, or of a run that is resumed; empty for a new head.
+
+    Outputs without names get those of ``data.labels``.
+    """
+    if resumed is not None:
+        return tuple((resumed[1].data or {}).get("labels") or ())
+    labels = () if init is None else kept_labels(init, head, task.problem)
+    requested, unnamed = run.data.labels or (), unnamed_labels(len(labels))
+    return tuple(requested) if labels == unnamed and len(requested) == len(labels) else labels
 
 
 def pretrained_init(

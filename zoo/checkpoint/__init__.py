@@ -23,7 +23,7 @@ from zoo.checkpoint.records import (
     encode_manifest,
     variant_file,
 )
-from zoo.checkpoint.tokenizer import load_text_tokenizer
+from zoo.checkpoint.tokenizer import check_tables, check_tokenizer, load_text_tokenizer
 
 __all__ = [
     "CONFIG",
@@ -41,6 +41,8 @@ __all__ = [
     "Manifest",
     "ModelFile",
     "SourceRecord",
+    "check_tables",
+    "check_tokenizer",
     "encode_manifest",
     "is_checkpoint",
     "load_checkpoint",

@@ -1,12 +1,19 @@
 """Loading the tokenizer of a checkpoint."""
 
+from typing import TYPE_CHECKING
+
 from zoo.checkpoint.load import Checkpoint
 from zoo.checkpoint.records import TOKENIZER
 from zoo.errors import UsageError
-from zoo.tokenizers.info import check_vocabulary
+from zoo.families.base import Family
+from zoo.families.config import Config
+from zoo.tokenizers.info import TokenizerInfo, check_template, check_vocabulary
 from zoo.tokenizers.source_files import SourceFiles
 from zoo.tokenizers.tokenizer import TextTokenizer
 from zoo.tokenizers.tokenizer_json import load
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 
 def load_text_tokenizer(checkpoint: Checkpoint) -> TextTokenizer:
@@ -27,5 +34,37 @@ def load_text_tokenizer(checkpoint: Checkpoint) -> TextTokenizer:
         )
     files = SourceFiles(checkpoint.path)
     tokenizer, path = load(files), files.path(TOKENIZER)
-    check_vocabulary(tokenizer, checkpoint.config.vocab_size, str(path))
+    check_tables(tokenizer, info, checkpoint.family, checkpoint.config, str(path))
     return TextTokenizer(tokenizer, info, str(path))
+
+
+def check_tokenizer(checkpoint: Checkpoint) -> None:
+    """Check the tokenizer of a checkpoint, if it has one, for verbs that read no texts.
+
+    Raises:
+        SourceError, VerificationError: see ``load_text_tokenizer``.
+    """
+    if checkpoint.model.tokenizer is not None:
+        load_text_tokenizer(checkpoint)
+
+
+def check_tables(
+    tokenizer: "Tokenizer", info: TokenizerInfo, family: Family, config: Config, origin: str
+) -> None:
+    """Check that every token and token type of a tokenizer has a row in the model's tables.
+
+    Args:
+        tokenizer: tokenizer with its template of special tokens.
+        info: what ``tokenizer.json`` lacks.
+        family: family of the model.
+        config: its configuration.
+        origin: file of the tokenizer, for the message.
+
+    Raises:
+        VerificationError: an id or a type is too high.
+    """
+    reads_types = "token_type_ids" in family.onnx(config, next(iter(family.heads()))).inputs
+    typed = reads_types and info.token_types
+    types = getattr(config, "type_vocab_size", None) if typed else None
+    check_vocabulary(tokenizer, config.vocab_size, origin)
+    check_template(tokenizer, config.vocab_size, types, origin)

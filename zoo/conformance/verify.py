@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from zoo.checkpoint import Checkpoint, is_checkpoint, load_checkpoint
+from zoo.checkpoint import Checkpoint, check_tokenizer, is_checkpoint, load_checkpoint
 from zoo.checkpoint.digests import check_digests
 from zoo.convert.checks.round_trip import bitwise_equal
 from zoo.convert.infer_head import identity_map
@@ -87,11 +87,13 @@ def check_account(checkpoint: Checkpoint) -> str:
     """Check that the tensors on disk are those of the configuration and head.
 
     Raises:
-        VerificationError: a tensor is missing, left over or of another shape.
+        VerificationError: a tensor is missing, left over or of another shape, or a token of the
+            tokenizer has no row in a table.
     """
     with checkpoint.open_weights() as reader:
         account = match_tensors(identity_map(checkpoint.weights), reader.tensors)
         account.raise_if_incomplete(str(checkpoint.path), "convert it again")
+    check_tokenizer(checkpoint)
     return f"{len(account.moves)} tensors, none missing, none left over"
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from zoo.checkpoint import TOKENIZER, is_checkpoint, load_checkpoint
+from zoo.checkpoint import TOKENIZER, check_tables, is_checkpoint, load_checkpoint
 from zoo.convert.open import OpenCheckpoint
 from zoo.errors import SourceError, VerificationError
 from zoo.families.config import Config
@@ -57,6 +57,7 @@ def _read(family: "Family", source: "CheckpointDir", config: Config) -> SourceTo
     check_vocabulary(backend, config.vocab_size, str(source.directory))
     unique_vocabulary(backend, str(source.directory))
     info = tokenizer_info(files, backend, family.special_tokens)
+    check_tables(backend, info, family, config, str(source.directory))
     return SourceTokenizer(backend.to_str(pretty=True).encode(), info)
 
 

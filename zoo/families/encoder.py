@@ -162,7 +162,7 @@ class EncoderFamily(Family):
 
     def inputs(self, config: Any) -> tuple[str, ...]:
         """Return the names of the model's inputs; with token types if there are several."""
-        types = getattr(config, "type_vocab_size", 0) > 0
+        types = getattr(config, "type_vocab_size", 0) > 1  # of one type, all tokens have it
         return ("input_ids", "attention_mask", *(["token_type_ids"] if types else []))
 
     def onnx(self, config: Any, head: str) -> "OnnxSpec":

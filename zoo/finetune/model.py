@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from zoo.checkpoint import TOKENIZER
+from zoo.checkpoint import TOKENIZER, check_tables
 from zoo.data.tokenizer import TRAIN, ExistingTokenizer, TokenizerToTrain, load_tokenizer
 from zoo.errors import UsageError
 from zoo.families.base import Family
@@ -201,4 +201,6 @@ def text_tokenizer(
     if built_in is not None:
         return built_in
     assert tokenizer is not None, "a family without a tokenizer of its own has one by now"
-    return TextTokenizer(parse(tokenizer.json, Path(TOKENIZER)), tokenizer.info)
+    parsed = parse(tokenizer.json, Path(TOKENIZER))
+    check_tables(parsed, tokenizer.info, family, config, TOKENIZER)
+    return TextTokenizer(parsed, tokenizer.info)

@@ -12,7 +12,7 @@ is imported on first use.
 from zoo.tokenizers.bpe.byte_level import byte_level_bpe_tokenizer
 from zoo.tokenizers.bpe.word_level import word_bpe_tokenizer
 from zoo.tokenizers.hf_files import hub_token_ids, hub_tokenizer_files
-from zoo.tokenizers.info import check_vocabulary, tokenizer_info
+from zoo.tokenizers.info import check_template, check_vocabulary, tokenizer_info
 from zoo.tokenizers.sentence_files import POOLING_FILES, hub_pooling_files, read_pooling
 from zoo.tokenizers.sentencepiece.proto import piece_model
 from zoo.tokenizers.sentencepiece.tokenizer import sentencepiece_tokenizer
@@ -33,6 +33,7 @@ __all__ = [
     "Template",
     "TextTokenizer",
     "byte_level_bpe_tokenizer",
+    "check_template",
     "check_vocabulary",
     "has_tokenizer",
     "hub_pooling_files",

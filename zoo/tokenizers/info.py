@@ -1,7 +1,7 @@
 """Properties that ``tokenizer.json`` lacks: roles of special tokens, and maximum length."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import msgspec
@@ -161,6 +161,54 @@ def _extra_config(
     extra = {key: value for key, value in settings.stated.items() if key not in kept}
     extra |= {key: without_flags(extra[key]) for key in EXTRA if extra.get(key)}
     return extra | chat_template(files)
+
+
+def check_template(tokenizer: "Tokenizer", vocab_size: int, types: int | None, origin: str) -> None:
+    """Check that ids and types of the template of special tokens have rows in their tables.
+
+    Args:
+        tokenizer: tokenizer with the template.
+        vocab_size: number of rows of the token embedding.
+        types: number of rows of the token type embedding; ``None`` if the model reads no types.
+        origin: file of the tokenizer, for the message.
+
+    Raises:
+        VerificationError: an id or a type is too high.
+    """
+    if tokenizer.post_processor is None:
+        return
+    for token, number, kind in _template_tokens(
+        json.loads(tokenizer.post_processor.__getstate__())
+    ):
+        if number >= vocab_size:
+            raise VerificationError(
+                f"{origin}: the template puts {token!r} with the id {number} around texts, and the "
+                f"table of tokens (vocab_size) has {vocab_size} rows",
+                "tokenizer and weights belong to different checkpoints: give another --tokenizer",
+            )
+        if types is not None and kind >= types:
+            raise VerificationError(
+                f"{origin}: the template gives {token!r} the token type {kind}, and the table of "
+                f"types (type_vocab_size) has {types} rows",
+                "correct post_processor in tokenizer.json, or give another --tokenizer",
+            )
+
+
+def _template_tokens(processor: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
+    """Yield token, id and type of each part of a post-processor; texts have the id 0."""
+    match processor.get("type"):
+        case "Sequence":
+            for part in processor["processors"]:
+                yield from _template_tokens(part)
+        case "BertProcessing" | "RobertaProcessing":
+            kind = int(processor["type"] == "BertProcessing")  # of the second text
+            yield from ((*processor[role], kind) for role in ("cls", "sep"))
+        case "TemplateProcessing":
+            ids = {token: item["ids"] for token, item in processor["special_tokens"].items()}
+            for piece in (*processor["single"], *processor["pair"]):
+                ((_, part),) = piece.items()
+                for number in ids.get(part["id"], (0,)):
+                    yield part["id"], number, part["type_id"]
 
 
 def _max_tokens(config: Mapping[str, Any], origin: str) -> int | None:

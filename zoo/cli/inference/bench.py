@@ -104,6 +104,7 @@ def command(
     never changed, since results in another differ. Forward passes of a model that generates text
     (--new-tokens 0) change nothing.
     """
+    from zoo.checkpoint import check_tokenizer
     from zoo.convert.on_first_use import resolve_checkpoint
     from zoo.inference.bench import default_new_tokens, default_seq_len, measure
     from zoo.report.figures import plot_speeds, require_matplotlib
@@ -112,6 +113,7 @@ def command(
         require_matplotlib(output)  # before anything is measured
     batch = {name: options.pop(name) for name in BATCH}
     checkpoint = resolve_checkpoint(ref, **options)
+    check_tokenizer(checkpoint)
     if batch["new_tokens"] is None:
         batch["new_tokens"] = default_new_tokens(checkpoint, batch["seq_len"])
     batch["seq_len"] = batch["seq_len"] or default_seq_len(checkpoint, batch["new_tokens"])

@@ -118,6 +118,7 @@ def command(ref: str, onnx: bool, output: Path | None, as_json: bool, **options:
     --max-drop, those that lose most stay in float32 and are listed; if none can be quantized, the
     exit code is 3 and nothing is written.
     """
+    from zoo.checkpoint import check_tokenizer
     from zoo.convert.on_first_use import resolve_checkpoint
     from zoo.errors import UsageError
     from zoo.export.export import export_onnx
@@ -129,6 +130,7 @@ def command(ref: str, onnx: bool, output: Path | None, as_json: bool, **options:
     quantization = {name: options.pop(name) for name in QUANTIZATION}
     check_target(output, force=target["force"])
     checkpoint = resolve_checkpoint(ref, **options)
+    check_tokenizer(checkpoint)
     plan = _quantization(checkpoint, **quantization)
     report = export_onnx(checkpoint, output, quantization=plan, **target)
     result(report.to_dict(), [*report.lines(), f"wrote {output}"], as_json=as_json)

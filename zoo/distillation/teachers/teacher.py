@@ -153,7 +153,7 @@ def teacher_batch(batch: Mapping[str, Tensor], config: Any) -> dict[str, Tensor]
 
     Args:
         batch: tensors of a batch.
-        config: configuration of the teacher; without segment embeddings, it reads no types.
+        config: configuration of the teacher; with fewer than two token types, it reads none.
     """
     replaced = {
         name.removeprefix(PREFIX): tensor
@@ -161,7 +161,7 @@ def teacher_batch(batch: Mapping[str, Tensor], config: Any) -> dict[str, Tensor]
         if name.startswith(PREFIX)
     }
     tensors = replaced or dict(batch)
-    if not getattr(config, "type_vocab_size", 0):
+    if getattr(config, "type_vocab_size", 0) < 2:
         tensors.pop("token_type_ids", None)
     return tensors
 

@@ -220,9 +220,11 @@ def resolve_init_checkpoint(reference: str, family: "Family", *, offline: bool) 
         UsageError: the checkpoint is of another family, or the reference is unknown.
         SourceError, VerificationError: see ``zoo.convert.on_first_use.resolve_checkpoint``.
     """
+    from zoo.checkpoint import check_tokenizer
     from zoo.convert.on_first_use import resolve_checkpoint
 
     checkpoint = resolve_checkpoint(reference, offline=offline)
+    check_tokenizer(checkpoint)
     if checkpoint.family.name != family.name:
         raise UsageError(
             f"{reference} is of the family {checkpoint.family.name}, not {family.name}",

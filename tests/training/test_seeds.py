@@ -13,6 +13,7 @@ from zoo.cli.training.pretrain import command as pretrain
 from zoo.errors import SourceError, UsageError
 from zoo.training.compare import find_runs, group_runs
 from zoo.training.distributed.context import DistContext
+from zoo.training.logging.report import write_report
 from zoo.training.seeds import resume_seeds, train_seeds
 
 pytestmark = pytest.mark.usefixtures("shared_home")
@@ -148,6 +149,36 @@ def test_losses_of_different_objectives_are_named(tmp_path: Path) -> None:
     write_run(tmp_path / "d", {"objective": "masked-lm", "seq_len": 64}, 4.9)
     alike = CliRunner().invoke(compare, [str(paths[0]), str(tmp_path / "d")]).stdout
     assert "different quantities" not in alike and "loss of" not in alike
+
+
+def test_metrics_of_different_tasks_have_columns_of_their_own(tmp_path: Path) -> None:
+    """Nor are their losses drawn in one figure."""
+    paths = []
+    for name, task, value in (
+        ("a", "text-classification", 0.91),
+        ("b", "token-classification", 0.97),
+    ):
+        paths.append(str(write_run(tmp_path / name, {"task": task}, 0.5, "finetune")))
+        record = {"step": 1, "split": "validation", "loss": 0.5, "losses": {}}
+        record["metrics"] = {"accuracy": value}
+        (tmp_path / name / "metrics.jsonl").write_text(json.dumps(record) + "\n")
+    header, first, second, *_ = CliRunner().invoke(compare, paths).stdout.splitlines()
+    starts = [header.index(f"accuracy of {task}-classification") for task in ("text", "token")]
+    assert [first.find("0.91"), second.find("0.97")] == starts
+    figure = tmp_path / "figure.svg"
+    done = CliRunner().invoke(compare, [*paths, "-o", str(figure)])
+    assert isinstance(done.exception, UsageError) and not figure.exists()
+    assert "are different quantities, which are not drawn in one figure" in str(done.exception)
+
+
+def test_the_report_has_the_metric_that_selects_the_best_evaluation(tmp_path: Path) -> None:
+    settings = {"metric_for_best_model": "accuracy", "greater_is_better": True}
+    run = write_run(tmp_path / "a", {"task": "text-classification", **settings}, 0.5, "finetune")
+    record = {"step": 1, "split": "validation", "loss": 0.5, "losses": {}}
+    (run / "metrics.jsonl").write_text(
+        json.dumps({**record, "metrics": {"accuracy": 0.875}}) + "\n"
+    )
+    assert "best accuracy at step 1: 0.8750" in write_report(run).read_text()
 
 
 def test_the_command_that_resumes_a_run_is_named(tmp_path: Path) -> None:

@@ -58,6 +58,12 @@ class RunGroup:
         kind = f"{name}, {options['loss']}" if options.get("loss") else str(name)
         return f"{kind}, distillation" if manifest.get("kind") == "distill" else kind
 
+    @property
+    def task(self) -> str:
+        """Name of the task or objective; metrics of one name differ between tasks."""
+        config = self.histories[0].config
+        return str(config.get("task") or config.get("objective") or "loss")
+
     def curve(self) -> list[tuple[int, float, float, float]]:
         """Return the validation loss: step, median, lowest and highest, at steps of all runs."""
         losses: dict[int, list[float]] = {}

@@ -9,6 +9,8 @@ from zoo.cli.options import common_options
 from zoo.cli.output import result, table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from zoo.training.compare import RunGroup
 
 
@@ -32,23 +34,34 @@ A directory of runs, such as that of `zoo pretrain --seeds 3`, stands for all of
 @common_options
 def command(runs: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
     """Compare training runs by their last evaluations."""
+    from zoo.errors import UsageError
     from zoo.report.figures import plot_bands, require_matplotlib
     from zoo.training.compare import find_runs, group_runs
 
     if output is not None:
         require_matplotlib(output)  # before the logs are read
     groups = group_runs(find_runs(runs))
-    names = list(dict.fromkeys(name for group in groups for name in group.summary))
     kinds = list(dict.fromkeys(group.loss for group in groups))
+    if output is not None and len(kinds) > 1:
+        raise UsageError(
+            f"losses of {' and '.join(kinds)} are different quantities, which are not drawn in one "
+            "figure",
+            "draw the runs of each on their own, or leave -o out",
+        )
+    columns = _columns(groups)
     rows = [
         [
             group.name,
             str(len(group.paths)),
             *([group.loss] if len(kinds) > 1 else []),
-            *(_cell(group.summary.get(name)) for name in names),
+            *(
+                _cell(group.summary.get(n) if task in (None, group.task) else None)
+                for n, task in columns
+            ),
         ]
         for group in groups
     ]
+    names = [name if task is None else f"{name} of {task}" for name, task in columns]
     lines = table(rows, ("runs", "seeds", *(["loss of"] if len(kinds) > 1 else []), *names))
     lines += [f"{g.name}: {change}" for g in groups for change in g.changes]
     if len(kinds) > 1:
@@ -60,6 +73,19 @@ def command(runs: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
         plot_bands(output, curves, x="step", y="validation loss (nats)")
         lines.append(f"figure: {output}")
     result({"groups": list(map(_as_json, groups))}, lines, as_json=as_json)
+
+
+def _columns(groups: "Sequence[RunGroup]") -> list[tuple[str, str | None]]:
+    """Return the names of the columns, each with a task where several have such a metric.
+
+    The loss has one column, next to what it is the loss of.
+    """
+    columns: list[tuple[str, str | None]] = []
+    for name in dict.fromkeys(name for group in groups for name in group.summary):
+        tasks = dict.fromkeys(group.task for group in groups if name in group.summary)
+        one = name in ("loss", "seconds") or len(tasks) == 1
+        columns += [(name, None)] if one else [(name, task) for task in tasks]
+    return columns
 
 
 def _as_json(group: "RunGroup") -> dict[str, Any]:

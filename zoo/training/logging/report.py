@@ -73,8 +73,9 @@ def _facts(history: RunHistory) -> Iterator[tuple[str, str, str]]:
     """Yield name, value and note of each key figure."""
     best, train, speed = history.best, history.train, history.performance
     if best is not None:
-        lowest = f"{history.best_name} at step {best['step']:,}: {best['loss']:.4f}"
-        yield "validation loss", f"{history.validation[-1]['loss']:.4f}", lowest
+        value = history.selecting_value(best)
+        note = f"{history.best_name} at step {best['step']:,}: {value:.4f}"
+        yield "validation loss", f"{history.validation[-1]['loss']:.4f}", note
     if train:
         yield "training loss", f"{train[-1]['loss']:.4f}", f"at step {train[-1]['step']:,}"
         yield "tokens seen", format_count(train[-1].get("tokens", 0)), _batch(history.config)

@@ -49,11 +49,16 @@ class RunHistory:
         name = self.config.get("metric_for_best_model") or "loss"
         return "lowest" if name == "loss" else f"best {name.replace('_', ' ')}"
 
-    def rank(self, evaluation: Record) -> float:
-        """Return the value that selects the best evaluation, lower for a better one."""
+    def selecting_value(self, evaluation: Record) -> float:
+        """Return the value by which the best evaluation is selected: the loss, or a metric."""
         name = self.config.get("metric_for_best_model") or "loss"
         values = evaluation if name == "loss" else evaluation["metrics"]
-        return float(values[name]) * (-1 if self.config.get("greater_is_better") else 1)
+        return float(values[name])
+
+    def rank(self, evaluation: Record) -> float:
+        """Return the value that selects the best evaluation, lower for a better one."""
+        sign = -1 if self.config.get("greater_is_better") else 1
+        return sign * self.selecting_value(evaluation)
 
     @property
     def steps(self) -> int:

@@ -24,7 +24,7 @@ TOKENIZER_CONFIG_KEYS: FileKeys = {
     "model_specific_special_tokens": honoured("special tokens without a role"),
     "model_max_length": honoured("texts are cut at this length, or at the model's if it is lower"),
     "max_len": honoured("an older name of `model_max_length`"),
-    "truncation_side": honoured("side on which texts are cut"),
+    "truncation_side": honoured("side on which texts are cut; windows over a text cover all of it"),
     "split_special_tokens": honoured("special tokens in a text are split like other text"),
     "model_input_names": honoured("without `token_type_ids`, both texts of a pair are of type 0"),
     "padding_side": carried("outputs do not depend on padding"),

@@ -133,6 +133,12 @@ def test_swapped_vocabularies(refused: Command, teacher: Path, tmp_path: Path) -
     assert "--align text compares texts" in line
 
 
+def test_a_vocabulary_size_of_a_student(refused: Command, teacher: Path) -> None:
+    student = {"name": "distilbert", "vocab_size": 77}
+    line = refused(distillation={"teachers": [str(teacher)]}, student=student)
+    assert "student.vocab_size is 77, and a student has the vocabulary of its tokenizer" in line
+
+
 def with_swapped_tokens(model: Path, path: Path) -> Path:
     """Copy a model, and swap the ids of two tokens."""
     swapped = shutil.copytree(model, path)

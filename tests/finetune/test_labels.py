@@ -165,3 +165,16 @@ def test_a_resumed_run_has_the_labels_of_its_head(pretrained: Pretrained, tmp_pa
     tree = settings(model, labelled(tmp_path / "t.tsv"), max_steps=4, save_total_limit=9)
     whole = assert_resumes_exactly(tmp_path / "runs", tree, step=2)
     assert load_checkpoint(whole / "model").config.labels == ("yes", "maybe", "no")
+
+
+def test_steps_that_read_rows_twice_or_learn_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table, held = labelled(tmp_path / "t.tsv"), labelled(tmp_path / "e.tsv", seed=1)
+    changes: dict[str, Any] = {"data": {"eval": [str(held)]}}
+    assert warnings(caplog, table, **changes, batch_size=40) == []
+    (line,) = warnings(caplog, table, **changes, batch_size=41)
+    assert "batch_size is 41, and there are 40 rows to train on" in line
+    one_step = {"max_steps": 1, "eval_steps": 1, "save_steps": 1}
+    (line,) = warnings(caplog, table, **changes, **one_step)
+    assert "the learning rate is 0 in all 1 steps" in line

@@ -90,6 +90,12 @@ def find_student(
     """
     sizes = family.sizes()
     require_fields(family, fields, "student")
+    if pretrained is None and name in all_families() and "vocab_size" in fields:
+        raise UsageError(
+            f"student.vocab_size is {fields['vocab_size']}, and a student has the vocabulary of "
+            "its tokenizer",
+            "leave it out, or name another tokenizer",
+        )
     if pretrained is None and name not in all_families():
         config = _with_fields(family, config_of_size(family, name), fields)
         return Student(family, name, None, fields, config)

@@ -5,7 +5,6 @@ The student of a stage is the final model of the stage before, or is trained wit
 """
 
 import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from zoo.errors import Interrupted, UsageError
 from zoo.families.distillation import DistillationRecipe
 from zoo.io.json import JsonStruct, encode_json, read_json_record
 from zoo.io.output.atomic import atomic_directory
-from zoo.io.output.staging import remove_stale_staging
+from zoo.io.output.staging import discard_unused, remove_stale_staging
 from zoo.plugins import all_families
 from zoo.training.config.distill import DistillTaskConfig
 from zoo.training.config.kinds import RunConfig
@@ -95,7 +94,7 @@ class StagedKind(RunKind):
             return self._train_stages(path, record, dist, offline=offline)
         finally:
             if dist.is_main_process and not any(entry.is_dir() for entry in path.iterdir()):
-                shutil.rmtree(path)  # nothing has begun: leave no empty directory
+                discard_unused(path, STAGES)  # nothing has begun
 
     def _record(self, settings: ConfigDict, *, offline: bool) -> StagesRecord | None:
         """Return the stages of a run; ``None`` for a single run, or a single stage."""

@@ -1,6 +1,5 @@
 """Several runs of the same settings with different seeds, in one directory."""
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 from zoo.errors import Interrupted, UsageError
 from zoo.io.json import JsonStruct, encode_json, read_json_record
 from zoo.io.output.atomic import atomic_directory
-from zoo.io.output.staging import remove_stale_staging
+from zoo.io.output.staging import discard_unused, remove_stale_staging
 from zoo.training.compare import SEED_PREFIX
 from zoo.training.config.schema import errors_naming
 from zoo.training.distributed.context import DistContext
@@ -85,7 +84,7 @@ def train_seeds(
         return _train_all(path, record, dist, kind, offline=offline)
     finally:
         if dist.is_main_process and not any(path.glob(f"{SEED_PREFIX}*")):
-            shutil.rmtree(path)  # nothing has begun: leave no empty directory
+            discard_unused(path, SEEDS)  # nothing has begun
 
 
 def resume_seeds(

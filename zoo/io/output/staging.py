@@ -58,6 +58,12 @@ def discard(path: Path) -> None:
         path.rename(staging)
 
 
+def discard_unused(path: Path, record: str) -> None:
+    """Remove a directory that holds nothing but a record; keep it if it holds anything else."""
+    if os.listdir(path) == [record]:
+        discard(path)
+
+
 def remove_stale_staging(directory: Path) -> None:
     """Remove the staging paths of processes that have ended from a directory.
 

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Self
 from blake3 import blake3
 
 from zoo.errors import VerificationError
+from zoo.io.output.inside import open_inside
 from zoo.plugins.logger import Logger
 
 METRICS_FILE, PERFORMANCE_FILE = "metrics.jsonl", "performance.jsonl"
@@ -156,7 +157,7 @@ def _append(handle: int, line: bytes) -> None:
 
 def _open(path: Path) -> int:
     """Open a log to append to, after its last whole line."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+    handle = open_inside(path.parent, path.name, os.O_RDWR | os.O_CREAT | os.O_APPEND)
     if size := os.fstat(handle).st_size:
         with mmap.mmap(handle, size, access=mmap.ACCESS_READ) as content:
             whole = content.rfind(b"\n") + 1

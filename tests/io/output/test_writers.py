@@ -1,0 +1,135 @@
+"""Every place that writes a file does so through a guard.
+
+The guards are ``atomic_directory`` and ``atomic_write``, ``update_record``, ``open_inside`` and the
+locks: ownership, links, digests, modes and complete results are theirs. A function that writes
+outside of them fails the test until it uses them, or until it is listed with the reason.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+GUARDS = ("zoo/io/output/", "zoo/io/locks.py")
+METHODS = {
+    *("write_text", "write_bytes", "touch", "mkdir", "rmdir", "unlink", "rename", "symlink_to"),
+    *("hardlink_to", "chmod", "tofile", "save_file", "copyfile", "copytree", "copy2", "copy"),
+    *("move", "rmtree", "makedirs", "symlink", "link", "truncate", "ftruncate", "pwrite"),
+    *("mkstemp", "mkdtemp"),
+}
+STAGED = "within the staging directory of atomic_directory"
+TEMPORARY = "within a temporary directory of this process"
+STREAM = "replaces a standard stream by /dev/null"
+DOWNLOAD = "a partial download in the cache of huggingface_hub, under its lock"
+# place -> why it writes by itself
+LISTED = {
+    "zoo/cli/inference/eval.py:_draw": "the directory that the user names for figures",
+    "zoo/cli/output.py:_open_standard_streams": STREAM,
+    "zoo/cli/output.py:abandon_stdout": STREAM,
+    "zoo/conformance/golden.py:Golden.write": "a file that the author of a plugin names",
+    "zoo/conformance/plugin_checks.py:_main": TEMPORARY,
+    "zoo/conformance/smoke_train.py:_finetune": TEMPORARY,
+    "zoo/conformance/smoke_train.py:resume_finetune": TEMPORARY,
+    "zoo/conformance/weight_checks.py:WeightChecks.check_state_dict_round_trip": TEMPORARY,
+    "zoo/convert/safetensors_writer.py:create": STAGED,
+    "zoo/convert/safetensors_writer.py:write_weights": STAGED,
+    "zoo/convert/writers.py:HFWriter.write_manifest": STAGED,
+    "zoo/convert/writers.py:ZooWriter.write_manifest": STAGED,
+    "zoo/convert/writers.py:_write": STAGED,
+    "zoo/data/build.py:build": STAGED,
+    "zoo/data/shard_writer.py:SplitWriter.__init__": STAGED,
+    "zoo/data/shard_writer.py:_File.__init__": STAGED,
+    "zoo/distillation/stages.py:StagedKind._train_stages": "a link within the run's directory",
+    "zoo/distillation/stages.py:StagedKind.train": STAGED,
+    "zoo/distillation/targets.py:_write": STAGED,
+    "zoo/distillation/teachers/teacher_cache.py:TeacherCache._read": "a file of open_inside",
+    "zoo/distillation/teachers/teacher_cache.py:TeacherCache.open": "checked by _require_own",
+    "zoo/distillation/teachers/teacher_cache.py:_write_at": "a file of open_inside",
+    "zoo/export/fastest.py:save_speeds": "the parent of a file of atomic_write",
+    "zoo/export/graph/write.py:write_graphs": STAGED,
+    "zoo/export/layout.py:write_side_files": STAGED,
+    "zoo/export/quantization/variants.py:_Variant.write": STAGED,
+    "zoo/finetune/runs.py:keep_median": STAGED,
+    "zoo/hub/download.py:Transfer._discard": DOWNLOAD,
+    "zoo/hub/download.py:Transfer._usable": DOWNLOAD,
+    "zoo/hub/download.py:Transfer.body": DOWNLOAD,
+    "zoo/hub/fetch.py:_Checkout._unlink_copy": DOWNLOAD,
+    "zoo/io/digests/background.py:BackgroundHasher.create": STAGED,
+    "zoo/io/digests/verified.py:_limit": "a cache that is recomputed when it is damaged",
+    "zoo/io/digests/verified.py:_store": "a cache that is recomputed when it is damaged",
+    "zoo/io/signals.py:leave_lost_terminal": STREAM,
+    "zoo/plugins/scaffold.py:write_project": STAGED,
+    "zoo/plugins/settings.py:update_settings": "the parent of a file of update_record",
+    "zoo/tokenizers/train.py:train": STAGED,
+    "zoo/training/checks.py:check_resume": TEMPORARY,
+    "zoo/training/entrypoints.py:_write_directory": STAGED,
+    "zoo/training/logging/callback.py:LoggingCallback._open": "a file of open_inside",
+    "zoo/training/logging/jsonl.py:JsonlLogger.truncate": "a file of open_inside",
+    "zoo/training/logging/jsonl.py:_open": "a file of open_inside",
+    "zoo/training/seeds.py:train_seeds": STAGED,
+    "zoo/training/state/checkpoints.py:save_checkpoint": STAGED,
+    "zoo/training/state/checkpoints.py:write_tensors": STAGED,
+    "zoo/training/state/final_model.py:check_writable": "within a staging path of staged_path",
+    "zoo/training/state/final_model.py:save_final_model": STAGED,
+    "zoo/training/state/recovery.py:_set_aside": "a checkpoint of the run, under its lock",
+    "converters/zoo_converters/hdf5_arrays.py:decode_arrays": "a pipe to the parent process",
+}
+OS_ONLY = {"replace", "remove"}  # methods of texts and sets as well
+WRITING = {"O_CREAT", "O_WRONLY", "O_RDWR", "O_APPEND", "O_TRUNC"}
+
+
+def _mode(call: ast.Call, position: int) -> str:
+    values = [*call.args[position : position + 1]]
+    values += [keyword.value for keyword in call.keywords if keyword.arg == "mode"]
+    return next((str(v.value) for v in values if isinstance(v, ast.Constant)), "r")
+
+
+def _writes(call: ast.Call) -> str | None:
+    """Return what a call writes with, or ``None``."""
+    function = call.func
+    if isinstance(function, ast.Name):
+        if function.id == "open":
+            return "open" if set(_mode(call, 1)) & set("wax+") else None
+        return function.id if function.id in {"save_file", *METHODS} - {"copy", "link"} else None
+    if not isinstance(function, ast.Attribute):
+        return None
+    owner = function.value.id if isinstance(function.value, ast.Name) else ""
+    name = function.attr
+    if name == "open" and owner == "os":
+        flags = {n.attr for arg in call.args for n in ast.walk(arg) if isinstance(n, ast.Attribute)}
+        return "os.open" if flags & WRITING else None
+    if name == "open":
+        return "open" if set(_mode(call, 0)) & set("wax+") else None
+    if name in OS_ONLY | {"copy", "link"}:
+        return f"{owner}.{name}" if owner in ("os", "shutil") else None
+    return name if name in METHODS else None
+
+
+def _functions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, ast.Call]]:
+    for node in ast.iter_child_nodes(tree):
+        name = prefix
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            name = f"{prefix}.{node.name}" if prefix else node.name
+        if isinstance(node, ast.Call):
+            yield prefix, node
+        yield from _functions(node, name)
+
+
+def places() -> dict[str, set[str]]:
+    """Return ``file:function`` -> what it writes with."""
+    result: dict[str, set[str]] = {}
+    for folder in ("zoo", "converters", "plugins"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            name = path.relative_to(ROOT).as_posix()
+            if not name.startswith(GUARDS):
+                for function, call in _functions(ast.parse(path.read_text("utf-8"))):
+                    if written := _writes(call):
+                        result.setdefault(f"{name}:{function}", set()).add(written)
+    return result
+
+
+def test_every_place_that_writes_uses_a_guard_or_is_listed_with_a_reason() -> None:
+    found = places()
+    assert len(found) > 20
+    assert sorted(found.keys() - LISTED.keys()) == []
+    assert sorted(LISTED.keys() - found.keys()) == []

@@ -78,7 +78,7 @@ def test_options_exist(name: str) -> None:
 
 def test_environment_variables_are_documented() -> None:
     sources = (path.read_text("utf-8") for path in (ROOT / "zoo").rglob("*.py"))
-    reads = r'environ(?:\.get\(|\[)"(\w+)"(?!\] =)'
+    reads = r'environ(?:\.get\(|\[|ment\()"([A-Z]\w*)"(?!\] =)'
     variables = {name for source in sources for name in re.findall(reads, source)}
     table = set(re.findall(r"`([A-Z][A-Z_]+)`", page("docs/api.md")))
     assert {"ZOO_HOME", "ZOO_PLUGINS", "RANK"} <= variables

@@ -54,6 +54,7 @@ def test_names_that_fit_the_weights(hub_checkpoint: Make, tmp_path: Path) -> Non
     source = hub_checkpoint("BertForSequenceClassification")
     edit(source, num_labels=3, id2label={"0": "good", "1": "bad"})
     convert(CheckpointDir(source, str(source)), tmp_path / "ours")
+    assert load_checkpoint(tmp_path / "ours").config.labels == ("good", "bad")
 
 
 ONLY: dict[str, tuple[str, str]] = {

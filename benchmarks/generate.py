@@ -80,7 +80,7 @@ def contenders(
     model: Any, reference: Any, inputs: Mapping[str, Tensor], settings: GenerationConfig
 ) -> tuple[Generate, Generate]:
     """Return functions that generate the new tokens of each row with each of the models."""
-    count = settings.max_new_tokens
+    count = settings.longest
     mask = inputs.get("attention_mask", torch.ones_like(inputs["input_ids"]))
 
     def ours() -> list[list[int]]:

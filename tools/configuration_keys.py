@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from zoo.checkpoint.generation_config import GENERATION_KEYS
 from zoo.families.base import Family
 from zoo.families.config.keys import common_keys
 from zoo.io.file_keys import FileKeys
@@ -103,6 +104,12 @@ def sections() -> list[Section]:
         ),
         Section("tokenizer.json", TOKENIZER_JSON_KEYS),
         *sentence_sections(),
+        Section(
+            "generation_config.json",
+            GENERATION_KEYS,
+            "Settings of generation, of heads that generate. Without the file, its honoured keys "
+            "are read in `config.json`. Unknown keys are carried.",
+        ),
     ]
 
 

@@ -135,13 +135,18 @@ def test_options_of_the_harness_become_settings() -> None:
     assert settings({"until": "\n", "max_gen_toks": 5, "temperature": 0.0}) == {
         "until": ["\n"],
         "max_new_tokens": 5,
+        "do_sample": False,
     }
     assert settings({"do_sample": True, "temperature": 0.5, "top_k": 3}) == {
+        "do_sample": True,
         "until": [],
         "temperature": 0.5,
         "top_k": 3,
     }
-    assert settings({"do_sample": False, "temperature": 0.5, "top_p": 0.9}) == {"until": []}
+    assert settings({"do_sample": False, "temperature": 0.5, "top_p": 0.9}) == {
+        "until": [],
+        "do_sample": False,
+    }
     with pytest.raises(UsageError, match="the option typo of generate_until is not supported"):
         settings({"typo": 1})
 

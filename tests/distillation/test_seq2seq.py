@@ -11,12 +11,15 @@ from blake3 import blake3
 from safetensors.torch import load_file
 
 import zoo
-from tests.distillation.making import assert_resumes_exactly, make_setup
+from tests.distillation.making import assert_resumes_exactly, distill, make_setup
 from tests.finetune.making import SETTINGS, finetune, texts, write_table
 from tests.finetune.making import settings as finetune_settings
 from tests.training.runs import assert_same, cut, records
 from zoo.distillation.runs import DISTILL
+from zoo.distillation.scoring.score import score_run
 from zoo.errors import UsageError
+from zoo.finetune.setup import FineTuneSetup
+from zoo.finetune.tasks.seq2seq import text_key
 from zoo.training.config.overrides import deep_merge
 from zoo.training.distributed.context import DistContext
 
@@ -109,6 +112,29 @@ def test_targets_are_those_of_the_teachers_beam_search(task: str, tmp_path: Path
     cut(broken / "fine-tuning", 2)
     DISTILL.resume(broken, {}, {}, DistContext.initialize("cpu"))
     assert_same(whole / "fine-tuning", broken / "fine-tuning")
+
+
+def test_a_run_is_scored_by_what_both_models_generate(tmp_path: Path) -> None:
+    tree = make_tree(tmp_path, {"recipe": "seq2seq"})
+    tree["task_args"] = {"max_new_tokens": 4}
+    run = distill(tmp_path / "run", tree)
+    scores = score_run(run, device="cpu", backends=["cpu"])
+    base = make_setup(tree).base
+    assert isinstance(base, FineTuneSetup)
+    held_out = base.eval_rows.values["target"].tolist()
+    rows = [row for row in read(tmp_path / "t.jsonl") if text_key(row["label"]) in held_out]
+    for reference, score in (
+        (tree["distillation"]["teachers"][0], scores.teachers[0]),
+        (str(run / "model"), scores.student),
+    ):
+        results = zoo.load(reference, backend="cpu").seq2seq(
+            [row["text"] for row in rows], max_new_tokens=4
+        )
+        texts = {row["text"]: row["label"] for row in rows}
+        right = [r for r in results if r["generated"].strip() == texts[r["text"]].strip()]
+        if len(rows) == scores.rows:
+            assert score.metrics["exact_match"] == pytest.approx(len(right) / len(rows))
+        assert 0 <= score.metrics["exact_match"] <= 1
 
 
 def test_a_task_without_targets_is_refused(tmp_path: Path) -> None:

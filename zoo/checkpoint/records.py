@@ -47,6 +47,8 @@ class ModelFile(JsonStruct):
         both_orders: whether the logits of a pair of texts are the sum of those of both orders.
         score_activation: function that makes a score of a single logit, of a cross-encoder of
             sentence-transformers; ``None`` for other models, whose score is the logit.
+        generation: settings of generation by their names in ``generation_config.json``, see
+            ``zoo.checkpoint.generation_config``; empty for models that do not generate.
     """
 
     zoo: int
@@ -58,6 +60,7 @@ class ModelFile(JsonStruct):
     transitions: list[list[float]] | None = None
     both_orders: bool = False
     score_activation: ScoreActivation | None = None
+    generation: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class SourceRecord(JsonStruct):

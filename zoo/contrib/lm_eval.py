@@ -149,7 +149,8 @@ def generation_settings(options: dict[str, Any]) -> dict[str, Any]:
     if limits:
         settings["max_new_tokens"] = int(limits[0])
     temperature = float(remaining.pop("temperature", 0.0))
-    if remaining.pop("do_sample", temperature > 0) and temperature > 0:
+    settings["do_sample"] = bool(remaining.pop("do_sample", temperature > 0)) and temperature > 0
+    if settings["do_sample"]:
         settings["temperature"] = temperature
         settings |= {name: remaining.pop(name) for name in ("top_k", "top_p") if name in remaining}
     for name in ("top_k", "top_p"):

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from zoo.checkpoint import CONFIG
+from zoo.checkpoint.generation_config import GENERATION_CONFIG
 from zoo.convert.tokenizer import SourceTokenizer
 from zoo.errors import UsageError
 from zoo.families.base import GENERATING, Family
@@ -13,8 +14,7 @@ from zoo.io.json import encode_json
 if TYPE_CHECKING:
     from zoo.tokenizers.pooling import Pooling
 
-GENERATION_CONFIG = "generation_config.json"
-GENERATION_KEYS = (
+TOKEN_IDS = (
     "bos_token_id",
     "eos_token_id",
     "pad_token_id",
@@ -32,6 +32,7 @@ def hub_side_files(
     extra: Mapping[str, Any] | None = None,
     tokenizer: SourceTokenizer | None = None,
     pooling: "Pooling | None" = None,
+    generation: Mapping[str, Any] | None = None,
     more: Mapping[str, Any] | None = None,
 ) -> dict[str, bytes]:
     """Return the files beside the weights in the Hub's layout, name -> contents.
@@ -45,6 +46,7 @@ def hub_side_files(
         extra: keys of the published configuration without a field, see ``Family.to_hf``.
         tokenizer: the tokenizer, if there is one.
         pooling: pooling of a sentence encoder, or ``None``.
+        generation: settings of generation, see ``ModelFile.generation``.
         more: further keys of ``config.json``.
     """
     from zoo.tokenizers import hub_pooling_files, hub_token_ids, hub_tokenizer_files
@@ -62,15 +64,15 @@ def hub_side_files(
         content = hub_token_ids(tokenizer.json, tokenizer.info) | content
     files[family.config_files[0]] = encode_json({**content, **(more or {})})
     if GENERATING.intersection(family.heads()[head].tasks):
-        files[GENERATION_CONFIG] = encode_json(_generation_config(content))
+        files[GENERATION_CONFIG] = encode_json(generation or _token_ids(content))
     if pooling is not None:
         files |= hub_pooling_files(pooling, getattr(config, "hidden_size", 0))
     return files
 
 
-def _generation_config(content: Mapping[str, Any]) -> dict[str, Any]:
+def _token_ids(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the token ids with which generation begins and ends."""
-    known = {key: content[key] for key in GENERATION_KEYS if content.get(key) is not None}
+    known = {key: content[key] for key in TOKEN_IDS if content.get(key) is not None}
     return {"_from_model_config": True, **known}
 
 

@@ -1,14 +1,19 @@
 """Opening of a checkpoint directory in the Hub's layout or the zoo's."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from zoo.checkpoint import Checkpoint, is_checkpoint, load_checkpoint
+from zoo.checkpoint.generation_config import (
+    GENERATION_CONFIG,
+    checked_generation_config,
+    generation_of_model_config,
+)
 from zoo.convert.dtypes import widened
 from zoo.convert.inspect import class_names, find_config
 from zoo.errors import UsageError
-from zoo.families.base import Family
+from zoo.families.base import GENERATING, Family
 from zoo.families.config import Config, TranslatedConfig
 from zoo.hub.select_files import CONFIG, SIDE_FILES, choose_format
 from zoo.hub.source import CheckpointDir
@@ -41,6 +46,7 @@ class OpenCheckpoint:
         unknown: keys of ``extra`` that the family does not declare.
         declared_optional: optional parts that the configuration declares.
         doubt: see ``TranslatedConfig``.
+        generation: settings of generation, see ``ModelFile.generation``.
         checkpoint: description of a checkpoint in the zoo's layout; ``None`` for the Hub's.
         side_files: names of the small files that were read.
         naming_scheme: naming scheme of the tensors, see ``Format.naming_scheme``.
@@ -56,6 +62,7 @@ class OpenCheckpoint:
     unknown: tuple[str, ...] = ()
     declared_optional: frozenset[str] = frozenset()
     doubt: str = ""
+    generation: Mapping[str, Any] = field(default_factory=dict)
     checkpoint: Checkpoint | None = None
     side_files: tuple[str, ...] = ()
     naming_scheme: str = "hub"
@@ -193,9 +200,20 @@ def _open_hub(
         unknown=translation.unknown,
         declared_optional=translation.declared_optional,
         doubt=translation.doubt,
+        generation=_generation(family, present, hub),
         side_files=(config_file, *(n for side in SIDE_FILES for n in present.matching(side))),
         naming_scheme=file_format.naming_scheme,
     )
+
+
+def _generation(family: Family, files: SourceFiles, hub: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of generation of a published checkpoint, if the family generates."""
+    if not any(GENERATING.intersection(head.tasks) for head in family.heads().values()):
+        return {}
+    if files.has(GENERATION_CONFIG):
+        path = files.path(GENERATION_CONFIG)
+        return checked_generation_config(files.json(GENERATION_CONFIG), path)
+    return generation_of_model_config(hub, files.path(CONFIG))
 
 
 def _open_zoo(source: CheckpointDir, checkpoint: Checkpoint) -> OpenCheckpoint:
@@ -210,6 +228,7 @@ def _open_zoo(source: CheckpointDir, checkpoint: Checkpoint) -> OpenCheckpoint:
         reader=checkpoint.open_weights(),
         format="zoo",
         extra=manifest.source.extra_config if manifest.source else None,
+        generation=checkpoint.model.generation,
         checkpoint=checkpoint,
         side_files=tuple(n for n in present if (checkpoint.path / n).is_file()),
     )

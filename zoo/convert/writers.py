@@ -28,6 +28,7 @@ from zoo.convert.open import OpenCheckpoint
 from zoo.convert.report import ConversionReport
 from zoo.convert.safetensors_writer import Create, write_weights
 from zoo.convert.tokenizer import SourceTokenizer
+from zoo.families.base import GENERATING
 from zoo.io.digests.sealed import NO_DIGEST, add_digest
 from zoo.io.json import encode_json
 from zoo.io.output.overwrite import HUB_RECORD, HubRecord
@@ -71,6 +72,11 @@ class CheckpointWriter(ABC):
     tokenizer: SourceTokenizer | None
     dtype: str | None
     metadata: ClassVar[Mapping[str, str]]
+
+    @property
+    def generates(self) -> bool:
+        """Whether the head generates text."""
+        return bool(GENERATING.intersection(self.opened.family.heads()[self.plan.head].tasks))
 
     @abstractmethod
     def names(self, entry: TensorMapping) -> list[tuple[str, tuple[int, ...]]]:
@@ -152,6 +158,7 @@ class ZooWriter(CheckpointWriter):
             transitions=self.plan.transitions,
             both_orders=self.plan.both_orders,
             score_activation=self.plan.score_activation,
+            generation=dict(self.opened.generation) if self.generates else {},
         )
         files = {CONFIG: encode_json(model)}
         if self.tokenizer:
@@ -293,6 +300,7 @@ class HFWriter(CheckpointWriter):
             extra=self.opened.extra,
             tokenizer=self.tokenizer,
             pooling=self.opened.pooling,
+            generation=self.opened.generation,
         )
         files[MODEL_CARD] = model_card(self.opened, self.plan, report)
         return _write(staging, files)

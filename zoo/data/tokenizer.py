@@ -38,6 +38,17 @@ class ExistingTokenizer:
 
         return {"blake3": blake3(self.json).hexdigest()}
 
+    def keeps_ids_of(self, other: "ExistingTokenizer") -> bool:
+        """Return whether each token of another tokenizer has the same id in this one."""
+        if self.json == other.json:
+            return True
+        from tokenizers import Tokenizer
+
+        mine, theirs = (
+            Tokenizer.from_str(tokenizer.json.decode()).get_vocab() for tokenizer in (self, other)
+        )
+        return theirs.items() <= mine.items()
+
     def make(self, texts: Texts) -> "ExistingTokenizer":
         """Return the tokenizer itself."""
         return self

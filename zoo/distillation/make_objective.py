@@ -28,6 +28,7 @@ from zoo.families.base import Family
 from zoo.finetune import task_type
 from zoo.finetune.labels import ClassTask
 from zoo.finetune.setup import FineTuneSetup
+from zoo.finetune.tasks.seq2seq import Seq2Seq
 from zoo.nn.devices import resolve_device
 from zoo.objectives.base import TrainingObjective
 from zoo.objectives.replaced_token_detection import ReplacedTokenDetection
@@ -109,8 +110,11 @@ def _task(base: FineTuneSetup, checkpoint: Checkpoint) -> TrainingObjective:
     config = checkpoint.config
     inputs = tuple(checkpoint.family.onnx(config, checkpoint.head_name).inputs)
     labelled = msgspec.structs.replace(config, labels=base.model_config.labels)
-    pad_id = load_text_tokenizer(checkpoint).pad_id
-    task = task_type(base.config.task)(labelled, inputs, pad_id, base.config)
+    tokenizer = load_text_tokenizer(checkpoint)
+    task = task_type(base.config.task)(labelled, inputs, tokenizer.pad_id, base.config)
+    task.generation_defaults = checkpoint.model.generation
+    if isinstance(task, Seq2Seq) and isinstance(base.objective, Seq2Seq):
+        task.generate_as(base.objective, tokenizer)
     if isinstance(task, ClassTask) and isinstance(base.objective, ClassTask):
         task.weights = base.objective.weights
     return task

@@ -1,7 +1,7 @@
 """Setup of a distillation run: the setup of the student's run, and its teachers."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import msgspec
 from torch import Tensor, nn
 
+from zoo.checkpoint import TOKENIZER
 from zoo.convert.on_first_use import resolve_checkpoint
 from zoo.data.corpus import TRAIN
 from zoo.data.tokenizer import ExistingTokenizer
@@ -30,7 +31,7 @@ from zoo.training.config.distill import DistillTaskConfig, DistillTextConfig
 from zoo.training.dataloader import BatchLoader
 from zoo.training.distributed.context import DistContext
 from zoo.training.entrypoints import pretrain_setup
-from zoo.training.state.pretrained import InitRecord
+from zoo.training.state.pretrained import InitRecord, generation_with
 from zoo.training.state.run_manifest import RunManifest
 
 LOG = logging.getLogger("zoo")
@@ -56,6 +57,18 @@ class DistillSetup(RunSetup):
     def tokenizer(self) -> ExistingTokenizer | None:
         """See ``RunSetup``."""
         return self.base.tokenizer
+
+    @property
+    def generation(self) -> Mapping[str, Any]:
+        """See ``RunSetup``: those of a pretrained student, or else of its first teacher."""
+        if self.base.init is not None:
+            return self.base.generation
+        teacher = self.objective.teachers[0].checkpoint
+        info = teacher.model.tokenizer
+        if info is None:
+            return generation_with(self.tokenizer, None, teacher.model.generation)
+        before = ExistingTokenizer((teacher.path / TOKENIZER).read_bytes(), info)
+        return generation_with(self.tokenizer, before, teacher.model.generation)
 
     def train_dataloader(self, dist: DistContext, *, completed_steps: int = 0) -> BatchLoader:
         """See ``RunSetup``."""

@@ -116,7 +116,9 @@ def _generate(
     """Return the text that a teacher generates for each source."""
     session = open_session(checkpoint, "cuda" if device.startswith("cuda") else "cpu")
     tokenizer = load_text_tokenizer(checkpoint)
-    generation = make_task(task, checkpoint, session, tokenizer=tokenizer, **options)
+    generation = make_task(
+        task, checkpoint, session, tokenizer=tokenizer, do_sample=False, **options
+    )
     return [result["generated"] for result in generation.run(as_records(sources))]
 
 

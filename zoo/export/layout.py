@@ -63,6 +63,7 @@ def write_side_files(checkpoint: Checkpoint, staging: Path, report: ExportReport
         extra=manifest.source.extra_config if manifest.source else None,
         tokenizer=_tokenizer(checkpoint),
         pooling=checkpoint.model.pooling,
+        generation=checkpoint.model.generation,
         more=_transformers_js(report),
     )
     for name, content in files.items():

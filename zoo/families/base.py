@@ -1,7 +1,7 @@
 """Base class of model families, which plugins subclass. Importing a family imports no torch."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from zoo.families.heads import Floats, SpanBeams
     from zoo.families.onnx import OnnxSpec
     from zoo.families.recipe import Recipe
+    from zoo.nn.logits_processor import LogitsProcessor
     from zoo.tokenizers import SourceFiles, TextTokenizer
     from zoo.weights import WeightMap
     from zoo.weights.releases import ReleaseTensor
@@ -325,6 +326,17 @@ class Family(ABC):
         if find_spec(module) is None:
             raise UsageError(f"the family {self.name} has no module {module}")
         return import_module(module)
+
+    def logits_processors(self, config: Any, head: str) -> "Sequence[LogitsProcessor]":
+        """Return rules that every generation by a head follows; by default none.
+
+        They precede those that a user passes; see ``zoo.nn.logits_processor.LogitsProcessor``.
+
+        Args:
+            config: the family's configuration.
+            head: name of the head.
+        """
+        return ()
 
     def max_seq_len(self, config: Any) -> int | None:
         """Return the largest number of tokens in a row; by default ``max_positions``, if any."""

@@ -55,6 +55,7 @@ class FineTuning(TrainingObjective):
         own_settings: names of the settings that not every task reads, and this one does.
         options_type: type of the options in ``task_args``.
         options: options of that type.
+        generation_defaults: settings of generation of the pretrained model, of tasks that generate.
     """
 
     needs_teacher: ClassVar[bool] = False
@@ -70,6 +71,7 @@ class FineTuning(TrainingObjective):
         self, config: Config, inputs: Sequence[str], pad_id: int, run: FineTuneConfig
     ) -> None:
         self.config, self.inputs, self.pad_id, self.run = config, tuple(inputs), pad_id, run
+        self.generation_defaults: Mapping[str, Any] = {}
         self.options: Any = parse_options(self.options_type, run.task_args, self.name, "task")
         self.metric_for_best_model: str = run.metric_for_best_model or self.default_metric
         if self.metric_for_best_model not in ("loss", *self.metric_names):

@@ -234,6 +234,8 @@ def build_setup(
     model = ModelSetup.make(config, family, task, train, offline=offline, resumed=resumed)
     encoder = text_tokenizer(family, model.config, model.tokenizer)
     objective = task(model.config, model.inputs, encoder.pad_id, model.run)
+    if model.init is not None:
+        objective.generation_defaults = model.init.generation_with(model.tokenizer)
     objective.require_metric(evaluation)
     rows = objective.rows(train, encoder), objective.rows(evaluation, encoder)
     config = model.run.resolved(

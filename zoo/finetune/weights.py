@@ -70,6 +70,7 @@ def load_backbone(
     return InitRecord(
         config=msgspec.to_builtins(init.config),
         tokenizer=None if init.tokenizer is None else init.tokenizer.info,
+        generation=dict(init.generation),
         models={"model": record},
         new_parameters=new,
     )

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from zoo.checkpoint.generation_config import GENERATION_CONFIG
 from zoo.errors import SourceError, UsageError
 from zoo.plugins import all_families, all_formats, built_in_formats
 from zoo.tokenizers import POOLING_FILES, TOKENIZER_FILES
@@ -53,7 +54,7 @@ UNREAD: tuple[tuple[tuple[str, ...], str, str], ...] = (
         "put the file to convert into a directory of its own, with config.json",
     ),
 )
-SIDE_FILES = (*TOKENIZER_FILES, *POOLING_FILES)  # glob patterns
+SIDE_FILES = (*TOKENIZER_FILES, *POOLING_FILES, GENERATION_CONFIG)  # glob patterns
 # modules.json names the directories of modules, which are only known after its download
 LOCAL_SIDE_FILES = (*SIDE_FILES, "*/config.json", "*/sentence_*_config.json")
 

@@ -88,6 +88,7 @@ MAX_STATE_BYTES = 64 << 20  # of run.json, and of a checkpoint's state.json, whi
 MAX_TEXT_CHARACTERS = 1 << 22  # of a text, and of the texts that are tokenized together
 MAX_INPUT_LINE_BYTES = 1 << 25  # of a line of input: a JSON record with a text
 MAX_NEW_TOKENS = 100_000
+MAX_GENERATION_IDS = 100_000  # token ids of a setting, such as bad_words_ids
 MAX_BEAMS = 1_000
 MAX_BEAM_TOKENS = 1_000_000  # beams times new tokens, for which caches are allocated
 

@@ -91,7 +91,10 @@ class GenerationMixin(LMHeadMixin, ABC):
     ) -> tuple[Tensor, DecodeState]:
         """Return the logits after the prompt and the state; see ``Decoder.prefill``."""
         state = self.init_state(inputs, max_new_tokens)
-        hidden = self.forward_with_cache(self.decoder_input_ids(inputs["input_ids"]), state)
+        start = inputs.get("decoder_input_ids")
+        if start is None:
+            start = self.decoder_input_ids(inputs["input_ids"])
+        hidden = self.forward_with_cache(start, state)
         return self.scores(hidden[:, -1]), state
 
     def step(self, tokens: Tensor, state: DecodeState) -> Tensor:

@@ -1,7 +1,7 @@
 """Interface between the trainer and a kind of run: model, objective and data."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -53,6 +53,14 @@ class RunSetup(ABC):
     @abstractmethod
     def tokenizer(self) -> "ExistingTokenizer | None":
         """Tokenizer that the final models are saved with; ``None`` for none."""
+
+    @property
+    def generation(self) -> Mapping[str, Any]:
+        """Settings of generation that final models are saved with: the pretrained model's.
+
+        None if the tokenizer is another one, since they name tokens by their ids.
+        """
+        return {} if self.init is None else self.init.generation_with(self.tokenizer)
 
     @abstractmethod
     def train_dataloader(self, dist: DistContext, *, completed_steps: int = 0) -> BatchLoader:

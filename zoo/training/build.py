@@ -131,7 +131,7 @@ def build_trainer(
     if dist.is_main_process:
         remove_partial(run)
         for name, trained in setup.objective.models_to_save(prepared.loss_module.model).items():
-            file = model_file(setup.family, setup.tokenizer, trained)
+            file = model_file(setup.family, setup.tokenizer, trained, setup.generation)
             check_writable(run / name, setup.family, setup.tokenizer, file)
     checkpoint = prepared.checkpoint
     trainer = Trainer(

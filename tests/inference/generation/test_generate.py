@@ -251,9 +251,3 @@ def test_any_length_has_a_weight(pair: MakePair, penalty: float) -> None:
     model, _ = pair()
     settings = GenerationConfig(max_new_tokens=40, num_beams=2, length_penalty=penalty)
     assert [] not in generate(model, batch(prompts(3)), settings, eos_token_ids=[END])
-
-
-@pytest.mark.parametrize("options", [{"seed": 1}, {"top_k": 5}, {"temperature": 1.0}], ids=str)
-def test_beams_do_not_sample(options: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="beam search does not sample"):
-        GenerationConfig(num_beams=2, **options)

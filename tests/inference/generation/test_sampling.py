@@ -11,6 +11,7 @@ from zoo.inference.generation.config import GenerationConfig
 from zoo.inference.generation.decoder import pad
 from zoo.inference.generation.generate import generate
 from zoo.inference.generation.sampling import RowSampler, probabilities
+from zoo.inference.generation.scores import Scores
 
 # probabilities 1/2, 1/4, 1/8, 1/16, 1/16, unsorted
 LOGITS = torch.tensor([[0.25, 0.5, 0.0625, 0.125, 0.0625]]).log()
@@ -41,7 +42,9 @@ LOGITS = torch.tensor([[0.25, 0.5, 0.0625, 0.125, 0.0625]]).log()
 def test_the_distribution_is_the_one_worked_out_by_hand(
     settings: GenerationConfig, expected: list[float]
 ) -> None:
-    actual = probabilities(LOGITS, settings)[0].tolist()
+    inputs = {"input_ids": torch.tensor([[1]])}
+    scores = Scores(inputs, settings, []).of(LOGITS.double(), [0], torch.empty(1, 0).long())
+    actual = probabilities(scores)[0].tolist()
     assert actual == pytest.approx(expected, abs=1e-7)
     assert [value > 0 for value in actual] == [value > 0 for value in expected]
 

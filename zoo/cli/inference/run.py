@@ -70,26 +70,33 @@ beginning; "truncated" is the number of tokens that were cut.""",
 
 
 def generation_options(command: Any) -> Any:
-    """Add the options of tasks that generate text."""
+    """Add the options of tasks that generate text; all default to the model's own settings."""
     number, real = IntegerRange, FiniteRange
     options = [
         click.option(
             "--max-new-tokens",
             type=number(1),
-            default=20,
-            show_default=True,
-            help="Maximum number of new tokens.",
+            help="Maximum number of new tokens.  [default: the model's, or 20]",
         ),
-        click.option(
-            "--min-new-tokens", type=number(0), default=0, help="Minimum number of new tokens."
-        ),
-        click.option("--num-beams", type=number(1), default=1, help="Number of beams."),
+        click.option("--min-new-tokens", type=number(0), help="Minimum number of new tokens."),
+        click.option("--num-beams", type=number(1), help="Number of beams."),
         click.option(
             "--length-penalty",
             type=FiniteRange(),
-            default=1.0,
             help="Exponent of the length that beam scores are divided by.",
         ),
+        click.option(
+            "--num-return-sequences", type=number(1), help="Number of sequences for each text."
+        ),
+        click.option(
+            "--repetition-penalty",
+            type=real(0, min_open=True),
+            help="Over 1, against tokens that occurred.",
+        ),
+        click.option(
+            "--no-repeat-ngram-size", type=number(0), help="Length of n-grams that occur only once."
+        ),
+        click.option("--do-sample/--no-do-sample", default=None, help="Sample, or do not."),
         click.option("--temperature", type=real(0, min_open=True), help="Sampling temperature."),
         click.option("--top-k", type=number(1), help="Sample from the K most likely tokens."),
         click.option(
@@ -98,6 +105,11 @@ def generation_options(command: Any) -> Any:
             help="Sample from the smallest set of tokens with this total probability.",
         ),
         click.option("--seed", type=number(0), help="Random seed of the sampling."),
+        click.option(
+            "--generation-config",
+            metavar="FILE",
+            help="Further settings: keys of a generation_config.json.",
+        ),
         click.option("--stream", is_flag=True, help="Write each piece of text as it is generated."),
     ]
     for option in reversed(options):
@@ -346,12 +358,24 @@ def _prepared(
         records = with_choices(records, options.pop("choices"), options.pop("question"))
     hub = {key: options.pop(key) for key in ("revision", "offline", "lock")}
     compute = {key: options.pop(key) for key in ("backend", "device", "dtype", "threads")}
+    if (file := options.pop("generation_config", None)) is not None:
+        options = _settings_of(file) | {k: v for k, v in options.items() if v is not None}
     if "layers" in options:
         options["layers"] = _numbers(options["layers"])
     checkpoint = resolve_checkpoint(ref, **hub)
     require_head(checkpoint, name, task.heads)  # before the slow loading of weights
     open_model = open_or_export if task.reads_layers else open_fastest
     return make_task(name, checkpoint, open_model(checkpoint, **compute), **options), records
+
+
+def _settings_of(file: str) -> dict[str, Any]:
+    """Return the settings of generation in a file."""
+    from pathlib import Path
+
+    from zoo.checkpoint.generation_config import call_settings
+    from zoo.io.json import read_json_object
+
+    return call_settings(read_json_object(Path(file)), Path(file))
 
 
 def _continuations(records: "Iterator[TextExample]", context: str) -> "Iterator[TextExample]":

@@ -40,9 +40,9 @@ class Seq2Seq(Evaluation):
         pair: column of the second text of a source, or ``None``.
         prefix: text before each source, also by name of the data set; see ``form_of``.
         pair_prefix: text before the second text of a source, also by name of the data set.
-        max_new_tokens: largest number of tokens to generate; by default those of the longest
-            target.
-        num_beams: number of beams.
+        max_new_tokens: largest number of tokens to generate; by default as the model's settings
+            of generation say, or else those of the longest target.
+        num_beams: number of beams; by default as the model's settings say.
         seed: seed of the intervals.
         **options: see ``Evaluation``.
     """
@@ -58,7 +58,7 @@ class Seq2Seq(Evaluation):
         prefix: str | dict[str, str] | None = None,
         pair_prefix: str | dict[str, str] | None = None,
         max_new_tokens: int | None = None,
-        num_beams: int = 1,
+        num_beams: int | None = None,
         seed: int = 0,
         **options: Any,
     ) -> None:
@@ -113,6 +113,11 @@ class Seq2Seq(Evaluation):
         intervals = bootstrap_samples(metrics, len(table), self.seed)
         return Result({**values, "samples": len(table)}, {"intervals": intervals})
 
+    def _default_new_tokens(self, longest: int) -> int | None:
+        stored = self.checkpoint.model.generation
+        is_limited = "max_new_tokens" in stored or "max_length" in stored
+        return None if is_limited else min(longest, MAX_NEW_TOKENS)
+
     def _generated(
         self, samples: Iterable[TextToText], form: TextForm, longest: int
     ) -> "tuple[NDArray[np.bool_], GeneratedLabels]":
@@ -126,7 +131,7 @@ class Seq2Seq(Evaluation):
             self.checkpoint,
             self.session,
             self.scorer.tokenizer,
-            max_new_tokens=self.max_new_tokens or min(longest, MAX_NEW_TOKENS),
+            max_new_tokens=self.max_new_tokens or self._default_new_tokens(longest),
             num_beams=self.num_beams,
         )
         numbers = {word: number for number, word in enumerate(form.words.values())}

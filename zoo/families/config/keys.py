@@ -7,6 +7,20 @@ from zoo.io.file_keys import FileKey, FileKeys, carried, honoured, refused, writ
 from zoo.io.json import dump_json
 from zoo.tokenizers.cross_encoder import CROSS_ENCODER_KEYS
 
+# Settings of generation, see ``zoo.checkpoint.generation_config``.
+GENERATION: Mapping[str, str] = dict.fromkeys(
+    (
+        *("bos_token_id", "eos_token_id", "decoder_start_token_id"),
+        *("max_length", "min_length", "do_sample", "early_stopping"),
+        *("num_beams", "num_return_sequences"),
+        *("temperature", "top_k", "top_p", "typical_p"),
+        *("length_penalty", "exponential_decay_length_penalty", "repetition_penalty"),
+        *("no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids"),
+        *("suppress_tokens", "begin_suppress_tokens", "remove_invalid_values"),
+        *("forced_bos_token_id", "forced_eos_token_id"),
+    ),
+    "generation only, and only where there is no `generation_config.json`",
+)
 # Keys of any Hub configuration that do not change the outputs of a forward pass, and why.
 BOOKKEEPING: Mapping[str, str] = {
     "_name_or_path": "provenance",
@@ -38,26 +52,14 @@ BOOKKEEPING: Mapping[str, str] = {
     "use_bfloat16": "a setting for TPUs that PyTorch models ignore",
     "tokenizer_class": "the tokenizer is converted by itself",
     "prefix": "prepended to prompts by old pipelines only",
-    "bos_token_id": "the tokenizer decides",
-    "eos_token_id": "the tokenizer decides",
     "eos_token_ids": "the tokenizer decides",
     "sep_token_id": "the tokenizer decides",
     "cls_token_id": "the tokenizer decides",
     "unk_token_id": "the tokenizer decides",
     "mask_token_id": "the tokenizer decides",
-    "decoder_start_token_id": "generation only",
-    **dict.fromkeys(
-        (
-            *("max_length", "min_length", "do_sample", "early_stopping"),
-            *("num_beams", "num_beam_groups", "num_return_sequences", "diversity_penalty"),
-            *("temperature", "top_k", "top_p", "typical_p"),
-            *("length_penalty", "exponential_decay_length_penalty", "repetition_penalty"),
-            *("no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids"),
-            *("suppress_tokens", "begin_suppress_tokens", "remove_invalid_values"),
-            *("forced_bos_token_id", "forced_eos_token_id"),
-        ),
-        "generation only",
-    ),
+    "num_beam_groups": "generation only",
+    "diversity_penalty": "generation only",
+    **GENERATION,
     "transformers.js_config": "settings of another library",
     "attn_implementation": "an implementation choice",
     "experts_implementation": "an implementation choice",
@@ -107,6 +109,7 @@ def common_keys() -> FileKeys:
     """Return what becomes of each key that is not in a table of its family."""
     return {
         **{key: carried(reason) for key, reason in BOOKKEEPING.items()},
+        **{key: honoured(reason) for key, reason in GENERATION.items()},
         **{key: written_anew(BOOKKEEPING[key]) for key in WRITTEN_ANEW},
         **{key: honoured(reason) for key, reason in LABELS.items()},
         **CROSS_ENCODER_KEYS,

@@ -15,7 +15,7 @@ from zoo.evaluation.generated_labels import NO_LABEL, GeneratedLabels, number_of
 from zoo.finetune.base import LABELS, FineTuning
 from zoo.finetune.order import ProportionalMixture
 from zoo.finetune.rows import TokenizedRows, TokenizedTexts, tokenize
-from zoo.inference.generation.config import GenerationConfig
+from zoo.inference.generation.config import GenerationConfig, generation_config, token_ids
 from zoo.inference.generation.generate import generate
 from zoo.io.limits import MAX_NEW_TOKENS, MAX_ROW_TOKENS
 from zoo.objectives.base import LossOutput, Outputs
@@ -42,14 +42,14 @@ class Seq2SeqOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=T
         max_target_len: number of tokens that targets are truncated to; ``None`` for
             ``max_seq_len``.
         generate: generate the targets of each evaluation; otherwise it has the loss alone.
-        num_beams: number of beams of generation.
-        max_new_tokens: largest number of tokens to generate; ``None`` for those of the longest
-            target.
+        num_beams: number of beams of generation; ``None`` for the model's own setting.
+        max_new_tokens: largest number of tokens to generate; ``None`` for the model's own setting,
+            or else those of the longest target.
     """
 
     max_target_len: int | None = None
     generate: bool = True
-    num_beams: int = 1
+    num_beams: int | None = None
     max_new_tokens: int | None = None
 
     def __post_init__(self) -> None:
@@ -196,6 +196,15 @@ class Seq2Seq(FineTuning):
             others=(targets,),
         )
 
+    def generate_as(self, other: "Seq2Seq", tokenizer: TextTokenizer) -> None:
+        """Prepare to generate targets as long as another task does, which tokenized the rows.
+
+        Args:
+            other: the task, of a student.
+            tokenizer: tokenizer of this task's model, a teacher.
+        """
+        self._longest_target, self._tokenizer = other._longest_target, tokenizer
+
     def _values(self, samples: Sequence[Any]) -> "dict[str, NDArray[Any]]":
         """Return the numbers of each row that metrics need: data set, target and its number."""
         numbers = {name: number for number, name in enumerate(self.datasets)}
@@ -231,8 +240,12 @@ class Seq2Seq(FineTuning):
         Raises:
             UsageError: a value is out of its range.
         """
-        longest = self.options.max_new_tokens or min(self._longest_target, MAX_NEW_TOKENS)
-        return GenerationConfig(max_new_tokens=longest, num_beams=self.options.num_beams)
+        most = self.options.max_new_tokens
+        if most is None and not {"max_new_tokens", "max_length"} & self.generation_defaults.keys():
+            most = min(self._longest_target, MAX_NEW_TOKENS)
+        return generation_config(
+            self.generation_defaults, {"max_new_tokens": most, "num_beams": self.options.num_beams}
+        )
 
     def train_order(self, rows: TokenizedRows) -> ProportionalMixture:
         """See ``FineTuning``; data sets are mixed, see ``ProportionalMixture``."""
@@ -289,9 +302,15 @@ class Seq2Seq(FineTuning):
         module: Any = model
         assert self._tokenizer is not None, "set when rows are tokenized"
         inputs = {name: batch[name] for name in ("input_ids", "attention_mask") if name in batch}
-        ends = [] if self._eos is None else [self._eos]
+        settings, size = self.generation, self.config.vocab_size
+        start = settings.decoder_start_token_id
+        if start is not None:
+            first = torch.full_like(inputs["input_ids"][:, :1], start)
+            inputs["decoder_input_ids"] = first
+        ends = [token for token in token_ids(settings.eos_token_id) if token < size]
+        ends = ends or [*token_ids(self._eos)]
         with torch.autocast(batch["input_ids"].device.type, enabled=False):
-            generated = generate(module, inputs, self.generation, eos_token_ids=ends)
+            generated = generate(module, inputs, settings, eos_token_ids=ends)
         return [self._tokenizer.decode(tokens) for tokens in generated]
 
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:

@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from zoo.inference.generation.config import GenerationConfig
-from zoo.inference.generation.decoder import Decoder, require_finite
+from zoo.inference.generation.decoder import Decoder
+from zoo.inference.generation.sampling import BeamSampler, RowId
+from zoo.inference.generation.scores import Scores
 
 NONE = -1e9  # score of an empty beam, below all real scores
 Candidate: TypeAlias = tuple[float, int, int]  # log-probability, index of the beam, token
@@ -26,12 +28,14 @@ class _BeamHypotheses:
     Attributes:
         running: tokens of the unfinished beams, the most likely first.
         scores: their log-probabilities.
+        max_new_tokens: largest number of new tokens.
         finished: finished hypotheses with their final scores, the best first.
         done: whether the search has ended.
     """
 
     running: list[list[int]]
     scores: list[float]
+    max_new_tokens: int
     finished: list[tuple[float, list[int]]] = field(default_factory=list)
     done: bool = False
 
@@ -41,7 +45,8 @@ class _BeamHypotheses:
         """Choose the next beams among candidates.
 
         Args:
-            candidates: at least twice as many as there are beams, the most likely first.
+            candidates: at least twice as many as there are beams, the most likely first, or in
+                the order in which they were drawn.
             settings: settings of the search.
             eos_token_ids: end-of-sequence tokens.
 
@@ -49,7 +54,7 @@ class _BeamHypotheses:
             for each new beam, the index of the beam it continues.
         """
         length = len(self.running[0]) + 1
-        last = length == settings.max_new_tokens
+        last = length == self.max_new_tokens
         ended = [last or token in eos_token_ids for _, _, token in candidates]
         # only the first num_beams candidates may finish; the others replace finished ones
         self._finish(
@@ -58,7 +63,7 @@ class _BeamHypotheses:
             settings,
         )
         going = [c for c, end in zip(candidates, ended, strict=True) if not end]
-        going = going[: settings.num_beams]
+        going = sorted(going, key=lambda item: -item[0])[: settings.num_beams]  # stable
         if going:
             self.running = [[*self.running[beam], token] for _, beam, token in going]
             self.scores = [score for score, _, _ in going]
@@ -66,7 +71,11 @@ class _BeamHypotheses:
         return [beam for _, beam, _ in going]
 
     def _finish(self, ended: list[Candidate], weight: float, settings: GenerationConfig) -> None:
-        new = [(_float32(s / weight), [*self.running[beam], token]) for s, beam, token in ended]
+        new = [
+            (_float32(score / weight), [*self.running[beam], token])
+            for score, beam, token in ended
+            if score > NONE  # others have an excluded token, or continue an empty beam
+        ]
         merged = sorted([*self.finished, *new], key=lambda item: -item[0])  # stable
         self.finished = merged[: settings.num_beams]
 
@@ -76,7 +85,7 @@ class _BeamHypotheses:
         if settings.early_stopping is True:
             return True
         longest = settings.early_stopping == "never" and settings.length_penalty > 0
-        reached = settings.max_new_tokens if longest else length
+        reached = self.max_new_tokens if longest else length
         best = _float32(self.scores[0] / reached**settings.length_penalty)
         return best <= self.finished[-1][0]
 
@@ -85,66 +94,80 @@ def beam_search(
     decoder: Decoder,
     inputs: Mapping[str, Tensor],
     settings: GenerationConfig,
+    scores: Scores,
     eos_token_ids: Sequence[int],
+    row_ids: Sequence[RowId],
 ) -> list[list[int]]:
-    """Return the best continuation of each prompt.
+    """Return the best continuations of each prompt.
 
     Args:
         decoder: the model.
         inputs: see ``Decoder.prefill``.
         settings: settings of the search.
+        scores: rules of these settings.
         eos_token_ids: end-of-sequence tokens.
+        row_ids: index of each prompt among all inputs, which seeds its sampling.
 
     Returns:
-        new tokens of each prompt, with the end-of-sequence token if it was generated.
+        ``num_return_sequences`` for each prompt, the best first: new tokens, with the
+        end-of-sequence token if it was generated; empty if fewer were found.
     """
-    beams, count = settings.num_beams, len(inputs["input_ids"])
-    texts = [_BeamHypotheses([[]] * beams, [0.0] + [NONE] * (beams - 1)) for _ in range(count)]
-    logits, state = decoder.prefill(inputs, settings.max_new_tokens)
+    beams, limits = settings.num_beams, scores.max_new_tokens
+    texts = [_BeamHypotheses([[]] * beams, [0.0] + [NONE] * (beams - 1), n) for n in limits]
+    sampler = BeamSampler(settings.seed, row_ids) if settings.samples else None
+    count = max(2, 1 + len(eos_token_ids)) * beams  # enough even if all end tokens are among them
+    logits, state = decoder.prefill(inputs, max(limits))
     # all beams start from the same prompt; all but the first have the score NONE
-    rows = torch.arange(count, device=logits.device).repeat_interleave(beams)
+    rows = torch.arange(len(texts), device=logits.device).repeat_interleave(beams)
     state.select(rows)
-    logits, active = logits[rows], list(texts)
-    for step in range(settings.max_new_tokens):
-        barred = eos_token_ids if step < settings.min_new_tokens else ()
+    logits, active = logits[rows], list(range(len(texts)))
+    for _ in range(max(limits)):
+        running = [beam for index in active for beam in texts[index].running]
+        prompts = [index for index in active for _ in range(beams)]
+        scores.check(logits)
+        new_tokens = torch.tensor(running, dtype=torch.int64, device=logits.device)
+        log_probs = scores.of(logits.float().log_softmax(-1), prompts, new_tokens)
+        before = [score for index in active for score in texts[index].scores]
+        summed = log_probs + torch.tensor(before, device=logits.device)[:, None]
+        choices = _candidates(
+            summed.view(len(active), -1), logits.shape[-1], active, count, sampler
+        )
         rows_kept: list[int] = []
-        for index, candidates in enumerate(
-            _candidates(logits, active, beams, len(eos_token_ids), barred)
-        ):
-            parents = active[index].take(candidates, settings, eos_token_ids)
-            rows_kept += [] if active[index].done else [index * beams + beam for beam in parents]
-        active = [text for text in active if not text.done]
+        for place, (index, candidates) in enumerate(zip(active, choices, strict=True)):
+            parents = texts[index].take(candidates, settings, eos_token_ids)
+            rows_kept += [] if texts[index].done else [place * beams + beam for beam in parents]
+        active = [index for index in active if not texts[index].done]
         if not active:
             break
         if rows_kept != list(range(len(logits))):
             state.select(torch.tensor(rows_kept, device=logits.device))
-        tokens = [beam[-1] for text in active for beam in text.running]
+        tokens = [beam[-1] for index in active for beam in texts[index].running]
         logits = decoder.step(torch.tensor(tokens, device=logits.device), state)
-    return [text.finished[0][1] for text in texts]
+    wanted = range(settings.num_return_sequences)
+    return [t.finished[k][1] if k < len(t.finished) else [] for t in texts for k in wanted]
 
 
 def _candidates(
-    logits: Tensor,
-    texts: Sequence[_BeamHypotheses],
-    num_beams: int,
-    num_eos_tokens: int,
-    barred: Sequence[int],
+    summed: Tensor,
+    vocabulary: int,
+    prompts: Sequence[int],
+    count: int,
+    sampler: BeamSampler | None,
 ) -> list[list[Candidate]]:
-    """Return the most likely candidates of each prompt, the most likely first.
+    """Return candidates of each prompt, the most likely first, or in the order of their draw.
 
-    There are enough for ``num_beams`` unfinished beams even if all end-of-sequence tokens are among
-    them.
+    Args:
+        summed: (prompts, beams * vocabulary), log-probabilities of whole sequences.
+        vocabulary: number of tokens.
+        prompts: indices of the prompts.
+        count: number of candidates.
+        sampler: draws them; ``None`` for the most likely ones.
     """
-    log_probs = require_finite(logits).float().log_softmax(-1)
-    if barred:
-        log_probs = log_probs.index_fill(
-            -1, torch.tensor(barred, device=logits.device), float("-inf")
-        )
-    scores = torch.tensor([score for text in texts for score in text.scores], device=logits.device)
-    vocabulary = log_probs.shape[-1]
-    summed = (log_probs + scores[:, None]).view(len(texts), num_beams * vocabulary)
-    best, indices = summed.topk(min(max(2, 1 + num_eos_tokens) * num_beams, summed.shape[-1]))
-    pairs = zip(best.tolist(), indices.tolist(), strict=True)
+    count = min(count, summed.shape[-1])
+    indices = (
+        summed.topk(count).indices if sampler is None else sampler.draw(summed, prompts, count)
+    )
+    pairs = zip(summed.gather(1, indices).tolist(), indices.tolist(), strict=True)
     return [
         [(s, k // vocabulary, k % vocabulary) for s, k in zip(*pair, strict=True)] for pair in pairs
     ]

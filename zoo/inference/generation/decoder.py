@@ -34,7 +34,9 @@ class Decoder(Protocol):
         Args:
             inputs: ``input_ids`` and, if there is padding, ``attention_mask``, int64 and
                 (batch, tokens) each. Padding is on the left for decoders, so that every row
-                ends in a token, and on the right for encoders.
+                ends in a token, and on the right for encoders. For encoder-decoders also
+                ``decoder_input_ids``, (batch, 1), the first token of the decoder, where it is not
+                that of the configuration.
             max_new_tokens: maximum number of tokens that will be generated.
 
         Returns:

@@ -8,6 +8,9 @@ from torch import Tensor
 from zoo.inference.generation.beam_search import beam_search
 from zoo.inference.generation.config import GenerationConfig
 from zoo.inference.generation.decoder import Decoder
+from zoo.inference.generation.processors import Processor
+from zoo.inference.generation.sampling import RowId
+from zoo.inference.generation.scores import Scores
 from zoo.inference.generation.single_sequence import greedy_or_sample
 
 
@@ -18,6 +21,7 @@ def generate(
     *,
     eos_token_ids: Sequence[int] = (),
     row_ids: Sequence[int] | None = None,
+    logits_processor: Sequence[Processor] = (),
 ) -> list[list[int]]:
     """Generate a continuation of each row of a batch.
 
@@ -28,16 +32,27 @@ def generate(
         eos_token_ids: end-of-sequence tokens.
         row_ids: index of each row among all inputs, which seeds its sampling; by default its
             index in the batch.
+        logits_processor: further rules; see ``zoo.nn.logits_processor.LogitsProcessor``.
 
     Returns:
-        new tokens of each row, with the end-of-sequence token if it was generated.
+        new tokens of each row, with the end-of-sequence token if it was generated;
+        ``num_return_sequences`` in succession for each row.
+
+    Raises:
+        UsageError: a prompt leaves no room for a new token.
     """
+    ids: Sequence[RowId] = range(len(inputs["input_ids"])) if row_ids is None else row_ids
+    copies = settings.num_return_sequences if settings.num_beams == 1 else 1
+    if copies > 1:
+        # the first sequence is the one without others
+        ids = [f"{row}\0{k}" if k else row for row in ids for k in range(copies)]
+        inputs = {name: value.repeat_interleave(copies, 0) for name, value in inputs.items()}
     with torch.inference_mode():
+        scores = Scores(inputs, settings, eos_token_ids, logits_processor)
         if settings.num_beams > 1:
-            return beam_search(decoder, inputs, settings, eos_token_ids)
+            return beam_search(decoder, inputs, settings, scores, eos_token_ids, ids)
         sequences: list[list[int]] = [[] for _ in inputs["input_ids"]]
-        row_ids = range(len(sequences)) if row_ids is None else row_ids
-        for step in greedy_or_sample(decoder, inputs, settings, eos_token_ids, row_ids):
+        for step in greedy_or_sample(decoder, inputs, settings, scores, eos_token_ids, ids):
             for row, token in step:
                 sequences[row].append(token)
     return sequences
@@ -50,6 +65,7 @@ def stream(
     *,
     eos_token_ids: Sequence[int] = (),
     row_id: int = 0,
+    logits_processor: Sequence[Processor] = (),
 ) -> Iterator[int]:
     """Generate from a single row and yield each token as soon as it is chosen.
 
@@ -59,8 +75,10 @@ def stream(
         settings: settings of generation, with ``num_beams=1``.
         eos_token_ids: end-of-sequence tokens.
         row_id: index of the row among all inputs.
+        logits_processor: see ``generate``.
     """
-    steps = greedy_or_sample(decoder, inputs, settings, eos_token_ids, (row_id,))
+    scores = Scores(inputs, settings, eos_token_ids, logits_processor)
+    steps = greedy_or_sample(decoder, inputs, settings, scores, eos_token_ids, (row_id,))
     while True:
         with (
             torch.inference_mode()

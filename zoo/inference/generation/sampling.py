@@ -1,45 +1,31 @@
-"""Sampling of the next token: temperature, top-k and top-p.
-
-Holtzman, Buys, Du, Forbes and Choi 2020, "The Curious Case of Neural Text Degeneration",
-arXiv:1904.09751, section 3.1 (top-p) and 5 (top-k, temperature).
-"""
+"""Draws of the next token, from random numbers that depend on seed and row alone."""
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import torch
 from blake3 import blake3
 from torch import Tensor
 
-from zoo.inference.generation.config import GenerationConfig
+from zoo.errors import UsageError
+
+RowId: TypeAlias = int | str  # index of a prompt among all inputs, or of one of its sequences
 
 
-def probabilities(logits: Tensor, settings: GenerationConfig) -> Tensor:
-    """Return the distribution that tokens are sampled from.
-
-    Temperature is applied first, then top-k, then top-p. Top-k keeps all tokens that tie with the
-    k-th.
+def probabilities(scores: Tensor) -> Tensor:
+    """Return the distribution that tokens are drawn from, (rows, vocabulary).
 
     Args:
-        logits: (batch, vocabulary).
-        settings: temperature, top-k and top-p.
+        scores: (rows, vocabulary), float64: scores after all rules.
 
-    Returns:
-        (batch, vocabulary), float64, zero for excluded tokens.
+    Raises:
+        UsageError: the rules exclude every token of a row.
     """
-    scores = logits.double()
-    # the maximum becomes zero, so that a low temperature cannot overflow
-    scores = (scores - scores.amax(-1, keepdim=True)) / (settings.temperature or 1.0)
-    if settings.top_k is not None and settings.top_k < scores.shape[-1]:
-        least = scores.topk(settings.top_k).values[:, -1:]
-        scores = scores.masked_fill(scores < least, float("-inf"))
-    probs = scores.softmax(-1)
-    if settings.top_p is not None and settings.top_p < 1:
-        ordered, order = probs.sort(descending=True, stable=True)
-        before = ordered.cumsum(-1) - ordered  # total probability of more likely tokens
-        ordered = ordered.masked_fill(before >= settings.top_p, 0.0)
-        probs = torch.zeros_like(probs).scatter_(-1, order, ordered)
-        probs /= probs.sum(-1, keepdim=True)
-    return probs
+    if (scores == float("-inf")).all(-1).any():
+        raise UsageError(
+            "the settings of generation exclude every token", "suppress or forbid fewer tokens"
+        )
+    return scores.softmax(-1)
 
 
 class RowSampler:
@@ -51,7 +37,7 @@ class RowSampler:
         rolls: maximum number of random numbers per row.
     """
 
-    def __init__(self, seed: int | None, rows: Sequence[int], rolls: int) -> None:
+    def __init__(self, seed: int | None, rows: Sequence[RowId], rolls: int) -> None:
         seed = torch.Generator().seed() if seed is None else seed
         self._rolls = torch.stack([_rolls(seed, place, rolls) for place in rows])
 
@@ -73,10 +59,46 @@ class RowSampler:
         return torch.minimum(tokens, _last_possible(probs)).squeeze(-1)
 
 
-def _rolls(seed: int, place: int, count: int) -> Tensor:
+class BeamSampler:
+    """Draws of the candidates of a beam search, without replacement.
+
+    By the Gumbel-top-k trick (Kool, van Hoof and Welling 2019, arXiv:1903.06059, section 2.3).
+
+    Args:
+        seed: see ``RowSampler``.
+        rows: index of each prompt among all inputs.
+    """
+
+    def __init__(self, seed: int | None, rows: Sequence[RowId]) -> None:
+        seed = torch.Generator().seed() if seed is None else seed
+        self._generators = [_generator(seed, place) for place in rows]
+
+    def draw(self, scores: Tensor, rows: Sequence[int], count: int) -> Tensor:
+        """Return indices of candidates in the order in which they are drawn, (rows, count).
+
+        Args:
+            scores: (rows, candidates): log-probabilities up to a constant.
+            rows: indices of the prompts.
+            count: number of candidates.
+        """
+        noise = torch.stack(
+            [
+                torch.empty(scores.shape[1], dtype=torch.float64).exponential_(
+                    generator=self._generators[row]
+                )
+                for row in rows
+            ]
+        )
+        return (scores.double() - noise.to(scores.device).log()).topk(count).indices
+
+
+def _generator(seed: int, place: RowId) -> torch.Generator:
     key = int.from_bytes(blake3(f"{seed}\0{place}".encode()).digest(7))
-    generator = torch.Generator().manual_seed(key)
-    return torch.rand(count, dtype=torch.float64, generator=generator)
+    return torch.Generator().manual_seed(key)
+
+
+def _rolls(seed: int, place: RowId, count: int) -> Tensor:
+    return torch.rand(count, dtype=torch.float64, generator=_generator(seed, place))
 
 
 def _last_possible(probs: Tensor) -> Tensor:

@@ -6,16 +6,18 @@ import torch
 from torch import Tensor
 
 from zoo.inference.generation.config import GenerationConfig
-from zoo.inference.generation.decoder import Decoder, require_finite
-from zoo.inference.generation.sampling import RowSampler, probabilities
+from zoo.inference.generation.decoder import Decoder
+from zoo.inference.generation.sampling import RowId, RowSampler, probabilities
+from zoo.inference.generation.scores import Scores
 
 
 def greedy_or_sample(
     decoder: Decoder,
     inputs: Mapping[str, Tensor],
     settings: GenerationConfig,
+    scores: Scores,
     eos_token_ids: Sequence[int],
-    row_ids: Sequence[int],
+    row_ids: Sequence[RowId],
 ) -> Iterator[list[tuple[int, int]]]:
     """Generate, and yield the tokens of each step.
 
@@ -25,34 +27,39 @@ def greedy_or_sample(
         decoder: the model.
         inputs: see ``Decoder.prefill``.
         settings: settings of generation, with ``num_beams=1``.
+        scores: rules of these settings.
         eos_token_ids: end-of-sequence tokens.
         row_ids: index of each row among all inputs, which seeds its sampling.
 
     Yields:
         for each step, pairs of row and token of the unfinished rows.
     """
-    rows = list(range(len(inputs["input_ids"])))
-    sampler = (
-        RowSampler(settings.seed, row_ids, settings.max_new_tokens) if settings.samples else None
-    )
-    logits, state = decoder.prefill(inputs, settings.max_new_tokens)
-    for step in range(settings.max_new_tokens):
-        require_finite(logits)
-        if step < settings.min_new_tokens and eos_token_ids:
-            logits = logits.index_fill(
-                -1, torch.tensor(eos_token_ids, device=logits.device), float("-inf")
-            )
+    rows, limits = list(range(len(inputs["input_ids"]))), scores.max_new_tokens
+    longest = max(limits)
+    sampler = RowSampler(settings.seed, row_ids, longest) if settings.samples else None
+    logits, state = decoder.prefill(inputs, longest)
+    new_tokens = torch.empty(len(rows), 0, dtype=torch.int64, device=logits.device)
+    for step in range(longest):
+        scores.check(logits)
         if sampler is None:
-            tokens = logits.argmax(-1)
+            wide = logits if logits.dtype == torch.float64 else logits.float()
+            tokens = scores.of(wide, rows, new_tokens).argmax(-1)
         else:
-            tokens = sampler.draw(probabilities(logits, settings), rows, step)
+            probs = probabilities(scores.of(logits.double(), rows, new_tokens))
+            tokens = sampler.draw(probs, rows, step)
         chosen = tokens.tolist()
         yield list(zip(rows, chosen, strict=True))
-        unfinished = [k for k, token in enumerate(chosen) if token not in eos_token_ids]
-        if not unfinished or step + 1 == settings.max_new_tokens:
+        unfinished = [
+            k
+            for k, (row, token) in enumerate(zip(rows, chosen, strict=True))
+            if token not in eos_token_ids and step + 1 < limits[row]
+        ]
+        if not unfinished:
             return
+        new_tokens = torch.cat([new_tokens, tokens[:, None]], 1)
         if len(unfinished) < len(rows):
             indices = torch.tensor(unfinished, device=tokens.device)
             state.select(indices)
             rows, tokens = [rows[k] for k in unfinished], tokens[indices]
+            new_tokens = new_tokens[indices]
         logits = decoder.step(tokens, state)

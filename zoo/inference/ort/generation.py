@@ -29,9 +29,10 @@ class OrtGenerator:
         arrays = {name: tensor.numpy() for name, tensor in inputs.items()}
         ids = arrays["input_ids"]
         state = self._graphs.begin({"attention_mask": np.ones_like(ids), **arrays})
-        if self._graphs.target != "input_ids":
-            ids = np.full_like(ids[:, :1], self._config.decoder_start_token_id)
-        return self._next(ids, state), state
+        start = arrays.get(self._graphs.target)
+        if start is None:
+            start = np.full_like(ids[:, :1], self._config.decoder_start_token_id)
+        return self._next(start, state), state
 
     def step(self, tokens: Tensor, state: OrtDecodeState) -> Tensor:
         """See ``Decoder``."""

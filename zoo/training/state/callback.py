@@ -15,7 +15,7 @@ from zoo.training.state.checkpoints import (
     save_checkpoint,
     settings_digest,
 )
-from zoo.training.state.final_model import save_final_model
+from zoo.training.state.final_model import model_file, save_final_model
 from zoo.training.state.pretrained import InitRecord
 from zoo.training.state.run_manifest import read_manifest
 from zoo.training.state.state_dict import trainer_state_dict, unique_state_dict
@@ -71,14 +71,9 @@ class CheckpointCallback(Callback):
                 for key, tensor in unique_state_dict(trained.module).items()
             }
             if trainer.dist.is_main_process:
-                save_final_model(
-                    self.run / name,
-                    self.setup.family,
-                    self.setup.tokenizer,
-                    trained,
-                    weights,
-                    training,
-                )
+                setup = self.setup
+                model = model_file(setup.family, setup.tokenizer, trained, setup.generation)
+                save_final_model(self.run / name, model, setup.tokenizer, weights, training)
 
     def _training_record(self, trainer: "Trainer") -> dict[str, Any]:
         """Return the record of the training in the manifest of a final model."""

@@ -19,7 +19,7 @@ from zoo.checkpoint import (
 )
 from zoo.data.tokenizer import ExistingTokenizer
 from zoo.errors import VerificationError
-from zoo.families.base import Family
+from zoo.families.base import GENERATING, Family
 from zoo.hub.files import map_os_errors
 from zoo.io.json import encode_json, read_json_record
 from zoo.io.output.atomic import atomic_directory
@@ -71,10 +71,21 @@ def check_writable(
 
 
 def model_file(
-    family: Family, tokenizer: ExistingTokenizer | None, network: TrainedModel
+    family: Family,
+    tokenizer: ExistingTokenizer | None,
+    network: TrainedModel,
+    generation: Mapping[str, Any],
 ) -> ModelFile:
-    """Return the contents of ``config.json`` of a final model."""
+    """Return the contents of ``config.json`` of a final model.
+
+    Args:
+        family: family of the model.
+        tokenizer: tokenizer of the model; ``None`` for none.
+        network: the trained model.
+        generation: settings of generation, of a model that generates.
+    """
     transitions = network.transitions
+    generates = GENERATING.intersection(family.heads()[network.head].tasks)
     return ModelFile(
         zoo=FORMAT_VERSION,
         family=family.name,
@@ -84,14 +95,14 @@ def model_file(
         pooling=network.pooling,
         transitions=None if transitions is None else transitions.detach().float().tolist(),
         both_orders=network.both_orders,
+        generation=dict(generation) if generates else {},
     )
 
 
 def save_final_model(
     path: Path,
-    family: Family,
+    model: ModelFile,
     tokenizer: ExistingTokenizer | None,
-    network: TrainedModel,
     weights: Mapping[str, torch.Tensor],
     training: Any,
 ) -> None:
@@ -99,9 +110,8 @@ def save_final_model(
 
     Args:
         path: directory of the model.
-        family: family of the model.
+        model: contents of ``config.json``.
         tokenizer: tokenizer of the model; ``None`` for none.
-        network: the trained model.
         weights: weights by the zoo's names, tied ones once.
         training: data, seed, steps and metrics, for the manifest.
 
@@ -112,7 +122,7 @@ def save_final_model(
 
     with atomic_directory(path, force=True, in_run=True) as staging:
         write_tensors(staging / WEIGHTS, dict(weights))
-        (staging / CONFIG).write_bytes(encode_json(model_file(family, tokenizer, network)))
+        (staging / CONFIG).write_bytes(encode_json(model))
         if tokenizer is not None:
             (staging / TOKENIZER).write_bytes(tokenizer.json)
         manifest = Manifest(

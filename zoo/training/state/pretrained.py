@@ -76,12 +76,14 @@ class InitRecord(JsonStruct):
         config: configuration of the model.
         tokenizer: special tokens of the model's tokenizer, whose file is in the run's directory;
             ``None`` if the model has no tokenizer.
+        generation: settings of generation of the model, see ``ModelFile.generation``.
         models: name of the model, such as ``generator`` -> its checkpoint.
         new_parameters: names of the parameters that were initialized randomly.
     """
 
     config: dict[str, Any]
     tokenizer: TokenizerInfo | None = None
+    generation: dict[str, Any] = msgspec.field(default_factory=dict)
     models: dict[str, ModelRecord] = msgspec.field(default_factory=dict)
     new_parameters: list[str] = msgspec.field(default_factory=list)
 
@@ -96,6 +98,7 @@ class PretrainedInit:
         init_config: ``init_from`` of the run's configuration.
         checkpoints: name of the model -> its checkpoint; empty if the run is resumed.
         record: record in ``run.json``, if the run is resumed; else ``None``.
+        generation: settings of generation of the model, see ``ModelFile.generation``.
     """
 
     config: Config
@@ -103,6 +106,7 @@ class PretrainedInit:
     init_config: InitConfig
     checkpoints: Mapping[str, Checkpoint] = field(default_factory=dict)
     record: InitRecord | None = None
+    generation: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def resolve(cls, init_from: InitConfig, family: "Family", *, offline: bool) -> "PretrainedInit":
@@ -121,7 +125,7 @@ class PretrainedInit:
             )
         info = model.model.tokenizer
         tokenizer = None if info is None else _given((model.path / TOKENIZER).read_bytes(), info)
-        return cls(model.config, tokenizer, init_from, checkpoints)
+        return cls(model.config, tokenizer, init_from, checkpoints, None, model.model.generation)
 
     @classmethod
     def from_run(
@@ -138,7 +142,7 @@ class PretrainedInit:
         config = msgspec.convert(record.config, family.config_type)
         info = record.tokenizer
         tokenizer = None if info is None else _given((run / TOKENIZER).read_bytes(), info)
-        return cls(config, tokenizer, start, record=record)
+        return cls(config, tokenizer, start, record=record, generation=record.generation)
 
     def own_tokenizer(self, family: "Family") -> "ExistingTokenizer":
         """Return the tokenizer of the pretrained model.
@@ -154,6 +158,10 @@ class PretrainedInit:
                 else "--tokenizer train makes one",
             )
         return self.tokenizer
+
+    def generation_with(self, tokenizer: "ExistingTokenizer | None") -> Mapping[str, Any]:
+        """Return the settings of generation, if a tokenizer has the ids of the model's."""
+        return generation_with(tokenizer, self.tokenizer, self.generation)
 
     def loaded_parameters(self, objective: TrainingObjective, model: nn.Module) -> list[Tensor]:
         """Return the parameters of which ``load_weights`` sets all values.
@@ -203,9 +211,29 @@ class PretrainedInit:
         return InitRecord(
             config=msgspec.to_builtins(self.config),
             tokenizer=None if self.tokenizer is None else self.tokenizer.info,
+            generation=dict(self.generation),
             models=records,
             new_parameters=missing.names,
         )
+
+
+def generation_with(
+    tokenizer: "ExistingTokenizer | None",
+    before: "ExistingTokenizer | None",
+    generation: Mapping[str, Any],
+) -> Mapping[str, Any]:
+    """Return the settings of generation of a model that go along to one with another tokenizer.
+
+    They name tokens by their ids, so that they are left out where these differ.
+
+    Args:
+        tokenizer: tokenizer of the other model; ``None`` for none.
+        before: tokenizer of the model.
+        generation: settings of the model.
+    """
+    if tokenizer is None or before is None:
+        return generation if tokenizer is before else {}
+    return generation if tokenizer.keeps_ids_of(before) else {}
 
 
 def resolve_init_checkpoint(reference: str, family: "Family", *, offline: bool) -> Checkpoint:

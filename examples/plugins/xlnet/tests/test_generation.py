@@ -9,9 +9,9 @@ from torch import Tensor
 from zoo_xlnet import XLNet
 from zoo_xlnet.config import SIZES
 
+from zoo.checkpoint.generation_config import GenerationConfig
 from zoo.conformance.hf_reference import reference_model
 from zoo.families.random_inputs import randomize_weights
-from zoo.inference.generation.config import GenerationConfig
 from zoo.inference.generation.decoder import Decoder, pad
 from zoo.inference.generation.generate import generate
 

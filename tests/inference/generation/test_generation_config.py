@@ -1,0 +1,190 @@
+"""A checkpoint's ``generation_config.json`` is honoured, carried along, or refused by name."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transformers
+from click.testing import CliRunner
+
+import zoo
+from tests.finetune.tasks.test_seq2seq import hub, sentences
+from tests.inference.conftest import converted
+from zoo.checkpoint import load_checkpoint
+from zoo.checkpoint.generation_config import GENERATION_KEYS, generation_config
+from zoo.cli.inference.run import command
+from zoo.convert.conversion import convert
+from zoo.errors import UsageError, VerificationError
+from zoo.export.export import export_onnx
+from zoo.hub.source import CheckpointDir
+
+__all__ = ["hub"]
+STORED: dict[str, Any] = {
+    "decoder_start_token_id": 0,
+    "pad_token_id": 0,
+    "eos_token_id": [1, 7, 12],
+    "num_beams": 2,
+    "max_length": 9,
+    "repetition_penalty": 1.5,
+    "no_repeat_ngram_size": 2,
+    "suppress_tokens": [3, 4, 5],
+    "temperature": 0.5,  # without do_sample
+    "cache_implementation": "static",
+    "a_key_of_its_own": {"value": [1]},
+}
+
+
+def with_settings(hub: Path, path: Path, **changes: Any) -> Path:
+    """Copy a published model, with other settings of generation."""
+    shutil.copytree(hub, path)
+    settings = {k: v for k, v in {**STORED, **changes}.items() if v is not None}
+    (path / "generation_config.json").write_text(json.dumps(settings))
+    return path
+
+
+def test_settings_go_along_and_are_the_defaults(hub: Path, tmp_path: Path) -> None:
+    source = with_settings(hub, tmp_path / "hub")
+    checkpoint = converted(source, tmp_path / "ours")
+    assert checkpoint.model.generation == STORED
+    model, texts = zoo.load(checkpoint.path, backend="cpu"), sentences(6)
+    reference: Any = transformers.T5ForConditionalGeneration.from_pretrained(source)
+    results = model.seq2seq(texts)
+    for text, result in zip(texts, results, strict=True):
+        ids = model.tokenizer.encode([text], max_tokens=None)[0].ids
+        row = reference.generate(
+            transformers.BatchEncoding({"input_ids": [ids]}, tensor_type="pt").input_ids
+        )[0, 1:].tolist()
+        end = next((k for k, token in enumerate(row) if token in STORED["eos_token_id"]), None)
+        assert result["generated"] == model.tokenizer.decode(row[:end])
+        assert result["stopped"] == ("length" if end is None else "end")
+    back = tmp_path / "back"
+    convert(CheckpointDir(checkpoint.path, str(checkpoint.path)), back, to="hub")
+    assert json.loads((back / "generation_config.json").read_bytes()) == STORED
+    export_onnx(checkpoint, tmp_path / "onnx")
+    written = json.loads((tmp_path / "onnx" / "generation_config.json").read_bytes())
+    assert written == STORED
+    assert zoo.load(tmp_path / "onnx", backend="onnx").seq2seq(texts) == results
+    explicit = CliRunner().invoke(
+        command,
+        [
+            "seq2seq",
+            str(checkpoint.path),
+            texts[0],
+            "--max-new-tokens",
+            "3",
+            "--num-beams",
+            "1",
+            "--backend",
+            "cpu",
+        ],
+    )
+    assert explicit.exit_code == 0, explicit.output
+    ours = model.seq2seq(texts[:1], max_new_tokens=3, num_beams=1)[0]
+    assert json.loads(explicit.output.splitlines()[-1])["generated"] == ours["generated"]
+
+
+def test_settings_of_an_older_config_count_without_the_file(hub: Path, tmp_path: Path) -> None:
+    source = with_settings(hub, tmp_path / "hub")
+    (source / "generation_config.json").unlink()
+    config = json.loads((source / "config.json").read_bytes())
+    (source / "config.json").write_text(json.dumps({**config, "num_beams": 3, "max_length": 7}))
+    stored = converted(source, tmp_path / "ours").model.generation
+    reference: Any = transformers.T5ForConditionalGeneration.from_pretrained(source)
+    reference = reference.generation_config
+    assert stored["num_beams"] == reference.num_beams == 3
+    assert stored["max_length"] == reference.max_length == 7
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"repetition_penalty": "high"},
+        {"eos_token_id": [1, "x"]},
+        {"eos_token_id": -3},
+        {"num_beams": 10**9},
+        {"suppress_tokens": list(range(200_000))},
+        {"bad_words_ids": [[]]},
+        {"sequence_bias": [[[1], "much"]]},
+        {"guidance_scale": 2.0},
+        {"watermarking_config": {"greenlist_ratio": 0.5}},
+        {"stop_strings": ["\n"]},
+        {"penalty_alpha": 0.6},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_what_cannot_be_honoured_is_one_line(
+    changes: dict[str, Any], hub: Path, tmp_path: Path
+) -> None:
+    source = with_settings(hub, tmp_path / "hub", **changes)
+    with pytest.raises(VerificationError, match=next(iter(changes))) as caught:
+        converted(source, tmp_path / "ours")
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
+    assert not (tmp_path / "ours").exists()
+
+
+def test_nan_is_one_line(hub: Path, tmp_path: Path) -> None:
+    source = with_settings(hub, tmp_path / "hub")
+    (source / "generation_config.json").write_text('{"repetition_penalty": NaN}')
+    with pytest.raises(VerificationError, match=r"generation_config\.json"):
+        converted(source, tmp_path / "ours")
+
+
+@pytest.mark.parametrize(
+    ("stored", "given", "expected"),
+    [
+        ({"max_length": 9}, {"max_new_tokens": 30}, {"max_length": None, "max_new_tokens": 30}),
+        ({"max_new_tokens": 9}, {"max_length": 30}, {"max_length": 30, "max_new_tokens": None}),
+        ({"length_penalty": 2.0}, {}, {"length_penalty": 1.0}),
+        ({"length_penalty": 2.0, "num_beams": 3}, {}, {"length_penalty": 2.0}),
+        ({"length_penalty": 2.0, "num_beams": 3}, {"num_beams": 1}, {"length_penalty": 1.0}),
+        ({"temperature": 0.7, "top_p": 0.9}, {}, {"temperature": None, "samples": False}),
+        ({"do_sample": True}, {}, {"samples": True, "top_k": 50}),
+        ({"do_sample": True, "top_k": 0}, {}, {"samples": True, "top_k": None}),
+        ({"do_sample": True, "top_k": 7}, {"do_sample": False}, {"samples": False, "top_k": None}),
+        ({"min_new_tokens": 50}, {"max_new_tokens": 8}, {"min_new_tokens": 8}),
+    ],
+)
+def test_explicit_settings_win(
+    stored: dict[str, Any], given: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    settings = generation_config(stored, given)
+    assert {name: getattr(settings, name) for name in expected} == expected
+
+
+def test_unknown_settings_and_wrong_types_are_refused() -> None:
+    with pytest.raises(UsageError, match="repetition"):
+        generation_config({}, {"repetition": 1.2})
+    with pytest.raises(UsageError, match="top_k"):
+        generation_config({}, {"top_k": "5"})
+    with pytest.raises(UsageError, match="repetition_penalty"):
+        generation_config({}, {"repetition_penalty": float("nan")})
+
+
+def test_the_table_has_every_key_of_the_library() -> None:
+    known = {k for k in vars(transformers.GenerationConfig()) if not k.startswith("_original")}
+    missing = known - set(GENERATION_KEYS)
+    assert sorted(missing) == []
+
+
+def test_fine_tuning_keeps_the_settings(hub: Path, tmp_path: Path) -> None:
+    from tests.finetune.making import finetune
+    from tests.finetune.making import settings as finetune_settings
+    from tests.finetune.tasks.test_seq2seq import pairs
+
+    model = converted(with_settings(hub, tmp_path / "hub"), tmp_path / "ours").path
+    tree = finetune_settings(
+        "t5",
+        pairs(tmp_path / "t.jsonl", 20),
+        task="seq2seq",
+        max_steps=1,
+        eval_steps=1,
+        save_steps=1,
+    )
+    tree |= {"init_from": {"model": str(model)}}
+    tree["data"] |= {"text": "in", "label": "out"}
+    for name in ("size", "config", "vocab_size"):
+        tree.pop(name, None)
+    run = finetune(tmp_path / "run", tree)
+    assert load_checkpoint(run / "model").model.generation == STORED

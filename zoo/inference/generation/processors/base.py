@@ -1,0 +1,66 @@
+"""The interface of the built-in rules of generation, which know more of a step than plugins do."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Step(NamedTuple):
+    """A step of generation for rows whose prompts have one length.
+
+    Attributes:
+        input_ids: (rows, tokens), int64: tokens of the decoder so far, without padding.
+        prompt_ids: (rows, prompt tokens), int64: the prompt, or the source of an encoder-decoder.
+        new_tokens: number of tokens that were generated before.
+        max_new_tokens: number of tokens after which generation ends.
+    """
+
+    input_ids: Tensor
+    prompt_ids: Tensor
+    new_tokens: int
+    max_new_tokens: int
+
+    @property
+    def length(self) -> int:
+        """Number of tokens of the decoder so far."""
+        return self.input_ids.shape[1]
+
+
+class Rule(ABC):
+    """A rule that changes the scores of the next token."""
+
+    @abstractmethod
+    def __call__(self, step: Step, scores: Tensor) -> Tensor:
+        """Return the new scores, (rows, vocabulary); those given are not changed."""
+
+
+@dataclass(frozen=True)
+class CustomRule(Rule):
+    """A ``LogitsProcessor`` of a user or a family.
+
+    Attributes:
+        processor: the function of tokens and scores.
+    """
+
+    processor: Callable[[Tensor, Tensor], Tensor]
+
+    def __call__(self, step: Step, scores: Tensor) -> Tensor:
+        """See ``Rule``."""
+        return self.processor(step.input_ids, scores)
+
+
+def exclude(scores: Tensor, tokens: list[int]) -> Tensor:
+    """Return the scores with ``-inf`` for some tokens; ids outside the vocabulary do not count."""
+    known = [token for token in tokens if token < scores.shape[-1]]
+    indices = torch.tensor(known, dtype=torch.int64, device=scores.device)
+    return scores.index_fill(-1, indices, float("-inf"))
+
+
+def only(scores: Tensor, tokens: list[int]) -> Tensor:
+    """Return scores that allow some tokens, with the score 0, and no others."""
+    indices = torch.tensor(tokens, device=scores.device)
+    return torch.full_like(scores, float("-inf")).index_fill(-1, indices, 0.0)

@@ -1,0 +1,90 @@
+"""Rules against repetition, and against repetition of the source.
+
+Keskar et al. 2019, arXiv:1909.05858, section 4.1 (the penalty); Paulus, Xiong and Socher 2017,
+arXiv:1705.04304, section 2.5 (n-grams that occur once).
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from zoo.inference.generation.processors.base import Rule, Step
+
+
+@dataclass(frozen=True)
+class RepetitionPenalty(Rule):
+    """Divides positive scores of tokens that occurred by a penalty, and multiplies negative ones.
+
+    Attributes:
+        penalty: the penalty; over 1 against repetition.
+    """
+
+    penalty: float
+
+    def __call__(self, step: Step, scores: Tensor) -> Tensor:
+        """See ``Rule``."""
+        return _penalized(scores, step.input_ids, self.penalty)
+
+
+@dataclass(frozen=True)
+class EncoderRepetitionPenalty(Rule):
+    """The inverse of ``RepetitionPenalty`` for tokens of the prompt or source.
+
+    Attributes:
+        penalty: the penalty; over 1 in favour of these tokens.
+    """
+
+    penalty: float
+
+    def __call__(self, step: Step, scores: Tensor) -> Tensor:
+        """See ``Rule``."""
+        return _penalized(scores, step.prompt_ids, 1 / self.penalty)
+
+
+@dataclass(frozen=True)
+class NoRepeatNgram(Rule):
+    """Excludes tokens that would end an n-gram that occurred.
+
+    Attributes:
+        size: number of tokens of an n-gram.
+    """
+
+    size: int
+
+    def __call__(self, step: Step, scores: Tensor) -> Tensor:
+        """See ``Rule``."""
+        return _without_ngrams(scores, step.input_ids, step.input_ids, self.size)
+
+
+@dataclass(frozen=True)
+class EncoderNoRepeatNgram(Rule):
+    """Excludes tokens that would end an n-gram of the prompt or source.
+
+    Attributes:
+        size: number of tokens of an n-gram.
+    """
+
+    size: int
+
+    def __call__(self, step: Step, scores: Tensor) -> Tensor:
+        """See ``Rule``."""
+        return _without_ngrams(scores, step.prompt_ids, step.input_ids, self.size)
+
+
+def _penalized(scores: Tensor, tokens: Tensor, penalty: float) -> Tensor:
+    found = scores.gather(1, tokens)
+    return scores.scatter(1, tokens, torch.where(found < 0, found * penalty, found / penalty))
+
+
+def _without_ngrams(scores: Tensor, text: Tensor, tokens: Tensor, size: int) -> Tensor:
+    """Exclude the tokens that follow the last ``size - 1`` tokens somewhere in a text."""
+    start = tokens.shape[1] + 1 - size
+    if text.shape[1] < size or start < 0:
+        return scores
+    ngrams = text.unfold(1, size, 1)  # (rows, n-grams, size)
+    matches = (ngrams[..., :-1] == tokens[:, None, start:]).all(-1)
+    rows, places = matches.nonzero(as_tuple=True)
+    excluded = torch.zeros_like(scores, dtype=torch.bool)
+    excluded[rows, ngrams[rows, places, -1]] = True
+    return scores.masked_fill(excluded, float("-inf"))

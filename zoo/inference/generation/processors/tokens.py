@@ -1,0 +1,104 @@
+"""Rules that force, suppress or favour tokens and sequences of tokens."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from zoo.inference.generation.processors.base import Rule, Step, exclude, only
+
+Biases = Sequence[tuple[Sequence[int], float]]
+
+
+@dataclass(frozen=True)
+class SequenceBias(Rule):
+    """Adds a bias to the score of a token that would end a sequence.
+
+    Attributes:
+        biases: sequences with their biases.
+    """
+
+    biases: Biases
+
+    def __call__(self, step: Step, scores: Tensor) -> Tensor:
+        """See ``Rule``."""
+        added = torch.zeros_like(scores)
+        for (*before, last), bias in self.biases:
+            if len(before) > step.length:
+                continue
+            ends = step.input_ids[:, step.length - len(before) :]
+            matches = (ends == torch.tensor(before, device=ends.device)).all(-1)
+            # where, as an infinite bias times 0 is NaN
+            added[:, last] += torch.where(matches, bias, 0.0).to(added.dtype)
+        return scores + added
+
+
+def bad_words(words: Sequence[Sequence[int]], eos_token_ids: Sequence[int]) -> SequenceBias:
+    """Return the rule that excludes words; an end-of-sequence token is not one of them."""
+    ends = [(token,) for token in eos_token_ids]
+    return SequenceBias([(word, float("-inf")) for word in words if tuple(word) not in ends])
+
+
+@dataclass(frozen=True)
+class SuppressTokens(Rule):
+    """Excludes tokens.
+
+    Attributes:
+        tokens: the tokens.
+    """
+
+    tokens: Sequence[int]
+
+    def __call__(self, step: Step, scores: Tensor) -> Tensor:
+        """See ``Rule``."""
+        return exclude(scores, [*self.tokens])
+
+
+@dataclass(frozen=True)
+class BeginSuppressTokens(Rule):
+    """Excludes tokens at the beginning: as the first token, or as the one after a forced first.
+
+    Attributes:
+        tokens: the tokens.
+        forced_first: whether the first token of a decoder is forced.
+    """
+
+    tokens: Sequence[int]
+    forced_first: bool
+
+    def __call__(self, step: Step, scores: Tensor) -> Tensor:
+        """See ``Rule``."""
+        is_forced = self.forced_first and step.length - step.new_tokens <= 1
+        return exclude(scores, [*self.tokens]) if step.new_tokens == is_forced else scores
+
+
+@dataclass(frozen=True)
+class ForcedFirstToken(Rule):
+    """Forces the token after the first one of the decoder: ``forced_bos_token_id``.
+
+    Attributes:
+        token: the token.
+    """
+
+    token: int
+
+    def __call__(self, step: Step, scores: Tensor) -> Tensor:
+        """See ``Rule``."""
+        return only(scores, [self.token]) if step.length == 1 else scores
+
+
+@dataclass(frozen=True)
+class ForcedLastToken(Rule):
+    """Forces the last possible token to be one of several: ``forced_eos_token_id``.
+
+    Attributes:
+        tokens: the tokens.
+    """
+
+    tokens: Sequence[int]
+
+    def __call__(self, step: Step, scores: Tensor) -> Tensor:
+        """See ``Rule``."""
+        is_last = step.new_tokens == step.max_new_tokens - 1
+        return only(scores, [*self.tokens]) if is_last else scores

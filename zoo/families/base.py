@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 
 GENERATING = frozenset(("generate", "seq2seq"))  # tasks of heads that generate text
+DECODER_TOKENS = "decoder_tokens"  # axis of the tokens of a decoder after an encoder
 LABELLED = frozenset(("answer", "choose", "classify"))  # of heads that are learned from labels
 
 
@@ -342,15 +343,30 @@ class Family(ABC):
         """Return the largest number of tokens in a row; by default ``max_positions``, if any."""
         return getattr(config, "max_positions", None)
 
+    def max_decoder_len(self, config: Any) -> int | None:
+        """Return the largest number of tokens of a decoder after an encoder; ``None`` for any.
+
+        By default ``max_decoder_positions``, if the configuration has the field, or else that of
+        the encoder, as in models whose encoder and decoder have as many positions.
+        """
+        fields = type(config).__struct_fields__
+        if "max_decoder_positions" in fields:
+            return config.max_decoder_positions  # type: ignore[no-any-return]
+        return self.max_seq_len(config)
+
     def onnx(self, config: Any, head: str) -> "OnnxSpec":
         """Return the inputs, outputs and axes of the ONNX graph, from those of the head."""
         from zoo.families.onnx import OnnxSpec, resolve_axes
 
-        declared, longest = self.heads()[head], self.max_seq_len(config)
+        declared = self.heads()[head]
+        inputs = resolve_axes(declared.inputs, config)
+        limits = {"tokens": self.max_seq_len(config)}
+        if any(DECODER_TOKENS in axes for axes in inputs.values()):
+            limits[DECODER_TOKENS] = self.max_decoder_len(config)
         return OnnxSpec(
-            inputs=resolve_axes(declared.inputs, config),
+            inputs=inputs,
             outputs=resolve_axes(declared.outputs, config),
-            limits={} if longest is None else {"tokens": longest},
+            limits={axis: limit for axis, limit in limits.items() if limit is not None},
         )
 
     def text_tokenizer(self, config: Any) -> "TextTokenizer | None":

@@ -123,10 +123,12 @@ def axis_lengths(spec: "OnnxSpec", lengths: Sequence[int]) -> dict[str, list[int
     Args:
         spec: declares the axes.
         lengths: the lengths along the axis ``tokens``. Along others, such as ``decoder_tokens``,
-            the lengths are these in reverse, plus one.
+            the lengths are these in reverse, plus one, up to the limit of the axis.
     """
     axes = {_last(axes) for axes in spec.inputs.values()}
     return {
-        axis: list(lengths) if axis == "tokens" else [n + 1 for n in reversed(lengths)]
+        axis: list(lengths)
+        if axis == "tokens"
+        else [min(n + 1, spec.limits.get(axis, n + 1)) for n in reversed(lengths)]
         for axis in axes
     }

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import UsageError
+from zoo.families.base import DECODER_TOKENS
 from zoo.inference.scoring import CausalScorer, ScoredRow, Scorer, pad_rows
 from zoo.inference.tasks.checks import require_head
 from zoo.tokenizers import Encoded
@@ -107,6 +108,13 @@ class Seq2SeqLikelihood(LikelihoodScorer):
     The target's end-of-sequence token is not scored.
     """
 
+    @property
+    def decoder_limit(self) -> int | None:
+        """Largest number of tokens that the decoder reads, or ``None``."""
+        checkpoint = self.checkpoint
+        spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
+        return spec.limits.get(DECODER_TOKENS)
+
     def rows(self, encoded: Encoded, text: int) -> Iterator[ScoredRow]:
         """Raise an error: a target needs a source."""
         raise UsageError("an encoder-decoder scores a text given its source")
@@ -125,6 +133,11 @@ class Seq2SeqLikelihood(LikelihoodScorer):
         """See ``LikelihoodScorer``."""
         import numpy as np
 
+        most = self.decoder_limit
+        if most is not None and len(tokens.ids) > most:
+            raise UsageError(
+                f"a target has {len(tokens.ids)} tokens, and the decoder takes {most}", "shorten it"
+            )
         if tokens.ids:
             labels = np.array(tokens.ids, np.int64)
             config: Any = self.checkpoint.config

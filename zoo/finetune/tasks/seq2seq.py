@@ -12,6 +12,7 @@ from zoo.data.readers.text_forms import TextForm, form_of, glue_tables
 from zoo.data.readers.text_to_text import dataset_names, iter_text_to_text, split_name
 from zoo.errors import UsageError
 from zoo.evaluation.generated_labels import NO_LABEL, GeneratedLabels, number_of
+from zoo.families.base import DECODER_TOKENS
 from zoo.finetune.base import LABELS, FineTuning
 from zoo.finetune.order import ProportionalMixture
 from zoo.finetune.rows import TokenizedRows, TokenizedTexts, tokenize
@@ -23,6 +24,7 @@ from zoo.objectives.losses.cross_entropy import IGNORED
 from zoo.objectives.losses.predictions import cross_entropy_sum, predict_at
 from zoo.objectives.options import Options
 from zoo.objectives.seq2seq import SEQ2SEQ_LM
+from zoo.plugins import get_family
 from zoo.tokenizers import TextTokenizer
 from zoo.training.config.finetune import TableConfig
 
@@ -170,7 +172,7 @@ class Seq2Seq(FineTuning):
 
     def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
         """See ``FineTuning``."""
-        limit = self.run.max_seq_len
+        limit, longest = self.run.max_seq_len, self._target_limit()
         self._tokenizer = tokenizer
         locations = [sample.location for sample in samples]
         sources = tokenize(
@@ -180,7 +182,7 @@ class Seq2Seq(FineTuning):
             [s.target for s in samples],
             tokenizer,
             (LABELS,),
-            self.options.max_target_len or limit,
+            longest,
             locations=locations,
         )
         self._check_ends(targets)
@@ -195,6 +197,22 @@ class Seq2Seq(FineTuning):
             truncated,
             others=(targets,),
         )
+
+    def _target_limit(self) -> int:
+        """Return the number of tokens that targets are cut to.
+
+        Raises:
+            UsageError: the decoder takes fewer than the settings say.
+        """
+        family, chosen = get_family(self.run.family), self.options.max_target_len
+        most = family.onnx(self.config, self.head).limits.get(DECODER_TOKENS)
+        if most is not None and chosen is not None and chosen > most:
+            raise UsageError(
+                f"task_args.max_target_len is {chosen}, and the decoder takes {most} tokens",
+                "lower it",
+            )
+        limit = chosen or self.run.max_seq_len
+        return limit if most is None else min(limit, most)
 
     def generate_as(self, other: "Seq2Seq", tokenizer: TextTokenizer) -> None:
         """Prepare to generate targets as long as another task does, which tokenized the rows.

@@ -1,7 +1,10 @@
 """The task seq2seq: output sequences of encoder-decoder models, such as translations."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from zoo.errors import UsageError
+from zoo.families.base import DECODER_TOKENS
 from zoo.inference.tasks.base import EncodedExample
 from zoo.inference.tasks.generate import Generate
 
@@ -17,6 +20,27 @@ class Seq2Seq(Generate):
 
     name: ClassVar[str] = "seq2seq"
     side: ClassVar[str] = "right"
+
+    def limits(self) -> list[int]:
+        """Return the limits on the number of source tokens.
+
+        Raises:
+            UsageError: the decoder takes fewer tokens than are to be generated.
+        """
+        settings, spec = (
+            self.settings,
+            self.checkpoint.family.onnx(self.checkpoint.config, self.checkpoint.head_name),
+        )
+        most = spec.limits.get(DECODER_TOKENS)
+        # the last new token is not read; max_length counts the first token of the decoder
+        if most is not None and settings.max_new_tokens is None and settings.max_length is not None:
+            self.settings = replace(settings, max_length=min(settings.max_length, most + 1))
+        elif most is not None and settings.longest > most:
+            raise UsageError(
+                f"{settings.longest} new tokens are more than the decoder takes",
+                f"it takes {most}: lower --max-new-tokens",
+            )
+        return super().limits()
 
     def check(self, item: EncodedExample) -> None:
         """Refuse an empty text where there is no beginning-of-sequence token."""

@@ -31,6 +31,10 @@ class Albert(EncoderFamily):
     default_checkpoint: ClassVar[str] = "albert-base-v2"
     config_files: ClassVar[tuple[str, ...]] = ("config.json", "albert_config.json")
     special_tokens: ClassVar[Mapping[str, str]] = SPECIAL_TOKENS
+    reference_exceptions: ClassVar[Mapping[str, str]] = {
+        "dropout_rates": "the released code drops values of feed-forward outputs (modeling.py), "
+        "which transformers does not"
+    }
     new_tokenizers: ClassVar[Mapping[str, TokenizerTrainSpec]] = {
         "unigram": TokenizerTrainSpec(
             ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"),

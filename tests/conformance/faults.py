@@ -234,6 +234,27 @@ def constant(**changes: Any) -> Callable[[WeightMap], WeightMap]:
     return lambda weights: weights.plus(constants=[changed(sound, **changes)])
 
 
+def half_norm(model: Any) -> None:
+    nn.init.constant_(model.embeddings.norm.weight, 0.5)
+
+
+def large_weights(model: Any) -> None:
+    nn.init.normal_(model.get_parameter("layers.0.ffn.up.weight"), std=0.1)
+
+
+def dropout_twice(model: Any) -> None:
+    model.embeddings.dropout = nn.Sequential(nn.Dropout(0.2), nn.Dropout(0.2))
+
+
+def start_with_padding(model: Any) -> None:
+    model.decoder_input_ids = lambda ids: torch.zeros_like(ids[:, :1])
+
+
+def decoder_as_deep_as_encoder(model: Any) -> None:
+    if hasattr(model, "decoder"):
+        del model.decoder.layers[len(model.layers) :]
+
+
 def random_buffer(model: Any) -> None:
     noise = nn.Parameter(torch.randn(()), requires_grad=False)
     forward = model.forward

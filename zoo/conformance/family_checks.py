@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from zoo.conformance.declaration import check_declaration
-from zoo.conformance.generation_checks import GenerationChecks
+from zoo.conformance.encoder_decoder_checks import EncoderDecoderChecks
 from zoo.conformance.golden import Golden
 from zoo.conformance.packing_checks import PackingChecks
 from zoo.conformance.smoke_train import (
@@ -33,7 +33,7 @@ from zoo.conformance.tiny_model import (
     require,
     require_finite,
 )
-from zoo.conformance.weight_checks import WeightChecks
+from zoo.conformance.training_checks import TrainingChecks
 from zoo.errors import UsageError
 from zoo.families.config import Config
 from zoo.families.random_inputs import CHOICES, axis_lengths, random_inputs
@@ -44,7 +44,7 @@ from zoo.io.json import dump_json
 LONGEST_TRIED = 256  # tokens of the longest input of a model without a limit
 
 
-class FamilyChecks(WeightChecks, PackingChecks, GenerationChecks):
+class FamilyChecks(EncoderDecoderChecks, PackingChecks, TrainingChecks):
     """Checks of one family: of its declarations, weights, outputs and training."""
 
     # Declarations

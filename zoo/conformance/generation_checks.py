@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from zoo.conformance.tiny_model import TOLERANCE, TinyModel, largest_difference, require
 from zoo.export.graph.parts import NEW, with_cache
-from zoo.families.onnx import LOGITS
+from zoo.families.onnx import LOGITS, OnnxSpec
 from zoo.families.random_inputs import random_inputs
 from zoo.inference.generation.decoder import Decoder, pad
 from zoo.nn.generation import GenerationMixin
@@ -26,6 +26,16 @@ class GenerationChecks(TinyModel):
         """Check that tokens after a cache get the logits that they have in one pass."""
         spec, model = self.family.onnx(self.config, head), self.model(head)
         inputs = self.inputs(head)
+        self.require_equal_with_cache(model, spec, inputs)
+
+    def require_equal_with_cache(
+        self, model: nn.Module, spec: OnnxSpec, inputs: Mapping[str, Tensor]
+    ) -> None:
+        """Check the logits of the last tokens of inputs; see ``check_cached_decoding``.
+
+        Raises:
+            VerificationError: they differ.
+        """
         if not isinstance(model, GenerationMixin) or list(spec.outputs) != [LOGITS]:
             return
         parts = with_cache(model, spec, inputs)

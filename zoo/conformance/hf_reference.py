@@ -7,7 +7,7 @@ import contextlib
 import importlib
 import inspect
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from zoo.weights import WeightMap
 
 REFERENCE = "transformers"
+Run = Callable[[], "dict[str, Tensor]"]
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,34 @@ def _split(lengths: Sequence[int], reference: "nn.Module") -> list[Sequence[int]
     """
     unpadded = getattr(reference.config, "pad_token_id", None) is None
     return [[length] for length in lengths] if unpadded else [lengths]
+
+
+def reference_runs(
+    family: Family,
+    config: Any,
+    head: str,
+    model: "nn.Module",
+    reference: "nn.Module",
+    inputs: "Mapping[str, Tensor]",
+) -> "tuple[Run, Run]":
+    """Return functions that run a model and the reference, in the mode in which these are.
+
+    Each returns hidden states and outputs by name, those of both models by the same.
+    """
+    outputs = list(family.onnx(config, head).outputs)
+
+    def run() -> "dict[str, Tensor]":
+        named, layers = _run(model, inputs)
+        return {**layers, **named}
+
+    names = [name for name in run() if name not in outputs]
+
+    def run_reference() -> "dict[str, Tensor]":
+        arguments = family.reference_inputs(head, inputs)
+        named, states = _run_reference(reference, arguments, outputs)
+        return {**dict(zip(names, states, strict=True)), **named}
+
+    return run, run_reference
 
 
 def _compare(
@@ -286,11 +315,49 @@ def reference_constants(family: Family, config: Any, head: str) -> "dict[str, Te
     weights = family.weights(config, head)
     if not (constants := weights.constant_tensors()):
         return {}
-    kind = reference_class(family, config, head)
-    parts = _parts(kind, family.onnx(config, head).outputs)
-    state = saved_state(kind(kind.config_class(**family.to_hf(config)), **parts))
+    state = reference_state(family, config, head)
     known = {name: state.get(weights.written(name)) for name in constants}
     return {name: tensor for name, tensor in known.items() if tensor is not None}
+
+
+def reference_state(family: Family, config: Any, head: str) -> "Mapping[str, Tensor]":
+    """Return the initial tensors of a new model of the reference library, as it saves them.
+
+    Raises:
+        UsageError: the library is not installed.
+    """
+    kind = reference_class(family, config, head)
+    parts = _parts(kind, family.onnx(config, head).outputs)
+    return saved_state(kind(kind.config_class(**family.to_hf(config)), **parts))
+
+
+def reference_start(family: Family, config: Any, head: str) -> int | None:
+    """Return the first token that the decoder of the reference library reads for given labels.
+
+    Returns:
+        the token, or ``None`` if the model of a head takes no labels of the decoder.
+    """
+    import torch
+
+    kind = reference_class(family, config, head)
+    with torch.random.fork_rng(devices=[]):
+        model = kind(kind.config_class(**family.to_hf(config))).eval()
+    if not hasattr(model, "prepare_decoder_input_ids_from_labels"):
+        return None
+    read: list[Tensor] = []
+
+    def record(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        ids = kwargs.get("input_ids", args[0] if args else None)
+        read.extend([] if ids is None else [ids])
+
+    hook = model.get_decoder().register_forward_pre_hook(record, with_kwargs=True)
+    source, labels = torch.full((1, 4), 3), torch.full((1, 3), 4)
+    try:
+        with torch.no_grad():
+            model(input_ids=source, labels=labels)
+    finally:
+        hook.remove()
+    return int(read[0][0, 0]) if read else None
 
 
 def saved_state(model: "nn.Module") -> "Mapping[str, Tensor]":

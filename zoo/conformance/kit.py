@@ -30,6 +30,10 @@ SLOW = (
     "check_published_tensors",
     "check_reference_defaults",
     "check_reference_outputs",
+    "check_reference_initialization",
+    "check_dropout_rates",
+    "check_decoder_start",
+    "check_unequal_sizes",
 )  # these need the reference library, or training
 OPTIONAL = (
     "check_fine_tuning",
@@ -37,6 +41,8 @@ OPTIONAL = (
     "check_published_tensors",
     "check_reference_defaults",
     "check_reference_outputs",
+    "check_reference_initialization",
+    "check_dropout_rates",
 )  # a ``UsageError`` of these means that the family has no such head, or the library no such class
 VOCABULARY = 1000  # tokens of the models of the other checks
 

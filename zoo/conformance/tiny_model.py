@@ -66,6 +66,15 @@ class TinyModel:
         randomize_weights(model)
         return model
 
+    def _require_reference(self, head: str) -> None:
+        """Check that the family has a reference for a head.
+
+        Raises:
+            UsageError: it has none.
+        """
+        if not self.family.has_reference(self.config, head):
+            raise UsageError(f"no reference has {self.family.name} with head {head}")
+
     def inputs(self, head: str, **options: Any) -> dict[str, Tensor]:
         """Return a batch of three rows of different lengths; see ``random_inputs``."""
         return random_inputs(self.family.onnx(self.config, head), self.config, LENGTHS, **options)

@@ -16,7 +16,6 @@ from zoo.conformance.hf_reference import (
 )
 from zoo.conformance.tiny_model import TinyModel, require
 from zoo.convert.model_tensors import differing_tensors, repeated_targets
-from zoo.errors import UsageError
 from zoo.families.random_inputs import randomize_weights
 from zoo.io.tensors.formats import TensorInfo
 from zoo.nn.layers.skip_init import init_empty_weights
@@ -120,15 +119,6 @@ class WeightChecks(TinyModel):
                     f"{name} differs by {difference.relative:.1e} of its largest magnitude in "
                     f"{dtype}; the first layer that does: {comparison.first_diverging}",
                 )
-
-    def _require_reference(self, head: str) -> None:
-        """Check that the family has a reference for a head.
-
-        Raises:
-            UsageError: it has none.
-        """
-        if not self.family.has_reference(self.config, head):
-            raise UsageError(f"no reference has {self.family.name} with head {head}")
 
     def check_rules_read_tensors_once(self, head: str) -> None:
         """Check that no Hub tensor is read twice, or both read and ignored."""

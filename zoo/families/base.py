@@ -118,6 +118,9 @@ class Family(ABC):
         padding_side: side on which the Hub's classes need padding: ``right``, or ``left`` where
             they read the last token of a row. With ``left``, the context of a question is before
             it, as in transformers.
+        reference_exceptions: name of a check of training against transformers, ``dropout_rates``
+            or ``reference_initialization`` -> why the family follows another source, such as the
+            released code.
     """
 
     name: ClassVar[str]
@@ -133,6 +136,7 @@ class Family(ABC):
     new_tokenizers: ClassVar[Mapping[str, TokenizerTrainSpec]] = {}
     objectives: ClassVar[Mapping[str, str]] = {}
     padding_side: ClassVar[str] = "right"
+    reference_exceptions: ClassVar[Mapping[str, str]] = {}
 
     def sizes(self) -> Mapping[str, Any]:
         """Return the configurations by size; ``tiny``, for tests and demos, is mandatory."""

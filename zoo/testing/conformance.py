@@ -142,6 +142,21 @@ class FamilyTests(FamilyChecks):
         """Check that evaluation is deterministic, and that training drops out if it is set."""
         self.check_dropout(head)
 
+    def test_dropout_rates(self, head: str) -> None:
+        """Check that dropout adds as much noise as in transformers, or drops no value twice."""
+        try:
+            self.check_dropout_rates(head)
+        except NotApplicable as error:
+            pytest.skip(str(error))
+
+    def test_decoder_start(self, head: str) -> None:
+        """Check that a decoder starts with the token of the configuration, as the reference."""
+        self.check_decoder_start(head)
+
+    def test_unequal_sizes(self, head: str) -> None:
+        """Check that a decoder may have other sizes than its encoder, or that they are refused."""
+        self.check_unequal_sizes(head)
+
     def test_bfloat16(self, head: str) -> None:
         """Check that the model runs in bfloat16, with outputs in bfloat16."""
         self.check_bfloat16(head)
@@ -211,6 +226,13 @@ class ReferenceTests(FamilyTests):
         """Check that outputs are those of transformers: to 1e-9 in float64, 1e-5 in float32."""
         try:
             self.check_reference_outputs(head, changes, self.row_lengths)
+        except UsageError as error:
+            pytest.skip(f"no reference: {error}")
+
+    def test_initialization_equals_the_reference(self, head: str) -> None:
+        """Check that new weights are as large as those of transformers, and constants equal."""
+        try:
+            self.check_reference_initialization(head)
         except UsageError as error:
             pytest.skip(f"no reference: {error}")
 

@@ -9,6 +9,7 @@ output embeddings; attention is global in every third block, and else limited to
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -32,10 +33,35 @@ from zoo.nn.encoder_factory import (
 from zoo.nn.heads import FirstTokenPooler, MLMHead
 from zoo.nn.layers.activations import activation
 from zoo.nn.layers.dropout import Dropout
+from zoo.nn.layers.init import init_weights
 from zoo.nn.packed_attention import DocumentOffsets
 from zoo.nn.positions import AttentionInputs, Positions, Rotary
-from zoo.nn.transformer import GatedFeedForward, PreNormBlock
+from zoo.nn.transformer import GatedFeedForward, PreNormBlock, select_tokens
 from zoo_modernbert.config import FULL, ModernBertConfig
+
+
+class FeedForward(GatedFeedForward):
+    """A gated feed-forward network with dropout before its last linear map."""
+
+    def __init__(self, *, dropout: float, **sizes: Any) -> None:
+        super().__init__(**sizes)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Transform each token: (batch, tokens, hidden) to the same shape."""
+        inputs, gate = self.up(x).chunk(2, dim=-1)
+        return self.down(self.dropout(self.act(inputs) * gate))  # type: ignore[no-any-return]
+
+
+class Block(PreNormBlock):
+    """A block without dropout on the output of its feed-forward network."""
+
+    def forward(self, x: Tensor, *attention_args: Any, positions: Tensor | None = None) -> Tensor:
+        """Transform (batch, tokens, hidden) to the same shape; see ``PostNormBlock``."""
+        attended = self.attention(self.attention_norm(x), *attention_args)
+        x, attended = select_tokens(positions, x, attended)
+        x = x + self.dropout(attended)
+        return x + self.ffn(self.ffn_norm(x))  # type: ignore[no-any-return]
 
 
 class ModernBert(Encoder):
@@ -51,9 +77,10 @@ class ModernBert(Encoder):
     def __init__(self, config: ModernBertConfig, **head_args: Any) -> None:
         blocks = make_blocks(
             config,
-            PreNormBlock,
+            Block,
             attention=lambda _: make_self_attention(config, bias=False),
-            ffn_type=GatedFeedForward,
+            ffn_type=partial(FeedForward, dropout=config.dropout),
+            dropout=config.attention_dropout,
             bias=False,
         )
         blocks[0].attention_norm = nn.Identity()
@@ -176,6 +203,17 @@ class ModernBertFactory(ModelFactory):
         return PredictionHead(self.config, 2)
 
 
+_OUTPUTS = ("attention.out", "ffn.down")  # linear maps of a block to the residual path
+
+
 def build(config: ModernBertConfig, head: str) -> Encoder:
-    """Return a model with randomly initialized weights."""
-    return ModernBertFactory(config).build(head)
+    """Return a model with randomly initialized weights, as transformers initializes it.
+
+    What is added to the residual path begins smaller by the number of such sums.
+    """
+    model = ModernBertFactory(config).build(head)
+    small = [f"layers.{i}.{part}" for i in range(config.num_layers) for part in _OUTPUTS]
+    for name in [*small, "head.dense"] if head == "masked-lm" else small:
+        module = model.get_submodule(name)
+        init_weights(module, std=config.initializer_range * (2 * config.num_layers) ** -0.5)
+    return model

@@ -1,0 +1,137 @@
+"""Checks of encoder-decoders: the first input of the decoder, and sizes that differ."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from msgspec.structs import asdict, replace
+
+from zoo.conformance.generation_checks import TARGET, GenerationChecks
+from zoo.conformance.hf_reference import reference_class, reference_start
+from zoo.conformance.tiny_model import require, require_finite
+from zoo.conformance.weight_checks import WeightChecks
+from zoo.convert.model_tensors import differing_tensors
+from zoo.errors import UsageError, ZooError
+from zoo.families.random_inputs import random_inputs
+from zoo.nn.layers.skip_init import SkipInit
+
+START = "decoder_start_token_id"
+TRIED = 7  # a start token that differs from those of padding and end, and from most defaults
+
+
+class EncoderDecoderChecks(WeightChecks, GenerationChecks):
+    """Checks of the heads of one family that have a decoder after an encoder."""
+
+    def check_decoder_start(self, head: str) -> None:
+        """Check that the decoder starts with the token of the configuration, as the reference does.
+
+        Objectives, fine-tuning and scores read ``decoder_start_token_id`` of the configuration, and
+        generation the method ``decoder_input_ids`` of the model. All are compared with the first
+        input of the reference's decoder in training, by another token than the default one.
+
+        Raises:
+            VerificationError: they differ.
+        """
+        if TARGET not in self.family.onnx(self.config, head).inputs:
+            return
+        has_field = START in asdict(self.config)
+        config = replace(self.config, **{START: TRIED}) if has_field else self.config
+        declared = getattr(config, START, None)
+        require(declared is not None, f"the configuration has no {START}")
+        with SkipInit():
+            model: Any = self.family.model(config, head)
+        if hasattr(model, "decoder_input_ids"):
+            start = model.decoder_input_ids(torch.full((2, 5), TRIED + 1))
+            message = f"decoder_input_ids begins with {start.tolist()}, and {START} is {declared}"
+            require(start.tolist() == [[declared]] * 2, message)
+        if not self._reference_is_installed(head):
+            return
+        if (expected := reference_start(self.family, config, head)) is not None:
+            message = (
+                f"the decoder starts with {declared}, and that of the reference with {expected}"
+            )
+            require(declared == expected, message)
+        self._require_default_start(head)
+
+    def _require_default_start(self, head: str) -> None:
+        """Check the start token of a ``config.json`` without one."""
+        hub = {k: v for k, v in self.family.to_hf(self.config).items() if k != START}
+        kind = reference_class(self.family, self.config, head).config_class
+        expected = getattr(kind(**hub), START, None)
+        default = getattr(self.family.from_hf(hub).config, START, None)
+        message = f"{START} is {default} by default, and {expected} in the reference"
+        require(expected is None or default == expected, message)
+
+    def check_unequal_sizes(self, head: str) -> None:
+        """Check that a decoder may have other sizes than its encoder, or that they are refused.
+
+        These are the numbers of ``config.json`` that the reference, or the family, has for each of
+        both, such as ``encoder_layers`` and ``decoder_layers``. The decoder gets other ones. Then
+        the rules fill the model, its outputs are those of the reference, and a cache works.
+
+        Raises:
+            VerificationError: a size of the decoder is ignored, or the model is another one.
+        """
+        if TARGET not in self.family.onnx(self.config, head).inputs:
+            return
+        config = self._unequal_config(head)
+        if config is None:
+            return
+        sizes = ", ".join(f"{k}={v}" for k, v in asdict(config).items() if v != self._value(k))
+        differing = differing_tensors(self.family, config, head)
+        require(
+            not differing, f"with {sizes}, rules and model differ in {', '.join(differing[:6])}"
+        )
+        if self._reference_is_installed(head):
+            self.check_reference_outputs(head, asdict(config), None)
+        spec = self.family.onnx(config, head)
+        model = self.family.model(config, head).double().eval()
+        inputs = random_inputs(spec, config, (7, 3, 1))
+        require_finite(self.run(model, inputs), f"with {sizes}")
+        self.require_equal_with_cache(model, spec, inputs)
+
+    def _value(self, field: str) -> Any:
+        return getattr(self.config, field)
+
+    def _unequal_config(self, head: str) -> Any:
+        """Return the configuration with other sizes of the decoder; ``None`` if all are refused."""
+        hub = self.family.to_hf(self.config)
+        known = dict(hub)
+        if self._reference_is_installed(head):
+            known = reference_class(self.family, self.config, head).config_class(**hub).to_dict()
+        changes: dict[str, int] = {}
+        for key, value in _decoder_sizes(known):
+            tried = [value + 1] if "layers" in key else [2 * value, value // 2]
+            for number in filter(None, tried):
+                try:
+                    config = self.family.from_hf({**hub, **changes, key: number}).config
+                except ZooError:
+                    continue  # refused, which is no wrong answer
+                back = self.family.to_hf(config).get(key)
+                message = f"{key} {number} is read as {back}, the size of the encoder"
+                require(back == number, message)
+                changes[key] = number
+                break
+        return self.family.from_hf({**hub, **changes}).config if changes else None
+
+    def _reference_is_installed(self, head: str) -> bool:
+        try:
+            self._require_reference(head)
+            reference_class(self.family, self.config, head)
+        except UsageError:
+            return False
+        return True
+
+
+def _decoder_sizes(hub: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """Yield the sizes of a decoder that its encoder has, too: key of ``config.json``, value."""
+    for key in hub:
+        for name in (
+            key.replace("decoder", "encoder"),
+            key.replace("decoder_", ""),
+            key.replace("decoder", "hidden"),  # num_decoder_layers next to num_hidden_layers
+        ):
+            value = hub.get(name)
+            if name != key and type(value) is int and not key.endswith("_id") and value > 0:
+                yield key, value
+                break

@@ -1,0 +1,213 @@
+"""Checks of new models and of models in training mode, against those of the reference library."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
+
+import torch
+from msgspec.structs import asdict, replace
+from torch import Tensor, nn
+
+from zoo.conformance.hf_reference import (
+    reference_class,
+    reference_model,
+    reference_runs,
+    reference_state,
+)
+from zoo.conformance.tiny_model import NotApplicable, TinyModel, require
+from zoo.errors import UsageError
+from zoo.families.base import LABELLED
+from zoo.families.random_inputs import random_inputs, randomize_weights
+from zoo.io.tensors.formats import TensorInfo
+from zoo.weights import match_tensors
+
+SCALES = (0.8, 1.25)  # of standard deviations; truncation at two makes them 0.88 times as large
+RATE = 0.2  # of dropout
+ROWS, TOKENS = 32, 12  # of the batch in which dropout is measured
+ERRORS = 6  # standard errors by which measurements differ at random
+
+
+class TrainingChecks(TinyModel):
+    """Checks of how a family's models begin, and of dropout.
+
+    Attributes:
+        dropout_difference: relative difference of the variance that dropout adds, beyond chance.
+    """
+
+    dropout_difference: ClassVar[float] = 0.1
+
+    def check_reference_initialization(self, head: str) -> None:
+        """Check that new weights are as large as the reference library's, and constants equal.
+
+        Biases and norms begin with one value, such as 0 or 1, which has to be the same. Other
+        tensors have about the same standard deviation; those of heads that are learned from labels
+        may differ.
+
+        Raises:
+            UsageError: the library is not installed, or has no such class.
+            VerificationError: a tensor begins with other values.
+        """
+        self._require_reference(head)
+        if reason := self.family.reference_exceptions.get("reference_initialization"):
+            raise NotApplicable(reason)
+        torch.manual_seed(0)
+        state = reference_state(self.family, self.config, head)
+        ours: Mapping[str, Tensor] = self.family.model(self.config, head).state_dict()
+        learned = bool(LABELLED.intersection(self.family.heads()[head].tasks))
+        backbone = {entry.target for entry in self.family.weights(self.config, "none").entries()}
+        infos = {name: TensorInfo("F32", tuple(tensor.shape)) for name, tensor in state.items()}
+        for move in match_tensors(self.family.weights(self.config, head), infos).moves:
+            target = move.entry.target
+            arrays = [state[name].detach().numpy() for name in move.names]
+            expected = torch.from_numpy(move.entry.op.to_ours(arrays, move.entry.shape))
+            if learned and target not in backbone and not _is_constant(expected):
+                continue
+            _require_same_start(target, ours[target], expected)
+
+    def check_dropout_rates(self, head: str) -> None:
+        """Check that dropout adds the noise to hidden states and outputs that the reference adds.
+
+        Of the backbone, each field of the configuration whose name ends in ``dropout`` is tried
+        alone; of a model with a head, all together. Where the reference library has no such
+        class, no value that is dropped may be dropped again.
+
+        Raises:
+            NotApplicable: the family follows another source.
+            VerificationError: the noise differs, or a value is dropped twice.
+        """
+        if reason := self.family.reference_exceptions.get("dropout_rates"):
+            raise NotApplicable(reason)
+        fields = [name for name in asdict(self.config) if name.endswith("dropout")]
+        trials = [{name: RATE} for name in fields]
+        if head != "none":
+            trials = [dict.fromkeys(fields, RATE)]
+        for rates in filter(None, trials):
+            config = replace(self.config, **{**dict.fromkeys(fields, 0.0), **rates})
+            torch.manual_seed(0)
+            model = self.family.model(config, head).eval()
+            randomize_weights(model)
+            try:
+                self._require_reference(head)
+                reference_class(self.family, config, head)
+            except UsageError:
+                self._require_dropped_once(model, config, head)
+            else:
+                self._require_same_noise(model, config, head, " and ".join(rates))
+
+    def _require_same_noise(self, model: nn.Module, config: Any, head: str, label: str) -> None:
+        reference = reference_model(self.family, config, head, model.state_dict())
+        one_by_one = getattr(reference.config, "pad_token_id", None) is None
+        spec = self.family.onnx(config, head)
+        tokens = max(TOKENS, spec.minimums.get("tokens", 1))
+        inputs = random_inputs(spec, config, [tokens], padding_side=self.family.padding_side)
+        if not one_by_one:
+            inputs = {name: tensor.repeat_interleave(ROWS, 0) for name, tensor in inputs.items()}
+        runs = reference_runs(self.family, config, head, model, reference, inputs)
+        ours, theirs = (
+            _noise(module, run, ROWS if one_by_one else 1)
+            for module, run in zip((model, reference), runs, strict=True)
+        )
+        for name, (noise, error) in ours.items():
+            if name in _last_layers(ours):
+                continue  # some libraries return it after a last dropout; the outputs have it
+            expected, its_error = theirs[name]
+            chance = ERRORS * math.hypot(error, its_error)
+            bound = chance + self.dropout_difference * max(noise, expected)
+            require(
+                abs(noise - expected) <= bound,
+                f"with {label} {RATE}, dropout adds {noise:.3f} of its variance to {name}, and "
+                f"{expected:.3f} in the reference; is it applied as often?",
+            )
+
+    def _require_dropped_once(self, model: nn.Module, config: Any, head: str) -> None:
+        inputs = random_inputs(self.family.onnx(config, head), config, [TOKENS] * ROWS)
+        names = {module: name for name, module in model.named_modules()}
+        zeros: list[dict[str, float]] = []
+        for training in (False, True):
+            shares: dict[str, float] = {}
+
+            def record(
+                module: nn.Module, args: tuple[Tensor, ...], shares: dict[str, float] = shares
+            ) -> None:
+                shares[names[module]] = float((args[0] == 0).float().mean())
+
+            hooks = [
+                module.register_forward_pre_hook(record)
+                for module in names
+                if isinstance(module, nn.Dropout)
+            ]
+            self.run(model.train(training), inputs)
+            for hook in hooks:
+                hook.remove()
+            zeros.append(shares)
+        model.eval()
+        before, after = zeros
+        twice = [name for name in before if before[name] < RATE / 4 and after[name] > RATE / 2]
+        require(not twice, f"{', '.join(twice)} drops values of what is dropped already")
+
+
+def _last_layers(names: Iterable[str]) -> list[str]:
+    """Return the last layer of each stack, such as ``layers.1`` and ``decoder.layers.2``."""
+    last = {name.rpartition(".")[0]: name for name in names if "layers." in name}
+    return list(last.values())
+
+
+def _is_constant(tensor: Tensor) -> bool:
+    return bool((tensor == tensor.flatten()[0]).all())
+
+
+def _require_same_start(name: str, tensor: Tensor, expected: Tensor) -> None:
+    """Check that a new tensor has the value or the standard deviation of the reference's."""
+    if _is_constant(expected):
+        value = float(expected.flatten()[0])
+        message = f"{name} begins with values other than {value:g}, as the reference's does"
+        require(torch.equal(tensor, expected), message)
+        return
+    chance = ERRORS * (1 / tensor.numel()) ** 0.5
+    scale, its_scale = float(tensor.std()), float(expected.std())
+    low, high = SCALES
+    require(
+        low / (1 + chance) <= scale / its_scale <= high * (1 + chance),
+        f"{name} begins with a standard deviation of {scale:.2g}, and the reference's with "
+        f"{its_scale:.2g}",
+    )
+    difference = abs(float(tensor.mean() - expected.mean()))
+    message = f"the mean of {name} begins {difference:.2g} from that of the reference"
+    require(difference <= its_scale * (0.1 + chance), message)
+
+
+def _noise(
+    module: nn.Module, run: Callable[[], Mapping[str, Tensor]], repeats: int
+) -> dict[str, tuple[float, float]]:
+    """Return what training mode adds to each tensor, relative to its variance, and the error.
+
+    Args:
+        module: the model that ``run`` runs.
+        run: returns tensors by name, (rows, ...) with equal rows.
+        repeats: number of runs in training mode.
+    """
+    module.eval()
+    quiet = run()
+    module.train()
+    noisy = [run() for _ in range(repeats)]
+    module.eval()
+    return {
+        name: _mean_and_error([_row_noise(batch[name], tensor) for batch in noisy])
+        for name, tensor in quiet.items()
+        if tensor.is_floating_point()
+    }
+
+
+def _row_noise(noisy: Tensor, quiet: Tensor) -> Tensor:
+    """Return the mean square of the difference of each row, relative to the variance, (rows,)."""
+    finite = noisy.isfinite() & quiet.isfinite()  # a reference may mask by infinity
+    squares = torch.where(finite, noisy - quiet, 0).double().square()
+    variance = quiet[finite].double().var().clamp(min=1e-12)
+    rows = len(noisy)
+    counts = finite.reshape(rows, -1).sum(1).clamp(min=1)
+    return squares.reshape(rows, -1).sum(1) / counts / variance
+
+
+def _mean_and_error(parts: list[Tensor]) -> tuple[float, float]:
+    values = torch.cat(parts)
+    return float(values.mean()), float(values.std() / len(values) ** 0.5)

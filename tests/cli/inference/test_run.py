@@ -220,3 +220,22 @@ def test_prompts_of_sentence_encoders(hub_checkpoint: Make, tmp_path: Path) -> N
     refused(zoo("run", "embed", model, "d", "--prompt", "pasage"), "query, passage", "passage?")
     both = ("--prompt", "query", "--prompt-text", "c ")
     refused(zoo("run", "embed", model, "d", *both), "a name or a text, and not both")
+
+
+def test_a_table_is_read_by_its_columns(hub_checkpoint: Make, tmp_path: Path) -> None:
+    source = hub_checkpoint("BertForSequenceClassification")
+    path = tmp_path / "rows.csv"
+    path.write_text('sentence,label,id\n"a b, c",x,1\nd e,y,2\n')
+    done = zoo("run", "classify", source, "--input", path)
+    found = results(done)
+    assert [(result["text"], result["id"]) for result in found] == [("a b, c", "1"), ("d e", "2")]
+    assert "keys of their own called label" in done.stderr
+    for result in found:
+        check_classify(result, source)
+    stdin = path.read_text()
+    piped = zoo("run", "classify", source, "-", "--format", "csv", "--text", "2", stdin=stdin)
+    assert [result["text"] for result in results(piped)] == ["label", "x", "y"]  # no header
+    refused(
+        zoo("run", "classify", source, "--input", path, "--text", "sentense"), "did you mean sente"
+    )
+    refused(zoo("run", "classify", source, "-", stdin='{"txt": "a"}\n'), "its keys are 'txt'")

@@ -1,3 +1,4 @@
+import gzip
 import io
 import os
 import sys
@@ -9,6 +10,7 @@ from tests.processes import run_limited
 from zoo.errors import UsageError
 from zoo.inference.processing.inputs import Kind, read_records
 from zoo.inference.processing.records import as_records
+from zoo.inference.processing.table_records import InputColumns
 from zoo.io.limits import MAX_INPUT_LINE_BYTES, MAX_TEXT_CHARACTERS
 
 
@@ -43,7 +45,7 @@ def test_json_lines_carry_their_other_keys(tmp_path: Path, name: str) -> None:
 
 def test_the_kind_may_be_given(tmp_path: Path) -> None:
     source = file(tmp_path, "a.txt", b'{"text": "one"}\n')
-    assert texts(source) == ['{"text": "one"}']
+    assert texts(source, "text") == ['{"text": "one"}']
     assert texts(source, "jsonl") == ["one"]
     assert texts(file(tmp_path, "b.jsonl", b'{"text": "one"}\n'), "text") == ['{"text": "one"}']
 
@@ -142,8 +144,11 @@ def test_no_input_and_two_inputs_are_refused() -> None:
     [
         (b"one\ntwo\n", ["one", "two"]),
         (b'{"text": "one", "id": 1}\n{"text": "two"}\n', ["one", "two"]),
-        (b'{"other": "one"}\n', ['{"other": "one"}']),
+        (b'\xef\xbb\xbf\n {"text": "one"}\n', ["one"]),
         (b"3\n", ["3"]),
+        (b"[MASK] sat.\n", ["[MASK] sat."]),
+        (b"\n\none\n", ["", "", "one"]),
+        (b"\n\n", ["", ""]),
     ],
 )
 def test_standard_input_tells_what_it_is_by_its_first_line(
@@ -151,6 +156,47 @@ def test_standard_input_tells_what_it_is_by_its_first_line(
 ) -> None:
     assert [r.text for r in read_records(["-"], stdin=io.BytesIO(content))] == expected
     assert [r.text for r in read_records(source="-", stdin=io.BytesIO(content))] == expected
+
+
+@pytest.mark.parametrize("name", ["a.txt", "texts", None])
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b'{"text": "one"\n{"text": "two"}\n', "is not JSON"),
+        (b'{"other": "one"}\n', "has no text"),
+        (b'[{"text": "one"}]\n', "is not a JSON object"),
+        (b'[\n{"text": "one"}\n]\n', "is not JSON"),
+        (b"PAR1\x15\x04", "is a binary file: Parquet; give --format parquet"),
+        (gzip.compress(b"one"), "is a binary file: gzip"),
+        ("one\n".encode("utf-16"), "is a binary file: UTF-16"),
+        (b"one\ntwo\0\n", "is a binary file"),
+    ],
+)
+def test_what_begins_like_another_format_is_not_plain_text(
+    content: bytes, why: str, name: str | None, tmp_path: Path
+) -> None:
+    source = "-" if name is None else file(tmp_path, name, content)
+    with pytest.raises(UsageError) as caught:
+        list(read_records(source=source, stdin=io.BytesIO(content)))
+    assert why in str(caught.value) and ("standard input" if name is None else source) in str(
+        caught.value
+    )
+    if content.startswith(b"{"):
+        lines = content.decode().splitlines()
+        assert texts(file(tmp_path, "b.jsonl", content), "text") == lines  # as was asked for
+
+
+def test_keys_may_be_named(tmp_path: Path) -> None:
+    source = file(tmp_path, "a.jsonl", b'{"q": "one", "text_pair": "x", "b": "two", "n": 1}\n')
+    with pytest.raises(UsageError, match="has another key 'text_pair'"):
+        list(read_records(source=source, columns=InputColumns("q", "b")))
+    (record,) = read_records(source=source, columns=InputColumns("q"))
+    assert (record.text, record.pair, record.extra) == ("one", "x", {"b": "two", "n": 1})
+    clash = file(tmp_path, "b.jsonl", b'{"q": "one", "text": "two"}\n')
+    with pytest.raises(UsageError, match="has another key 'text'"):
+        list(read_records(source=clash, columns=InputColumns("q")))
+    with pytest.raises(UsageError, match="plain text, which has no columns"):
+        list(read_records(source=file(tmp_path, "a.txt", b"a"), columns=InputColumns("q")))
 
 
 def test_standard_input_is_read_as_it_comes() -> None:

@@ -28,7 +28,9 @@ Examples:
   cat texts.jsonl | zoo run {name} REF -
 
 Plain text has one text per line. JSON lines have the key "text", optionally "text_pair", and any
-other keys, which are copied to the output. Results are JSON lines in input order. Texts longer
+other keys, which are copied to the output. CSV, TSV and Parquet are read by column: --text and
+--pair name those of the texts, by default text, sentence or the only one. Results are JSON lines in
+input order. Texts longer
 than the model allows are truncated; "truncated" is the number of tokens that were cut."""
 # of tasks with other input
 EPILOGS = {
@@ -177,10 +179,17 @@ def answer_options(command: Any) -> Any:
 def choice_options(command: Any) -> Any:
     """Add the options of multiple choice."""
     question = click.option("--question", metavar="TEXT", help="Question on all contexts.")
+    columns = click.option(
+        "--choices",
+        "choice_columns",
+        multiple=True,
+        metavar="COL",
+        help="Column of the choices, or of each of them.",
+    )
     choices = click.option(
         "--choice", "choices", multiple=True, metavar="TEXT", help="One of the choices; repeat it."
     )
-    return choices(question(command))
+    return choices(columns(question(command)))
 
 
 def prompt_options(command: Any) -> Any:
@@ -280,11 +289,13 @@ def task_command(name: str) -> click.Command:
         click.option(
             "--format",
             "kind",
-            type=click.Choice(["auto", "text", "jsonl"]),
+            type=click.Choice(["auto", "text", "jsonl", "csv", "tsv", "parquet"]),
             default="auto",
             show_default=True,
-            help="Format of the input.",
+            help="Format of the input; auto goes by the ending, and the first line.",
         ),
+        click.option("--text", metavar="COL", help="Column, or key, of the text."),
+        click.option("--pair", metavar="COL", help="Column, or key, of the second text."),
         *([TASK_OPTIONS[name]] if name in TASK_OPTIONS else []),
         count_option("--max-tokens", "Truncate texts to this number of tokens."),
         count_option("--max-batch-tokens", "Maximum number of tokens per batch, with padding."),
@@ -344,12 +355,27 @@ def _prepared(
     from zoo.export.fastest import open_fastest
     from zoo.export.session import open_or_export
     from zoo.inference.processing.inputs import read_records
+    from zoo.inference.processing.table_records import InputColumns
     from zoo.inference.tasks import make_task
     from zoo.inference.tasks.checks import require_head
 
     task = task_type(name)
     source, kind = options.pop("source"), options.pop("kind")
-    records = read_records(texts, source, kind=kind, keys=task.keys)
+    choice_columns = options.pop("choice_columns", ())
+    columns = InputColumns(
+        text=options.pop("text"),
+        pair=options.pop("pair"),
+        choices=choice_columns,
+        reserved=(*task.output_keys, "truncated"),
+    )
+    records = read_records(
+        texts,
+        source,
+        kind=kind,
+        keys=task.keys,
+        columns=columns,
+        with_choices="choices" in options,
+    )
     if (context := options.pop("context", None)) is not None:
         records = _continuations(records, context)
     if "choices" in options:

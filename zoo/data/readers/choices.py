@@ -113,11 +113,11 @@ def iter_choices(
 
 
 def _samples(file: Path, columns: ChoiceColumns) -> Iterator[ChoiceSample]:
-    names = _resolve(columns, column_names(file))
+    names = resolve_columns(columns, column_names(file))
     pair = [] if names.pair is None else [names.pair]
     for location, values in read_rows(file, [names.text, *pair, *names.choices, names.label]):
         cells = [values[name] for name in names.choices]
-        choices, letters = _choices(cells, f"{location}: {names.choices[0]}")
+        choices, letters = parse_choices(cells, f"{location}: {names.choices[0]}")
         yield ChoiceSample(
             require_text(values[names.text], f"{location}: {names.text}"),
             require_text(values[pair[0]], f"{location}: {pair[0]}") if pair else "",
@@ -127,7 +127,7 @@ def _samples(file: Path, columns: ChoiceColumns) -> Iterator[ChoiceSample]:
         )
 
 
-def _resolve(columns: ChoiceColumns, present: Sequence[str]) -> ChoiceColumns:
+def resolve_columns(columns: ChoiceColumns, present: Sequence[str]) -> ChoiceColumns:
     """Return the columns of a table, with aliases in place of defaults that are missing."""
 
     def resolve(name: str) -> str:
@@ -154,7 +154,7 @@ def _choice_columns(present: Sequence[str], lists: str) -> tuple[str, ...]:
     return tuple(sorted(single, key=lambda name: single[name]))
 
 
-def _choices(cells: list[Any], location: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def parse_choices(cells: list[Any], location: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the choices of a row, and their names if the table has some."""
     names: Any = ()
     values: Any = cells if len(cells) > 1 else cells[0]

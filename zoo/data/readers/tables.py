@@ -58,7 +58,9 @@ def require_text(value: Any, location: str) -> str:
     return value
 
 
-def read_rows(path: Path, columns: Sequence[str] | None) -> Iterator[Row]:
+def read_rows(
+    path: Path, columns: Sequence[str] | None, *, others: bool = False, suffix: str | None = None
+) -> Iterator[Row]:
     """Yield the rows of a table with the values of some columns, or of all.
 
     The suffix of the file decides the format: ``.tsv`` and ``.txt`` have tabs and no quotes,
@@ -70,6 +72,8 @@ def read_rows(path: Path, columns: Sequence[str] | None) -> Iterator[Row]:
     Args:
         path: the file, also with a further ``.gz`` or ``.zst``, except for Parquet.
         columns: names of the columns to read; ``None`` for all, which the file has to name.
+        others: yield the other columns, too; ``columns`` must be there.
+        suffix: replacement of the file's suffix.
 
     Raises:
         UsageError: the format is unknown, or a column is missing (the nearest is named) or there
@@ -77,34 +81,39 @@ def read_rows(path: Path, columns: Sequence[str] | None) -> Iterator[Row]:
         SourceError: the file cannot be read.
         VerificationError: the file is damaged, or a row has another number of columns.
     """
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] in COMPRESSED:
-        suffixes.pop()
-    suffix = suffixes[-1] if suffixes else ""
+    suffix = table_suffix(path) if suffix is None else suffix
     if suffix in JSON_LINES:
-        return _json_rows(path, columns)
+        return _json_rows(path, columns, others)
     if suffix in DELIMITERS:
-        return _delimited_rows(path, columns, DELIMITERS[suffix])
+        return _delimited_rows(path, columns, DELIMITERS[suffix], others)
     if suffix == PARQUET:
-        return _parquet_rows(path, columns)
+        return _parquet_rows(path, columns, others)
     known = ", ".join((*DELIMITERS, *JSON_LINES, PARQUET))
     raise UsageError(f"{path} is not a table that can be read", f"its name must end in {known}")
 
 
-def column_names(path: Path) -> tuple[str, ...]:
+def table_suffix(path: Path) -> str:
+    """Return the suffix of a file in lower case, without the one of a compression."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] in COMPRESSED:
+        suffixes.pop()
+    return suffixes[-1] if suffixes else ""
+
+
+def column_names(path: Path, suffix: str | None = None) -> tuple[str, ...]:
     """Return the names of the columns of a table: those of its first row; none without rows.
 
     Args:
-        path: the file, see ``read_rows``.
+        path, suffix: the file, see ``read_rows``.
 
     Raises:
         UsageError, SourceError, VerificationError: see ``read_rows``.
     """
-    first = next(read_rows(path, None), None)
+    first = next(read_rows(path, None, suffix=suffix), None)
     return () if first is None else tuple(first.values)
 
 
-def _json_rows(path: Path, columns: Sequence[str] | None) -> Iterator[Row]:
+def _json_rows(path: Path, columns: Sequence[str] | None, others: bool) -> Iterator[Row]:
     for number, line in enumerate(read_lines(path, rows=True), 1):
         if not line:
             continue
@@ -112,10 +121,12 @@ def _json_rows(path: Path, columns: Sequence[str] | None) -> Iterator[Row]:
         row = parse_json(line.encode(), location)
         if not isinstance(row, dict):
             raise VerificationError(f"{location} is not a JSON object", "give one object per line")
-        yield Row(location, _select(row, columns, location))
+        yield Row(location, _select(row, columns, location, others=others))
 
 
-def _delimited_rows(path: Path, columns: Sequence[str] | None, delimiter: str) -> Iterator[Row]:
+def _delimited_rows(
+    path: Path, columns: Sequence[str] | None, delimiter: str, others: bool
+) -> Iterator[Row]:
     lines = (f"{line}\n" for line in read_lines(path, rows=True, strip=False))
     quote = None if delimiter == "\t" else '"'
     csv.field_size_limit(MAX_ROW_BYTES)  # by default 131,072 characters
@@ -138,12 +149,13 @@ def _delimited_rows(path: Path, columns: Sequence[str] | None, delimiter: str) -
                     f"{'first line' if numbered else 'header'} has {len(header)}",
                     "correct the line",
                 )
-            yield Row(location, _select(dict(zip(header, cells, strict=True)), columns, location))
+            values = dict(zip(header, cells, strict=True))
+            yield Row(location, _select(values, columns, location, others=others))
     except csv.Error as error:
         raise VerificationError(f"{path}:{reader.line_num}: {error}", "correct the line") from error
 
 
-def _parquet_rows(path: Path, columns: Sequence[str] | None) -> Iterator[Row]:
+def _parquet_rows(path: Path, columns: Sequence[str] | None, others: bool) -> Iterator[Row]:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -159,7 +171,7 @@ def _parquet_rows(path: Path, columns: Sequence[str] | None) -> Iterator[Row]:
                 source, thrift_string_size_limit=limits, thrift_container_size_limit=limits
             )
             _require_columns(table.schema_arrow.names, columns, str(path))
-            names = None if columns is None else list(columns)
+            names = None if columns is None or others else list(columns)
             for batch in table.iter_batches(batch_size=PARQUET_ROWS, columns=names):
                 for values in batch.to_pylist():
                     number += 1
@@ -178,7 +190,9 @@ def _require_columns(header: Sequence[str], columns: Sequence[str] | None, locat
             raise UsageError(f"{location} has several columns {name!r}", "rename all but one")
 
 
-def _select(row: Mapping[str, Any], columns: Sequence[str] | None, location: str) -> dict[str, Any]:
+def _select(
+    row: Mapping[str, Any], columns: Sequence[str] | None, location: str, *, others: bool = False
+) -> dict[str, Any]:
     if columns is None:
         return dict(row)
     for name in columns:
@@ -187,4 +201,4 @@ def _select(row: Mapping[str, Any], columns: Sequence[str] | None, location: str
                 f"{location} has no column {name!r}",
                 did_you_mean(name, list(row)) or f"there are {', '.join(map(str, row))}",
             )
-    return {name: row[name] for name in columns}
+    return dict(row) if others else {name: row[name] for name in columns}

@@ -1,17 +1,23 @@
-"""Input of ``zoo run``: arguments, a file or standard input; plain text or JSON lines.
+"""Input of ``zoo run``: arguments, a file or standard input; plain text, JSON lines or a table.
 
 Plain text has one text per line. Empty lines count, so that line n of the output belongs to line n
 of the input. JSON lines are objects with the key ``text``, optionally ``text_pair``, or the keys of
 the task; other keys are copied to the output, and blank lines are skipped. Both are UTF-8, and a
-byte-order mark at the start is ignored.
+byte-order mark at the start is ignored. Tables are read by ``table_records``.
+
+The ending of a file decides its format. Where it does not, what begins like JSON is read as JSON
+lines, and an error if it is not; everything else is plain text.
 """
 
 import functools
+import itertools
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, get_args
 
+from zoo.data.readers.tables import table_suffix
 from zoo.errors import UsageError, VerificationError
 from zoo.inference.processing.records import (
     SPLIT,
@@ -20,13 +26,32 @@ from zoo.inference.processing.records import (
     as_records,
     validate_text,
 )
+from zoo.inference.processing.table_records import (
+    SUFFIXES,
+    InputColumns,
+    read_table_records,
+    spooled_records,
+)
 from zoo.io.json import parse_json
 from zoo.io.limits import MAX_INPUT_LINE_BYTES
 
-Kind = Literal["auto", "text", "jsonl"]
+Kind = Literal["auto", "text", "jsonl", "csv", "tsv", "parquet"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 BOM = b"\xef\xbb\xbf"
-DEFAULT_KEYS = RecordKeys()
+DEFAULT_KEYS, DEFAULT_COLUMNS = RecordKeys(), InputColumns()
+# an object, an array, or one of its brackets in a line; [MASK] is text
+JSON_BEGINS = re.compile(rb"\s*(\{|\[\s*([\[{\"]|$))")
+BLANK_LINES = 1000  # before the first line with text
+# beginnings of files of other kinds
+BINARY = {
+    b"PAR1": ("Parquet", "give --format parquet"),
+    b"\x1f\x8b": ("gzip", "unpack it"),
+    b"\x28\xb5\x2f\xfd": ("Zstandard", "unpack it"),
+    b"PK\x03\x04": ("zip, as spreadsheets are", "save it as CSV"),
+    b"\xff\xfe": ("UTF-16", "convert it to UTF-8"),
+    b"\xfe\xff": ("UTF-16", "convert it to UTF-8"),
+}
 
 
 def read_records(
@@ -36,6 +61,8 @@ def read_records(
     kind: Kind = "auto",
     stdin: BinaryIO | None = None,
     keys: RecordKeys = DEFAULT_KEYS,
+    columns: InputColumns = DEFAULT_COLUMNS,
+    with_choices: bool = False,
 ) -> Iterator[TextExample]:
     """Return an iterator over input records; a file is opened at once, not on first use.
 
@@ -43,14 +70,17 @@ def read_records(
         texts: the texts, two for each record if all records are pairs; a single ``-`` means
             standard input.
         source: file to read, or ``-`` for standard input.
-        kind: ``text``, ``jsonl``, or ``auto``: JSON lines for a file called ``*.jsonl``,
-            ``*.ndjson`` or ``*.json``, and for a standard input whose first line is such an object.
+        kind: ``text``, ``jsonl``, ``csv``, ``tsv``, ``parquet``, or ``auto``: what the name of
+            the file says, and otherwise what its first line looks like.
         stdin: replacement of standard input.
-        keys: keys of the texts in JSON lines.
+        keys: keys of the texts in JSON lines and in results.
+        columns: names of the texts in JSON lines and tables, where they differ from ``keys``.
+        with_choices: whether the rows of a table have choices.
 
     Raises:
         UsageError: there is no input or more than one, the file cannot be read, or (while
-            iterating) a line is not UTF-8 or no such object.
+            iterating) a line is not UTF-8, not JSON where it must be, or binary, or a column is
+            missing.
     """
     if tuple(texts) == ("-",) and source is None:
         texts, source = (), "-"
@@ -62,16 +92,32 @@ def read_records(
         raise UsageError(
             "there is no text to work on", "give texts, or --input FILE, or - for standard input"
         )
-    if source == "-":
-        return _read("standard input", stdin or sys.stdin.buffer, kind, keys)
+    name, path = ("standard input", None) if source == "-" else (source, Path(source))
+    if kind == "auto" and path is not None:
+        kind = _kind_of(path)
+    table = (keys, columns)
+    if kind in SUFFIXES and path is not None and path.is_file():
+        return read_table_records(path, kind, *table, with_choices=with_choices)
+    file = (stdin or sys.stdin.buffer) if path is None else _open(path)
+    if kind in SUFFIXES:
+        return spooled_records(file, name, kind, *table, with_choices=with_choices)
+    return _read(name, file, kind, keys, columns)
+
+
+def _kind_of(path: Path) -> Kind:
+    """Return the format that the name of a file says."""
+    if path.name.lower().endswith(JSON_SUFFIXES):
+        return "jsonl"
+    kinds: dict[str, Kind] = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
+    return kinds.get(table_suffix(path), "auto")
+
+
+def _open(path: Path) -> BinaryIO:
     try:
-        file = Path(source).open("rb")  # noqa: SIM115 (the generator closes it)
+        return path.open("rb")
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        raise UsageError(f"cannot read {source}: {why}") from error
-    if kind == "auto":
-        kind = "jsonl" if source.lower().endswith(JSON_SUFFIXES) else "text"
-    return _read(source, file, kind, keys)
+        raise UsageError(f"cannot read {path}: {why}") from error
 
 
 def _pairs(texts: Sequence[str], keys: RecordKeys) -> Iterator[tuple[str, str]]:
@@ -83,35 +129,72 @@ def _pairs(texts: Sequence[str], keys: RecordKeys) -> Iterator[tuple[str, str]]:
     return zip(texts[::2], texts[1::2], strict=True)
 
 
-def _read(name: str, file: BinaryIO, kind: Kind, keys: RecordKeys) -> Iterator[TextExample]:
+def _read(
+    name: str, file: BinaryIO, kind: Kind, keys: RecordKeys, columns: InputColumns
+) -> Iterator[TextExample]:
+    """Yield the records of lines of text or JSON."""
+    names = keys.renamed(columns.text, columns.pair)
     with file:
-        lines = iter(functools.partial(file.readline, MAX_INPUT_LINE_BYTES + 1), b"")
+        lines = _lines(name, file)
+        if kind == "auto":
+            head: list[bytes] = []
+            for line in lines:
+                head.append(line)
+                if line.strip() or len(head) > BLANK_LINES:
+                    break
+            kind = "jsonl" if head and JSON_BEGINS.match(head[-1]) else "text"
+            lines = itertools.chain(head, lines)
+        if kind == "text" and (columns.text is not None or columns.pair is not None):
+            raise UsageError(
+                f"{name} holds plain text, which has no columns", "give --format, or no column"
+            )
         for number, line in enumerate(lines, 1):
             location = f"{name}:{number}"
-            if len(line) > MAX_INPUT_LINE_BYTES:
-                raise UsageError(
-                    f"{location}: the line has over {MAX_INPUT_LINE_BYTES:,} bytes", SPLIT
-                )
-            if number == 1:
-                line = line.removeprefix(BOM)
-                kind = kind if kind != "auto" else _guess(line, keys)
             if kind == "text" and keys.text is None:
                 raise UsageError(f"{name} holds plain text, and pairs are needed", keys.example)
             if kind == "text":
+                _refuse_binary(name, line)
                 yield TextExample(
                     validate_text(_decode(line, location), location), location=location
                 )
             elif line.strip():
-                yield _parse(line, location, keys)
+                record = _parse(line, location, names)
+                if names is not keys:
+                    _refuse_clashes(record, keys)
+                yield record
 
 
-def _guess(line: bytes, keys: RecordKeys) -> Kind:
-    """Return the format of standard input, inferred from its first line."""
-    try:
-        value = parse_json(line, "standard input")
-    except VerificationError:
-        return "text"
-    return "jsonl" if isinstance(value, dict) and keys.missing(value) is None else "text"
+def _lines(name: str, file: BinaryIO) -> Iterator[bytes]:
+    """Yield lines of bounded length, without a byte-order mark."""
+    lines = iter(functools.partial(file.readline, MAX_INPUT_LINE_BYTES + 1), b"")
+    for number, line in enumerate(lines, 1):
+        if number == 1:
+            line = line.removeprefix(BOM)
+            for begins, (format_name, remedy) in BINARY.items():
+                if line.startswith(begins):
+                    raise UsageError(f"{name} is a binary file: {format_name}", remedy)
+        if len(line) > MAX_INPUT_LINE_BYTES:
+            raise UsageError(
+                f"{name}:{number}: the line has over {MAX_INPUT_LINE_BYTES:,} bytes", SPLIT
+            )
+        yield line
+
+
+def _refuse_binary(name: str, line: bytes) -> None:
+    if b"\0" in line:
+        raise UsageError(
+            f"{name} is a binary file: there is a zero byte in it", "give a file of texts in UTF-8"
+        )
+
+
+def _refuse_clashes(record: TextExample, keys: RecordKeys) -> None:
+    """Check that no other key of a record is one of its texts in the results."""
+    for key in keys.texts(record):
+        if key in record.extra:
+            raise UsageError(
+                f"{record.location} has another key {key!r}, which results have for the text",
+                "rename or remove it",
+            )
 
 
 def _decode(line: bytes, location: str) -> str:
@@ -129,11 +212,14 @@ def _parse(line: bytes, location: str, keys: RecordKeys) -> TextExample:
     try:
         value = parse_json(line.rstrip(), location)
     except VerificationError as error:
-        raise UsageError(error.what, keys.example) from None
+        raise UsageError(error.what, f"{keys.example}; --format text reads lines") from None
     if not isinstance(value, dict):
         raise UsageError(f"{location} is not a JSON object", keys.example)
     if (missing := keys.missing(value)) is not None:
-        raise UsageError(f"{location} has no {missing}", keys.example)
+        there = ", ".join(map(repr, list(value)[:8])) or "none"
+        raise UsageError(
+            f"{location} has no {missing}", f"its keys are {there}; name one with --text or --pair"
+        )
     names = keys.names(value)
     text, *pair = (validate_text(value.pop(name), f"{location}: {name}") for name in names)
     if keys.text in names:

@@ -23,6 +23,16 @@ class RecordKeys:
     text: str | None = "text"
     pair: tuple[str, str] = ("text", "text_pair")
 
+    def renamed(self, text: str | None, pair: str | None) -> "RecordKeys":
+        """Return keys with other names of the first and the second text; ``None`` keeps one.
+
+        With a name of the second text, every record is a pair.
+        """
+        if text is None and pair is None:
+            return self
+        names = (text or self.pair[0], pair or self.pair[1])
+        return RecordKeys(None if pair or self.text is None else text, names)
+
     @property
     def example(self) -> str:
         """Description of a JSON line, for messages."""

@@ -113,9 +113,9 @@ class TeacherPair(Teacher):
         files = self.generator.fingerprint.items()
         return {**super().fingerprint, **{f"{GENERATOR}/{name}": value for name, value in files}}
 
-    def view(self, batch: "Mapping[str, Tensor]", layers: Mapping[str, set[int]]) -> ModelView:
+    def run(self, batch: "Mapping[str, Tensor]", layers: Mapping[str, set[int]]) -> ModelView:
         """See ``Teacher``."""
-        view = super().view(batch, layers)
+        view = super().run(batch, layers)
         if MASKED_IDS not in batch:
             return view
         masked = self.generator.view({**batch, "input_ids": batch[MASKED_IDS]}, {})

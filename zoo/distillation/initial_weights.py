@@ -1,6 +1,6 @@
 """Initial weights of a student from layers of its teacher."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -8,12 +8,18 @@ from torch import Tensor, nn
 from zoo.distillation.layer_maps import resolve_layers
 from zoo.errors import UsageError
 from zoo.families.distillation import LayerMap
+from zoo.finetune.heads import HEAD
 
 STACKS = ("layers", "decoder.layers")  # see ``Family.model``
 
 
 @torch.no_grad()
-def copy_teacher_weights(student: nn.Module, teacher: nn.Module, layers: LayerMap) -> list[str]:
+def copy_teacher_weights(
+    student: nn.Module,
+    teacher: nn.Module,
+    layers: LayerMap,
+    label_order: tuple[int, ...] | None = None,
+) -> list[str]:
     """Copy layers, embeddings and head of a teacher into a student, in place.
 
     Parameters outside of the layers are copied where both models have one of the same name and
@@ -23,6 +29,7 @@ def copy_teacher_weights(student: nn.Module, teacher: nn.Module, layers: LayerMa
         student: the student's model.
         teacher: the teacher's model.
         layers: layers of the teacher by layer of the student.
+        label_order: see ``Teacher``.
 
     Returns:
         Names of the student's parameters that keep their new weights.
@@ -31,6 +38,8 @@ def copy_teacher_weights(student: nn.Module, teacher: nn.Module, layers: LayerMa
         UsageError: a layer does not exist, or the layers are of other shapes.
     """
     sources = teacher_weights(student, teacher, layers)
+    if label_order is not None:
+        sources |= reordered_rows(teacher, sources, label_order)
     target = student.state_dict(keep_vars=True)
     for name, value in sources.items():
         target[name].copy_(value)
@@ -50,6 +59,30 @@ def teacher_weights(student: nn.Module, teacher: nn.Module, layers: LayerMap) ->
         for first, second in _pairs(student, teacher, stack, layers):
             values |= _layer_weights(student, teacher, f"{stack}.{first}", f"{stack}.{second}")
     return values
+
+
+def reordered_rows(
+    teacher: nn.Module, sources: Mapping[str, Tensor], label_order: tuple[int, ...]
+) -> dict[str, Tensor]:
+    """Return the tensors of the last linear map of a head, with its rows in another order.
+
+    Raises:
+        UsageError: the head is copied, and does not end in a linear map to the labels.
+    """
+    copied = [name for name in sources if name.partition(".")[0] == HEAD]
+    maps = [
+        (name, module)
+        for name, module in teacher.named_modules()
+        if isinstance(module, nn.Linear) and name.partition(".")[0] == HEAD
+    ]
+    if copied and (not maps or maps[-1][1].out_features != len(label_order)):
+        raise UsageError(
+            "the teacher has the student's labels in another order, and its head does not end in "
+            "a linear map to them",
+            "--set distillation.init_layers=null begins with new weights",
+        )
+    names = [f"{maps[-1][0]}.{kind}" for kind in ("weight", "bias")] if copied else []
+    return {name: sources[name][list(label_order)] for name in names if name in sources}
 
 
 def _in_stack(name: str) -> bool:

@@ -134,8 +134,10 @@ class DistillSetup(RunSetup):
         models = self.objective.models_to_save(model)
         main = models["model"].module
         if distillation.init_layers is not None:
-            teacher = self.objective.teachers[0].initial_model()
-            new = copy_teacher_weights(main, teacher, distillation.init_layers)
+            teacher = self.objective.teachers[0]
+            new = copy_teacher_weights(
+                main, teacher.initial_model(), distillation.init_layers, teacher.label_order
+            )
             self.objective.after_load(model, models, ("model",))
             if self.announce:
                 _announce(distillation.teachers[0], new)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from zoo.data.readers.labelled import sort_labels
+from zoo.data.readers.labelled import describe_labels, sort_labels
 from zoo.data.readers.text_io import open_last_line
 from zoo.errors import UsageError
 from zoo.evaluation.one_sided import warn_of_absent_labels
@@ -104,7 +104,7 @@ class ClassTask(FineTuning):
     def _unseen_labels(self, count: Mapping[str, int]) -> list[str]:
         if not (unseen := [name for name in self.labels if not count[name]]):
             return []
-        shown = ", ".join(unseen[:8]) + ", ..." * (len(unseen) > 8)
+        shown = describe_labels(unseen)
         return [f"no training sample has these labels of the pretrained model: {shown}"]
 
     def _absent_labels(self, labels: Sequence[str], evaluation: Sequence[Any]) -> list[str]:
@@ -146,14 +146,30 @@ def match_labels(known: tuple[str, ...], present: Collection[str]) -> tuple[str,
     if known == unnamed_labels(len(known)) and not set(present).difference(numbered):
         return numbered
     if lacking := sort_labels(set(present).difference(known)):
-        shown = [", ".join(names[:8]) + ", ..." * (len(names) > 8) for names in (known, lacking)]
         raise UsageError(
-            f"the pretrained model has a head for {shown[0]}, and not for these labels of the "
-            f"data: {shown[1]}",
+            f"the pretrained model has a head for {describe_labels(known, *lacking)}, and not for "
+            f"these labels of the data: {describe_labels(lacking)}",
             f"rename them in the data, or leave these samples out; --set init_from.new_modules="
             f"[{HEAD}] begins with a new head",
         )
     return known
+
+
+def label_order(known: Sequence[str], labels: Sequence[str]) -> tuple[int, ...] | None:
+    """Return the index of each label among those of another model; ``None`` if these differ.
+
+    Labels that are numbers are those of a model whose outputs have no names.
+
+    Args:
+        known: labels of the other model.
+        labels: the labels.
+    """
+    numbered = tuple(map(str, range(len(known))))
+    if tuple(known) == unnamed_labels(len(known)) and set(labels) == set(numbered):
+        known = numbered
+    if sorted(known) != sorted(labels):
+        return None
+    return tuple(known.index(name) for name in labels)
 
 
 def order_labels(
@@ -224,10 +240,9 @@ def label_index(name: str, indices: Mapping[str, int], location: str) -> int:
         UsageError: it is not one of the model's.
     """
     if name not in indices:
-        shown = ", ".join(list(indices)[:8])
         raise UsageError(
             f"{location}: the label {name!r} is not in the training data",
-            f"its labels are {shown}{', ...' if len(indices) > 8 else ''}",
+            f"it has {describe_labels(list(indices), name)}",
         )
     return indices[name]
 

@@ -12,6 +12,8 @@ from zoo.data.readers.tables import read_rows, require_text
 from zoo.errors import UsageError, VerificationError
 from zoo.io.numbers import fits_float32, parse_float, parse_int
 
+SHOWN_LABELS = 8  # in messages
+
 
 @dataclass(frozen=True)
 class Columns:
@@ -147,6 +149,23 @@ def label_number(value: Any, location: str) -> float:
             f"{location}: the label is {value!r}, which float32 does not hold", "correct the row"
         )
     return number
+
+
+def describe_labels(labels: Sequence[str], *others: str) -> str:
+    """Return the first labels, for messages.
+
+    Args:
+        labels: the labels.
+        *others: labels that are not among them; those that differ in case only are named.
+    """
+    folded = {name.casefold(): name for name in labels}
+    near = [
+        f"{folded[name.casefold()]!r} and {name!r} differ in case"
+        for name in others
+        if name.casefold() in folded
+    ]
+    shown = ", ".join(labels[:SHOWN_LABELS]) + ", ..." * (len(labels) > SHOWN_LABELS)
+    return f"{shown} ({'; '.join(near[:SHOWN_LABELS])})" if near else shown
 
 
 def sort_labels(names: Iterable[str]) -> tuple[str, ...]:

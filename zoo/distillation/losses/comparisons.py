@@ -2,8 +2,8 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -59,6 +59,18 @@ class ModelView:
     outputs: Outputs
     captured: Captured
     batch: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def reordered(self, order: Tensor) -> Self:
+        """Return the view with the labels of its logits in another order.
+
+        Args:
+            order: index of each label in the order of the model, (labels,).
+        """
+        logits = {
+            name: values.index_select(-1, order.to(values.device))
+            for name, values in self.outputs.logits.items()
+        }
+        return replace(self, outputs=replace(self.outputs, logits=logits))
 
     def logits(self, term: str, *, everywhere: bool) -> Logits:
         """Return logits, (n, classes): of the predicted positions, or of all tokens of text."""

@@ -8,7 +8,7 @@ depends on the shape of a batch, and a run that is resumed then computes what th
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -201,6 +201,14 @@ class CachedView(ModelView):
 
     values: Mapping[str, Any] = field(default_factory=dict)
 
+    def reordered(self, order: Tensor) -> "CachedView":
+        """See ``ModelView``: the cache has the order of the teacher."""
+        values = {
+            name: _reordered(value, order) if name.startswith("logits:") else value
+            for name, value in self.values.items()
+        }
+        return replace(self, values=values)
+
     def logits(self, term: str, *, everywhere: bool) -> Any:
         """See ``ModelView``; ``TopLogits`` where not all of them are held."""
         return self.values[f"logits:{term}:{'all' if everywhere else 'predicted'}"]
@@ -209,6 +217,12 @@ class CachedView(ModelView):
         """See ``ModelView``."""
         vectors: Tensor = self.values["embeddings:mean"]
         return vectors
+
+
+def _reordered(logits: Tensor | TopLogits, order: Tensor) -> Tensor | TopLogits:
+    if isinstance(logits, TopLogits):
+        return replace(logits, classes=order.argsort().to(logits.classes.device)[logits.classes])
+    return logits.index_select(-1, order.to(logits.device))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,7 +245,7 @@ class CachedTeacher(Teacher):
         self.cache.open(torch.distributed.get_rank() if initialized else 0)
 
     @torch.no_grad()
-    def view(self, batch: Mapping[str, Tensor], layers: Mapping[str, set[int]]) -> ModelView:
+    def run(self, batch: Mapping[str, Tensor], layers: Mapping[str, set[int]]) -> ModelView:
         """See ``Teacher``."""
         inputs = teacher_batch(batch, self.checkpoint.config)
         names = _input_names(self, inputs)
@@ -243,7 +257,7 @@ class CachedTeacher(Teacher):
             for output, rows in zip(self.outputs, locations, strict=True)
         ]
         if any(self.cache.get(key) is None for row in keys for key in row):
-            self._add(self.source.view(batch, layers), keys, locations)
+            self._add(self.source.run(batch, layers), keys, locations)
         values = {
             output.name: output.decode(self._read(output, keys_of_rows, rows), device)
             for output, keys_of_rows, rows in zip(self.outputs, keys, locations, strict=True)

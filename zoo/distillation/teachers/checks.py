@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from zoo.checkpoint import TOKENIZER, Checkpoint, load_text_tokenizer
+from zoo.data.readers.labelled import describe_labels
 from zoo.distillation.losses.comparisons import Comparison
 from zoo.distillation.recipes import SENTENCES
 from zoo.distillation.sentences import SentenceError
 from zoo.errors import UsageError
 from zoo.finetune import task_type
 from zoo.finetune.base import FineTuning
+from zoo.finetune.labels import label_order
 from zoo.finetune.setup import FineTuneSetup
 from zoo.objectives.base import TrainingObjective
 from zoo.objectives.masked import MaskedLanguageModelling
@@ -31,7 +33,7 @@ def require_head(reference: str, checkpoint: Checkpoint, base: RunSetup) -> None
         base: setup of the student's run.
 
     Raises:
-        UsageError: it has another, or other labels.
+        UsageError: it has another, or different labels.
     """
     head = base.objective.head
     if isinstance(base, FineTuneSetup):
@@ -46,11 +48,12 @@ def require_head(reference: str, checkpoint: Checkpoint, base: RunSetup) -> None
             _other_teacher(base),
         )
     labels = base.objective.labels if isinstance(base.objective, FineTuning) else ()
-    if labels and checkpoint.config.labels != labels:
+    if labels and label_order(checkpoint.config.labels, labels) is None:
+        known, mine = (describe_labels(names) for names in (checkpoint.config.labels, labels))
         raise UsageError(
-            f"the teacher {reference} has the labels {', '.join(checkpoint.config.labels[:4])}, "
-            f"and the data has {', '.join(labels[:4])}",
-            "--set data.labels=[...] gives their order",
+            f"the teacher {reference} has the labels {known}, and the student has {mine}",
+            "labels are matched by name, in any order: rename them in the data, leave samples of "
+            "further labels out, or train a teacher on them with `zoo finetune`",
         )
 
 

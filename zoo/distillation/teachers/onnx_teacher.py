@@ -130,7 +130,7 @@ class OnnxTeacher(Teacher):
         assert self.onnx_model is not None
 
     @torch.no_grad()
-    def view(self, batch: Mapping[str, Tensor], layers: Mapping[str, set[int]]) -> ModelView:
+    def run(self, batch: Mapping[str, Tensor], layers: Mapping[str, set[int]]) -> ModelView:
         """See ``Teacher``; ``layers`` are the last hidden state, of which logits are computed."""
         inputs, model = teacher_batch(batch, self.checkpoint.config), self.onnx_model
         if not isinstance(self.objective, FineTuning):

@@ -1,7 +1,7 @@
 """Teachers: frozen models, their checkpoints, and the batches that they read."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from zoo.checkpoint import CONFIG, DATA, WEIGHTS, Checkpoint
 from zoo.distillation.losses.comparisons import ModelView
 from zoo.errors import UsageError
+from zoo.finetune.base import FineTuning
+from zoo.finetune.labels import label_order
 from zoo.inference.load_model import load_model
 from zoo.nn.capture import Captured, LayerOutputs, capture
 from zoo.nn.heads import VocabularyProjection
@@ -81,8 +83,27 @@ class Teacher:
         model = msgspec.json.encode(self.checkpoint.model, order="sorted")
         return {**self.digest, CONFIG: blake3(model).hexdigest()}
 
-    @torch.no_grad()
+    @cached_property
+    def label_order(self) -> tuple[int, ...] | None:
+        """Index of each label of the student in the model's outputs; ``None`` for the same order,
+        and for models without labels or with different ones.
+        """
+        labels = self.objective.labels if isinstance(self.objective, FineTuning) else ()
+        order = label_order(self.checkpoint.config.labels, labels) if labels else None
+        return None if order in (None, tuple(range(len(labels)))) else order
+
     def view(self, batch: Mapping[str, Tensor], layers: Mapping[str, set[int]]) -> ModelView:
+        """Return the results for a batch, with labels in the order of the student's.
+
+        Args:
+            batch: tensors of a batch; those with the prefix ``teacher:`` replace all others.
+            layers: layers to capture.
+        """
+        view = self.run(batch, layers)
+        return view if self.label_order is None else view.reordered(torch.tensor(self.label_order))
+
+    @torch.no_grad()
+    def run(self, batch: Mapping[str, Tensor], layers: Mapping[str, set[int]]) -> ModelView:
         """Run the model on a batch.
 
         Args:
@@ -124,6 +145,11 @@ class MovedView(ModelView):
         }
         fields = view.model, view.objective, view.outputs, Captured(**captured), view.batch
         return cls(*fields, source=view, device=device)
+
+    def reordered(self, order: Tensor) -> "MovedView":
+        """See ``ModelView``."""
+        source = self.source.reordered(order)
+        return replace(self, source=source, outputs=source.outputs)
 
     def logits(self, term: str, *, everywhere: bool) -> Logits:
         """See ``ModelView``; computed on the teacher's device."""

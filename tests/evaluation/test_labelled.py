@@ -169,3 +169,27 @@ def test_the_nearest_task_is_named(tmp_path: Path) -> None:
     done = warm.zoo("eval", "bert", "--task", "token-clasification", "--data", tmp_path / "t.tsv")
     assert done.returncode == 2
     assert "did you mean token-classification" in done.stderr
+
+
+@pytest.mark.parametrize("order", [["z", "x"], ["y", "z", "x"]], ids=["some", "other order"])
+def test_labels_are_matched_by_name(small: Small, tmp_path: Path, order: list[str]) -> None:
+    """Whatever their order and number in the data; ``f1_macro`` is scikit-learn's."""
+    from sklearn.metrics import f1_score
+
+    names = {"id2label": {0: "x", 1: "y", 2: "z"}, "label2id": {"x": 0, "y": 1, "z": 2}}
+    model, source = small("BertForSequenceClassification", **names)
+    predicted = ["xyz"[k] for k in logits(source).argmax(-1).tolist()]
+    labels = [order[k % len(order)] for k in range(len(TEXTS))]
+    table = tmp_path / "t.tsv"
+    rows = (f"{text}\t{label}" for text, label in zip(TEXTS, labels, strict=True))
+    table.write_text("\n".join(["text\tlabel", *rows]))
+    task = make_evaluation("text-classification", model.checkpoint, model.session)
+    metrics = task.evaluate([table]).metrics
+    hits = sum(map(str.__eq__, labels, predicted))
+    assert metrics["accuracy"] == pytest.approx(hits / len(TEXTS))
+    expected = f1_score(labels, predicted, average="macro", zero_division=0)
+    assert metrics["f1_macro"] == pytest.approx(expected)
+    table.write_text("text\tlabel\na\tX\n")
+    with pytest.raises(UsageError, match="the model has no label 'X'") as caught:
+        task.evaluate([table])
+    assert caught.value.hint == "it has x, y, z ('x' and 'X' differ in case)"

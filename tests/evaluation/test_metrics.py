@@ -11,6 +11,7 @@ from zoo.evaluation.metrics import (
     binomial_error,
     classification_metrics,
     confusion_matrix,
+    multi_label_metrics,
     roc_auc,
 )
 
@@ -33,12 +34,24 @@ def test_the_error_of_a_fair_coin() -> None:
     assert binomial_error(0.5, 100) == pytest.approx(0.05)
 
 
-def test_an_absent_class_counts_as_0_in_the_mean_over_classes() -> None:
-    """As in scikit-learn with the labels given, whose default leaves the class out."""
+@pytest.mark.parametrize("predicted", [[0, 1, 1, 1, 0], [0, 1, 3, 1, 0], [3, 3, 3, 3, 3]])
+def test_the_mean_over_classes_is_of_those_with_samples_or_predictions(
+    predicted: list[int],
+) -> None:
+    """As in scikit-learn; class 2 has neither, and class 3 has predictions at most."""
     metrics = pytest.importorskip("sklearn.metrics")
-    actual, predicted = np.array([0, 0, 1, 1, 1]), np.array([0, 1, 1, 1, 0])
-    ours = classification_metrics(confusion_matrix(actual, predicted, 3))
-    options = {"average": "macro", "zero_division": 0}
-    expected = metrics.f1_score(actual, predicted, labels=range(3), **options)
-    assert ours["f1_macro"] == pytest.approx(expected)
-    assert ours["f1_macro"] < metrics.f1_score(actual, predicted, **options)
+    actual = np.array([0, 0, 1, 1, 1])
+    confusion = confusion_matrix(actual, np.array(predicted), 4)
+    expected = metrics.f1_score(actual, predicted, average="macro", zero_division=0)
+    assert classification_metrics(confusion)["f1_macro"] == pytest.approx(expected)
+    stacked = classification_metrics(np.stack([confusion, confusion.T]))["f1_macro"]
+    assert stacked[0] == pytest.approx(expected)
+
+
+def test_the_mean_over_several_labels_is_of_all() -> None:
+    """As in scikit-learn for indicators."""
+    metrics = pytest.importorskip("sklearn.metrics")
+    actual = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 0]], bool)
+    predicted = np.array([[1, 1, 0], [1, 0, 0], [0, 1, 0]], bool)
+    expected = metrics.f1_score(actual, predicted, average="macro", zero_division=0)
+    assert multi_label_metrics(predicted, actual)["f1_macro"] == pytest.approx(expected)

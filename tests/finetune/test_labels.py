@@ -71,7 +71,8 @@ def test_a_class_that_the_evaluation_lacks(
     table, held = write_table(tmp_path / "t.tsv", rows), tmp_path / "e.tsv"
     write_table(held, [row for row in rows if row["label"] != "b"])
     assert warnings(caplog, table, data={"eval": [str(held)]}) == [
-        "warning: no sample to evaluate has the label 'b', whose F1 counts as 0 in f1_macro"
+        "warning: no sample to evaluate has the label 'b', whose F1 counts as 0 where it is "
+        "predicted, and not otherwise, in f1_macro"
     ]
     write_table(held, [row for row in rows if row["label"] == "c"])
     assert warnings(caplog, table, data={"eval": [str(held)]}) == [

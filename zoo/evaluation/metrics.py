@@ -89,6 +89,24 @@ def class_scores(confusion: "Floats | Ints") -> "dict[str, NDArray[np.float64]]"
     }
 
 
+def f1_macro(confusion: "Floats | Ints", classes: int | None = None) -> "NDArray[np.float64]":
+    """Return the mean F1 of the classes that have samples or predictions, (...,).
+
+    This is ``f1_score(average="macro")`` of scikit-learn without ``labels``: a class that the data
+    lacks counts as 0 if it is predicted, and is left out otherwise.
+
+    Args:
+        confusion: counts by label and prediction, (..., classes, classes).
+        classes: number of the first classes that are averaged; by default all.
+    """
+    import numpy as np
+
+    scores = class_scores(confusion)["f1"][..., :classes]
+    seen = (confusion.sum(-2) + confusion.sum(-1) > 0)[..., :classes]
+    mean: NDArray[np.float64] = scores.sum(-1) / np.maximum(seen.sum(-1), 1)
+    return mean
+
+
 def matthews_correlation(confusion: "Floats | Ints") -> "NDArray[np.float64]":
     """Return the Matthews correlation of several classes (Gorodkin 2004, Computational Biology and
     Chemistry 28, equation 8); 0 where all labels or all predictions are equal.
@@ -114,17 +132,16 @@ def matthews_correlation(confusion: "Floats | Ints") -> "NDArray[np.float64]":
 def classification_metrics(confusion: "Floats | Ints") -> "dict[str, NDArray[np.float64]]":
     """Return the metrics of a classifier, (...,) each.
 
-    ``f1`` of two classes is that of the second one, and of more the mean over classes,
-    ``f1_macro``. A class with neither samples nor predictions counts as 0 there, as in scikit-learn
-    with ``labels`` given: the mean is over the same classes in every evaluation.
+    ``f1`` of two classes is that of the second one; of more classes, see ``f1_macro``.
 
     Args:
         confusion: counts by label and prediction, (..., classes, classes).
     """
     import numpy as np
 
-    scores, total = class_scores(confusion)["f1"], confusion.sum((-2, -1))
-    f1 = {"f1": scores[..., 1]} if scores.shape[-1] == 2 else {"f1_macro": scores.mean(-1)}
+    total = confusion.sum((-2, -1))
+    two = confusion.shape[-1] == 2
+    f1 = {"f1": class_scores(confusion)["f1"][..., 1]} if two else {"f1_macro": f1_macro(confusion)}
     return {
         "accuracy": np.trace(confusion, axis1=-2, axis2=-1) / np.maximum(total, 1),
         **f1,
@@ -274,6 +291,9 @@ def multi_label_metrics(
 ) -> dict[str, float]:
     """Return the F1 over all labels (``f1_micro``), its mean over labels (``f1_macro``), and the
     fraction of samples with all labels right (``exact_match``).
+
+    As in ``f1_score`` of scikit-learn for several labels, the mean is over all labels of the model,
+    and one with neither samples nor predictions counts as 0.
 
     Args:
         predictions: (n, labels).

@@ -25,7 +25,8 @@ def warn_of_absent_labels(
             "an accuracy of 1, and correlations are 0"
         ]
     names = ", ".join(absent[:SHOWN]) + (", ..." if len(absent) > SHOWN else "")
-    return [f"no sample to evaluate has the label {names}, whose F1 counts as 0 in f1_macro"]
+    counts = "counts as 0" if several else "counts as 0 where it is predicted, and not otherwise,"
+    return [f"no sample to evaluate has the label {names}, whose F1 {counts} in f1_macro"]
 
 
 def warn_of_equal_numbers(values: Iterable[float], *, training: bool = False) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from zoo.data.readers.labelled import (
     Columns,
     Sample,
+    describe_labels,
     iter_samples,
     label_name,
     label_number,
@@ -113,7 +114,7 @@ class LabelledEvaluation(Evaluation):
                 return labels.index(name)
         raise UsageError(
             f"{sample.location}: the model has no label {name!r}",
-            f"it has {', '.join(self.labels[:8])}",
+            f"it has {describe_labels(self.labels, name)}",
         )
 
     def evaluate(self, files: Sequence[Path]) -> Result:

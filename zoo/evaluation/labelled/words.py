@@ -6,7 +6,7 @@ from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.data.readers.labelled import Columns
+from zoo.data.readers.labelled import Columns, describe_labels
 from zoo.data.readers.words import (
     OUTSIDE,
     IobRepair,
@@ -21,7 +21,7 @@ from zoo.data.readers.words import (
 from zoo.errors import UsageError
 from zoo.evaluation.base import Evaluation, Reread, Result
 from zoo.evaluation.entities import entity_counts, entity_scores
-from zoo.evaluation.metrics import bootstrap_samples, class_scores
+from zoo.evaluation.metrics import bootstrap_samples, class_scores, f1_macro
 from zoo.evaluation.one_sided import warn_of_absent_labels
 from zoo.inference.processing.records import TextExample
 from zoo.inference.tasks.base import EncodedExample
@@ -123,7 +123,7 @@ class TokenClassification(Evaluation):
                 if name not in labels and alternative not in labels:
                     raise UsageError(
                         f"{sample.word_location(word)}: the model has no label {name!r}",
-                        f"it has {', '.join(labels[:8])}",
+                        f"it has {describe_labels(labels, name)}",
                     )
 
     def _predictions(self, samples: Iterable[WordsSample]) -> Iterator[list[str]]:
@@ -190,7 +190,7 @@ class TokenClassification(Evaluation):
             accuracy = np.trace(confusion) / words[chosen].sum()
             return {
                 "accuracy": float(accuracy),
-                "f1_macro": float(class_scores(confusion)["f1"][:-1].mean()),
+                "f1_macro": float(f1_macro(confusion, len(labels))),
             }
 
         total = confusion_of(np.arange(len(words)))

@@ -18,7 +18,7 @@ from zoo.data.readers.words import (
 )
 from zoo.errors import UsageError
 from zoo.evaluation.entities import entity_counts, entity_scores
-from zoo.evaluation.metrics import class_scores, confusion_matrix
+from zoo.evaluation.metrics import confusion_matrix, f1_macro
 from zoo.finetune.base import LABELS
 from zoo.finetune.labels import ClassTask, label_index
 from zoo.finetune.rows import TokenizedRows, TokenizedTexts, tokenize
@@ -290,7 +290,7 @@ class TokenClassification(ClassTask, LayerTask):
         accuracy = float((labels == predicted).mean())
         if not is_iob(self.labels):
             confusion = confusion_matrix(labels, predicted, len(self.labels))
-            return {"accuracy": accuracy, "f1_macro": float(class_scores(confusion)["f1"].mean())}
+            return {"accuracy": accuracy, "f1_macro": float(f1_macro(confusion))}
         names = np.array(self.labels, object)
         cuts = np.flatnonzero(predictions["begins"])[1:]
         actual, guessed = (np.split(names[values], cuts) for values in (labels, predicted))

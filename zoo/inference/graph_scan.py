@@ -9,8 +9,12 @@ read without decoding tensors, in any order of their fields.
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
-from zoo.errors import VerificationError
+import numpy as np
+
+from zoo.errors import NonFiniteError, VerificationError
+from zoo.inference.nan_weights import holds_nan
 from zoo.io.files import read_regular
 from zoo.io.limits import ONNX_ATTRIBUTES, ONNX_FILE_BYTES, ONNX_NODES, check_limit
 from zoo.io.protobuf import Value, as_bytes, fields
@@ -23,8 +27,14 @@ _GRAPH_NODE, _GRAPH_INITIALIZER, _GRAPH_SPARSE = 1, 5, 15
 _NODE_OPERATOR, _NODE_ATTRIBUTE, _NODE_DOMAIN = 4, 5, 7
 _ATTRIBUTE_TENSOR, _ATTRIBUTE_TENSORS, _ATTRIBUTE_SPARSE = 5, 10, (22, 23)
 _ATTRIBUTE_GRAPH, _ATTRIBUTE_GRAPHS = 6, 11
+_TENSOR_TYPE, _TENSOR_NAME, _TENSOR_RAW = 2, 8, 9
 _TENSOR_EXTERNAL, _ENTRY_KEY, _ENTRY_VALUE = 13, 1, 2
 
+_FLOATS: dict[int, np.dtype[np.floating[Any]]] = {
+    1: np.dtype("<f4"),
+    10: np.dtype("<f2"),
+    11: np.dtype("<f8"),
+}  # types with NaN
 DOMAINS = ("", "ai.onnx")
 # Operators of ONNX Runtime itself that zoo writes, for int4 and for fused layers.
 CONTRIB = "com.microsoft"
@@ -51,6 +61,7 @@ def scan_graph(path: Path) -> set[str]:
     Raises:
         SourceError: the file cannot be read.
         VerificationError: the file is not ONNX, or has operators that zoo does not export.
+        NonFiniteError: a weight in the file holds NaN.
     """
     content = memoryview(read_regular(path, "graph", ONNX_FILE_BYTES))
     scan = _Scan(path)
@@ -131,12 +142,23 @@ class _Scan:
         self._in_body = False
 
     def tensor(self, content: memoryview) -> None:
+        kind, name, raw = 0, "", memoryview(b"")
         for number, value in _fields(content):
+            if number == _TENSOR_TYPE and isinstance(value, int):
+                kind = value
+            elif number == _TENSOR_NAME:
+                name = _text(value)
+            elif number == _TENSOR_RAW:
+                raw = _bytes(value)
             if number != _TENSOR_EXTERNAL:
                 continue
             entry = {number: _text(text) for number, text in _fields(_bytes(value))}
             if entry.get(_ENTRY_KEY) == "location":
                 self.locations.add(entry.get(_ENTRY_VALUE, ""))
+        dtype = _FLOATS.get(kind)
+        whole = dtype is not None and len(raw) % dtype.itemsize == 0
+        if whole and holds_nan(np.frombuffer(raw, dtype)):
+            raise NonFiniteError(f"{self.path}: the weight {name} holds NaN")
 
     def _require_standard(self, domain: "Value | memoryview") -> None:
         if (name := _text(domain)) not in DOMAINS:

@@ -11,6 +11,7 @@ from zoo.checkpoint import Checkpoint
 from zoo.errors import UsageError
 from zoo.inference import INT8
 from zoo.inference.load_model import load_model, stored_dtype
+from zoo.inference.nan_weights import require_no_nan
 from zoo.inference.session import Session
 from zoo.inference.validate_inputs import check_inputs, check_outputs
 from zoo.nn.capture import capture, layers_in_order
@@ -40,6 +41,7 @@ class TorchSession(Session):
     Raises:
         UsageError: the device or dtype is not available here.
         SourceError, VerificationError: the files are missing or damaged.
+        NonFiniteError: a weight holds NaN.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class TorchSession(Session):
         self._config = checkpoint.config
         self._spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
         self.model = load_model(checkpoint, precision, self._device)
+        require_no_nan(self.model, checkpoint.path)
         accepted = inspect.signature(self.model.forward).parameters
         mask = accepted.get("attention_mask")
         self._mask_is_optional = mask is not None and mask.default is None

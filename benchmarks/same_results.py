@@ -1,17 +1,24 @@
 """Results of two commits of the project, compared bit for bit.
 
-    python -m benchmarks.same_results collect OLD/.venv/bin/python old.json
-    python -m benchmarks.same_results collect NEW/.venv/bin/python new.json
+    python -m benchmarks.same_results collect OLD/.venv/bin/python old.json --runs RUNS
+    python -m benchmarks.same_results collect NEW/.venv/bin/python new.json --resume RUNS
     python -m benchmarks.same_results compare old.json new.json
 
 ``collect`` runs the command line of the interpreter's environment. It makes Hub directories from
 the golden files in ``tests/golden``, converts them to the zoo's layout and back, trains the tiny
 recipe of every family for 50 steps, and runs every task and the ONNX graph of the trained models.
-The record holds digests of tensors and outputs, and all losses.
+Then it fine-tunes, evaluates and exports a model for every task, distils with every loss, and runs
+every evaluation. The record holds digests of tensors and outputs, and all losses and metrics.
+
+``--runs`` keeps some runs, and ``--resume`` resumes them from their first checkpoint: a run that an
+older version began ends as it would have. ``--only tasks`` leaves conversions and recipes out.
 """
 
+import argparse
 import hashlib
 import json
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,6 +27,8 @@ from typing import Any
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
+
+from benchmarks import _same_results_tasks as tasks
 
 FAMILIES = ["albert", "bert", "deberta", "distilbert", "electra", "elmo", "gpt", "roberta", "t5"]
 TASKS = {
@@ -37,7 +46,7 @@ class Environment:
     """The command line of one installed version."""
 
     def __init__(self, python: str) -> None:
-        self.python = python
+        self.python = os.path.abspath(python)
         text = self.zoo("pretrain", "--help")
         self.steps = "--max-steps" if "--max-steps" in text else "--steps"
         self.every = "logging_steps=1" if self.steps == "--max-steps" else "log_every=1"
@@ -169,29 +178,81 @@ def exported(env: Environment, model: Path, folder: Path) -> dict[str, str]:
     return {path.name: graph_outputs(path) for path in graphs(folder)}
 
 
-def collect(python: str) -> dict[str, Any]:
-    """Return the results of one version."""
+def collect(python: str, *, only_tasks: bool, keep: Path | None, resume: Path | None) -> Any:
+    """Return the results of one version.
+
+    Args:
+        python: interpreter of the environment that has it installed.
+        only_tasks: leave conversions and recipes of all families out.
+        keep: directory to which some runs are copied.
+        resume: such a directory of another version, whose runs are resumed.
+    """
     env = Environment(python)
     record: dict[str, Any] = {}
-    root = Path(__file__).parents[1] / "tests" / "golden"
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
-        for golden in sorted(root.glob("*/*.safetensors")):
-            if golden.parent.name != "elmo":
-                key = f"convert {golden.parent.name}/{golden.stem}"
-                record[key] = converted(env, golden, work / key)
-        for family in FAMILIES:
-            run = work / family
-            record[f"pretrain {family}"] = trained(env, family, run)
-            hub, bare = work / f"{family}-hub", work / f"{family}-bare"
-            env.zoo("convert", run / "model", "--to", "hub", "-o", hub)
-            env.zoo("convert", hub, "--head", "none", "-o", bare)
-            record[f"to hub {family}"] = tensors_digest(hub)
-            record[f"bare {family}"] = tensors_digest(bare)
-            record[f"tasks {family}"] = outputs(env, family, run / "model", bare)
-            for path in (run / "model", bare):
-                record[f"export {path.name} {family}"] = exported(env, path, work / f"{path}-onnx")
-            print(family, file=sys.stderr)
+        os.environ["ZOO_HOME"] = str(work / "home")
+        if not only_tasks:
+            record |= collect_families(env, work / "families")
+        record |= collect_tasks(env, work / "tasks", keep, resume)
+    return record
+
+
+def collect_families(env: Environment, work: Path) -> dict[str, Any]:
+    """Return the results of conversions, tiny recipes, tasks and graphs of all families."""
+    record: dict[str, Any] = {}
+    root = Path(__file__).parents[1] / "tests" / "golden"
+    for golden in sorted(root.glob("*/*.safetensors")):
+        if golden.parent.name != "elmo":
+            key = f"convert {golden.parent.name}/{golden.stem}"
+            record[key] = converted(env, golden, work / key)
+    for family in FAMILIES:
+        run = work / family
+        record[f"pretrain {family}"] = trained(env, family, run)
+        hub, bare = work / f"{family}-hub", work / f"{family}-bare"
+        env.zoo("convert", run / "model", "--to", "hub", "-o", hub)
+        env.zoo("convert", hub, "--head", "none", "-o", bare)
+        record[f"to hub {family}"] = tensors_digest(hub)
+        record[f"bare {family}"] = tensors_digest(bare)
+        record[f"tasks {family}"] = outputs(env, family, run / "model", bare)
+        for path in (run / "model", bare):
+            record[f"export {path.name} {family}"] = exported(env, path, work / f"{path}-onnx")
+        print(family, file=sys.stderr)
+    return record
+
+
+def collect_tasks(
+    env: Environment, work: Path, keep: Path | None, resume: Path | None
+) -> dict[str, Any]:
+    """Return the results of fine-tuning, distillation, evaluations and resumed runs."""
+    work.mkdir()
+    texts = work / "texts"
+    texts.mkdir()
+    for name in ("alice", "emerald_city"):
+        sample = Path(__file__).parents[1] / "zoo" / "data" / "sample" / f"{name}.txt"
+        (texts / f"{name}.txt").write_text(sample.read_text("utf-8")[2000:30_000], "utf-8")
+    text = texts / "alice.txt"
+    models = {}
+    for family in ("bert", "electra", "gpt", "t5"):
+        size = ("--set", "global_batch_tokens=512", "--set", "vocab_size=400")
+        save = ("--set", "save_steps=4", "--set", "seq_len_warmup=null", "--set", "seq_len=64")
+        env.zoo("pretrain", family, *size, *save, *tasks.SMALL, "-o", work / family)
+        models[family] = work / family / "model"
+    files = tasks.write_tables(work / "tables") | {"text": texts}
+    record: dict[str, Any] = {}
+    for results in (
+        tasks.finetuned(env.zoo, models, files, work, tensors_digest),
+        tasks.task_outputs(env.zoo, work, models),
+        tasks.evaluations(env.zoo, models, text),
+        tasks.distilled(env.zoo, models, files, work, tensors_digest),
+        tasks.resumed(env.zoo, resume, work, tensors_digest) if resume else (),
+    ):
+        for key, result in results:
+            record[key] = result
+            print(key, file=sys.stderr)
+    if keep is not None:
+        for name in ("bert", "text-classification", "seq2seq", "distill-kl"):
+            shutil.copytree(work / name, keep / name, symlinks=True)
     return record
 
 
@@ -204,16 +265,30 @@ def compare(old: dict[str, Any], new: dict[str, Any]) -> int:
     return len(different)
 
 
-def main(arguments: list[str]) -> int:
-    if len(arguments) == 3 and arguments[0] == "collect":
-        Path(arguments[2]).write_text(json.dumps(collect(arguments[1]), indent=1))
-        return 0
-    if len(arguments) == 3 and arguments[0] == "compare":
-        old, new = (json.loads(Path(name).read_text()) for name in arguments[1:])
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    collecting = commands.add_parser("collect")
+    collecting.add_argument("python")
+    collecting.add_argument("output", type=Path)
+    collecting.add_argument("--only", choices=["tasks"])
+    collecting.add_argument("--runs", type=Path)
+    collecting.add_argument("--resume", type=Path)
+    comparing = commands.add_parser("compare")
+    comparing.add_argument("files", type=Path, nargs=2)
+    options = parser.parse_args()
+    if options.command == "compare":
+        old, new = (json.loads(file.read_text()) for file in options.files)
         return min(compare(old, new), 1)
-    print(__doc__, file=sys.stderr)
-    return 2
+    result = collect(
+        options.python,
+        only_tasks=options.only == "tasks",
+        keep=options.runs,
+        resume=options.resume,
+    )
+    options.output.write_text(json.dumps(result, indent=1))
+    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

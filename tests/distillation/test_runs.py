@@ -201,7 +201,7 @@ def test_bad_settings_are_refused(
 
 def test_another_vocabulary_is_refused(teacher: Path, tmp_path: Path) -> None:
     other = pretrained("distilbert", vocab_size=300)
-    with pytest.raises(UsageError, match="student and teacher have other tokens"):
+    with pytest.raises(UsageError, match="student and teacher have different tokens"):
         distill(tmp_path / "run", settings(teacher, str(other)))
 
 

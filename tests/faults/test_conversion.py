@@ -252,7 +252,7 @@ def test_a_vocabulary_that_does_not_fit(hub_checkpoint: Make, tmp_path: Path) ->
     source = hub_checkpoint()
     with (source / "vocab.txt").open("a") as file:
         file.write("more\nwords\n")
-    refused(tmp_path, "source", 3, "'words'", "17 tokens")
+    refused(tmp_path, "source", 3, "'words'", "which has 17")
 
 
 def test_an_output_that_exists(hub_checkpoint: Make, tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests import warm
 from tests.disks import small_disk
-from tests.training.runs import SMALL, finish, options, records, run_training, small, tensors, tree
+from tests.training.runs import SMALL, options, records, run_training, small, tensors, tree
 from zoo.errors import UsageError, VerificationError
 from zoo.training.config.overrides import parse_override, read_config_file
 from zoo.training.config.schema import build_config
@@ -24,8 +25,8 @@ pytestmark = pytest.mark.usefixtures("shared_home")
 FAMILY = "gpt"
 
 
-def refusal(*arguments: str, code: int) -> str:
-    done = finish(*arguments)
+def refusal(*arguments: str, code: int, device: str = "cpu") -> str:
+    done = warm.zoo("pretrain", "--device", device, *arguments)
     assert done.returncode == code, done.stderr
     assert not done.stdout
     last = done.stderr.strip().splitlines()[-1]
@@ -108,7 +109,9 @@ def test_a_corpus_that_is_not_there(tmp_path: Path) -> None:
 )
 def test_a_setting_that_does_not_do(tmp_path: Path, assignment: str, message: str) -> None:
     run = tmp_path / "run"
-    line = refusal(FAMILY, *options(), "--set", assignment, "-o", str(run), code=2)
+    key = assignment.partition("=")[0]
+    others = [option for option in options() if not option.startswith(f"--set={key}=")]
+    line = refusal(FAMILY, *others, "--set", assignment, "-o", str(run), code=2)
     assert message in line
     assert not run.exists()
 
@@ -144,7 +147,7 @@ def test_a_family_that_is_not_there() -> None:
 
 @pytest.mark.parametrize("name", ["cudda", "mps", "cuda:99"])
 def test_a_device_that_is_not_there(tmp_path: Path, name: str) -> None:
-    line = refusal(FAMILY, "--device", name, "-o", str(tmp_path / "run"), code=2)
+    line = refusal(FAMILY, "-o", str(tmp_path / "run"), code=2, device=name)
     assert name in line or "CUDA is not available" in line
 
 

@@ -203,7 +203,7 @@ def test_a_classifier_without_knowledge_is_named(
     tmp_path: Path, warnings_for: Callable[..., list[str]]
 ) -> None:
     train = labelled(tmp_path / "t.tsv")
-    run = finetune(tmp_path / "run", task_settings(pretrained("bert"), train, max_steps=1))
+    run = finetune(tmp_path / "run", task_settings(pretrained("bert"), train, max_steps=3))
 
     def sure(tensors: dict[str, Any]) -> dict[str, Any]:
         return {n: 100 * t for n, t in tensors.items() if n.startswith("head.") and t.dim() == 2}

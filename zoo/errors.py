@@ -1,5 +1,6 @@
 """Exceptions shown to users, each with a one-line message, a remedy and an exit code."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -9,6 +10,7 @@ class ZooError(Exception):
     Args:
         what: message, with the file, entry or name it concerns.
         hint: remedy; may be empty.
+        details: further lines, such as one for each row that the message counts.
 
     Attributes:
         exit_code: exit code of the command that it ends.
@@ -16,13 +18,15 @@ class ZooError(Exception):
 
     exit_code: ClassVar[int] = 1
 
-    def __init__(self, what: str, hint: str = "") -> None:
+    def __init__(self, what: str, hint: str = "", details: Sequence[str] = ()) -> None:
         super().__init__(what, hint)
         self.what = what
         self.hint = hint
+        self.details = details
 
     def __str__(self) -> str:
-        return f"{self.what}; {self.hint}" if self.hint else self.what
+        line = f"{self.what}; {self.hint}" if self.hint else self.what
+        return "\n  ".join((line, *self.details))
 
 
 class UsageError(ZooError):

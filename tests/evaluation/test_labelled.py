@@ -192,4 +192,4 @@ def test_labels_are_matched_by_name(small: Small, tmp_path: Path, order: list[st
     table.write_text("text\tlabel\na\tX\n")
     with pytest.raises(UsageError, match="the model has no label 'X'") as caught:
         task.evaluate([table])
-    assert caught.value.hint == "it has x, y, z ('x' and 'X' differ in case)"
+    assert caught.value.hint.startswith("it has x, y, z ('x' and 'X' differ in case), or leave it")

@@ -8,7 +8,7 @@ import pytest
 from tests import warm
 from tests.finetune.conftest import Pretrained
 from tests.finetune.making import finetune, labelled, settings, texts, write_table
-from zoo.errors import UsageError, VerificationError
+from zoo.errors import UsageError
 
 
 def rows(*labels: Any, text: str = "text", label: str = "label") -> list[dict[str, Any]]:
@@ -49,7 +49,11 @@ def test_a_text_without_tokens(tmp_path: Path, task: str) -> None:
     rows = [{"text": text, "label": str(k % 2)} for k, text in enumerate([*texts(20), ""])]
     columns = {} if task.startswith("text") else {"text": "label", "pair": "text"}
     tree = settings("gpt", write_table(tmp_path / "t.tsv", rows), task=task, data=columns)
-    refused(tmp_path, {**tree, "vocab_size": 300}, r"t\.tsv:22 has no tokens; leave the row out")
+    refused(
+        tmp_path,
+        {**tree, "vocab_size": 300},
+        r"t\.tsv:22 has no tokens; correct the row, or leave it out with --skip-invalid",
+    )
 
 
 @pytest.mark.parametrize(
@@ -93,9 +97,7 @@ def test_a_column_that_is_not_there(model: Path, tmp_path: Path) -> None:
 def test_a_truncated_file(model: Path, tmp_path: Path) -> None:
     table = labelled(tmp_path / "t.tsv")
     table.write_bytes(table.read_bytes().rpartition(b"\t")[0])
-    refused(
-        tmp_path, settings(model, table), "has 1 columns, and the header has 2", VerificationError
-    )
+    refused(tmp_path, settings(model, table), "has 1 columns, and the header has 2")
 
 
 def test_an_empty_table(model: Path, tmp_path: Path) -> None:
@@ -116,7 +118,7 @@ def test_a_head_that_does_not_fit(pretrained: Pretrained, tmp_path: Path) -> Non
 def test_a_number_that_is_none(model: Path, tmp_path: Path) -> None:
     table = write_table(tmp_path / "t.tsv", rows("1.5", "two"))
     tree = settings(model, table, task="regression")
-    refused(tmp_path, tree, r"t\.tsv:3: the label is 'two', which is no number", VerificationError)
+    refused(tmp_path, tree, r"t\.tsv:3: the label is 'two', which is no number")
 
 
 def test_an_unknown_metric(model: Path, tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_a_file_of_words_that_ends_within_a_label(
 
 def test_labels_with_one_sample_each(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     table, held = labelled(tmp_path / "t.tsv"), labelled(tmp_path / "e.tsv", seed=1)
-    table.write_text(table.read_text() + "".join(f"a b\tl{k}\n" for k in range(5)))
+    table.write_text(table.read_text() + "".join(f"a b{' z' * k}\tl{k}\n" for k in range(5)))
     first, *_, rest = warnings(caplog, table, data={"eval": [str(held)]})
     assert first == f"warning: the label 'l0' has one training sample, {table}:42"
     assert rest == "warning: 2 more labels have one training sample"
@@ -69,12 +69,13 @@ def test_a_class_that_the_evaluation_lacks(
 ) -> None:
     rows = [{"text": text, "label": "abc"[k % 3]} for k, text in enumerate(texts(30))]
     table, held = write_table(tmp_path / "t.tsv", rows), tmp_path / "e.tsv"
-    write_table(held, [row for row in rows if row["label"] != "b"])
+    others = [{**row, "text": f"{row['text']} z"} for row in rows]
+    write_table(held, [row for row in others if row["label"] != "b"])
     assert warnings(caplog, table, data={"eval": [str(held)]}) == [
         "warning: no sample to evaluate has the label 'b', whose F1 counts as 0 where it is "
         "predicted, and not otherwise, in f1_macro"
     ]
-    write_table(held, [row for row in rows if row["label"] == "c"])
+    write_table(held, [row for row in others if row["label"] == "c"])
     assert warnings(caplog, table, data={"eval": [str(held)]}) == [
         "warning: all samples to evaluate have the label 'c': a model that always predicts it has "
         "an accuracy of 1, and correlations are 0"
@@ -85,7 +86,7 @@ def test_a_class_that_the_evaluation_lacks(
 def test_equal_numbers(task: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     rows = [{"text": text, "pair": text[::-1], "label": 3.5} for text in texts(30)]
     table, held = write_table(tmp_path / "t.tsv", rows), tmp_path / "e.tsv"
-    write_table(held, [{**rows[0], "label": 2}])
+    write_table(held, [{**rows[0], "text": "z z", "label": 2}])
     data = {"eval": [str(held)], "pair": "pair", "label": "label"}
     assert warnings(caplog, table, task=task, data=data) == [
         "warning: all samples to train on have the label 3.5: no difference can be learned",
@@ -98,7 +99,7 @@ def test_a_label_that_the_settings_lack(chosen: list[str], tmp_path: Path) -> No
     table = labelled(tmp_path / "t.tsv")
     table.write_text(table.read_text() + "a b\tmaybe\n" * 2)
     tree = settings("bert", table, data={"labels": chosen})
-    with pytest.raises(UsageError, match=r"have the label '(maybe|no)', which data.labels lacks"):
+    with pytest.raises(UsageError, match=r"t\.tsv:\d+: the label 'no' is not in data.labels, yes"):
         build_setup(build_config(tree, {}))
 
 

@@ -1,4 +1,4 @@
-"""Reporting of exceptions: one line on standard error and an exit code."""
+"""Reporting of exceptions: one line on standard error, perhaps a list, and an exit code."""
 
 import errno
 import os
@@ -55,7 +55,7 @@ def report(error: BaseException, arguments: Sequence[str]) -> int:
     what, hint, code = _described(error)
     if isinstance(error, OSError) and error.filename == output.STDOUT:
         output.abandon_stdout()
-    output.fail(what, hint, code, arguments)
+    output.fail(what, hint, code, arguments, error.details if isinstance(error, ZooError) else ())
     return code
 
 

@@ -173,13 +173,18 @@ def markdown(rows: Sequence[Sequence[str]], header: Sequence[str]) -> list[str]:
     return [f"| {' | '.join(row)} |" for row in every]
 
 
-def fail(what: str, hint: str, code: int, arguments: Sequence[str]) -> None:
-    """Write an error as one line, and as a JSON object with ``--json``."""
+def fail(
+    what: str, hint: str, code: int, arguments: Sequence[str], details: Sequence[str] = ()
+) -> None:
+    """Write an error as one line, its details as further ones; with ``--json``, as an object."""
     line = "; ".join(shorten(escape_controls(part)) for part in (what, hint) if part)
     note(f"error: {line}")
+    for detail in details:
+        note(f"  {shorten(escape_controls(detail))}")
     if "--json" in arguments:
+        more = {"details": list(details)} if details else {}
         with contextlib.suppress(OSError):
-            json_line({"error": what, "hint": hint, "exit_code": code})
+            json_line({"error": what, "hint": hint, **more, "exit_code": code})
 
 
 def shorten(text: str, limit: int = 1200) -> str:

@@ -78,6 +78,10 @@ class DistillSetup(RunSetup):
         """See ``RunSetup``."""
         return self.base.eval_batches(dist)
 
+    def data_log(self) -> dict[str, Any] | None:
+        """See ``RunSetup``."""
+        return self.base.data_log()
+
     def manifest_fields(self) -> dict[str, Any]:
         """See ``RunSetup``: with the digests of the teachers."""
         return {**self.base.manifest_fields(), "teachers": self._teachers()}

@@ -19,7 +19,7 @@ from zoo.data.readers.text_to_text import TextToText
 from zoo.errors import UsageError
 from zoo.families.distillation import Targets
 from zoo.finetune import task_type
-from zoo.finetune.setup import read_splits
+from zoo.finetune.setup import SplitProblems, read_splits
 from zoo.inference import open_session
 from zoo.inference.processing.records import as_records
 from zoo.inference.tasks import make_task
@@ -44,6 +44,7 @@ class TargetsRecord(JsonStruct):
         generation: settings of generation.
         files: digests of the files of targets.
         empty: number of sources without a target, which are left out.
+        skipped: number of rows that could not be used, and were skipped.
     """
 
     teacher: str
@@ -51,6 +52,7 @@ class TargetsRecord(JsonStruct):
     generation: dict[str, Any]
     files: dict[str, FileDigest]
     empty: int
+    skipped: int = 0
 
 
 def targets_data(path: Path) -> ConfigDict:
@@ -85,7 +87,9 @@ def write_targets(
         return
     reference, checkpoint = teacher
     task = require_generation(config)
-    samples, held_out = read_splits(task_type(config.task), config, announce=True)
+    with SplitProblems(skip=config.data.skip_invalid) as problems:
+        samples, held_out = read_splits(task_type(config.task), config, problems, announce=True)
+    problems.announce()
     sources = [source_of(sample) for sample in samples]
     LOG.info("generating %s targets by %s", f"{len(sources):,}", reference)
     options = msgspec.to_builtins(settings)
@@ -106,6 +110,7 @@ def write_targets(
             for name, content in contents.items()
         },
         empty=len(sources) - len(full),
+        skipped=sum(problems.counts.values()),
     )
     _write(path / FOLDER, {**contents, RECORD: encode_json(record)})
 

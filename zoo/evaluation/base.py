@@ -3,11 +3,13 @@
 import itertools
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from zoo.data.readers.problems import RowProblems
+from zoo.data.readers.review import DataReview, Reviewed, count_labels
 from zoo.errors import UsageError
 from zoo.inference.scoring import Scorer, make_scorer, require_scorer, scorer_type
 
@@ -50,6 +52,68 @@ class Reread(Iterable[Item]):
         return itertools.islice(self._read(), self._limit)
 
 
+class Samples(Iterable[Item]):
+    """The first samples of files, which are read anew on each iteration and not held in memory.
+
+    The first iteration, which has to be complete, counts the rows that cannot be used, and refuses
+    them at its end unless they are skipped; it also reviews the samples.
+
+    Args:
+        read: function that reads the files, and adds the rows that cannot be used.
+        review: function that returns what is reviewed of a sample.
+        limit: largest number of samples; ``None`` for all.
+        skip: leave out rows that cannot be used.
+
+    Attributes:
+        skipped: number of rows that were skipped.
+        notes: what the user should know about the data.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[RowProblems], Iterable[Item]],
+        review: Callable[[Item], Reviewed],
+        limit: int | None,
+        *,
+        skip: bool,
+    ) -> None:
+        self._read, self._review, self._limit, self._skip = read, review, limit, skip
+        self.skipped, self.notes, self._known = 0, list[str](), False
+
+    def __iter__(self) -> Iterator[Item]:
+        """Read the files.
+
+        Raises:
+            InvalidRows: rows cannot be used, and are not skipped.
+        """
+        return self._again() if self._known else self._first()
+
+    def _again(self) -> Iterator[Item]:
+        return itertools.islice(self._read(RowProblems(skip=True)), self._limit)
+
+    def _first(self) -> Iterator[Item]:
+        problems, review = RowProblems(skip=self._skip), DataReview()
+        for item in itertools.islice(self._read(problems), self._limit):
+            sample: Any = item
+            review.add(self._review(item), sample.location)
+            yield item
+        problems.require_none()
+        self._known, self.skipped = True, problems.count
+        self.notes = review.warnings("samples to evaluate", self._locate)
+        if review.labels:
+            LOG.info("samples of each label: %s", count_labels(review.labels))
+        if problems.count:
+            first = problems.first[0].what
+            LOG.warning("warning: %s rows are skipped, such as %s", f"{problems.count:,}", first)
+        for line in self.notes:
+            LOG.warning("warning: %s", line)
+
+    def _locate(self, numbers: Collection[int]) -> dict[int, str]:
+        """Return the locations of samples by their numbers."""
+        samples: Iterable[Any] = itertools.islice(self._again(), max(numbers) + 1)
+        return {k: sample.location for k, sample in enumerate(samples) if k in numbers}
+
+
 def windows(items: Iterable[Item], size: int = TEXTS_AT_ONCE) -> Iterator[list[Item]]:
     """Yield the items in lists of at most ``size``, the last of which may be shorter."""
     source = iter(items)
@@ -64,6 +128,8 @@ class Evaluation(ABC):
         checkpoint: the checkpoint.
         session: the model.
         limit: number of examples to use, the first of the files; ``None`` for all.
+        skip_invalid: leave out and count rows of tables that cannot be used, instead of refusing
+            them.
         **options: options of the evaluation.
 
     Attributes:
@@ -81,9 +147,12 @@ class Evaluation(ABC):
         session: "Session",
         *,
         limit: int | None = None,
+        skip_invalid: bool = False,
     ) -> None:
         self.require_supported(checkpoint)
         self.checkpoint, self.session, self.limit = checkpoint, session, limit
+        self.skip_invalid = skip_invalid
+        self._samples: Samples[Any] | None = None
 
     @classmethod
     @abstractmethod
@@ -113,15 +182,36 @@ class Evaluation(ABC):
         for line in lines:
             LOG.warning("warning: %s", line)
 
-    @abstractmethod
+    def samples(
+        self, read: Callable[[RowProblems], Iterable[Item]], review: Callable[[Item], Reviewed]
+    ) -> Samples[Item]:
+        """Return the samples of files, as ``limit`` and ``skip_invalid`` have it; see ``Samples``.
+
+        Args:
+            read: function that reads the files, and adds the rows that cannot be used.
+            review: function that returns what is reviewed of a sample.
+        """
+        samples = Samples(read, review, self.limit, skip=self.skip_invalid)
+        self._samples = samples
+        return samples
+
     def evaluate(self, files: Sequence[Path]) -> Result:
-        """Return the result over files.
+        """Return the result over files, with the number of rows that were skipped, if any.
 
         Raises:
             UsageError: a file does not suit the evaluation.
             SourceError, VerificationError: a file cannot be read, or is damaged.
             NonFiniteError: an output is NaN or infinite.
         """
+        result = self.measure(files)
+        skipped = 0 if self._samples is None else self._samples.skipped
+        if not skipped:
+            return result
+        return replace(result, metrics={**result.metrics, "skipped": skipped})
+
+    @abstractmethod
+    def measure(self, files: Sequence[Path]) -> Result:
+        """Return the result over files; see ``evaluate``."""
 
 
 class LikelihoodEvaluation(Evaluation):
@@ -137,9 +227,14 @@ class LikelihoodEvaluation(Evaluation):
     others: ClassVar[Mapping[type[Scorer], str]] = {}
 
     def __init__(
-        self, checkpoint: "Checkpoint", session: "Session", *, limit: int | None = None
+        self,
+        checkpoint: "Checkpoint",
+        session: "Session",
+        *,
+        limit: int | None = None,
+        skip_invalid: bool = False,
     ) -> None:
-        super().__init__(checkpoint, session, limit=limit)
+        super().__init__(checkpoint, session, limit=limit, skip_invalid=skip_invalid)
         self.scorer = make_scorer(checkpoint, session, self.scorers)
 
     @classmethod

@@ -5,13 +5,14 @@ higher log-likelihood. Masked language models are compared by pseudo-log-likelih
 2020, arXiv:1910.14659), replaced-token detectors by the log-probability that tokens are original.
 """
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from zoo.data.readers.tables import read_table
-from zoo.errors import UsageError
+from zoo.data.readers.documents import iter_files
+from zoo.data.readers.problems import RowError, RowProblems
+from zoo.data.readers.review import Reviewed
+from zoo.data.readers.tables import Row, read_table
 from zoo.evaluation.base import LikelihoodEvaluation, Result
 from zoo.evaluation.metrics import binomial_error
 
@@ -27,11 +28,13 @@ class MinimalPairs(LikelihoodEvaluation):
 
     name: ClassVar[str] = "minimal-pairs"
 
-    def evaluate(self, files: Sequence[Path]) -> Result:
+    def measure(self, files: Sequence[Path]) -> Result:
         """See ``Evaluation``."""
-        pairs = list(itertools.islice(_pairs(files), self.limit))
-        if not pairs:
-            raise UsageError(f"{files[0]} has no pairs", "give a table with rows")
+        rows = self.samples(
+            lambda problems: iter_files(files, _pairs, problems, "pairs"),
+            lambda row: Reviewed([row.values["good"], row.values["bad"]], None),
+        )
+        pairs = [row.values for row in rows]
         good, bad = (self._scores([row[name] for row in pairs]) for name in ("good", "bad"))
         points: dict[str, list[float]] = {}
         for row, first, second in zip(pairs, good, bad, strict=True):
@@ -55,19 +58,16 @@ class MinimalPairs(LikelihoodEvaluation):
         return [score.log_prob for score in self.scorer.score(encoded)]
 
 
-def _pairs(files: Sequence[Path]) -> Iterator[Mapping[str, str]]:
-    """Yield the rows of tables, each with both sentences.
+def _pairs(file: Path, problems: RowProblems) -> Iterator[Row]:
+    """Yield the rows of a table, each with both sentences."""
+    return problems.checked(read_table(file, COLUMNS, problems), _with_both)
 
-    Raises:
-        UsageError: a row lacks a sentence.
-        SourceError, VerificationError: see ``read_table``.
-    """
-    for file in files:
-        for location, values in read_table(file, COLUMNS):
-            missing = [name for name in ("good", "bad") if not values[name].strip()]
-            if missing:
-                raise UsageError(
-                    f"{location}: a pair of {values['paradigm']!r} lacks the sentence {missing[0]}",
-                    "give both sentences, or leave the row out",
-                )
-            yield values
+
+def _with_both(row: Row) -> Row:
+    missing = [name for name in ("good", "bad") if not row.values[name].strip()]
+    if missing:
+        raise RowError(
+            f"{row.location}: a pair of {row.values['paradigm']!r} lacks the sentence {missing[0]}",
+            "give both sentences",
+        )
+    return row

@@ -52,7 +52,7 @@ class Perplexity(LikelihoodEvaluation):
             )
         self.stride = stride or (None if self.width is None else self.width // 2)
 
-    def evaluate(self, files: Sequence[Path]) -> Result:
+    def measure(self, files: Sequence[Path]) -> Result:
         """See ``Evaluation``."""
         documents = Reread(lambda: read_texts(files, self.limit), None)
         count = sum(1 for _ in documents)  # which finds what cannot be read, before any is scored
@@ -79,7 +79,7 @@ class PseudoPerplexity(LikelihoodEvaluation):
     scorers: ClassVar[tuple[type[Scorer], ...]] = (MaskedScorer,)
     others: ClassVar[Mapping[type[Scorer], str]] = {CausalScorer: "perplexity"}
 
-    def evaluate(self, files: Sequence[Path]) -> Result:
+    def measure(self, files: Sequence[Path]) -> Result:
         """See ``Evaluation``."""
         lines = Reread(lambda: _lines(files), self.limit)
         count = sum(1 for _ in lines)

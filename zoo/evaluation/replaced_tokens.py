@@ -59,7 +59,7 @@ class ReplacedTokens(LikelihoodEvaluation):
             )
         self.seq_len, self.replace_prob, self.seed = seq_len, replace_prob, seed
 
-    def evaluate(self, files: Sequence[Path]) -> Result:
+    def measure(self, files: Sequence[Path]) -> Result:
         """See ``Evaluation``."""
         import numpy as np
 

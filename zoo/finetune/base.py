@@ -9,6 +9,8 @@ import numpy as np
 
 from zoo.data.packing import EpochShuffle
 from zoo.data.readers.labelled import Columns, read_samples
+from zoo.data.readers.problems import RowProblems
+from zoo.data.readers.review import Reviewed
 from zoo.errors import UsageError, did_you_mean
 from zoo.families.base import Family
 from zoo.families.config import Config, Problem
@@ -231,18 +233,37 @@ class FineTuning(TrainingObjective):
         return list(paths)
 
     @classmethod
-    def read(cls, paths: Sequence[str], data: TableConfig) -> list[Any]:
+    def read(cls, paths: Sequence[str], data: TableConfig, problems: RowProblems) -> list[Any]:
         """Return the samples of files.
+
+        Args:
+            paths: files, directories or patterns.
+            data: columns and kinds of the data.
+            problems: gets the rows that cannot be used.
 
         Raises:
             ZooError: see ``zoo.data.readers.labelled.read_samples``.
         """
-        return read_samples(paths, Columns(data.text, data.label_column, data.pair))
+        return read_samples(paths, Columns(data.text, data.label_column, data.pair), problems)
 
     @classmethod
-    def read_eval(cls, paths: Sequence[str], data: TableConfig) -> list[Any]:
+    def read_eval(cls, paths: Sequence[str], data: TableConfig, problems: RowProblems) -> list[Any]:
         """Return the samples of files for evaluations; by default as ``read`` does."""
-        return cls.read(paths, data)
+        return cls.read(paths, data, problems)
+
+    @classmethod
+    def check(cls, sample: Any, data: TableConfig) -> Any:
+        """Return a sample after checking its label, as far as that needs no model.
+
+        Raises:
+            RowError: the label is of another kind, or not one of the settings.
+        """
+        return sample
+
+    @classmethod
+    def review(cls, sample: Any, data: TableConfig) -> Reviewed:
+        """Return what is reviewed of a sample; see ``zoo.data.readers.review``."""
+        return Reviewed(cls.texts(sample), None)
 
     @classmethod
     def texts(cls, sample: Any) -> list[str]:
@@ -254,7 +275,7 @@ class FineTuning(TrainingObjective):
         """Return the classes of a sample; by default none.
 
         Raises:
-            VerificationError: the label is of another kind.
+            RowError: the label is of another kind.
         """
         return ()
 
@@ -271,7 +292,6 @@ class FineTuning(TrainingObjective):
 
         Raises:
             UsageError: a label of the settings has no samples, or there are too few labels.
-            VerificationError: a label is of another kind.
         """
         return ()
 
@@ -285,8 +305,17 @@ class FineTuning(TrainingObjective):
         """Return the value of a sample in the tensor of labels.
 
         Raises:
-            UsageError: the label is not one of the model's.
+            RowError: the label is not one of the model's.
         """
+
+    def usable(self, samples: Sequence[Any], problems: RowProblems) -> list[Any]:
+        """Return the samples that have a ``target``; ``problems`` gets the others."""
+
+        def checked(sample: Any) -> Any:
+            self.target(sample)
+            return sample
+
+        return list(problems.checked(samples, checked))
 
     def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
         """Tokenize samples.
@@ -296,8 +325,8 @@ class FineTuning(TrainingObjective):
             tokenizer: tokenizer of the model.
 
         Raises:
-            UsageError: a label is not one of the model's, or texts leave no room for tokens or
-                have none.
+            UsageError: a label is not one of the model's, or texts leave no room for tokens.
+            InvalidRows: texts have no tokens.
         """
         targets = np.array([self.target(sample) for sample in samples])
         tokens, values = self.tokenize(samples, tokenizer)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from zoo.data.readers.labelled import describe_labels, sort_labels
+from zoo.data.readers.problems import RowError
+from zoo.data.readers.review import Reviewed
 from zoo.data.readers.text_io import open_last_line
 from zoo.errors import UsageError
 from zoo.evaluation.one_sided import warn_of_absent_labels
@@ -43,6 +45,24 @@ class ClassTask(FineTuning):
     @abstractmethod
     def label_names(cls, sample: Any, data: TableConfig) -> tuple[str, ...]:
         """See ``FineTuning``."""
+
+    @classmethod
+    def check(cls, sample: Any, data: TableConfig) -> Any:
+        """See ``FineTuning``: the names of the labels."""
+        known = data.labels
+        for number, name in enumerate(cls.label_names(sample, data)):
+            if known is not None and name not in known:
+                raise RowError(
+                    f"{cls.label_location(sample, number)}: the label {name!r} is not in "
+                    f"data.labels, {', '.join(known[:8])}"
+                )
+        return sample
+
+    @classmethod
+    def review(cls, sample: Any, data: TableConfig) -> Reviewed:
+        """See ``FineTuning``."""
+        names = cls.label_names(sample, data)
+        return Reviewed(cls.texts(sample), names, names)
 
     @classmethod
     def fix_labels(
@@ -237,10 +257,10 @@ def label_index(name: str, indices: Mapping[str, int], location: str) -> int:
         location: file and line, for messages.
 
     Raises:
-        UsageError: it is not one of the model's.
+        RowError: it is not one of the model's.
     """
     if name not in indices:
-        raise UsageError(
+        raise RowError(
             f"{location}: the label {name!r} is not in the training data",
             f"it has {describe_labels(list(indices), name)}",
         )

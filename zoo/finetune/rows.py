@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from zoo.errors import UsageError
+from zoo.data.readers.problems import InvalidRows, RowError
 from zoo.objectives.base import Batch, Example, ExampleDataset
 from zoo.tokenizers import TextTokenizer
 from zoo.tokenizers.tokenizer import Encoded, Text
@@ -100,8 +100,8 @@ def tokenize(
             which are not kept.
 
     Raises:
-        UsageError: ``max_tokens`` leaves no room for text, or a text is not valid Unicode or has
-            no tokens.
+        UsageError: ``max_tokens`` leaves no room for text, or a text is not valid Unicode.
+        InvalidRows: texts have no tokens.
     """
     types, truncated, lengths = "token_type_ids" in inputs, 0, []
     ids, kinds = list[NDArray[Any]](), list[NDArray[Any]]()
@@ -125,14 +125,20 @@ def tokenize(
 
 
 def require_tokens(lengths: Sequence[int], locations: Sequence[str]) -> None:
-    """Raise an error for a text without tokens.
+    """Raise an error for texts without tokens.
 
     Args:
         lengths: number of tokens of each text.
         locations: file and line of each text.
+
+    Raises:
+        InvalidRows: there are such texts.
     """
-    if 0 in lengths:
-        raise UsageError(f"{locations[lengths.index(0)]} has no tokens", "leave the row out")
+    pairs = zip(lengths, locations, strict=True)
+    empty = dict.fromkeys(location for length, location in pairs if not length)
+    if empty:
+        errors = [RowError(f"{location} has no tokens", location=location) for location in empty]
+        raise InvalidRows(errors, len(errors))
 
 
 def pad_and_stack(

@@ -1,10 +1,11 @@
 """Setup of a fine-tuning run from its configuration: samples, labels, tokenizer, model, task."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -15,6 +16,8 @@ from torch import Tensor, nn
 from zoo.checkpoint import TOKENIZER
 from zoo.data.readers.documents import expand_paths
 from zoo.data.readers.labelled import hold_out
+from zoo.data.readers.problems import InvalidRows, RowProblems
+from zoo.data.readers.review import DataReview, count_labels
 from zoo.data.tokenizer import ExistingTokenizer
 from zoo.errors import UsageError
 from zoo.families.base import Family
@@ -30,9 +33,10 @@ from zoo.nn.encoder import Encoder, takes_packed_rows
 from zoo.nn.layers.skip_init import init_empty_weights
 from zoo.objectives.base import Batch
 from zoo.plugins import get_family
+from zoo.tokenizers import TextTokenizer
 from zoo.training.base import RunSetup
 from zoo.training.callbacks import Callback
-from zoo.training.config.finetune import FineTuneConfig
+from zoo.training.config.finetune import FineTuneConfig, TableConfig
 from zoo.training.dataloader import BatchLoader
 from zoo.training.distributed.context import DistContext
 from zoo.training.logging.jsonl import read_jsonl
@@ -43,6 +47,7 @@ from zoo.training.state.pretrained import InitRecord
 from zoo.training.state.run_manifest import RunManifest
 
 LOG = logging.getLogger("zoo")
+Reviews = tuple[DataReview, DataReview]  # of the training and of the evaluation data
 # of models that take no packed rows: small micro-batches, sorted by length, are padded less
 CPU_MICRO_BATCH_SIZE = 8
 DOC_STRIDE = "doc_stride"  # option of tasks that read long texts in windows
@@ -60,6 +65,7 @@ class FineTuneSetup(RunSetup):
         run_tokenizer: tokenizer of the model; ``None`` where the family needs no file.
         packs_rows: pack the rows of a batch in training on a CPU; see ``Encoder``.
         announce: log what the user should know about weights.
+        dropped: locations of samples that were skipped after they were read.
     """
 
     command: ClassVar[str] = "finetune"
@@ -71,6 +77,7 @@ class FineTuneSetup(RunSetup):
     run_tokenizer: ExistingTokenizer | None
     packs_rows: bool
     announce: bool
+    dropped: frozenset[str] = frozenset()
 
     @property
     def tokenizer(self) -> ExistingTokenizer | None:
@@ -140,6 +147,10 @@ class FineTuneSetup(RunSetup):
         if device.type == "cpu" and not chosen and not self.packs_rows:
             return min(CPU_MICRO_BATCH_SIZE, self.config.batch_size)
         return self.objective.micro_batch_size
+
+    def data_log(self) -> dict[str, Any] | None:
+        """See ``RunSetup``: the numbers of rows that were skipped, if there are some."""
+        return {"skipped": self.data["skipped"]} if "skipped" in self.data else None
 
     def manifest_fields(self) -> dict[str, Any]:
         """See ``RunSetup``."""
@@ -230,21 +241,30 @@ def build_setup(
     family, loggers = get_family(config.family), select_loggers(config.report_to)
     task, announce = task_type(config.task), check_contents and resumed is None
     task.head_in(family)  # which it has, or no file is read
-    train, evaluation = read_splits(task, config, announce=announce)
-    model = ModelSetup.make(config, family, task, train, offline=offline, resumed=resumed)
-    encoder = text_tokenizer(family, model.config, model.tokenizer)
-    objective = task(model.config, model.inputs, encoder.pad_id, model.run)
-    if model.init is not None:
-        objective.generation_defaults = model.init.generation_with(model.tokenizer)
-    objective.require_metric(evaluation)
-    rows = objective.rows(train, encoder), objective.rows(evaluation, encoder)
+    problems = SplitProblems(skip=config.data.skip_invalid)
+    with problems:
+        train, evaluation = read_splits(task, config, problems, announce=announce)
+        model = ModelSetup.make(config, family, task, train, offline=offline, resumed=resumed)
+        encoder = text_tokenizer(family, model.config, model.tokenizer)
+        objective = task(model.config, model.inputs, encoder.pad_id, model.run)
+        if model.init is not None:
+            objective.generation_defaults = model.init.generation_with(model.tokenizer)
+        train = objective.usable(train, problems.train)
+        evaluation = objective.usable(evaluation, problems.evaluation)
+        objective.require_metric(evaluation)
+    parts = tokenize_splits(objective, (train, evaluation), encoder, problems)
+    rows, (train, evaluation) = (parts[0].rows, parts[1].rows), (parts[0].samples, parts[1].samples)
+    reviews = (_review(task, train, config.data), _review(task, evaluation, config.data))
     config = model.run.resolved(
         objective.train_order(rows[0]).num_rows,
         metric_for_best_model=objective.metric_for_best_model,
         greater_is_better=objective.greater_is_better,
     )
     if announce:
-        _announce(config, objective, rows, family.max_seq_len(model.config))
+        problems.announce()
+        _announce(config, objective, rows, reviews, family.max_seq_len(model.config))
+        for line in _review_warnings(reviews, (train, evaluation)):
+            LOG.warning("warning: %s", line)
         for line in objective.data_warnings(train, evaluation, rows[0]):
             LOG.warning("warning: %s", line)
     return FineTuneSetup(
@@ -256,7 +276,8 @@ def build_setup(
         init=model.init,
         train_rows=rows[0],
         eval_rows=rows[1],
-        data=_data_record(config, objective, rows),
+        data=_data_record(config, objective, rows, reviews, problems),
+        dropped=problems.dropped,
         run_tokenizer=model.tokenizer,
         packs_rows=not config.compile and _takes_packed_rows(family, model.config, task),
         announce=announce,
@@ -268,19 +289,124 @@ def _takes_packed_rows(family: Family, config: Config, task: type[FineTuning]) -
         return takes_packed_rows(family.model(config, task.head_in(family)))
 
 
+class SplitProblems:
+    """Rows of the training and of the evaluation data that cannot be used.
+
+    As a context manager, it refuses all of them at the end; see ``RowProblems``.
+
+    Args:
+        skip: leave the rows out.
+
+    Attributes:
+        train: those of the training data, also of what is held out.
+        evaluation: those of the evaluation data.
+        dropped: see ``FineTuneSetup``.
+    """
+
+    def __init__(self, *, skip: bool) -> None:
+        self.skip, self.dropped = skip, frozenset[str]()
+        self.train, self.evaluation = RowProblems(skip=skip), RowProblems(skip=skip)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of rows of each split."""
+        return {"train": self.train.count, "eval": self.evaluation.count}
+
+    def require_none(self) -> None:
+        """Refuse the rows, unless they are skipped.
+
+        Raises:
+            InvalidRows: there are some.
+        """
+        together = RowProblems(skip=self.skip)
+        together.first = [*self.train.first, *self.evaluation.first]
+        together.count = sum(self.counts.values())
+        together.require_none()
+
+    def announce(self) -> None:
+        """Log the rows that were skipped."""
+        shown = [*self.train.first, *self.evaluation.first]
+        if shown:
+            count = sum(self.counts.values())
+            LOG.warning("warning: %s rows are skipped, such as %s", f"{count:,}", shown[0].what)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is None or isinstance(error, UsageError):
+            self.require_none()
+
+
+class TokenizedSplit(NamedTuple):
+    """A split of the data: samples, and their rows."""
+
+    samples: list[Any]
+    rows: TokenizedRows
+
+
+def tokenize_splits(
+    task: FineTuning,
+    splits: Sequence[Sequence[Any]],
+    tokenizer: TextTokenizer,
+    problems: SplitProblems,
+) -> list[TokenizedSplit]:
+    """Return the samples of both splits with their rows, without samples that have no tokens.
+
+    Args:
+        task: the task.
+        splits: the samples.
+        tokenizer: tokenizer of the model.
+        problems: gets the samples without tokens.
+
+    Raises:
+        InvalidRows: there are such samples, and they are not skipped.
+        ZooError: see ``FineTuning.rows``.
+    """
+    tokenized = list[TokenizedSplit]()
+    for samples, found in zip(splits, (problems.train, problems.evaluation), strict=True):
+        kept = list(samples)
+        try:
+            rows = task.rows(kept, tokenizer)
+        except InvalidRows as error:
+            empty = {row.location for row in error.errors}
+            kept = [sample for sample in kept if sample.location not in empty]
+            if not (problems.skip and kept):
+                raise
+            for row in error.errors:
+                found.add(row)
+            problems.dropped |= empty
+            rows = task.rows(kept, tokenizer)
+        tokenized.append(TokenizedSplit(kept, rows))
+    return tokenized
+
+
 def read_splits(
-    task: type[FineTuning], config: FineTuneConfig, *, announce: bool
+    task: type[FineTuning], config: FineTuneConfig, problems: SplitProblems, *, announce: bool
 ) -> tuple[list[Any], list[Any]]:
     """Return the samples to train and to evaluate on.
+
+    Args:
+        task: the task.
+        config: configuration of the run.
+        problems: gets the rows that cannot be used.
+        announce: log how many samples are held out.
 
     Raises:
         UsageError: all samples to hold out have labels that no other sample has.
         ZooError: see ``FineTuning.read`` and ``hold_out``.
     """
     data = config.data
-    train = task.read(data.train, data)
+    check, evaluation = partial(task.check, data=data), list[Any]()
+    train = list(problems.train.checked(task.read(data.train, data, problems.train), check))
     if data.eval:
-        return train, task.read_eval(data.eval, data)
+        read = task.read_eval(data.eval, data, problems.evaluation)
+        evaluation = list(problems.evaluation.checked(read, check))
+    if not (train and (evaluation or not data.eval)):
+        split = "evaluation" if train else "training"
+        raise UsageError(f"no row of the {split} data can be used", "correct the labels")
+    if data.eval:
+        return train, evaluation
     rest, held = hold_out(train, data.eval_fraction, task.split_hint)
     labels = {name for sample in rest for name in task.label_names(sample, data)}
     back = [s for s in held if not labels.issuperset(task.label_names(s, data))]
@@ -302,10 +428,31 @@ def read_splits(
     return rest, held
 
 
+def _review(task: type[FineTuning], samples: Sequence[Any], data: TableConfig) -> DataReview:
+    review = DataReview()
+    for sample in samples:
+        review.add(task.review(sample, data), sample.location)
+    return review
+
+
+def _review_warnings(reviews: Reviews, splits: Sequence[Sequence[Any]]) -> Iterator[str]:
+    """Yield what the user should know about texts and labels."""
+    names = ("samples to train on", "samples to evaluate")
+    for review, samples, which in zip(reviews, splits, names, strict=True):
+        yield from review.warnings(which, partial(_locations, samples))
+    if shared := reviews[1].shared_with(reviews[0]):
+        yield f"{shared:,} samples to evaluate have the texts of samples to train on"
+
+
+def _locations(samples: Sequence[Any], numbers: Collection[int]) -> dict[int, str]:
+    return {number: samples[number].location for number in numbers}
+
+
 def _announce(
     config: FineTuneConfig,
     task: FineTuning,
     rows: tuple[TokenizedRows, TokenizedRows],
+    reviews: Reviews,
     limit: int | None,
 ) -> None:
     """Log sizes, labels and truncated texts, with the number of tokens that the model can read."""
@@ -317,6 +464,9 @@ def _announce(
         f", labels {', '.join(task.labels[:8])}" if task.labels else "",
         f"{config.max_steps:,}",
     )
+    for review, which in zip(reviews, ("to train on", "to evaluate"), strict=True):
+        if review.labels:
+            LOG.info("%s: %s", which, count_labels(review.labels, task.labels))
     if config.batch_size > len(train):
         LOG.warning(
             "warning: batch_size is %s, and there are %s rows to train on: a step reads rows twice",
@@ -349,10 +499,15 @@ def _announce(
 
 
 def _data_record(
-    config: FineTuneConfig, task: FineTuning, rows: tuple[TokenizedRows, TokenizedRows]
+    config: FineTuneConfig,
+    task: FineTuning,
+    rows: tuple[TokenizedRows, TokenizedRows],
+    reviews: Reviews,
+    problems: SplitProblems,
 ) -> dict[str, Any]:
     """Return the record of the data in ``run.json``."""
-    data = config.data
+    data, splits = config.data, ("train", "eval")
+    counts = {split: dict(review.labels) for split, review in zip(splits, reviews, strict=True)}
     return {
         "train": _digests(task.files(data.train)),
         "eval": _digests(task.files(data.eval)),
@@ -360,6 +515,8 @@ def _data_record(
         "labels": list(task.labels),
         "rows": {"train": len(rows[0]), "eval": len(rows[1])},
         "truncated": rows[0].truncated + rows[1].truncated,
+        **({"label_counts": counts} if any(counts.values()) else {}),
+        **({"skipped": problems.counts} if any(problems.counts.values()) else {}),
     }
 
 

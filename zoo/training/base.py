@@ -78,6 +78,13 @@ class RunSetup(ABC):
     def eval_batches(self, dist: DistContext) -> Sequence[Batch]:
         """Return this process's batches of an evaluation."""
 
+    def data_log(self) -> dict[str, Any] | None:
+        """Return what ``metrics.jsonl`` says of the data in its first record; ``None`` for nothing.
+
+        It depends on the data and the settings alone.
+        """
+        return None
+
     @abstractmethod
     def manifest_fields(self) -> dict[str, Any]:
         """Return the fields of ``RunManifest`` that describe the data."""

@@ -157,6 +157,6 @@ def _callbacks(
     logs = None
     if dist.is_main_process:
         throughput = Throughput(dist.device, devices=dist.world_size)
-        logs = LoggingCallback(run, setup.loggers, throughput, position)
+        logs = LoggingCallback(run, setup.loggers, throughput, position, setup.data_log())
     checkpoints = CheckpointCallback(run, setup, logs, pretrained)
     return [*setup.callbacks(run), checkpoints, *([logs] if logs else [])]

@@ -86,10 +86,10 @@ def test_an_answer_that_is_not_there(tmp_path: Path, start: int) -> None:
     answer = {"text": "the cat", "answer_start": start}
     path = squad(tmp_path / "t.json", {"id": 7, "question": "who?", "answers": [answer]})
     message = rf"t\.json, question 7: the answer 'the cat' is not at {start} of its context, where "
-    with pytest.raises(VerificationError, match=message):
+    with pytest.raises(UsageError, match=message):
         read_questions([path])
     if start == 17:
-        with pytest.raises(VerificationError, match=r"where ' the ca' is; correct answer_start"):
+        with pytest.raises(UsageError, match=r"where ' the ca' is; correct answer_start"):
             read_questions([path])
 
 
@@ -161,7 +161,7 @@ def test_choices_in_columns_of_commas(tmp_path: Path) -> None:
 )
 def test_choices_that_are_wrong(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     (tmp_path / "t.jsonl").write_text(json.dumps({**PLAIN, **change}))
-    with pytest.raises(VerificationError, match=message):
+    with pytest.raises(UsageError, match=message):
         read_choices([tmp_path / "t.jsonl"])
 
 

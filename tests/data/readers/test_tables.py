@@ -83,7 +83,7 @@ def test_empty_cells_at_the_ends_of_a_line_are_cells(tmp_path: Path) -> None:
 @pytest.mark.parametrize("label", ["null", '""', '" "'])
 def test_a_row_without_a_label_is_refused(tmp_path: Path, label: str) -> None:
     (tmp_path / "t.jsonl").write_text(f'{{"text": "a", "label": {label}}}\n')
-    with pytest.raises(VerificationError, match=r"t\.jsonl:1 has no label"):
+    with pytest.raises(UsageError, match=r"t\.jsonl:1 has no label"):
         read_samples([tmp_path / "t.jsonl"], Columns())
     assert len(read_samples([tmp_path / "t.jsonl"], Columns(), unlabelled=True)) == 1
 
@@ -114,7 +114,7 @@ def test_names_and_numbers_of_labels() -> None:
     assert split_labels(sample("t", [1, "b"]), ",") == ("1", "b")
     assert split_labels(sample("t", None), ",") == ()
     for value in ("nan", "inf", "x", None, True):
-        with pytest.raises(VerificationError, match="is no number"):
+        with pytest.raises(UsageError, match="is no number"):
             label_number(value, "t.tsv:3")
 
 

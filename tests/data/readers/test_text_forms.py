@@ -8,7 +8,7 @@ from zoo.data.readers.glue import GLUE
 from zoo.data.readers.labelled import Columns
 from zoo.data.readers.text_forms import form_of, glue_form, glue_tables
 from zoo.data.readers.text_to_text import iter_text_to_text
-from zoo.errors import UsageError, VerificationError
+from zoo.errors import UsageError
 
 # columns and a row of the file in GLUE's archive -> source and target of the paper's examples
 EXAMPLES = {
@@ -112,7 +112,7 @@ def test_scores_are_rounded_as_in_the_released_code(
 
 def test_a_label_without_a_word_is_an_error(tmp_path: Path) -> None:
     file = write(tmp_path / "train.tsv", ("sentence", "label"), ("a", "2"))
-    with pytest.raises(VerificationError, match=r"train.tsv:2: the label is '2', not 0 or 1"):
+    with pytest.raises(UsageError, match=r"train.tsv:2: the label is '2', not 0 or 1"):
         list(iter_text_to_text([f"glue/sst2={file}"], glue_form))
 
 

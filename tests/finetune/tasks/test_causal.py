@@ -24,7 +24,7 @@ from tests.finetune.making import (
 from tests.inference.tasks.test_generate import LONGEST, MakeSource, source
 from tests.tokenizers.texts import prose
 from tests.training.runs import records
-from zoo.errors import UsageError, VerificationError
+from zoo.errors import UsageError
 from zoo.evaluation import make_evaluation
 from zoo.objectives.base import Batch
 
@@ -197,7 +197,7 @@ def test_two_processes_have_the_losses_and_metrics_of_one(model: Path, tmp_path:
         ({"data": {"label": "labl"}}, "has no column 'labl'; did you mean label", UsageError),
         ({"data": {"pair": "text"}}, "causal-lm has no second text", UsageError),
         ({"metric_for_best_model": "exact_match"}, "it has loss, perplexity", UsageError),
-        ({"data": {"text": "list"}}, "is \\['a'\\], which is not text", VerificationError),
+        ({"data": {"text": "list"}}, "is \\['a'\\], which is not text", UsageError),
     ],
 )
 def test_what_does_not_fit_is_one_line(

@@ -29,7 +29,6 @@ from tests.finetune.test_errors import refused
 from tests.inference.conftest import converted
 from tests.inference.tasks.test_generate import MakeSource, source
 from tests.training.runs import records
-from zoo.errors import VerificationError
 from zoo.evaluation import make_evaluation
 from zoo.finetune.config import build_config
 from zoo.finetune.setup import build_setup
@@ -241,6 +240,6 @@ def test_what_does_not_fit(pretrained: Pretrained, tmp_path: Path) -> None:
     model, _ = pretrained()
     row = {"context": "a", "choices": ["b", "c"], "label": "d"}
     tree = settings(model, write_table(tmp_path / "t.jsonl", [row]), task=TASK)
-    refused(tmp_path, tree, "label is 'd', which is none of the 2 choices", VerificationError)
+    refused(tmp_path, tree, "label is 'd', which is none of the 2 choices")
     tree = settings("t5", chosen(tmp_path / "c.jsonl"), task=TASK)
     refused(tmp_path, tree, "t5 has no head multiple-choice, which multiple-choice needs")

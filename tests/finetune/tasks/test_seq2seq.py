@@ -28,6 +28,7 @@ from tests.inference.conftest import converted
 from tests.inference.tasks.test_seq2seq import PIECES, SENTINELS, spiece
 from tests.tokenizers.texts import prose
 from tests.training.runs import records
+from zoo.data.readers.problems import RowProblems
 from zoo.errors import UsageError
 from zoo.evaluation import make_evaluation
 from zoo.finetune.order import ProportionalMixture
@@ -401,7 +402,7 @@ def test_sources_of_two_texts(model: Path, tmp_path: Path) -> None:
     tree = tree_of(model, f"own={file}", data={"text": "a", "pair": "b"}, max_steps=1)
     run = finetune(tmp_path / "run", tree)
     data = setup_of(run).config.data
-    sample = type(setup_of(run).objective).read(data.train, data)[0]
+    sample = type(setup_of(run).objective).read(data.train, data, RowProblems())[0]
     assert sample.source == f"own a: {rows[0]['a']} b: {rows[0]['b']}"
     arguments = ("--text", "a", "--pair", "b", "--label", "out", "--json")
     done = warm.zoo("eval", str(run / "model"), "--task", TASK, "--data", f"own={file}", *arguments)

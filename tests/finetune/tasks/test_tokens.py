@@ -14,8 +14,9 @@ from tests.finetune.making import finetune, settings, setup_of, texts, training_
 from tests.finetune.test_losses import losses_of_transformers
 from tests.training.runs import records
 from zoo.data.readers.labelled import Columns
+from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.words import first_tokens, is_iob, marks_spans, read_words, repair_iob
-from zoo.errors import UsageError, VerificationError
+from zoo.errors import UsageError
 from zoo.evaluation import make_evaluation
 from zoo.evaluation.entities import entities, entity_counts, entity_scores
 from zoo.finetune.config import build_config
@@ -58,7 +59,7 @@ def test_columns_of_words(tmp_path: Path) -> None:
     ]
     assert read_words([tmp_path / "t.conll"], Columns("1", "2"))[0].labels == ("NP", "VB")
     (tmp_path / "t.conll").write_text("He B-X\nran\n")
-    with pytest.raises(VerificationError, match=r"t\.conll:2 has 1 columns"):
+    with pytest.raises(UsageError, match=r"t\.conll:2 has 1 columns"):
         read_words([tmp_path / "t.conll"], Columns())
 
 
@@ -102,7 +103,7 @@ def test_lists_of_words(tmp_path: Path) -> None:
     (sample,) = read_words([table], Columns("tokens", "tags"))
     assert (sample.words, sample.labels) == (("a", "b"), ("3", "x"))
     table.write_text(json.dumps({"tokens": ["a"], "tags": []}))
-    with pytest.raises(VerificationError, match="has 1 words and 0 labels"):
+    with pytest.raises(UsageError, match="has 1 words and 0 labels"):
         read_words([table], Columns("tokens", "tags"))
 
 
@@ -268,7 +269,7 @@ def test_scores_of_other_schemes_are_those_of_entities(
     ]
     assert metrics["f1"] == pytest.approx(f1_score(as_bioes[:1], as_bioes[1:]))
     assert f"5 labels of {data} are those of the scheme {scheme}" in caplog.text
-    (read,) = TokenClassification.read([str(data)], TableConfig(train=(str(data),)))
+    (read,) = TokenClassification.read([str(data)], TableConfig(train=(str(data),)), RowProblems())
     assert list(read.labels) == list(repair_iob(labels))
 
 

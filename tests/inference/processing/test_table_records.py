@@ -153,5 +153,5 @@ def test_a_bad_row_is_named_after_the_good_ones(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text('text,id\ngood,1\n"open,2\n')
     source = read_records(source=str(tmp_path / "a.csv"))
     assert next(source).text == "good"
-    with pytest.raises(UsageError, match=r"a\.csv:3: unexpected end of data"):
+    with pytest.raises(UsageError, match=r"a\.csv:3 opens a quote that is not closed"):
         next(source)

@@ -40,6 +40,7 @@ OPTIONS = {
     "text": LABELLED,
     "pair": (*TEXTS, ANSWERS, CHOICES, "seq2seq"),
     "label": LABELLED,
+    "skip_invalid": (*LABELLED, "minimal-pairs"),
     "negative": ("sentence-embedding",),
     "label_separator": ("multi-label",),
     "prefix": ("seq2seq",),
@@ -121,6 +122,12 @@ columns are named, or counted from 1 in a file without a header."""
 )
 @click.option(
     "--label-separator", metavar="TEXT", help="Separator of the labels of a text.  [default: ,]"
+)
+@click.option(
+    "--skip-invalid",
+    is_flag=True,
+    default=None,
+    help="Leave out rows that cannot be used, and count them.",
 )
 @click.option("--prefix", metavar="TEXT", help="Text before each source.")
 @click.option("--pair-prefix", metavar="TEXT", help="Text between the two texts of a source.")

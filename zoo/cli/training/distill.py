@@ -35,6 +35,7 @@ SETTINGS = {
     "text": "data.text",
     "pair": "data.pair",
     "label": "data.label",
+    "skip_invalid": "data.skip_invalid",
     "preset": "preset",
     "align": "distillation.align",
     "teacher_backend": "distillation.teacher_backend",
@@ -91,6 +92,12 @@ The recipe gives loss terms, initial layers and settings; RUN/config.yaml lists 
 @click.option("--text", metavar="COL", help="Column of the text.  [default: text]")
 @click.option("--pair", metavar="COL", help="Column of the second text.")
 @click.option("--label", metavar="COL", help="Column of the label.  [default: label]")
+@click.option(
+    "--skip-invalid",
+    is_flag=True,
+    default=None,
+    help="Leave out rows that cannot be used, and count them.",
+)
 @click.option("--preset", metavar="NAME", help="Settings of the task, as of zoo finetune.")
 @click.option(
     "--align",

@@ -20,6 +20,7 @@ SETTINGS = {
     "pair": "data.pair",
     "negative": "data.negatives",
     "label": "data.label",
+    "skip_invalid": "data.skip_invalid",
     "prefix": "data.prefix",
     "pair_prefix": "data.pair_prefix",
     "choices": "data.choices",
@@ -84,6 +85,12 @@ is held out. RUN/config.yaml lists all settings; --set changes any of them."""
     "--doc-stride",
     "Tokens that windows over a long context or text share.  [default: 128; texts are truncated]",
     minimum=0,
+)
+@click.option(
+    "--skip-invalid",
+    is_flag=True,
+    default=None,
+    help="Leave out rows that cannot be used, and count them.",
 )
 @click.option("--preset", metavar="NAME", help="Defaults: paper, stable, or the family's others.")
 @count_option("--freeze", "Train neither the embeddings nor the N lowest layers.", minimum=0)

@@ -8,9 +8,8 @@ from typing import Any
 
 from zoo.data.readers.documents import iter_files
 from zoo.data.readers.labelled import text_hash
-from zoo.data.readers.tables import column_names, read_rows, require_text
-from zoo.errors import VerificationError
-from zoo.io.json import parse_json
+from zoo.data.readers.problems import RowError, RowProblems
+from zoo.data.readers.tables import Row, column_names, parse_cell, read_rows, require_text
 
 # default column -> names in published tables, which stand for it where it is missing
 ALIASES: Mapping[str, tuple[str, ...]] = {
@@ -84,7 +83,9 @@ def choice_texts(context: str, question: str, choices: Sequence[str]) -> list[tu
 
 
 def read_choices(
-    paths: Iterable[str | Path], columns: ChoiceColumns | None = None
+    paths: Iterable[str | Path],
+    columns: ChoiceColumns | None = None,
+    problems: RowProblems | None = None,
 ) -> list[ChoiceSample]:
     """Return the multiple-choice questions of tables.
 
@@ -96,35 +97,43 @@ def read_choices(
     Args:
         paths: files, directories or patterns; see ``read_rows`` for the formats.
         columns: names of the columns.
+        problems: see ``zoo.data.readers.labelled.read_samples``.
 
     Raises:
-        UsageError: a column is missing (the nearest is named), or there are no rows.
-        SourceError: a file cannot be read.
-        VerificationError: a file is damaged, or a label is none of the choices.
+        ZooError: see there.
     """
-    return list(iter_choices(paths, columns))
+    return list(iter_choices(paths, columns, problems))
 
 
 def iter_choices(
-    paths: Iterable[str | Path], columns: ChoiceColumns | None = None
+    paths: Iterable[str | Path],
+    columns: ChoiceColumns | None = None,
+    problems: RowProblems | None = None,
 ) -> Iterator[ChoiceSample]:
     """Yield the multiple-choice questions of tables; see ``read_choices``."""
-    return iter_files(paths, lambda file: _samples(file, columns or ChoiceColumns()))
+    return iter_files(
+        paths, lambda file, found: _samples(file, columns or ChoiceColumns(), found), problems
+    )
 
 
-def _samples(file: Path, columns: ChoiceColumns) -> Iterator[ChoiceSample]:
+def _samples(file: Path, columns: ChoiceColumns, problems: RowProblems) -> Iterator[ChoiceSample]:
     names = resolve_columns(columns, column_names(file))
     pair = [] if names.pair is None else [names.pair]
-    for location, values in read_rows(file, [names.text, *pair, *names.choices, names.label]):
+
+    def sample(row: Row) -> ChoiceSample:
+        location, values = row
         cells = [values[name] for name in names.choices]
         choices, letters = parse_choices(cells, f"{location}: {names.choices[0]}")
-        yield ChoiceSample(
+        return ChoiceSample(
             require_text(values[names.text], f"{location}: {names.text}"),
             require_text(values[pair[0]], f"{location}: {pair[0]}") if pair else "",
             choices,
             _index(values[names.label], choices, letters, f"{location}: {names.label}"),
             location,
         )
+
+    read = [names.text, *pair, *names.choices, names.label]
+    return problems.checked(read_rows(file, read, problems), sample)
 
 
 def resolve_columns(columns: ChoiceColumns, present: Sequence[str]) -> ChoiceColumns:
@@ -159,11 +168,11 @@ def parse_choices(cells: list[Any], location: str) -> tuple[tuple[str, ...], tup
     names: Any = ()
     values: Any = cells if len(cells) > 1 else cells[0]
     if isinstance(values, str):
-        values = parse_json(values.encode(), location)
+        values = parse_cell(values, location)
     if isinstance(values, dict):
         values, names = values.get("text"), values.get("label") or ()
     if not isinstance(values, list) or len(values) < 2 or len(names) not in (0, len(values)):
-        raise VerificationError(f"{location} is no list of two choices or more", "correct the row")
+        raise RowError(f"{location} is no list of two choices or more")
     texts = tuple(require_text(choice, location) for choice in values)
     return texts, tuple(map(str, names))
 
@@ -178,7 +187,7 @@ def _index(value: Any, choices: Sequence[str], names: Sequence[str], location: s
             for text in (str(value), str(value).strip()):
                 if text in labels:
                     return list(labels).index(text)
-    raise VerificationError(
+    raise RowError(
         f"{location} is {value!r}, which is none of the {len(choices)} choices",
         "give a number from 0, a letter from A, or the text of a choice",
     )

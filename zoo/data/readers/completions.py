@@ -4,11 +4,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from zoo.data.readers.documents import ReaderConfig, read_documents, read_files
-from zoo.data.readers.labelled import Columns, iter_samples, text_hash
-from zoo.data.readers.tables import read_rows, require_text
-from zoo.data.readers.text_io import COMPRESSED
-from zoo.errors import VerificationError
+from zoo.data.readers.documents import ReaderConfig, iter_files, read_documents
+from zoo.data.readers.labelled import Columns, Sample, iter_samples, text_hash
+from zoo.data.readers.problems import RowError, RowProblems
+from zoo.data.readers.tables import read_table, suffix_of
 
 TABLES = (".tsv", ".csv")
 
@@ -34,7 +33,10 @@ class Completion:
 
 
 def read_completions(
-    paths: Iterable[str | Path], text: str, label: str | None = None
+    paths: Iterable[str | Path],
+    text: str,
+    label: str | None = None,
+    problems: RowProblems | None = None,
 ) -> list[Completion]:
     """Return prompts with completions from tables, or documents.
 
@@ -45,45 +47,62 @@ def read_completions(
         paths: files, directories or patterns.
         text: column of the prompt, or of the document.
         label: column of the completion; ``None`` for documents.
+        problems: see ``zoo.data.readers.labelled.read_samples``.
 
     Raises:
-        UsageError: a column is missing (the nearest is named), or there is no text.
-        SourceError: a file cannot be read.
-        VerificationError: a file is damaged, or a value is no text.
+        ZooError: see there.
     """
     if label is not None:
-        return list(iter_completions(paths, text, label))
-    return read_files(paths, lambda file: _documents(file, text), "text", "give a file with text")
+        return list(iter_completions(paths, text, label, problems))
+    return list(
+        iter_files(
+            paths,
+            lambda file, found: _documents(file, text, found),
+            problems,
+            "text",
+            "give a file with text",
+        )
+    )
 
 
-def iter_completions(paths: Iterable[str | Path], text: str, label: str) -> Iterator[Completion]:
+def iter_completions(
+    paths: Iterable[str | Path], text: str, label: str, problems: RowProblems | None = None
+) -> Iterator[Completion]:
     """Yield prompts with completions from tables; see ``read_completions``."""
-    for sample in iter_samples(paths, Columns(text, label)):
-        location = sample.location
-        yield Completion(sample.text, _completion(sample.label, location), location)
+    found = RowProblems() if problems is None else problems
+    yield from found.checked(iter_samples(paths, Columns(text, label), found), _completion)
+    if problems is None:
+        found.require_none()
 
 
-def _documents(file: Path, text: str) -> Iterator[Completion]:
-    if suffix_of(file) in TABLES:
-        for location, values in read_rows(file, [text]):
-            yield Completion(None, require_text(values[text], f"{location}: {text}"), location)
-        return
-    for number, document in enumerate(read_documents([file], ReaderConfig(text_field=text)), 1):
-        yield Completion(None, document, f"{file}, document {number}")
+def _documents(file: Path, text: str, problems: RowProblems) -> Iterator[Completion]:
+    for document, location in texts_of(file, ReaderConfig(text_field=text), "document", problems):
+        yield Completion(None, document, location)
 
 
-def suffix_of(file: Path) -> str:
-    """Return the suffix of a file's format in lower case, without that of a compression."""
-    known = [suffix.lower() for suffix in file.suffixes if suffix.lower() not in COMPRESSED]
-    return known[-1] if known else ""
+def texts_of(
+    file: Path, reading: ReaderConfig, name: str, problems: RowProblems
+) -> Iterator[tuple[str, str]]:
+    """Yield the texts of a file with their locations: rows of a table, or documents.
 
-
-def _completion(value: object, location: str) -> str:
-    """Return a completion as text.
-
-    Raises:
-        VerificationError: it is neither text nor a number.
+    Args:
+        file: a file.
+        reading: separation of documents, and the column of the text.
+        name: what a document is called in locations.
+        problems: gets the rows that cannot be used.
     """
+    field = reading.text_field
+    if suffix_of(file) in TABLES:
+        for location, values in read_table(file, [field], problems):
+            yield values[field], location
+        return
+    for number, text in enumerate(read_documents([file], reading, problems), 1):
+        yield text, f"{file}, {name} {number}"
+
+
+def _completion(sample: Sample) -> Completion:
+    """Return a sample whose label, text or a number, is a completion."""
+    value, location = sample.label, sample.location
     if isinstance(value, str | int | float) and not isinstance(value, bool):
-        return str(value)
-    raise VerificationError(f"{location}: the completion is {value!r}, which is not text")
+        return Completion(sample.text, str(value), location)
+    raise RowError(f"{location}: the completion is {value!r:.200}, which is not text")

@@ -8,8 +8,9 @@ from typing import Any, Protocol, TypeVar
 from blake3 import blake3
 
 from zoo.data.readers.documents import iter_files
-from zoo.data.readers.tables import read_rows, require_text
-from zoo.errors import UsageError, VerificationError
+from zoo.data.readers.problems import RowError, RowProblems
+from zoo.data.readers.tables import Row, read_rows, require_text
+from zoo.errors import UsageError
 from zoo.io.numbers import fits_float32, parse_float, parse_int
 
 SHOWN_LABELS = 8  # in messages
@@ -69,57 +70,81 @@ def text_hash(*texts: str) -> float:
 
 
 def read_samples(
-    paths: Iterable[str | Path], columns: Columns, *, unlabelled: bool = False
+    paths: Iterable[str | Path],
+    columns: Columns,
+    problems: RowProblems | None = None,
+    *,
+    unlabelled: bool = False,
 ) -> list[Sample]:
     """Return the samples of tables.
 
     Args:
         paths: files, directories or patterns; see ``read_rows`` for the formats.
         columns: names of the columns.
+        problems: gets the rows that cannot be used; ``None`` to refuse them at the end.
         unlabelled: accept samples without a label.
 
     Raises:
-        UsageError: a column is missing (the nearest is named), or there are no rows.
+        UsageError: a column is missing (the nearest is named), there are no rows, or a row cannot
+            be used.
         SourceError: a file cannot be read.
-        VerificationError: a file is damaged, or a text or label is missing.
+        VerificationError: a file is damaged.
     """
-    return list(iter_samples(paths, columns, unlabelled=unlabelled))
+    return list(iter_samples(paths, columns, problems, unlabelled=unlabelled))
 
 
 def iter_samples(
-    paths: Iterable[str | Path], columns: Columns, *, unlabelled: bool = False
+    paths: Iterable[str | Path],
+    columns: Columns,
+    problems: RowProblems | None = None,
+    *,
+    unlabelled: bool = False,
 ) -> Iterator[Sample]:
     """Yield the samples of tables; see ``read_samples``."""
-    return iter_files(paths, lambda file: _samples(file, columns, unlabelled))
-
-
-def _samples(file: Path, columns: Columns, unlabelled: bool) -> Iterable[Sample]:
     names = [columns.text, columns.label, *([] if columns.pair is None else [columns.pair])]
-    for location, values in read_rows(file, names):
-        text = require_text(values[columns.text], f"{location}: {columns.text}")
-        pair = None
-        if columns.pair is not None:
-            pair = require_text(values[columns.pair], f"{location}: {columns.pair}")
-        label = values[columns.label]
-        missing = label is None or (isinstance(label, str) and not label.strip())
-        if missing and not unlabelled:
-            raise VerificationError(f"{location} has no {columns.label}", "leave the row out")
-        yield Sample(text, pair, label, location)
+
+    def sample(row: Row) -> Sample:
+        return _sample(row, columns, unlabelled=unlabelled)
+
+    return iter_files(
+        paths,
+        lambda file, found: found.checked(read_rows(file, names, found), sample),
+        problems,
+    )
+
+
+def _sample(row: Row, columns: Columns, *, unlabelled: bool) -> Sample:
+    location, values = row
+    text = require_text(values[columns.text], f"{location}: {columns.text}")
+    pair = None
+    if columns.pair is not None:
+        pair = require_text(values[columns.pair], f"{location}: {columns.pair}")
+    label = values[columns.label]
+    if not unlabelled:
+        require_label(label, f"{location} has no {columns.label}")
+    return Sample(text, pair, label, location)
+
+
+def require_label(value: Any, message: str) -> None:
+    """Raise an error with a message if there is no label, or a blank one."""
+    if value is None or (isinstance(value, str) and not value.strip()):
+        raise RowError(message)
 
 
 def label_name(value: Any, location: str) -> str:
-    """Return a label as text: integers without a fraction.
+    """Return a label as text without white space at its ends: integers without a fraction.
 
     Raises:
-        VerificationError: the value is neither text nor a whole number.
+        RowError: the value is blank, or neither text nor a whole number.
     """
+    require_label(value, f"{location} has no label")
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str | int):
         return str(value).strip()
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    raise VerificationError(f"{location}: the label is {value!r}, which names no class")
+    raise RowError(f"{location}: the label is {value!r:.200}, which names no class")
 
 
 def split_labels(sample: Sample, separator: str) -> tuple[str, ...]:
@@ -135,19 +160,17 @@ def label_number(value: Any, location: str) -> float:
     """Return a label as a number that is finite in float32; see ``zoo.io.numbers``.
 
     Raises:
-        VerificationError: the value is not.
+        RowError: the value is not.
     """
     text = value.strip() if isinstance(value, str) else str(value)
     number = None if isinstance(value, bool) else parse_float(text)
     if number is None:
-        raise VerificationError(
-            f"{location}: the label is {value!r}, which is no number",
+        raise RowError(
+            f"{location}: the label is {value!r:.200}, which is no number",
             "write it as a decimal number with a point, such as 1234.5",
         )
     if not fits_float32(number):
-        raise VerificationError(
-            f"{location}: the label is {value!r}, which float32 does not hold", "correct the row"
-        )
+        raise RowError(f"{location}: the label is {value!r}, which float32 does not hold")
     return number
 
 

@@ -9,9 +9,10 @@ import msgspec
 
 from zoo.data.readers.documents import iter_files
 from zoo.data.readers.labelled import Columns, text_hash
-from zoo.data.readers.tables import column_names, read_rows, require_text
+from zoo.data.readers.problems import RowError, RowProblems
+from zoo.data.readers.tables import Row, column_names, parse_cell, read_rows, require_text
 from zoo.errors import VerificationError
-from zoo.io.json import JsonItems, parse_json
+from zoo.io.json import JsonItems
 from zoo.io.limits import MAX_ARTICLE_BYTES, MAX_ARTICLE_VALUES
 from zoo.io.numbers import is_number
 
@@ -80,13 +81,15 @@ class _Squad(msgspec.Struct):
     data: list[dict[str, Any]]
 
 
-def read_questions(paths: Iterable[str | Path], columns: Columns = COLUMNS) -> list[QuestionSample]:
+def read_questions(
+    paths: Iterable[str | Path], columns: Columns = COLUMNS, problems: RowProblems | None = None
+) -> list[QuestionSample]:
     """Return the questions of files, see ``iter_questions``."""
-    return list(iter_questions(paths, columns))
+    return list(iter_questions(paths, columns, problems))
 
 
 def iter_questions(
-    paths: Iterable[str | Path], columns: Columns = COLUMNS
+    paths: Iterable[str | Path], columns: Columns = COLUMNS, problems: RowProblems | None = None
 ) -> Iterator[QuestionSample]:
     """Yield the questions of files, of which an article or a row is in memory at once.
 
@@ -98,22 +101,25 @@ def iter_questions(
         paths: files, directories or patterns; see ``read_rows`` for tables.
         columns: columns of tables: ``text`` of the question, ``pair`` of the context, ``label`` of
             the answers.
+        problems: see ``zoo.data.readers.labelled.read_samples``; also gets the questions with an
+            answer that is not where ``answer_start`` points.
 
     Raises:
-        UsageError: a column is missing, or there are no questions.
-        SourceError: a file cannot be read.
-        VerificationError: a file is damaged, or an answer is not where ``answer_start`` points.
+        ZooError: see there.
     """
     return iter_files(
-        paths, lambda file: _questions(file, columns), "questions", "give questions with answers"
+        paths,
+        lambda file, found: _questions(file, columns, found),
+        problems,
+        "questions",
+        "give questions with answers",
     )
 
 
-def _questions(file: Path, columns: Columns) -> Iterator[QuestionSample]:
-    samples = _squad(file) if file.suffix.lower() == SQUAD else _rows(file, columns)
-    for sample in samples:
-        _check_answers(sample)
-        yield sample
+def _questions(file: Path, columns: Columns, problems: RowProblems) -> Iterator[QuestionSample]:
+    squad = file.suffix.lower() == SQUAD
+    samples = _squad(file) if squad else _rows(file, columns, problems)
+    return problems.checked(samples, _with_answers)
 
 
 def _squad(file: Path) -> Iterator[QuestionSample]:
@@ -136,48 +142,53 @@ def _convert(value: Any, kind: type[Any], location: str) -> Any:
         ) from error
 
 
-def _rows(file: Path, columns: Columns) -> Iterator[QuestionSample]:
+def _rows(file: Path, columns: Columns, problems: RowProblems) -> Iterator[QuestionSample]:
     question, context, answers = columns.text, columns.pair or COLUMNS.pair or "", columns.label
     names = [question, context, answers]
     if not all(map(is_number, names)) and ID in column_names(file):
         names.append(ID)
-    for location, values in read_rows(file, names):
+
+    def sample(row: Row) -> QuestionSample:
+        location, values = row
         location = f"{location}, question {values[ID]}" if ID in values else location
-        yield QuestionSample(
+        return QuestionSample(
             require_text(values[question], f"{location}: {question}"),
             require_text(values[context], f"{location}: {context}"),
             _answers(values[answers], location),
             location,
         )
 
+    return problems.checked(read_rows(file, names, problems), sample)
+
 
 def _answers(value: Any, location: str) -> tuple[AnswerSpan, ...]:
     """Return the answers of a cell: an object of lists, or a list of objects."""
     if isinstance(value, str):
-        value = parse_json(value.encode(), location) if value.strip() else []
+        value = parse_cell(value, location) if value.strip() else []
     if isinstance(value, dict):
         texts, starts = value.get("text"), value.get("answer_start")
         if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
-            raise VerificationError(
-                f"{location}: answers without lists text and answer_start of one length",
-                "correct the row",
-            )
+            raise RowError(f"{location}: answers without lists text and answer_start of one length")
         value = [dict(text=t, answer_start=s) for t, s in zip(texts, starts, strict=True)]
-    return tuple(_convert(value or [], list[AnswerSpan], location))
+    try:
+        return tuple(_convert(value or [], list[AnswerSpan], location))
+    except VerificationError as error:
+        raise RowError(error.what) from error
 
 
-def _check_answers(sample: QuestionSample) -> None:
-    """Check that the context has the answers at their positions.
+def _with_answers(sample: QuestionSample) -> QuestionSample:
+    """Return a sample after checking that its context has the answers at their positions.
 
     Raises:
-        VerificationError: it has not.
+        RowError: it has not.
     """
     for answer in sample.answers:
         start, end = answer.answer_start, answer.end
         if not answer.text or start < 0 or sample.context[start:end] != answer.text:
             there = sample.context[max(start, 0) : max(end, 0)]
-            raise VerificationError(
+            raise RowError(
                 f"{sample.location}: the answer {answer.text[:SHOWN]!r} is not at {start} of its "
                 f"context, where {there[:SHOWN]!r} is",
-                "correct answer_start, in characters from 0, or leave the question out",
+                "correct answer_start, in characters from 0",
             )
+    return sample

@@ -1,10 +1,12 @@
 """Reader of tables of rows with named columns: TSV, CSV, JSON lines and Parquet."""
 
 import csv
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from zoo.data.readers.problems import NoProblems, RowError, RowProblems
 from zoo.data.readers.text_io import COMPRESSED, read_lines
 from zoo.errors import SourceError, UsageError, VerificationError, did_you_mean
 from zoo.io.files import open_regular
@@ -16,6 +18,7 @@ JSON_LINES = (".jsonl", ".ndjson")
 DELIMITERS = {".tsv": "\t", ".txt": "\t", ".csv": ","}
 PARQUET = ".parquet"
 PARQUET_ROWS = 1024  # that are read together
+SEARCHED = 100  # first rows of JSON lines, one of which must have the columns
 
 
 class Row(NamedTuple):
@@ -30,36 +33,56 @@ class Row(NamedTuple):
     values: dict[str, Any]
 
 
-def read_table(path: Path, columns: Sequence[str]) -> Iterator[Row]:
+def read_table(path: Path, columns: Sequence[str], problems: RowProblems) -> Iterator[Row]:
     """Yield the rows of a table with the values of some columns, all of them texts.
 
     Args:
         path: the file, see ``read_rows``.
         columns: names of the columns to read.
+        problems: gets the rows that cannot be used, also those whose values are not text.
 
     Raises:
-        UsageError, SourceError: see ``read_rows``.
-        VerificationError: see ``read_rows``; or a value is not text.
+        UsageError, SourceError, VerificationError: see ``read_rows``.
     """
-    for row in read_rows(path, columns):
+
+    def checked(row: Row) -> Row:
         for name in columns:
             require_text(row.values[name], f"{row.location}: {name}")
-        yield row
+        return row
+
+    return problems.checked(read_rows(path, columns, problems), checked)
 
 
 def require_text(value: Any, location: str) -> str:
     """Return a value after checking that it is text.
 
     Raises:
-        VerificationError: it is not.
+        RowError: it is not.
     """
     if not isinstance(value, str):
-        raise VerificationError(f"{location} is {value!r}, which is not text", "write it in quotes")
+        raise RowError(f"{location} is {value!r:.200}, which is not text", "write it in quotes")
     return value
 
 
+def parse_cell(text: str, location: str) -> Any:
+    """Return the value of a cell, or a line, that is JSON.
+
+    Raises:
+        RowError: it is not JSON.
+    """
+    try:
+        return parse_json(text.encode(), location)
+    except VerificationError as error:
+        raise RowError(error.what, error.hint) from error
+
+
 def read_rows(
-    path: Path, columns: Sequence[str] | None, *, others: bool = False, suffix: str | None = None
+    path: Path,
+    columns: Sequence[str] | None,
+    problems: RowProblems | None = None,
+    *,
+    others: bool = False,
+    suffix: str | None = None,
 ) -> Iterator[Row]:
     """Yield the rows of a table with the values of some columns, or of all.
 
@@ -72,6 +95,9 @@ def read_rows(
     Args:
         path: the file, also with a further ``.gz`` or ``.zst``, except for Parquet.
         columns: names of the columns to read; ``None`` for all, which the file has to name.
+        problems: gets the rows that cannot be used: not JSON, with another number of columns than
+            the header, with a quote that is not closed, or with a NUL; ``None`` to refuse
+            the first of them.
         others: yield the other columns, too; ``columns`` must be there.
         suffix: replacement of the file's suffix.
 
@@ -79,29 +105,27 @@ def read_rows(
         UsageError: the format is unknown, or a column is missing (the nearest is named) or there
             more than once.
         SourceError: the file cannot be read.
-        VerificationError: the file is damaged, or a row has another number of columns.
+        VerificationError: the file is damaged.
     """
-    suffix = table_suffix(path) if suffix is None else suffix
+    suffix, problems = suffix or suffix_of(path), problems or NoProblems()
     if suffix in JSON_LINES:
-        return _json_rows(path, columns, others)
+        return _json_rows(path, columns, problems, others)
     if suffix in DELIMITERS:
-        return _delimited_rows(path, columns, DELIMITERS[suffix], others)
+        return _delimited_rows(path, columns, DELIMITERS[suffix], problems, others)
     if suffix == PARQUET:
         return _parquet_rows(path, columns, others)
     known = ", ".join((*DELIMITERS, *JSON_LINES, PARQUET))
     raise UsageError(f"{path} is not a table that can be read", f"its name must end in {known}")
 
 
-def table_suffix(path: Path) -> str:
-    """Return the suffix of a file in lower case, without the one of a compression."""
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] in COMPRESSED:
-        suffixes.pop()
-    return suffixes[-1] if suffixes else ""
+def suffix_of(path: Path) -> str:
+    """Return the suffix of a file's format in lower case, without that of a compression."""
+    known = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in COMPRESSED]
+    return known[-1] if known else ""
 
 
 def column_names(path: Path, suffix: str | None = None) -> tuple[str, ...]:
-    """Return the names of the columns of a table: those of its first row; none without rows.
+    """Return the names of the columns of a table: of its header, or its first usable row, if any.
 
     Args:
         path, suffix: the file, see ``read_rows``.
@@ -109,50 +133,149 @@ def column_names(path: Path, suffix: str | None = None) -> tuple[str, ...]:
     Raises:
         UsageError, SourceError, VerificationError: see ``read_rows``.
     """
-    first = next(read_rows(path, None, suffix=suffix), None)
+    suffix = suffix or suffix_of(path)
+    if suffix in DELIMITERS:
+        for _, cells in _records(path, DELIMITERS[suffix]):
+            if isinstance(cells, RowError):
+                raise cells
+            if any(cells):
+                return tuple(cells)
+        return ()
+    first = next(read_rows(path, None, RowProblems(skip=True), suffix=suffix), None)
     return () if first is None else tuple(first.values)
 
 
-def _json_rows(path: Path, columns: Sequence[str] | None, others: bool) -> Iterator[Row]:
-    for number, line in enumerate(read_lines(path, rows=True), 1):
-        if not line:
-            continue
+def _json_rows(
+    path: Path, columns: Sequence[str] | None, problems: RowProblems, others: bool
+) -> Iterator[Row]:
+    def row_of(numbered: tuple[int, str]) -> Row:
+        number, line = numbered
         location = f"{path}:{number}"
-        row = parse_json(line.encode(), location)
+        row = parse_cell(line, location)
         if not isinstance(row, dict):
-            raise VerificationError(f"{location} is not a JSON object", "give one object per line")
-        yield Row(location, _select(row, columns, location, others=others))
+            raise RowError(f"{location} is not a JSON object", "give one object per line")
+        return Row(location, row)
+
+    numbered = enumerate(read_lines(path, rows=True), 1)
+    rows = problems.checked(((number, line) for number, line in numbered if line), row_of)
+    lacking, found = list[RowError](), False  # rows without a column, until one has them all
+    for location, row in rows:
+        try:
+            values = _select(row, columns, location, others=others)
+        except RowError as error:
+            if found:
+                problems.add(error)
+            else:
+                lacking.append(error)
+            if len(lacking) == SEARCHED:
+                raise lacking[0] from error
+            continue
+        for before in lacking:
+            problems.add(before)
+        lacking, found = [], True
+        yield Row(location, values)
+    if lacking:
+        raise lacking[0]
 
 
 def _delimited_rows(
-    path: Path, columns: Sequence[str] | None, delimiter: str, others: bool
+    path: Path,
+    columns: Sequence[str] | None,
+    delimiter: str,
+    problems: RowProblems,
+    others: bool,
 ) -> Iterator[Row]:
-    lines = (f"{line}\n" for line in read_lines(path, rows=True, strip=False))
+    numbered = columns is not None and all(map(is_number, columns))
+    quotes, header = delimiter == ",", list[str]()
+    for number, cells in _records(path, delimiter):
+        location = f"{path}:{number}"
+        if isinstance(cells, RowError):
+            if not header:
+                raise cells
+            problems.add(cells)
+            continue
+        if not any(cells):
+            continue
+        if not header:
+            header = list(map(str, range(1, len(cells) + 1))) if numbered else cells
+            _require_columns(header, columns, location)
+            if not numbered:
+                continue
+        if more := len(cells) - len(header):
+            problems.add(
+                RowError(
+                    f"{location} has {len(cells)} columns, and the "
+                    f"{'first line' if numbered else 'header'} has {len(header)}",
+                    "put a cell with a comma in quotes" if quotes and more > 0 else "",
+                )
+            )
+            continue
+        row = dict(zip(header, cells, strict=True))
+        values = _select(row, columns, location, others=others)
+        if any("\0" in value for value in values.values()):
+            problems.add(RowError(f"{location} has a NUL character"))
+            continue
+        yield Row(location, values)
+
+
+class _Lines:
+    """The lines of a file for ``csv.reader``, which may go back in those of a record.
+
+    Attributes:
+        number: number of the last line that was read, from 1.
+        record: the lines since ``begin``.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._lines = read_lines(path, rows=True, strip=False)
+        self._again = deque[str]()
+        self.number, self.record = 0, list[str]()
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = self._again.popleft() if self._again else f"{next(self._lines)}\n"
+        self.number += 1
+        self.record.append(line)
+        return line
+
+    def begin(self) -> int:
+        """Return the number of the first line of the next record."""
+        self.record.clear()
+        return self.number + 1
+
+    def go_back(self) -> None:
+        """Read the lines of the record again, without the first."""
+        self._again.extendleft(reversed(self.record[1:]))
+        self.number -= len(self.record) - 1
+
+
+def _records(path: Path, delimiter: str) -> Iterator[tuple[int, list[str] | RowError]]:
+    """Yield the first line of each record, and its cells or what is wrong with it.
+
+    After a quote that is not closed, reading goes on with the next line.
+    """
+    lines = _Lines(path)
     quote = None if delimiter == "\t" else '"'
     csv.field_size_limit(MAX_ROW_BYTES)  # by default 131,072 characters
     reader = csv.reader(lines, delimiter=delimiter, quotechar=quote, strict=True)
-    numbered = columns is not None and all(map(is_number, columns))
-    header: list[str] = []
-    try:
-        for cells in reader:
-            location = f"{path}:{reader.line_num}"
-            if not any(cells):
-                continue
-            if not header:
-                header = list(map(str, range(1, len(cells) + 1))) if numbered else cells
-                _require_columns(header, columns, location)
-                if not numbered:
-                    continue
-            if len(cells) != len(header):
-                raise VerificationError(
-                    f"{location} has {len(cells)} columns, and the "
-                    f"{'first line' if numbered else 'header'} has {len(header)}",
-                    "correct the line",
-                )
-            values = dict(zip(header, cells, strict=True))
-            yield Row(location, _select(values, columns, location, others=others))
-    except csv.Error as error:
-        raise VerificationError(f"{path}:{reader.line_num}: {error}", "correct the line") from error
+    while True:
+        number = lines.begin()
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            is_open = len(lines.record) > 1 or "end of data" in str(error)
+            lines.go_back()
+            what = "opens a quote that is not closed" if is_open else "has text after a quoted cell"
+            yield (
+                number,
+                RowError(f"{path}:{number} {what}", "write a quote inside quotes twice"),
+            )
+        else:
+            yield number, cells
 
 
 def _parquet_rows(path: Path, columns: Sequence[str] | None, others: bool) -> Iterator[Row]:
@@ -197,7 +320,7 @@ def _select(
         return dict(row)
     for name in columns:
         if name not in row:
-            raise UsageError(
+            raise RowError(
                 f"{location} has no column {name!r}",
                 did_you_mean(name, list(row)) or f"there are {', '.join(map(str, row))}",
             )

@@ -14,7 +14,8 @@ import numpy as np
 
 from zoo.data.readers.glue import PREFIX, glue_files, glue_task
 from zoo.data.readers.labelled import Columns, Sample, label_name, label_number
-from zoo.errors import UsageError, VerificationError
+from zoo.data.readers.problems import RowError
+from zoo.errors import UsageError
 
 Texts = str | Mapping[str, str] | None  # a text for all data sets, or by their names
 STEPS = 5  # of targets that are numbers, between two whole ones
@@ -54,7 +55,7 @@ class TextForm:
         """Return the target of a sample.
 
         Raises:
-            VerificationError: the label has no word, or is neither text nor a number.
+            RowError: the label has no word, or is neither text nor a number.
         """
         label, location = sample.label, sample.location
         if self.rounded:
@@ -63,15 +64,13 @@ class TextForm:
         if self.words:
             word = self.words.get(label_name(label, location))
             if word is None:
-                raise VerificationError(
-                    f"{location}: the label is {label!r}, not {' or '.join(self.words)}"
-                )
+                raise RowError(f"{location}: the label is {label!r}, not {' or '.join(self.words)}")
             return word
         if isinstance(label, str):
             return label
         if isinstance(label, int | float) and not isinstance(label, bool):
             return str(label)
-        raise VerificationError(f"{location}: the target is {label!r}, which is not text")
+        raise RowError(f"{location}: the target is {label!r}, which is not text")
 
 
 def glue_form(name: str) -> TextForm:

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from zoo.data.readers.documents import iter_files
-from zoo.data.readers.labelled import text_hash
-from zoo.data.readers.tables import read_rows, require_text
-from zoo.errors import VerificationError
+from zoo.data.readers.labelled import require_label, text_hash
+from zoo.data.readers.problems import RowProblems
+from zoo.data.readers.tables import Row, read_rows, require_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,10 @@ class TextGroup:
 
 
 def read_text_groups(
-    paths: Iterable[str | Path], texts: Sequence[str], label: str | None = None
+    paths: Iterable[str | Path],
+    texts: Sequence[str],
+    label: str | None = None,
+    problems: RowProblems | None = None,
 ) -> list[TextGroup]:
     """Return the groups of tables.
 
@@ -40,26 +43,31 @@ def read_text_groups(
         paths: files, directories or patterns; see ``read_rows`` for the formats.
         texts: columns of the texts.
         label: column of the label, or ``None``.
+        problems: see ``zoo.data.readers.labelled.read_samples``.
 
     Raises:
-        UsageError: a column is missing (the nearest is named), or there are no rows.
-        SourceError: a file cannot be read.
-        VerificationError: a file is damaged, or a text or label is missing.
+        ZooError: see there.
     """
-    return list(iter_text_groups(paths, texts, label))
+    return list(iter_text_groups(paths, texts, label, problems))
 
 
 def iter_text_groups(
-    paths: Iterable[str | Path], texts: Sequence[str], label: str | None = None
+    paths: Iterable[str | Path],
+    texts: Sequence[str],
+    label: str | None = None,
+    problems: RowProblems | None = None,
 ) -> Iterator[TextGroup]:
     """Yield the groups of tables; see ``read_text_groups``."""
-    return iter_files(paths, lambda file: _groups(file, texts, label))
+    names = [*texts, *([] if label is None else [label])]
 
-
-def _groups(file: Path, texts: Sequence[str], label: str | None) -> Iterable[TextGroup]:
-    for location, values in read_rows(file, [*texts, *([] if label is None else [label])]):
+    def group(row: Row) -> TextGroup:
+        location, values = row
         group = tuple(require_text(values[name], f"{location}: {name}") for name in texts)
-        value = None if label is None else values[label]
-        if label is not None and value in (None, ""):
-            raise VerificationError(f"{location} has no {label}", "leave the row out")
-        yield TextGroup(group, value, location)
+        if label is None:
+            return TextGroup(group, None, location)
+        require_label(values[label], f"{location} has no {label}")
+        return TextGroup(group, values[label], location)
+
+    return iter_files(
+        paths, lambda file, found: found.checked(read_rows(file, names, found), group), problems
+    )

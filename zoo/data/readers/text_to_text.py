@@ -5,8 +5,10 @@ import os.path
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from zoo.data.readers.labelled import iter_samples, label_number, text_hash
+from zoo.data.readers.labelled import Sample, iter_samples, label_number, text_hash
+from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.text_forms import TextForm
 from zoo.errors import UsageError
 
@@ -54,6 +56,7 @@ def iter_text_to_text(
     paths: Sequence[str],
     form_of: Callable[[str], TextForm],
     names: Sequence[str] | None = None,
+    problems: RowProblems | None = None,
 ) -> Iterator[TextToText]:
     """Yield the samples of tables, of which no more than one is held.
 
@@ -61,12 +64,13 @@ def iter_text_to_text(
         paths: files, directories or patterns, also as ``NAME=FILE``.
         form_of: returns the form of a data set by its name, which is empty for none.
         names: names that the data sets may have; ``None`` for any.
+        problems: see ``zoo.data.readers.labelled.read_samples``.
 
     Raises:
-        UsageError: a data set or column is unknown, or there are no rows.
-        SourceError: a file cannot be read.
-        VerificationError: a file is damaged, or a source or target is missing.
+        UsageError: a data set is unknown.
+        ZooError: see there.
     """
+    found = RowProblems() if problems is None else problems
     for path in paths:
         name, file = split_name(path)
         if names is not None and name not in names:
@@ -75,6 +79,12 @@ def iter_text_to_text(
                 f"write it as {' or '.join(f'{n}={file}' if n else file for n in names)}",
             )
         form = form_of(name)
-        for row in iter_samples([file], form.columns):
-            number = label_number(row.label, row.location) if form.rounded else math.nan
-            yield TextToText(form.source(row), form.target(row), name, row.location, number)
+        rows = iter_samples([file], form.columns, found)
+        yield from found.checked(rows, partial(_text_to_text, form=form, name=name))
+    if problems is None:
+        found.require_none()
+
+
+def _text_to_text(row: Sample, *, form: TextForm, name: str) -> TextToText:
+    number = label_number(row.label, row.location) if form.rounded else math.nan
+    return TextToText(form.source(row), form.target(row), name, row.location, number)

@@ -4,13 +4,15 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from zoo.data.readers.documents import iter_files
 from zoo.data.readers.labelled import Columns, label_name, text_hash
-from zoo.data.readers.tables import JSON_LINES, PARQUET, read_rows, require_text
-from zoo.data.readers.text_io import COMPRESSED, read_lines
-from zoo.errors import UsageError, VerificationError
+from zoo.data.readers.problems import RowError, RowProblems
+from zoo.data.readers.tables import JSON_LINES, PARQUET, Row, read_rows, require_text, suffix_of
+from zoo.data.readers.text_io import read_lines
+from zoo.errors import UsageError
 from zoo.io.numbers import is_number
 
 LOG = logging.getLogger("zoo")
@@ -54,7 +56,9 @@ class WordsSample:
         return f"{self.location.rpartition(':')[0]}:{self.lines[number]}"
 
 
-def read_words(paths: Iterable[str | Path], columns: Columns) -> list[WordsSample]:
+def read_words(
+    paths: Iterable[str | Path], columns: Columns, problems: RowProblems | None = None
+) -> list[WordsSample]:
     """Return the sentences of files.
 
     JSON lines and Parquet have a list of words and a list of labels in each row. Any other file is
@@ -67,80 +71,95 @@ def read_words(paths: Iterable[str | Path], columns: Columns) -> list[WordsSampl
     Args:
         paths: files, directories or patterns.
         columns: columns of words and labels.
+        problems: see ``zoo.data.readers.labelled.read_samples``; a sentence is left out as a whole.
 
     Raises:
-        UsageError: a column is missing, or there are no sentences.
-        SourceError: a file cannot be read.
-        VerificationError: a file is damaged.
+        ZooError: see there.
     """
-    return list(iter_words(paths, columns))
+    return list(iter_words(paths, columns, problems))
 
 
-def iter_words(paths: Iterable[str | Path], columns: Columns) -> Iterator[WordsSample]:
+def iter_words(
+    paths: Iterable[str | Path], columns: Columns, problems: RowProblems | None = None
+) -> Iterator[WordsSample]:
     """Yield the sentences of files; see ``read_words``."""
-    return iter_files(paths, lambda file: _sentences(file, columns), "words", "give labelled words")
+    return iter_files(
+        paths,
+        lambda file, found: _sentences(file, columns, found),
+        problems,
+        "words",
+        "give labelled words",
+    )
 
 
-def _sentences(file: Path, columns: Columns) -> Iterator[WordsSample]:
-    suffixes = [suffix for suffix in file.suffixes if suffix.lower() not in COMPRESSED]
-    suffix = suffixes[-1].lower() if suffixes else ""
-    if suffix in (*JSON_LINES, PARQUET):
-        yield from _lists(file, columns)
-    else:
-        yield from _columns(file, columns, universal=suffix == CONLLU)
+def _sentences(file: Path, columns: Columns, problems: RowProblems) -> Iterator[WordsSample]:
+    suffix = suffix_of(file)
+    if suffix not in (*JSON_LINES, PARQUET):
+        return _columns(file, columns, problems, universal=suffix == CONLLU)
+    rows = read_rows(file, [columns.text, columns.label], problems)
+    samples = problems.checked(rows, partial(_lists, columns=columns))
+    return (sample for sample in samples if sample.words)
 
 
-def _lists(file: Path, columns: Columns) -> Iterator[WordsSample]:
-    for location, values in read_rows(file, [columns.text, columns.label]):
-        words, labels = values[columns.text], values[columns.label]
-        if not isinstance(words, list) or not isinstance(labels, list):
-            raise VerificationError(f"{location}: words and labels are not lists", "give lists")
-        if len(words) != len(labels):
-            raise VerificationError(
-                f"{location} has {len(words)} words and {len(labels)} labels", "correct the row"
-            )
-        if words:
-            yield WordsSample(
-                tuple(require_text(word, f"{location}: {columns.text}") for word in words),
-                tuple(label_name(label, location) for label in labels),
-                location,
-            )
+def _lists(row: Row, *, columns: Columns) -> WordsSample:
+    location, values = row
+    words, labels = values[columns.text], values[columns.label]
+    if not isinstance(words, list) or not isinstance(labels, list):
+        raise RowError(f"{location}: words and labels are not lists", "give lists")
+    if len(words) != len(labels):
+        raise RowError(f"{location} has {len(words)} words and {len(labels)} labels")
+    return WordsSample(
+        tuple(require_text(word, f"{location}: {columns.text}") for word in words),
+        tuple(label_name(label, location) for label in labels),
+        location,
+    )
 
 
-def _columns(file: Path, columns: Columns, *, universal: bool) -> Iterator[WordsSample]:
+def _columns(
+    file: Path, columns: Columns, problems: RowProblems, *, universal: bool
+) -> Iterator[WordsSample]:
     text, label = _column_numbers(file, columns, universal=universal)
-    words, labels, lines = list[str](), list[str](), list[int]()
+    sentences = _line_groups(file, universal=universal)
+    return problems.checked(sentences, partial(_sentence, file, text, label))
+
+
+def _line_groups(file: Path, *, universal: bool) -> Iterator[list[tuple[int, list[str]]]]:
+    """Yield the lines of each sentence, as their numbers and cells."""
+    lines = list[tuple[int, list[str]]]()
     for number, line in enumerate(read_lines(file, rows=True), 1):
         if universal and line.startswith("#"):
             continue
         if not line or line.startswith("-DOCSTART-"):
-            if words:
-                yield _sentence(file, words, labels, lines)
-            words, labels, lines = [], [], []
+            if lines:
+                yield lines
+            lines = []
             continue
         # a word may have other white space in it, such as that of a number
         cells = line.split("\t") if "\t" in line else [cell for cell in line.split(" ") if cell]
-        if universal and not cells[0].isdecimal():  # 3-4 or 5.1: see above
-            continue
+        if not universal or is_number(cells[0]):  # otherwise 3-4 or 5.1: see above
+            lines.append((number, cells))
+    if lines:
+        yield lines
+
+
+def _sentence(
+    file: Path, text: int, label: int, lines: Sequence[tuple[int, list[str]]]
+) -> WordsSample:
+    words, labels = list[str](), list[str]()
+    for number, cells in lines:
         if len(cells) <= max(text, label, 1):
-            raise VerificationError(
+            raise RowError(
                 f"{file}:{number} has {len(cells)} columns, and word and label are in "
                 f"{text + 1} and {'the last' if label < 0 else label + 1}",
                 "correct the line, or name the columns by their numbers",
             )
-        lines.append(number)
+        if "\0" in cells[text]:
+            raise RowError(f"{file}:{number} has a NUL character")
         words.append(cells[text].strip(" "))
-        labels.append(cells[label].strip())
-    if words:
-        yield _sentence(file, words, labels, lines)
-
-
-def _sentence(
-    file: Path, words: Sequence[str], labels: Sequence[str], lines: Sequence[int]
-) -> WordsSample:
-    first, last = lines[0], lines[-1]
+        labels.append(label_name(cells[label], f"{file}:{number}"))
+    first, last = lines[0][0], lines[-1][0]
     contiguous = last - first + 1 == len(lines)  # a range takes less memory
-    numbers = range(first, last + 1) if contiguous else tuple(lines)
+    numbers = range(first, last + 1) if contiguous else tuple(number for number, _ in lines)
     return WordsSample(tuple(words), tuple(labels), f"{file}:{first}", numbers)
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
 
 LOG = logging.getLogger("zoo")
-LABELLED = ("train", "eval", "text", "pair", "label")  # settings of labelled data
+LABELLED = ("train", "eval", "text", "pair", "label", "skip_invalid")  # settings of labelled data
 STUDENT, NAME = "student", "name"
 FOLLOWED = ("recipe", "stage", "align")  # besides the student: other settings follow from them
 
@@ -245,8 +245,9 @@ def _validated(
         )
     odd = [option for option in LABELLED if option in (requested.get("data") or {})]
     if odd:
+        option = odd[0].replace("_", "-")
         raise UsageError(
-            f"--{odd[0]} is of labelled data, whose task is missing", "name its --task"
+            f"--{option} is of labelled data, whose task is missing", "name its --task"
         )
     return pretrain.build_config(  # type: ignore[return-value]
         values, requested, offline=offline, struct_type=DistillTextConfig

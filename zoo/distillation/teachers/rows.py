@@ -12,7 +12,7 @@ from zoo.finetune import task_type
 from zoo.finetune.base import FineTuning
 from zoo.finetune.model import text_tokenizer
 from zoo.finetune.rows import TokenizedRows
-from zoo.finetune.setup import FineTuneSetup, read_splits
+from zoo.finetune.setup import FineTuneSetup, SplitProblems, read_splits
 from zoo.objectives.base import Example
 
 # heads whose logits are of tokens
@@ -58,8 +58,12 @@ def with_teacher_rows(base: FineTuneSetup, objective: Distillation) -> FineTuneS
     ):
         raise UsageError("teachers read different tokens", "give teachers with one tokenizer")
     task = cast(FineTuning, objective.teachers[0].objective)
-    splits = read_splits(task_type(base.config.task), base.config, announce=False)
-    rows = [task.rows(samples, encoders[0]) for samples in splits]
+    problems = SplitProblems(skip=base.config.data.skip_invalid)  # those of the student
+    splits = read_splits(task_type(base.config.task), base.config, problems, announce=False)
+    students = base.objective
+    read = [students.usable(samples, problems.train) for samples in splits]
+    kept = [[s for s in samples if s.location not in base.dropped] for samples in read]
+    rows = [task.rows(samples, encoders[0]) for samples in kept]
     aligned = objective.head not in OF_TOKENS and all(c.needs_head for c in objective.comparisons)
     pairs = zip((base.train_rows, base.eval_rows), rows, strict=True)
     train, evaluation = (_pair(first, second, aligned=aligned) for first, second in pairs)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.readers.labelled import Columns
 from zoo.data.readers.questions import COLUMNS, QuestionSample, iter_questions
-from zoo.evaluation.base import Evaluation, Reread, Result
+from zoo.data.readers.review import review_question
+from zoo.evaluation.base import Evaluation, Result
 from zoo.evaluation.metrics import bootstrap_samples
 from zoo.evaluation.squad import ScoredAnswers, answer_scores, best_threshold
 from zoo.inference.processing.records import TextExample
@@ -88,11 +89,13 @@ class QuestionAnswering(Evaluation):
         """See ``Evaluation``."""
         require_head(checkpoint, Answer.name)
 
-    def evaluate(self, files: Sequence[Path]) -> Result:
+    def measure(self, files: Sequence[Path]) -> Result:
         """See ``Evaluation``."""
         import numpy as np
 
-        samples = Reread(lambda: iter_questions(files, self.columns), self.limit)
+        samples = self.samples(
+            lambda problems: iter_questions(files, self.columns, problems), review_question
+        )
         # which also finds what cannot be read before anything is computed
         answerable = np.fromiter((bool(sample.answers) for sample in samples), np.bool_)
         table = np.fromiter(self._scores(samples, not answerable.all()), SCORES)

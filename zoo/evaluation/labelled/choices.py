@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.readers.choices import ChoiceColumns, ChoiceSample, iter_choices
-from zoo.evaluation.base import Evaluation, Reread, Result
+from zoo.data.readers.review import review_choice
+from zoo.evaluation.base import Evaluation, Result
 from zoo.evaluation.metrics import bootstrap_samples
 from zoo.inference.processing.records import TextExample
 from zoo.inference.tasks.checks import require_head
@@ -54,11 +55,13 @@ class MultipleChoice(Evaluation):
         """See ``Evaluation``."""
         require_head(checkpoint, Choose.name)
 
-    def evaluate(self, files: Sequence[Path]) -> Result:
+    def measure(self, files: Sequence[Path]) -> Result:
         """See ``Evaluation``."""
         import numpy as np
 
-        samples = Reread(lambda: iter_choices(files, self.columns), self.limit)
+        samples = self.samples(
+            lambda problems: iter_choices(files, self.columns, problems), review_choice
+        )
         labels = np.fromiter((sample.label for sample in samples), np.int64)
         hits = np.fromiter(self._choices(samples), np.int64) == labels
 

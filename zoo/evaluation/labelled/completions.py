@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.readers.completions import Completion, iter_completions
-from zoo.evaluation.base import LikelihoodEvaluation, Reread, Result, windows
+from zoo.data.readers.review import review_completion
+from zoo.evaluation.base import LikelihoodEvaluation, Result, windows
 from zoo.evaluation.metrics import bootstrap_samples
 from zoo.inference.completions import CompletionTokenizer, CompletionTokens
 from zoo.inference.scoring import CausalScorer, ScoredRow, Scorer
@@ -43,11 +44,14 @@ class Completions(LikelihoodEvaluation):
         super().__init__(*args, **options)
         self.text, self.label, self.seed = text, label, seed
 
-    def evaluate(self, files: Sequence[Path]) -> Result:
+    def measure(self, files: Sequence[Path]) -> Result:
         """See ``Evaluation``."""
         import numpy as np
 
-        samples = Reread(lambda: iter_completions(files, self.text, self.label), self.limit)
+        samples = self.samples(
+            lambda problems: iter_completions(files, self.text, self.label, problems),
+            review_completion,
+        )
         count = sum(1 for _ in samples)  # which finds what cannot be read, before any is scored
         tokens = CompletionStream(
             CompletionTokenizer(self.scorer.tokenizer, self.scorer.max_tokens or 1 << 30),

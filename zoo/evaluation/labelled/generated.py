@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.readers.labelled import Columns
+from zoo.data.readers.review import review_target
 from zoo.data.readers.text_forms import TextForm, form_of, glue_tables
 from zoo.data.readers.text_to_text import TextToText, iter_text_to_text, split_name
-from zoo.evaluation.base import Evaluation, Reread, Result, windows
+from zoo.evaluation.base import Evaluation, Result, windows
 from zoo.evaluation.generated_labels import NO_LABEL, GeneratedLabels, number_of
 from zoo.evaluation.metrics import bootstrap_samples
 from zoo.inference.likelihood import Seq2SeqLikelihood
@@ -87,12 +88,14 @@ class Seq2Seq(Evaluation):
         """Return the form of a data set, which is that of fine-tuning."""
         return form_of(name, self.columns, self.prefix, self.pair_prefix)
 
-    def evaluate(self, files: Sequence[Path]) -> Result:
+    def measure(self, files: Sequence[Path]) -> Result:
         """See ``Evaluation``."""
         import numpy as np
 
         paths = glue_tables([str(file) for file in files], "dev")
-        samples = Reread(lambda: iter_text_to_text(paths, self.form), self.limit)
+        samples = self.samples(
+            lambda problems: iter_text_to_text(paths, self.form, None, problems), review_target
+        )
         names = {sample.dataset for sample in samples}  # which finds what cannot be read
         form = self.form(names.pop()) if len(names) == 1 else TextForm(self.columns)
         scores = self.scorer.stream_scores(self._rows(samples))

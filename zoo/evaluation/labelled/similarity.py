@@ -1,15 +1,17 @@
 """Evaluation of sentence embeddings: correlation of similarity with ratings, and retrieval."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.readers.documents import expand_paths
 from zoo.data.readers.labelled import label_number
+from zoo.data.readers.problems import RowProblems
+from zoo.data.readers.review import review_group
 from zoo.data.readers.tables import column_names
-from zoo.data.readers.text_groups import iter_text_groups
+from zoo.data.readers.text_groups import TextGroup, iter_text_groups
 from zoo.errors import UsageError
-from zoo.evaluation.base import Evaluation, Reread, Result
+from zoo.evaluation.base import Evaluation, Result
 from zoo.evaluation.metrics import bootstrap_samples, correlations
 from zoo.evaluation.one_sided import warn_of_equal_numbers
 from zoo.evaluation.retrieval import NAMES, retrieval_scores
@@ -81,7 +83,7 @@ class SentenceEmbedding(Evaluation):
         """See ``Evaluation``."""
         require_head(checkpoint, Similarity.name)
 
-    def evaluate(self, files: Sequence[Path]) -> Result:
+    def measure(self, files: Sequence[Path]) -> Result:
         """See ``Evaluation``."""
         label = self.label
         if label is None and not self.negatives:
@@ -91,7 +93,10 @@ class SentenceEmbedding(Evaluation):
     def _correlations(self, files: Sequence[Path], label: str) -> Result:
         import numpy as np
 
-        samples = Reread(lambda: iter_text_groups(files, self.texts, label), self.limit)
+        def read(problems: RowProblems) -> Iterator[TextGroup]:
+            return problems.checked(iter_text_groups(files, self.texts, label, problems), _scored)
+
+        samples = self.samples(read, review_group)
         scores = np.fromiter((label_number(s.label, s.location) for s in samples), np.float64)
         self.warn(warn_of_equal_numbers(scores.tolist()))
         task = Similarity(self.checkpoint, self.session)
@@ -111,7 +116,9 @@ class SentenceEmbedding(Evaluation):
         import numpy as np
 
         columns = (*self.texts, *self.negatives)
-        samples = Reread(lambda: iter_text_groups(files, columns), self.limit)
+        samples = self.samples(
+            lambda problems: iter_text_groups(files, columns, None, problems), review_group
+        )
         anchors, texts = dict[str, int](), dict[str, int]()  # number of each
         relevant = list[dict[int, None]]()  # of each anchor, its texts
         for sample in samples:
@@ -141,3 +148,9 @@ class SentenceEmbedding(Evaluation):
         """Return the embeddings of texts after a prompt."""
         task = Embed(self.checkpoint, self.session, prompt=prompt)
         return task.vectors(TextExample(text, location=repr(text[:40])) for text in texts)
+
+
+def _scored(sample: TextGroup) -> TextGroup:
+    """Return a sample after checking that its label is a number."""
+    label_number(sample.label, sample.location)
+    return sample

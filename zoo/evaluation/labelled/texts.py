@@ -14,8 +14,10 @@ from zoo.data.readers.labelled import (
     label_number,
     split_labels,
 )
+from zoo.data.readers.problems import RowError, RowProblems
+from zoo.data.readers.review import Reviewed
 from zoo.errors import UsageError
-from zoo.evaluation.base import Evaluation, Reread, Result
+from zoo.evaluation.base import Evaluation, Result
 from zoo.evaluation.metrics import (
     bootstrap_classification,
     bootstrap_samples,
@@ -107,22 +109,50 @@ class LabelledEvaluation(Evaluation):
         """Return the index of a label.
 
         Raises:
-            UsageError: the model has no such label.
+            RowError: the model has no such label.
         """
         for labels in (self.checkpoint.config.labels, self.labels):
             if name in labels:
                 return labels.index(name)
-        raise UsageError(
+        raise RowError(
             f"{sample.location}: the model has no label {name!r}",
             f"it has {describe_labels(self.labels, name)}",
         )
 
-    def evaluate(self, files: Sequence[Path]) -> Result:
+    def measure(self, files: Sequence[Path]) -> Result:
         """See ``Evaluation``."""
-        samples = Reread(
-            lambda: iter_samples(files, self.columns, unlabelled=self.unlabelled), self.limit
-        )
+
+        def read(problems: RowProblems) -> Iterator[Sample]:
+            samples = iter_samples(files, self.columns, problems, unlabelled=self.unlabelled)
+            return problems.checked(samples, self._checked)
+
+        samples = self.samples(read, self._review)
         return self.result(samples, self._results(samples))
+
+    def _checked(self, sample: Sample) -> Sample:
+        self.actual(sample)
+        return sample
+
+    def _review(self, sample: Sample) -> Reviewed:
+        """Return what is reviewed of a sample, with its labels as the model names them."""
+        texts = [sample.text, *([] if sample.pair is None else [sample.pair])]
+        return Reviewed(texts, tuple(self.answer(sample)), self.class_names(sample))
+
+    @abstractmethod
+    def actual(self, sample: Sample) -> Any:
+        """Return the label of a sample in the form that metrics take.
+
+        Raises:
+            RowError: the label is of another kind, or the model has no such label.
+        """
+
+    def class_names(self, sample: Sample) -> Sequence[str]:
+        """Return the labels of a sample, as the data has them; none of a number."""
+        return ()
+
+    def answer(self, sample: Sample) -> Sequence[Any]:
+        """Return what samples with the same texts must have in common."""
+        return self.class_names(sample)
 
     def _results(self, samples: Iterable[Sample]) -> Iterator[dict[str, Any]]:
         records = (TextExample(s.text, s.pair, location=s.location) for s in samples)
@@ -145,13 +175,20 @@ class TextClassification(LabelledEvaluation):
     name: ClassVar[str] = "text-classification"
     problem: ClassVar[Problem] = "single_label_classification"
 
+    def actual(self, sample: Sample) -> int:
+        """Return the index of the label."""
+        return self.number_of(label_name(sample.label, sample.location), sample)
+
+    def class_names(self, sample: Sample) -> Sequence[str]:
+        """See ``LabelledEvaluation``."""
+        return (label_name(sample.label, sample.location),)
+
     def result(self, samples: Iterable[Sample], predictions: Iterator[dict[str, Any]]) -> Result:
         """See ``LabelledEvaluation``."""
         import numpy as np
 
         labels = self.checkpoint.config.labels
-        numbers = (self.number_of(label_name(s.label, s.location), s) for s in samples)
-        actual = np.fromiter(numbers, np.int64)
+        actual = np.fromiter(map(self.actual, samples), np.int64)
         pairs = ((labels.index(added["label"]), added["score"]) for added in predictions)
         best = np.fromiter(pairs, [("label", np.int64), ("score", np.float64)])
         self.warn(warn_of_absent_labels(labels, {labels[number] for number in np.unique(actual)}))
@@ -185,11 +222,19 @@ class Regression(LabelledEvaluation):
     name: ClassVar[str] = "regression"
     problem: ClassVar[Problem] = "regression"
 
+    def actual(self, sample: Sample) -> float:
+        """Return the number."""
+        return label_number(sample.label, sample.location)
+
+    def answer(self, sample: Sample) -> Sequence[Any]:
+        """See ``LabelledEvaluation``."""
+        return (self.actual(sample),)
+
     def result(self, samples: Iterable[Sample], predictions: Iterator[dict[str, Any]]) -> Result:
         """See ``LabelledEvaluation``."""
         import numpy as np
 
-        actual = np.fromiter((label_number(s.label, s.location) for s in samples), np.float64)
+        actual = np.fromiter(map(self.actual, samples), np.float64)
         self.warn(warn_of_equal_numbers(actual.tolist()))
         predicted = np.fromiter((added["score"] for added in predictions), np.float64)
         intervals = bootstrap_samples(
@@ -229,7 +274,7 @@ class MultiLabel(LabelledEvaluation):
 
         labels = self.checkpoint.config.labels
         flags = np.dtype((bool, (len(labels),)))
-        actual: NDArray[Any] = np.fromiter(map(self._flags, samples), flags)
+        actual: NDArray[Any] = np.fromiter(map(self.actual, samples), flags)
         guesses = ([label in added["labels"] for label in labels] for added in predictions)
         predicted: NDArray[Any] = np.fromiter(guesses, flags)
         present = {label for label, count in zip(labels, actual.sum(0), strict=True) if count}
@@ -242,7 +287,15 @@ class MultiLabel(LabelledEvaluation):
         metrics = multi_label_metrics(predicted, actual)
         return Result({**metrics, "samples": len(actual)}, {"intervals": intervals})
 
-    def _flags(self, sample: Sample) -> "NDArray[np.bool_]":
+    def class_names(self, sample: Sample) -> Sequence[str]:
+        """See ``LabelledEvaluation``."""
+        return split_labels(sample, self.label_separator)
+
+    def answer(self, sample: Sample) -> Sequence[Any]:
+        """See ``LabelledEvaluation``: the labels in any order."""
+        return sorted(self.class_names(sample))
+
+    def actual(self, sample: Sample) -> "NDArray[np.bool_]":
         """Return which labels a sample has, (labels,)."""
         import numpy as np
 

@@ -2,11 +2,14 @@
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.readers.labelled import Columns, describe_labels
+from zoo.data.readers.problems import RowError, RowProblems
+from zoo.data.readers.review import Reviewed
 from zoo.data.readers.words import (
     OUTSIDE,
     IobRepair,
@@ -19,7 +22,7 @@ from zoo.data.readers.words import (
     word_starts,
 )
 from zoo.errors import UsageError
-from zoo.evaluation.base import Evaluation, Reread, Result
+from zoo.evaluation.base import Evaluation, Result
 from zoo.evaluation.entities import entity_counts, entity_scores
 from zoo.evaluation.metrics import bootstrap_samples, class_scores, f1_macro
 from zoo.evaluation.one_sided import warn_of_absent_labels
@@ -93,38 +96,39 @@ class TokenClassification(Evaluation):
                 "choose another --task",
             )
 
-    def evaluate(self, files: Sequence[Path]) -> Result:
+    def measure(self, files: Sequence[Path]) -> Result:
         """See ``Evaluation``."""
-        samples = Reread(lambda: iter_words(files, self.columns), self.limit)
-        actual: Iterable[WordsSample] = samples
         spans = marks_spans(self.checkpoint.config.labels)
-        if spans:
-            repair = IobRepair(files)
-            self._require_known(samples, map(repair, samples))
-            repair.warn()
-            actual = Reread(lambda: map(repair, samples), None)
-        else:
-            self._require_known(samples, samples)
+
+        def read(problems: RowProblems) -> Iterator[WordsSample]:
+            known = partial(self._known, spans=spans)
+            return problems.checked(iter_words(files, self.columns, problems), known)
+
+        samples = self.samples(read, lambda s: Reviewed(s.words, s.labels, s.labels))
+        repair = IobRepair(files)
+        for sample in samples:  # which finds what cannot be used, before anything is computed
+            if spans:
+                repair(sample)
+        repair.warn()
+        actual: Iterable[WordsSample] = map(repair, samples) if spans else samples
         pairs = zip(actual, self._predictions(samples), strict=True)
         return self._entities(pairs) if spans else self._labels(pairs)
 
-    def _require_known(
-        self, samples: Iterable[WordsSample], repaired: Iterable[WordsSample]
-    ) -> None:
-        """Check that the model has each label, as it is in the data or repaired.
+    def _known(self, sample: WordsSample, *, spans: bool) -> WordsSample:
+        """Return a sample after checking that the model has each label, or what it is repaired to.
 
         Raises:
-            UsageError: it has not.
+            RowError: it has not.
         """
         labels = self.checkpoint.config.labels
-        for sample, other in zip(samples, repaired, strict=True):
-            pairs = zip(sample.labels, other.labels, strict=True)
-            for word, (name, alternative) in enumerate(pairs):
-                if name not in labels and alternative not in labels:
-                    raise UsageError(
-                        f"{sample.word_location(word)}: the model has no label {name!r}",
-                        f"it has {describe_labels(labels, name)}",
-                    )
+        repaired = repair_iob(sample.labels) if spans else sample.labels
+        for word, (name, alternative) in enumerate(zip(sample.labels, repaired, strict=True)):
+            if name not in labels and alternative not in labels:
+                raise RowError(
+                    f"{sample.word_location(word)}: the model has no label {name!r}",
+                    f"it has {describe_labels(labels, name)}",
+                )
+        return sample
 
     def _predictions(self, samples: Iterable[WordsSample]) -> Iterator[list[str]]:
         """Yield the predicted labels of each sentence's words; empty for a word without one."""

@@ -10,7 +10,9 @@ import torch
 from torch.nn import functional as F
 
 from zoo.data.readers.labelled import Columns
+from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.questions import COLUMNS, AnswerSpan, QuestionSample, read_questions
+from zoo.data.readers.review import Reviewed, review_question
 from zoo.errors import UsageError
 from zoo.evaluation.labelled.answers import MAX_ANSWER_LEN, predicted_text
 from zoo.evaluation.squad import ScoredAnswers
@@ -175,9 +177,15 @@ class QuestionAnswering(FineTuning):
         return run
 
     @classmethod
-    def read(cls, paths: Sequence[str], data: TableConfig) -> list[Any]:
+    def read(cls, paths: Sequence[str], data: TableConfig, problems: RowProblems) -> list[Any]:
         """See ``FineTuning``."""
-        return list(read_questions(paths, Columns(data.text, data.label_column, data.pair)))
+        columns = Columns(data.text, data.label_column, data.pair)
+        return list(read_questions(paths, columns, problems))
+
+    @classmethod
+    def review(cls, sample: Any, data: TableConfig) -> Reviewed:
+        """See ``FineTuning``."""
+        return review_question(sample)
 
     @classmethod
     def texts(cls, sample: Any) -> list[str]:

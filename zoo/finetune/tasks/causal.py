@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.data.readers.completions import Completion, read_completions
+from zoo.data.readers.problems import RowProblems
+from zoo.data.readers.review import Reviewed, review_completion
 from zoo.errors import UsageError
 from zoo.finetune.base import LABELS, FineTuning
 from zoo.finetune.rows import TokenizedRows
@@ -43,11 +45,16 @@ class CausalLanguageModelling(FineTuning):
         return ("perplexity", "accuracy")
 
     @classmethod
-    def read(cls, paths: Sequence[str], data: TableConfig) -> list[Any]:
+    def read(cls, paths: Sequence[str], data: TableConfig, problems: RowProblems) -> list[Any]:
         """See ``FineTuning``."""
         if data.pair is not None:
             raise UsageError(f"{cls.name} has no second text", "leave out --pair")
-        return list(read_completions(paths, data.text, data.label))
+        return list(read_completions(paths, data.text, data.label, problems))
+
+    @classmethod
+    def review(cls, sample: Any, data: TableConfig) -> Reviewed:
+        """See ``FineTuning``; a prompt may have several completions."""
+        return review_completion(sample)
 
     @classmethod
     def texts(cls, sample: Any) -> list[str]:

@@ -7,6 +7,8 @@ import numpy as np
 from torch.nn import functional as F
 
 from zoo.data.readers.choices import ChoiceColumns, read_choices
+from zoo.data.readers.problems import RowProblems
+from zoo.data.readers.review import Reviewed, review_choice
 from zoo.finetune.base import LABELS
 from zoo.finetune.rows import TokenizedRows, pad_and_stack, tokenize
 from zoo.finetune.tasks.text_inputs import NEXT_TOKEN, InputTask
@@ -40,10 +42,15 @@ class MultipleChoice(InputTask):
         return ("accuracy",)
 
     @classmethod
-    def read(cls, paths: Sequence[str], data: TableConfig) -> list[Any]:
+    def read(cls, paths: Sequence[str], data: TableConfig, problems: RowProblems) -> list[Any]:
         """See ``FineTuning``."""
         columns = ChoiceColumns(data.text, data.pair, data.label_column, data.choices)
-        return list(read_choices(paths, columns))
+        return list(read_choices(paths, columns, problems))
+
+    @classmethod
+    def review(cls, sample: Any, data: TableConfig) -> Reviewed:
+        """See ``FineTuning``."""
+        return review_choice(sample)
 
     @classmethod
     def texts(cls, sample: Any) -> list[str]:

@@ -11,6 +11,8 @@ from torch.nn import functional as F
 
 from zoo.data.packing import EpochShuffle
 from zoo.data.readers.labelled import label_name, label_number
+from zoo.data.readers.problems import RowError, RowProblems
+from zoo.data.readers.review import Reviewed, review_group
 from zoo.data.readers.text_groups import TextGroup, read_text_groups
 from zoo.errors import UsageError
 from zoo.evaluation.metrics import correlations
@@ -180,20 +182,35 @@ class SentenceEmbedding(FineTuning):
         return self.classes
 
     @classmethod
-    def read(cls, paths: Sequence[str], data: TableConfig) -> list[Any]:
+    def read(cls, paths: Sequence[str], data: TableConfig, problems: RowProblems) -> list[Any]:
         """See ``FineTuning``."""
         if data.pair is None:
             raise UsageError(
                 f"{cls.name} compares two texts", "name the column of the second with --pair"
             )
-        return list(read_text_groups(paths, [data.text, data.pair, *data.negatives], data.label))
+        columns = [data.text, data.pair, *data.negatives]
+        return list(read_text_groups(paths, columns, data.label, problems))
 
     @classmethod
-    def read_eval(cls, paths: Sequence[str], data: TableConfig) -> list[Any]:
+    def read_eval(cls, paths: Sequence[str], data: TableConfig, problems: RowProblems) -> list[Any]:
         """See ``FineTuning``; with ``eval_score``, pairs with scores."""
         if data.eval_score is None or data.pair is None:
-            return cls.read(paths, data)
-        return list(read_text_groups(paths, [data.text, data.pair], data.eval_score))
+            return cls.read(paths, data, problems)
+        return list(read_text_groups(paths, [data.text, data.pair], data.eval_score, problems))
+
+    @classmethod
+    def review(cls, sample: Any, data: TableConfig) -> Reviewed:
+        """See ``FineTuning``."""
+        return review_group(sample)
+
+    def usable(self, samples: Sequence[Any], problems: RowProblems) -> list[Any]:
+        """See ``FineTuning``; the first call fixes the classes of ``softmax``."""
+        if samples[0].label is None:
+            return list(samples)
+        if self.kind == "softmax" and not self.classes:
+            samples = list(problems.checked(samples, _named))
+            self.classes = self._classes(samples)
+        return super().usable(samples, problems)
 
     @classmethod
     def texts(cls, sample: Any) -> list[str]:
@@ -204,7 +221,7 @@ class SentenceEmbedding(FineTuning):
         """Return the score, float32, or the index of the class.
 
         Raises:
-            UsageError: the class is unknown, or the score is no cosine similarity.
+            RowError: the class is unknown, or the score is no cosine similarity.
         """
         if self.kind == "softmax":
             name = label_name(sample.label, sample.location)
@@ -214,7 +231,7 @@ class SentenceEmbedding(FineTuning):
             low, high = self.options.score_range
             score = (score - low) / (high - low)
         if self.kind == "cosine" and not -1 <= score <= 1:
-            raise UsageError(
+            raise RowError(
                 f"{sample.location}: the score {sample.label} is no cosine similarity",
                 "--set task_args.score_range=[LOWEST,HIGHEST] maps scores to 0 to 1",
             )
@@ -480,6 +497,12 @@ class SentenceEmbedding(FineTuning):
         )
         means = dict(zip(NAMES, scores.mean(0).tolist(), strict=True))
         return {name: means[name] for name in self.metric_names}
+
+
+def _named(sample: TextGroup) -> TextGroup:
+    """Return a sample after checking that its label names a class."""
+    label_name(sample.label, sample.location)
+    return sample
 
 
 def column(name: str, number: int) -> str:

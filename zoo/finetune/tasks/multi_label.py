@@ -7,6 +7,7 @@ import numpy as np
 from torch.nn import functional as F
 
 from zoo.data.readers.labelled import Columns, read_samples, split_labels
+from zoo.data.readers.problems import RowProblems
 from zoo.evaluation.metrics import multi_label_metrics
 from zoo.families.config import Problem
 from zoo.finetune.base import LABELS
@@ -43,10 +44,10 @@ class MultiLabel(ClassTask, TextTask):
         return ("f1_micro", "f1_macro", "exact_match")
 
     @classmethod
-    def read(cls, paths: Sequence[str], data: TableConfig) -> list[Any]:
+    def read(cls, paths: Sequence[str], data: TableConfig, problems: RowProblems) -> list[Any]:
         """See ``FineTuning``; a sample may have no label."""
         columns = Columns(data.text, data.label_column, data.pair)
-        return read_samples(paths, columns, unlabelled=True)
+        return read_samples(paths, columns, problems, unlabelled=True)
 
     @classmethod
     def label_names(cls, sample: Any, data: TableConfig) -> tuple[str, ...]:

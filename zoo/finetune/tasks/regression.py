@@ -7,6 +7,7 @@ import numpy as np
 from torch.nn import functional as F
 
 from zoo.data.readers.labelled import label_number
+from zoo.data.readers.review import Reviewed
 from zoo.evaluation.metrics import regression_metrics
 from zoo.evaluation.one_sided import warn_of_equal_numbers
 from zoo.families.config import Problem
@@ -14,6 +15,7 @@ from zoo.finetune.base import LABELS
 from zoo.finetune.rows import TokenizedRows
 from zoo.finetune.tasks.text_inputs import TextTask
 from zoo.objectives.base import LossOutput, Outputs
+from zoo.training.config.finetune import TableConfig
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,6 +39,17 @@ class Regression(TextTask):
     def output_names(cls, labels: tuple[str, ...]) -> tuple[str, ...]:
         """Return the name of the one output, as in transformers."""
         return ("LABEL_0",)
+
+    @classmethod
+    def check(cls, sample: Any, data: TableConfig) -> Any:
+        """See ``FineTuning``: the label is a number."""
+        label_number(sample.label, sample.location)
+        return sample
+
+    @classmethod
+    def review(cls, sample: Any, data: TableConfig) -> Reviewed:
+        """See ``FineTuning``."""
+        return Reviewed(cls.texts(sample), (label_number(sample.label, sample.location),))
 
     def target(self, sample: Any) -> Any:
         """Return the number, float32."""

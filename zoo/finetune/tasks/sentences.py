@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.packing import EpochShuffle
+from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.sentences import read_sentences
 from zoo.errors import UsageError
 from zoo.finetune.base import FineTuning
@@ -50,11 +51,11 @@ class Sentences(SentenceEmbedding):
         return ()
 
     @classmethod
-    def read(cls, paths: Sequence[str], data: TableConfig) -> list[Any]:
+    def read(cls, paths: Sequence[str], data: TableConfig, problems: RowProblems) -> list[Any]:
         """See ``FineTuning``: lines of text files, or a column of tables."""
         if data.pair is not None or data.label is not None:
             raise UsageError(f"{cls.name} are single texts", "leave out --pair and --label")
-        return list(read_sentences(paths, data.text))
+        return list(read_sentences(paths, data.text, problems))
 
     def prompt(self, number: int, *, scored: bool) -> str:
         """See ``SentenceEmbedding``: the default prompt."""

@@ -8,6 +8,8 @@ import torch
 from blake3 import blake3
 
 from zoo.data.readers.labelled import Columns
+from zoo.data.readers.problems import RowProblems
+from zoo.data.readers.review import Reviewed, review_target
 from zoo.data.readers.text_forms import TextForm, form_of, glue_tables
 from zoo.data.readers.text_to_text import dataset_names, iter_text_to_text, split_name
 from zoo.errors import UsageError
@@ -154,12 +156,17 @@ class Seq2Seq(FineTuning):
         return [split_name(path)[1] for path in paths]
 
     @classmethod
-    def read(cls, paths: Sequence[str], data: TableConfig) -> list[Any]:
+    def read(cls, paths: Sequence[str], data: TableConfig, problems: RowProblems) -> list[Any]:
         """See ``FineTuning``."""
         if data.pair is None and data.pair_prefix is not None:
             raise UsageError("data.pair_prefix is text before a second text", "name its column")
         names = dataset_names(data.train)
-        return list(iter_text_to_text(paths, lambda name: cls.form(name, data), names))
+        return list(iter_text_to_text(paths, lambda name: cls.form(name, data), names, problems))
+
+    @classmethod
+    def review(cls, sample: Any, data: TableConfig) -> Reviewed:
+        """See ``FineTuning``; a source may have several targets."""
+        return review_target(sample)
 
     @classmethod
     def texts(cls, sample: Any) -> list[str]:

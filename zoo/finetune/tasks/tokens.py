@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from zoo.data.readers.labelled import Columns
+from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.words import (
     first_tokens,
     is_iob,
@@ -130,9 +131,9 @@ class TokenClassification(ClassTask, LayerTask):
         return ("accuracy", *(("precision", "recall", "f1") if spans else ("f1_macro",)))
 
     @classmethod
-    def read(cls, paths: Sequence[str], data: TableConfig) -> list[Any]:
+    def read(cls, paths: Sequence[str], data: TableConfig, problems: RowProblems) -> list[Any]:
         """See ``FineTuning``."""
-        samples = read_words(paths, Columns(data.text, data.label_column))
+        samples = read_words(paths, Columns(data.text, data.label_column), problems)
         spans = marks_spans(name for sample in samples for name in sample.labels)
         return repair_samples(samples, paths) if spans else samples
 

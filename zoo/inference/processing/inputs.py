@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Literal, get_args
 
-from zoo.data.readers.tables import table_suffix
+from zoo.data.readers.tables import suffix_of
 from zoo.errors import UsageError, VerificationError
 from zoo.inference.processing.records import (
     SPLIT,
@@ -109,7 +109,7 @@ def _kind_of(path: Path) -> Kind:
     if path.name.lower().endswith(JSON_SUFFIXES):
         return "jsonl"
     kinds: dict[str, Kind] = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
-    return kinds.get(table_suffix(path), "auto")
+    return kinds.get(suffix_of(path), "auto")
 
 
 def _open(path: Path) -> BinaryIO:

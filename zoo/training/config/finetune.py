@@ -38,6 +38,7 @@ class TableConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         mixing_limit: number of rows of a data set that an epoch over several has at most, the
             limit K of examples-proportional mixing (Raffel et al. 2020, arXiv:1910.10683,
             section 3.5.2); ``None`` for all.
+        skip_invalid: leave out and count the rows that cannot be used, instead of refusing them.
     """
 
     train: tuple[str, ...]
@@ -54,6 +55,7 @@ class TableConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     prefix: str | dict[str, str] | None = None
     pair_prefix: str | dict[str, str] | None = None
     mixing_limit: int | None = None
+    skip_invalid: bool = False
 
     def __post_init__(self) -> None:
         """Check the values.

@@ -36,6 +36,7 @@ class LoggingCallback(Callback):
         throughput: clock of the run.
         metrics_position: length of ``metrics.jsonl`` at the checkpoint that the run resumes from,
             in bytes; later records are cut off.
+        data_log: first record of ``metrics.jsonl``, see ``RunSetup.data_log``.
 
     Raises:
         VerificationError: ``metrics.jsonl`` does not belong to the checkpoint.
@@ -50,7 +51,9 @@ class LoggingCallback(Callback):
         loggers: Sequence[type[Logger]],
         throughput: Throughput,
         metrics_position: int,
+        data_log: Mapping[str, Any] | None = None,
     ) -> None:
+        self._data_log = data_log
         self.run, self.throughput, self._position = run, throughput, metrics_position
         self._types = loggers
         self._exit, self._report_time = contextlib.ExitStack(), 0.0
@@ -75,6 +78,8 @@ class LoggingCallback(Callback):
         if isinstance(logger, JsonlLogger):
             self.jsonl = logger
             logger.truncate(self._position)
+            if self._data_log is not None and self._position == 0:
+                logger.log({"step": 0, "split": "data", **self._data_log})
 
     def on_step_begin(self, trainer: "Trainer") -> None:
         """Start the clock of a step."""

@@ -2,7 +2,8 @@
 
 ``metrics.jsonl`` depends on the settings alone and holds no times. A checkpoint records its length,
 and a resumed run truncates it to that length, so that it ends byte for byte like an uninterrupted
-run. ``performance.jsonl`` depends on the machine and is never truncated: steps that were repeated
+run. Of a run on tables of which rows were skipped, the first record has their numbers.
+``performance.jsonl`` depends on the machine and is never truncated: steps that were repeated
 took their time twice.
 """
 
@@ -29,6 +30,7 @@ FIELDS = (
     "learning_rate",
     "gradient_norm",
     "tokens",
+    "skipped",
 )
 Record = dict[str, Any]
 

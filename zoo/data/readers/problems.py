@@ -1,0 +1,121 @@
+"""Rows that cannot be used: listed all at once, or skipped and counted."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Self, TypeVar
+
+from zoo.errors import UsageError
+
+SHOWN = 20  # problems that are kept and listed; all are counted
+Item = TypeVar("Item")
+Converted = TypeVar("Converted")
+
+
+class RowError(UsageError):
+    """A row that cannot be used: the message has file, line and reason.
+
+    Args:
+        what: the message.
+        hint: remedy; empty for a correction that the message makes clear.
+        location: file and line of a sample, where it is needed later.
+    """
+
+    def __init__(self, what: str, hint: str = "", *, location: str = "") -> None:
+        super().__init__(what, hint)
+        self.location = location
+
+
+class InvalidRows(UsageError):
+    """Rows that cannot be used, as one error.
+
+    Args:
+        errors: the errors, or the first of them.
+        count: number of rows.
+
+    Attributes:
+        errors: the errors.
+    """
+
+    def __init__(self, errors: Sequence[RowError], count: int) -> None:
+        self.errors = errors
+        if count == 1:
+            remedy = errors[0].hint or "correct the row"
+            super().__init__(errors[0].what, f"{remedy}, or leave it out with --skip-invalid")
+            return
+        more = [f"... and {count - SHOWN:,} more"] if count > SHOWN else []
+        super().__init__(
+            f"{count:,} rows cannot be used",
+            "correct them, or leave them out with --skip-invalid",
+            [*map(str, errors[:SHOWN]), *more],
+        )
+
+
+class RowProblems:
+    """Collects the errors of rows; a reader adds them, and its caller decides what follows.
+
+    As a context manager, it refuses the rows at the end; also if the rest failed, perhaps because
+    of them.
+
+    Args:
+        skip: leave the rows out; otherwise ``require_none`` refuses them.
+
+    Attributes:
+        count: number of rows.
+        first: the first ``SHOWN`` errors.
+    """
+
+    def __init__(self, *, skip: bool = False) -> None:
+        self.skip, self.count = skip, 0
+        self.first = list[RowError]()
+
+    def add(self, error: RowError) -> None:
+        """Count a row, and keep its error if it is one of the first."""
+        self.count += 1
+        if len(self.first) < SHOWN:
+            self.first.append(error)
+
+    def checked(
+        self, items: Iterable[Item], convert: Callable[[Item], Converted]
+    ) -> Iterator[Converted]:
+        """Yield what a function returns for each item, without those of which it raises an error.
+
+        Args:
+            items: rows, or samples.
+            convert: function that raises ``RowError`` for an item that cannot be used.
+        """
+        for item in items:
+            try:
+                converted = convert(item)
+            except RowError as error:
+                self.add(error)
+                continue
+            yield converted
+
+    def require_none(self) -> None:
+        """Refuse the rows that were added, unless they are skipped.
+
+        Raises:
+            InvalidRows: there are some.
+        """
+        if self.count and not self.skip:
+            raise InvalidRows(self.first, self.count)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None or isinstance(error, UsageError):
+            self.require_none()
+
+
+class NoProblems(RowProblems):
+    """Raises the error of the first row that cannot be used."""
+
+    def add(self, error: RowError) -> None:
+        """Raise the error."""
+        raise error

@@ -1,0 +1,186 @@
+"""What a person should know about labelled data: counts of labels, empty texts, repeated rows."""
+
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from blake3 import blake3
+
+from zoo.data.readers.choices import ChoiceSample
+from zoo.data.readers.completions import Completion
+from zoo.data.readers.questions import QuestionSample
+from zoo.data.readers.text_groups import TextGroup
+from zoo.data.readers.text_to_text import TextToText
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+EXAMPLES = 3  # places that a warning names
+SHOWN = 20  # labels that are named
+
+
+@dataclass(frozen=True, slots=True)
+class Reviewed:
+    """What is reviewed of a sample.
+
+    Attributes:
+        texts: texts that the model reads.
+        answer: what samples with the same texts must have in common; ``None`` if several answers
+            are right.
+        labels: names of classes to count.
+        whole: all of the sample; by default texts and answer.
+    """
+
+    texts: Sequence[str]
+    answer: tuple[Any, ...] | None
+    labels: Sequence[str] = ()
+    whole: tuple[Any, ...] = ()
+
+
+def review_choice(sample: ChoiceSample) -> Reviewed:
+    """Return what is reviewed of a question with choices."""
+    texts = [sample.context, *([sample.question] if sample.question else []), *sample.choices]
+    return Reviewed(texts, (sample.label,))
+
+
+def review_question(sample: QuestionSample) -> Reviewed:
+    """Return what is reviewed of a question about a context."""
+    answers = tuple((answer.text, answer.answer_start) for answer in sample.answers)
+    return Reviewed([sample.question, sample.context], None, whole=(sample.question, answers))
+
+
+def review_group(sample: TextGroup) -> Reviewed:
+    """Return what is reviewed of texts that are compared, with or without a score."""
+    return Reviewed(sample.texts, None if sample.label is None else (str(sample.label).strip(),))
+
+
+def review_completion(sample: Completion) -> Reviewed:
+    """Return what is reviewed of a prompt with its completion, or of a document."""
+    texts = [sample.text if sample.prompt is None else sample.prompt]
+    return Reviewed(texts, None, whole=(sample.prompt, sample.text))
+
+
+def review_target(sample: TextToText) -> Reviewed:
+    """Return what is reviewed of a source, which may have several targets."""
+    return Reviewed([sample.source], None, whole=(sample.source, sample.target))
+
+
+class DataReview:
+    """Reviews samples one at a time, and keeps 16 bytes of each.
+
+    Attributes:
+        labels: label -> number of samples, or of words.
+    """
+
+    def __init__(self) -> None:
+        self.labels = Counter[str]()
+        self._texts, self._rows = array("q"), array("q")
+        self._judged = False  # some samples have an answer
+        self._blank, self._first_blank = 0, ""
+
+    def add(self, sample: Reviewed, location: str) -> None:
+        """Add a sample.
+
+        Args:
+            sample: the sample.
+            location: its file and line.
+        """
+        self.labels.update(sample.labels)
+        if not all(map(str.strip, sample.texts)):
+            self._blank += 1
+            self._first_blank = self._first_blank or location
+        self._judged |= sample.answer is not None
+        texts = "\0".join(sample.texts)
+        self._texts.append(_hash(texts))
+        self._rows.append(_hash(f"{texts}\0\0{sample.whole or sample.answer!r}"))
+
+    def warnings(
+        self, which: str, locate: Callable[[Collection[int]], Mapping[int, str]]
+    ) -> list[str]:
+        """Return what a person should know about the data.
+
+        Args:
+            which: the samples in words, such as ``samples to train on``.
+            locate: function from numbers of samples, from 0, to their files and lines.
+        """
+        lines = list[str]()
+        if self._blank:
+            lines.append(
+                f"{self._blank:,} {which} have an empty text; the first is {self._first_blank}"
+            )
+        texts, rows = _numbers(self._texts), _numbers(self._rows)
+        repeats = _repeats(rows, rows, equal=True)
+        if repeats:
+            lines.append(f"{len(repeats):,} {which} repeat others: {_places(repeats, locate)}")
+        contradictions = _repeats(texts, rows, equal=False) if self._judged else []
+        if contradictions:
+            lines.append(
+                f"{len(contradictions):,} {which} have the text of another one and a different "
+                f"label: {_places(contradictions, locate)}"
+            )
+        return [*lines, *similar_labels(self.labels)]
+
+    def shared_with(self, other: "DataReview") -> int:
+        """Return how many samples have the texts of a sample of another review."""
+        import numpy as np
+
+        return int(np.isin(_numbers(self._texts), _numbers(other._texts)).sum())
+
+
+def similar_labels(labels: Iterable[str]) -> list[str]:
+    """Return warnings of labels that differ in case only."""
+    groups = defaultdict[str, list[str]](list)
+    for name in labels:
+        groups[name.casefold()].append(name)
+    return [
+        f"the labels {', '.join(map(repr, sorted(names)))} differ in case only"
+        for names in groups.values()
+        if len(names) > 1
+    ]
+
+
+def count_labels(labels: Mapping[str, int], order: Sequence[str] = ()) -> str:
+    """Return labels with their numbers of samples: ``no (12), yes (8)``.
+
+    Args:
+        labels: label -> number of samples.
+        order: the labels in order; by default the most frequent first.
+    """
+    names = [*order] or sorted(labels, key=lambda name: (-labels[name], name))
+    more = f", ... ({len(names):,} labels in all)" if len(names) > SHOWN else ""
+    return ", ".join(f"{name} ({labels.get(name, 0):,})" for name in names[:SHOWN]) + more
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(blake3(text.encode(errors="surrogatepass")).digest(8), signed=True)
+
+
+def _numbers(values: "array[int]") -> "NDArray[np.int64]":
+    import numpy as np
+
+    return np.frombuffer(values, np.int64) if values else np.zeros(0, np.int64)
+
+
+def _repeats(
+    keys: "NDArray[np.int64]", rows: "NDArray[np.int64]", *, equal: bool
+) -> list[tuple[int, int]]:
+    """Return sample and earlier sample with the same key, whose rows are equal or differ."""
+    import numpy as np
+
+    order = keys.argsort(kind="stable")
+    same = keys[order][1:] == keys[order][:-1]
+    same &= (rows[order][1:] == rows[order][:-1]) == equal
+    pairs = np.stack([order[1:][same], order[:-1][same]], axis=1)
+    return [(int(later), int(first)) for later, first in pairs[pairs[:, 0].argsort()]]
+
+
+def _places(
+    pairs: Sequence[tuple[int, int]], locate: Callable[[Collection[int]], Mapping[int, str]]
+) -> str:
+    shown = pairs[:EXAMPLES]
+    places = locate({number for pair in shown for number in pair})
+    more = ", ..." if len(pairs) > EXAMPLES else ""
+    return ", ".join(f"{places[later]} and {places[first]}" for later, first in shown) + more

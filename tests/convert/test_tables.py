@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import onnx
 import pytest
 import torch
 import transformers
@@ -84,6 +85,51 @@ def test_a_type_outside_its_table(
     said = "gives '[SEP]' the token type 2, and the table of types (type_vocab_size) has 2 rows"
     assert said in done.stderr + done.stdout
     assert not (tmp_path / "out").exists()
+
+
+def test_the_tokenizer_of_an_export(hub_checkpoint: Make, tmp_path: Path) -> None:
+    ours = converted(hub_checkpoint("BertForSequenceClassification"), tmp_path)
+    graph = tmp_path / "graph"
+    assert warm.zoo("export", ours, "--onnx", "-o", graph).returncode == 0
+    done = warm.zoo("verify", graph)
+    assert done.returncode == 0 and "every token and token type has a row" in done.stdout
+    with_template(graph, 2, SEP)
+    done = warm.zoo("verify", graph)
+    assert done.returncode == 3
+    assert "gives '[SEP]' the token type 2, and the table of types" in done.stdout + done.stderr
+
+
+def test_a_graph_of_an_older_release_takes_token_types(
+    hub_checkpoint: Make, tmp_path: Path
+) -> None:
+    """Graphs of models with one type had them as an input; they are zeros."""
+    ours = converted(hub_checkpoint("BertForSequenceClassification", type_vocab_size=1), tmp_path)
+    graph = tmp_path / "graph"
+    assert warm.zoo("export", ours, "--onnx", "-o", graph).returncode == 0
+    add_token_types(graph)
+    model, reference = load(graph), load(ours)
+    for got, expected in zip(model.classify(PAIRS), reference.classify(PAIRS), strict=True):
+        assert got["scores"] == pytest.approx(expected["scores"], abs=1e-5)
+    assert "token_type_ids" not in model.session.inputs
+
+
+def add_token_types(path: Path) -> None:
+    """Add the input to a graph, which adds it to the ids, and update its digest."""
+    name = "onnx/model.onnx"
+    proto = onnx.load(path / name, load_external_data=False)
+    (ids,) = (value for value in proto.graph.input if value.name == "input_ids")
+    types = onnx.ValueInfoProto()
+    types.CopyFrom(ids)
+    types.name = "token_type_ids"
+    proto.graph.input.append(types)
+    for node in proto.graph.node:
+        node.input[:] = ["sum_of_ids" if value == "input_ids" else value for value in node.input]
+    inputs = ["input_ids", "token_type_ids"]
+    proto.graph.node.insert(0, onnx.helper.make_node("Add", inputs, ["sum_of_ids"]))
+    onnx.save(proto, path / name)
+    manifest = load_checkpoint(path).manifest
+    manifest.files[name] = hash_file(path / name)
+    (path / "zoo.json").write_bytes(encode_manifest(manifest))
 
 
 def test_a_template_at_conversion(hub_checkpoint: Make, tmp_path: Path) -> None:

@@ -69,6 +69,8 @@ def verify_model(path: Path, *, reference: bool) -> Iterator[Check]:
     ]
     if checkpoint.is_export:
         stages, reference = [("graphs", check_graphs), ("export gate", check_export)], False
+        if checkpoint.model.tokenizer is not None:
+            stages.append(("tokenizer", check_tokens))
     sound = digests.outcome == "ok"
     shaped = True  # whether the tensors are those of the configuration
     for name, stage in stages:
@@ -148,6 +150,16 @@ def check_graphs(checkpoint: Checkpoint) -> str:
 
     count = check_files(checkpoint)
     return f"{count} {'file' if count == 1 else 'files'}, operators that zoo exports"
+
+
+def check_tokens(checkpoint: Checkpoint) -> str:
+    """Check that the tokenizer's tokens and types have rows in the model's tables.
+
+    Raises:
+        VerificationError: one has none.
+    """
+    check_tokenizer(checkpoint)
+    return "every token and token type has a row in the model's tables"
 
 
 def check_export(checkpoint: Checkpoint) -> str:

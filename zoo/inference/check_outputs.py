@@ -12,11 +12,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FLOATS = ("tensor(float)", "tensor(float16)", "tensor(double)")
+IDS, TYPES = "input_ids", "token_type_ids"
 REMEDY = "export the model again"
 
 
 def check_signature(path: Path, session: Any, spec: OnnxSpec) -> None:
     """Compare the inputs and outputs of a graph with the specification.
+
+    A graph may take token types that the model has no use for, see ``unused_inputs``.
 
     Args:
         path: file of the graph, for messages.
@@ -27,7 +30,10 @@ def check_signature(path: Path, session: Any, spec: OnnxSpec) -> None:
         VerificationError: a name, a type or a number of axes differs.
     """
     inputs, outputs = ({value.name: value for value in values} for values in _values(session))
-    if set(inputs) != set(spec.inputs) or not set(spec.outputs) <= set(outputs):
+    unused = unused_inputs(session, spec)
+    for name in unused:
+        _require(path, inputs[name], ("tensor(int64)",), len(spec.inputs[IDS]))
+    if set(inputs) != {*spec.inputs, *unused} or not set(spec.outputs) <= set(outputs):
         raise VerificationError(
             f"{path} takes {', '.join(inputs)} and returns {', '.join(outputs)}, where the model "
             f"takes {', '.join(spec.inputs)} and returns {', '.join(spec.outputs)}",
@@ -37,6 +43,19 @@ def check_signature(path: Path, session: Any, spec: OnnxSpec) -> None:
         _require(path, inputs[name], ("tensor(int64)",), len(axes))
     for name, axes in spec.outputs.items():
         _require(path, outputs[name], FLOATS, len(axes))
+
+
+def unused_inputs(session: Any, spec: OnnxSpec) -> tuple[str, ...]:
+    """Return the inputs of a graph that are zeros always: token types where there is one type.
+
+    Exports of zoo 0.2 take them.
+
+    Args:
+        session: session of ONNX Runtime with the graph.
+        spec: names and axes of inputs and outputs.
+    """
+    names = {value.name for value in session.get_inputs()}
+    return (TYPES,) if TYPES in names.difference(spec.inputs) and IDS in spec.inputs else ()
 
 
 def check_cache(path: Path, session: Any, types: Sequence[str]) -> None:

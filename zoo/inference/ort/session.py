@@ -11,7 +11,7 @@ import onnxruntime
 from zoo.checkpoint import Checkpoint
 from zoo.errors import UsageError, VerificationError
 from zoo.families.onnx import LOGITS
-from zoo.inference.check_outputs import check_result, check_signature
+from zoo.inference.check_outputs import IDS, check_result, check_signature, unused_inputs
 from zoo.inference.exported import check_files, read_export_info
 from zoo.inference.ort.decoder import OrtDecoder
 from zoo.inference.ort.runtime import RefusedGraph, create_session, run_graph
@@ -89,6 +89,7 @@ class GraphSession(Session):
         )
         if self._graphs is None:
             check_signature(paths[0], self._session, self._spec)
+        self._unused = () if self._graphs else unused_inputs(self._session, self._spec)
 
     def run(self, inputs: "Arrays", outputs: Sequence[str] | None = None) -> "dict[str, Floats]":
         """See ``Session``."""
@@ -97,7 +98,8 @@ class GraphSession(Session):
         if self._graphs:
             results = {LOGITS: self._graphs.whole(arrays)}
         else:
-            results = run_graph(self._session, arrays, names)
+            zeros = {name: np.zeros_like(arrays[IDS]) for name in self._unused}
+            results = run_graph(self._session, {**arrays, **zeros}, names)
         sizes = {
             axis: size
             for name, array in arrays.items()

@@ -17,9 +17,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.processes import run_limited
-from zoo.errors import SourceError, VerificationError
+from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.io.limits import MAX_HEADER_BYTES as MAX_HEADER
-from zoo.io.tensors.formats import STORAGE, TensorInfo
+from zoo.io.tensors.formats import STORAGE, UNREAD, TensorInfo
 from zoo.io.tensors.safetensors import (
     SafetensorsReader,
     header_bytes,
@@ -208,6 +208,22 @@ BAD: Mapping[str, tuple[bytes, str]] = {
     "metadata of another type": (pack({**HEADER, "__metadata__": [1]}), "not strings"),
     "a Git LFS pointer": (b"version https://git-lfs.github.com/spec/v1\noid x\n", "Git LFS"),
 }
+
+
+@pytest.mark.parametrize("code", sorted(UNREAD))
+def test_dtypes_that_are_not_read_are_named(tmp_path: Path, code: str) -> None:
+    """The file is sound: to fetch it again does not help."""
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(pack(changed("a", dtype=code)))
+    with pytest.raises(UsageError, match=rf"a has the dtype {code} \(.*\), which") as caught:
+        read_header(path)
+    assert str(caught.value.hint).startswith("save the tensors in float32")
+
+
+def test_every_dtype_of_safetensors_is_read_or_named() -> None:
+    from safetensors.torch import _TYPES
+
+    assert set(_TYPES) - {*STORAGE, *UNREAD} == set()
 
 
 @pytest.mark.parametrize("case", BAD)

@@ -58,6 +58,16 @@ DTYPE_NAMES = {
     "I64": "int64",
     "F64": "float64",
 }
+# codes that safetensors defines, and that are not read
+UNREAD = {
+    "C64": "complex64",
+    "F4": "4-bit floats",
+    "F6_E2M3": "6-bit floats",
+    "F6_E3M2": "6-bit floats",
+    "F8_E8M0": "scales of blocks",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+}
 FLOAT8 = frozenset(("F8_E4M3", "F8_E5M2"))
 FLOATING = frozenset(("F64", "F32", "F16", "BF16", *FLOAT8))
 

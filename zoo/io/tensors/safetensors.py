@@ -15,14 +15,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from zoo.errors import SourceError, VerificationError
+from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.io import limits
 from zoo.io.files import open_regular
 from zoo.io.json import dump_json, parse_json
 from zoo.io.limits import MAX_NAME_LENGTH
 from zoo.io.tensors.file_array import DataFile, FileArray
 from zoo.io.tensors.file_range import blocks
-from zoo.io.tensors.formats import STORAGE, TensorInfo, TensorReader
+from zoo.io.tensors.formats import STORAGE, UNREAD, TensorInfo, TensorReader
 
 if TYPE_CHECKING:
     import numpy as np
@@ -122,6 +122,12 @@ def _entry(path: Path, name: str, item: Any, size: int) -> tuple[TensorInfo, tup
         begin, end = item["data_offsets"]
     except (KeyError, TypeError, ValueError) as error:
         raise _damaged(path, f"its header entry for {name} is malformed") from error
+    if type(info.dtype) is str and info.dtype in UNREAD:
+        raise UsageError(
+            f"{path}: {name} has the dtype {info.dtype} ({UNREAD[info.dtype]}), which is not read",
+            "save the tensors in float32, float16 or bfloat16, or take the checkpoint that these "
+            "were made from",
+        )
     if type(info.dtype) is not str or info.dtype not in STORAGE:
         raise _damaged(path, f"{name} has the unknown dtype {info.dtype!r:.40}")
     if not is_sound_shape(info) or not all(type(n) is int and n >= 0 for n in (begin, end)):

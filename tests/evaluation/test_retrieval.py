@@ -93,6 +93,21 @@ def test_a_constant_encoder_finds_by_chance(function: SimilarityFunction, noise:
     assert triplet_accuracy(vectors, vectors, vectors[::-1], function) == 0.5
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8"])
+def test_rounding_is_of_the_dtype_of_the_computation(dtype: str) -> None:
+    """Embeddings are float32 after a computation in lower precision, whose noise is no order."""
+    rng = np.random.default_rng(2)
+    rows = rng.normal(size=64) + 2**-8 * rng.normal(size=(8, 64))
+    vectors = rows.astype(np.float32)
+    relevant = [[k] for k in range(8)]
+    assert retrieval_scores(vectors, vectors, relevant)[:, 0].min() > 0.9  # taken for an order
+    scores = retrieval_scores(vectors, vectors, relevant, dtype=dtype)
+    harmonic = sum(1 / rank for rank in range(1, 9))
+    assert scores[:, 0] == pytest.approx(harmonic / 8)
+    far = np.array([[1, 0], [1, 0.5]], np.float32)
+    assert retrieval_scores(far[:1], far, [[0]], dtype=dtype)[0, 0] == 1
+
+
 def test_similarities_that_differ_by_more_than_rounding_are_ranked() -> None:
     texts = np.array([[1, 0], [1, 2e-3]], np.float32)  # cosines with (1, 0) differ by 2e-6
     assert retrieval_scores(texts[:1], texts, [[0]])[0, 0] == 1

@@ -30,6 +30,7 @@ def retrieval_scores(
     texts: "Floats",
     relevant: Sequence[Sequence[int]],
     function: SimilarityFunction = "cosine",
+    dtype: str = "float32",
 ) -> "NDArray[np.float64]":
     """Return the values of ``NAMES`` for each anchor, (anchors, names); metrics are their means.
 
@@ -42,6 +43,7 @@ def retrieval_scores(
         texts: embeddings, (texts, hidden).
         relevant: indices of the texts that belong to each anchor, at least one.
         function: similarity of embeddings.
+        dtype: dtype in which they were computed; similarities that differ by its rounding are tied.
     """
     import numpy as np
 
@@ -49,7 +51,7 @@ def retrieval_scores(
     count = max(1, COMPARED // len(texts))
     for start in range(0, len(anchors), count):
         part = anchors[start : start + count]
-        errors = rounding_error(part, texts, function).tolist()
+        errors = rounding_error(part, texts, function, dtype).tolist()
         for number, row in enumerate(similarity_matrix(part, texts, function)):
             expected = expected_scores(row, relevant[start + number], errors[number])
             scores[start + number] = expected

@@ -14,7 +14,7 @@ from tests.finetune.making import write_table
 from tests.inference.tasks.test_embed import pooled
 from zoo.errors import UsageError
 from zoo.evaluation import make_evaluation
-from zoo.evaluation.retrieval import NAMES
+from zoo.evaluation.retrieval import NAMES, retrieval_scores
 from zoo.tokenizers.pooling import Pooling
 
 TASK = "sentence-embedding"
@@ -99,3 +99,23 @@ def test_prompts_and_similarity_are_those_of_the_model(
     similarities = [similarity(f"e e {r['text']}", f"e e {r['pair']}") for r in ROWS]
     expected = np.corrcoef(similarities, range(len(ROWS)))[0, 1]
     assert metrics(pair="pair", label="score")["pearson"] == pytest.approx(expected, abs=1e-4)
+
+
+def test_ties_are_of_the_dtype_of_the_session(small: Small, tmp_path: Path) -> None:
+    """Of a model with random weights, the cosines of bfloat16 are about equal."""
+    model, _ = small("BertModel")
+    data = write_table(tmp_path / "t.jsonl", ROWS)
+    half = zoo.load(str(model.checkpoint.path), backend="cpu", dtype="bfloat16")
+    queries, corpus = (list(dict.fromkeys(row[name] for row in ROWS)) for name in ("text", "pair"))
+    relevant = [
+        sorted({corpus.index(row["pair"]) for row in ROWS if row["text"] == query})
+        for query in queries
+    ]
+    vectors = half.embed(queries), half.embed(corpus)
+    scores = {
+        dtype: retrieval_scores(*vectors, relevant, dtype=dtype).mean(0).tolist()
+        for dtype in ("float32", "bfloat16")
+    }
+    assert scores["float32"] != scores["bfloat16"]
+    metrics = zoo.evaluate(half, task=TASK, data=data, pair="pair").metrics
+    assert [metrics[name] for name in NAMES] == pytest.approx(scores["bfloat16"])

@@ -134,6 +134,7 @@ class SentenceEmbedding(Evaluation):
             self._embeddings(texts, pooling.document_prompt()),
             [list(r) for r in relevant],
             pooling.similarity_fn_name,
+            self.session.dtype,
         )
 
         def metrics(rows: "NDArray[np.integer[Any]]") -> dict[str, float]:

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 Array = TypeVar("Array")  # of NumPy or torch
 ROUNDED = 16  # units in the last place
+# relative rounding of the computation in lower precision, whatever the dtype of the embeddings: one
+# unit, and in 8 bits two steps of activations, whose scale depends on the other texts of a batch
+ROUNDING = {"float16": 2**-10, "bfloat16": 2**-7, "int8": 2 / 127, "int4": 2 / 127}
 
 
 def pairwise_similarity(first: Array, second: Array, function: SimilarityFunction) -> Array:
@@ -69,7 +72,7 @@ def similarity_matrix(
 
 
 def rounding_error(
-    first: "Floats", second: "Floats", function: SimilarityFunction
+    first: "Floats", second: "Floats", function: SimilarityFunction, dtype: str = "float32"
 ) -> "NDArray[np.float64]":
     """Return the difference up to which similarities to each row of ``first`` are equal, (n,).
 
@@ -80,10 +83,12 @@ def rounding_error(
         first: (n, hidden).
         second: the rows that they are compared with, (m, hidden).
         function: function of the model.
+        dtype: dtype in which the embeddings were computed, see ``Session``.
     """
     import numpy as np
 
-    unit = ROUNDED * float(np.finfo(np.result_type(first, second)).eps)
+    stored = ROUNDED * float(np.finfo(np.result_type(first, second)).eps)
+    unit = max(stored, ROUNDING.get(dtype, 0.0))
     if function == "cosine":
         return np.full(len(first), unit)
     order = 1 if function == "manhattan" else 2

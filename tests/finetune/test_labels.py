@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from tests.finetune.conftest import Pretrained
 from tests.finetune.making import (
     assert_resumes_exactly,
+    finetune,
     labelled,
     settings,
     texts,
@@ -178,5 +179,8 @@ def test_steps_that_read_rows_twice_or_learn_nothing(
     (line,) = warnings(caplog, table, **changes, batch_size=41)
     assert "batch_size is 41, and there are 40 rows to train on" in line
     one_step = {"max_steps": 1, "eval_steps": 1, "save_steps": 1}
-    (line,) = warnings(caplog, table, **changes, **one_step)
-    assert "the learning rate is 0 in all 1 steps" in line
+    tree = settings("bert", table, vocab_size=300, **changes, **one_step)
+    with caplog.at_level("WARNING", "zoo"):
+        finetune(tmp_path / "run", tree)
+    assert "the learning rate is 0 in all 1 steps" in caplog.text
+    assert "warmup_steps=0 and warmup_ratio=0" in caplog.text

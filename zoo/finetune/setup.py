@@ -41,7 +41,6 @@ from zoo.training.dataloader import BatchLoader
 from zoo.training.distributed.context import DistContext
 from zoo.training.logging.jsonl import read_jsonl
 from zoo.training.logging.selection import select_loggers
-from zoo.training.optim.lr_scheduler import lr_multiplier
 from zoo.training.state.load_weights import loaded_parameters
 from zoo.training.state.pretrained import InitRecord
 from zoo.training.state.run_manifest import RunManifest
@@ -472,13 +471,6 @@ def _announce(
             "warning: batch_size is %s, and there are %s rows to train on: a step reads rows twice",
             f"{config.batch_size:,}",
             f"{len(train):,}",
-        )
-    steps = range(config.max_steps)
-    if not any(lr_multiplier(config.lr_scheduler, step, config.max_steps) for step in steps):
-        LOG.warning(
-            "warning: the learning rate is 0 in all %s steps, and nothing is learned; give more "
-            "steps, or --set lr_scheduler.warmup_steps=0 and warmup_ratio=0",
-            f"{config.max_steps:,}",
         )
     cut, total = train.truncated + evaluation.truncated, len(train) + len(evaluation)
     if not cut:

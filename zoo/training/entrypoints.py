@@ -1,6 +1,7 @@
 """Start a run, or resume one."""
 
 import contextlib
+import logging
 import platform
 import sys
 from collections.abc import Callable, Mapping
@@ -34,6 +35,7 @@ from zoo.training.config.schema import (
 from zoo.training.devices.deterministic import deterministic_algorithms
 from zoo.training.distributed.context import DistContext
 from zoo.training.graceful_shutdown import handle_signals
+from zoo.training.optim.lr_scheduler import lr_multiplier
 from zoo.training.setup import TrainSetup, build_setup
 from zoo.training.state.checkpoints import CheckpointMeta, save_checkpoint, settings_digest
 from zoo.training.state.lock import locked
@@ -42,6 +44,7 @@ from zoo.training.state.run_manifest import MANIFEST, SETTINGS, RunManifest, rea
 from zoo.training.state.state_dict import unique_state_dict
 from zoo.version import __version__
 
+LOG = logging.getLogger("zoo")
 Made = TypeVar("Made")
 
 
@@ -175,7 +178,24 @@ def train(
                 config, offline=offline, check_contents=dist.is_main_process, resumed=None
             ),
         )
+    if dist.is_main_process:
+        warn_of_no_learning(setup.config)
     return path, _run(setup, path, dist, new=True)
+
+
+def warn_of_no_learning(config: RunConfig) -> None:
+    """Warn if the learning rate of all steps is 0, as in the first step of a warm-up."""
+    schedule, steps = config.lr_scheduler, config.max_steps
+    assert steps is not None, "setups have configurations with a number of steps"
+    if any(lr_multiplier(schedule, step, steps) for step in range(steps)):
+        return
+    ratio = " and warmup_ratio=0" if hasattr(config, "warmup_ratio") else ""
+    LOG.warning(
+        "warning: the learning rate is 0 in all %s steps, and nothing is learned; give more steps, "
+        "or --set lr_scheduler.warmup_steps=0%s",
+        f"{steps:,}",
+        ratio,
+    )
 
 
 def resume(

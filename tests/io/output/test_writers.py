@@ -54,6 +54,7 @@ LISTED = {
     "zoo/hub/download.py:Transfer._usable": DOWNLOAD,
     "zoo/hub/download.py:Transfer.body": DOWNLOAD,
     "zoo/hub/fetch.py:_Checkout._unlink_copy": DOWNLOAD,
+    "zoo/inference/processing/table_records.py:spooled_records": TEMPORARY,
     "zoo/io/digests/background.py:BackgroundHasher.create": STAGED,
     "zoo/io/digests/verified.py:_limit": "a cache that is recomputed when it is damaged",
     "zoo/io/digests/verified.py:_store": "a cache that is recomputed when it is damaged",

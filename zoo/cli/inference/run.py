@@ -109,6 +109,7 @@ def generation_options(command: Any) -> Any:
         click.option("--seed", type=number(0), help="Random seed of the sampling."),
         click.option(
             "--generation-config",
+            type=PATH,
             metavar="FILE",
             help="Further settings: keys of a generation_config.json.",
         ),

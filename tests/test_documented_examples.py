@@ -169,7 +169,7 @@ def assert_same_output(expected: str, printed: str) -> None:
 
 
 def test_examples_are_found() -> None:
-    assert len(COMMANDS) > 12 and len(PYTHON) == 2
+    assert len(COMMANDS) > 12 and len(PYTHON) == 3
     assert len([output for output in COMMANDS.values() if output]) == 5
     assert {"minilm", "minilm-onnx", "runs/books", "corpus"} <= WRITERS.keys()
 

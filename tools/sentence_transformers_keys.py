@@ -1,9 +1,8 @@
 """Record the keys that an installed sentence-transformers reads for models like ours.
 
-``pip install --no-deps sentence-transformers==6.2.0 && python -m tools.sentence_transformers_keys``
-writes tests/fixtures/sentence_transformers_keys.json from its source, without importing it: a key
-is in ``config_keys`` or ``config_key_renames`` of a module's class, an argument of the class, or
-looked up in what was read.
+``python -m tools.sentence_transformers_keys`` writes tests/fixtures/sentence_transformers_keys.json
+from its source, without importing it: a key is in ``config_keys`` or ``config_key_renames`` of a
+module's class, an argument of the class, or looked up in what was read.
 """
 
 import ast
@@ -90,17 +89,23 @@ def _of_class(owner: ast.ClassDef) -> Iterator[str]:
                         yield from names if "model_args" in names else ()
 
 
-def main() -> None:
-    """Write the list."""
+def installed_keys() -> dict[str, list[str]]:
+    """Return file -> the keys that the installed release reads."""
     spec = util.find_spec("sentence_transformers")
     if spec is None or spec.origin is None:
         raise SystemExit("install sentence-transformers")
-    folder, files = Path(spec.origin).parent, {}
+    folder, files = Path(spec.origin).parent, dict[str, list[str]]()
     for file, (paths, owner, variables) in SOURCES.items():
         trees = [ast.parse((folder / path).read_text("utf-8")) for path in paths]
         found = {key for tree in trees for key in looked_up(tree, variables)}
         files[file] = sorted(found | {key for tree in trees for key in declared(tree, owner)})
-    record = {"sentence-transformers": metadata.version("sentence-transformers"), "files": files}
+    return files
+
+
+def main() -> None:
+    """Write the list."""
+    release = metadata.version("sentence-transformers")
+    record = {"sentence-transformers": release, "files": installed_keys()}
     LIST.write_text(json.dumps(record, indent=2) + "\n", "utf-8")
 
 

@@ -106,7 +106,11 @@ def expected_reciprocal_rank(before: int, tied: int, relevant: int = 1) -> float
 
 
 def triplet_accuracy(
-    anchors: "Floats", texts: "Floats", negatives: "Floats", function: SimilarityFunction
+    anchors: "Floats",
+    texts: "Floats",
+    negatives: "Floats",
+    function: SimilarityFunction,
+    dtype: str = "float32",
 ) -> float:
     """Return the fraction of anchors whose text is nearer than the negative; ties count a half.
 
@@ -117,6 +121,7 @@ def triplet_accuracy(
         texts: embeddings of the text of each anchor, (n, hidden).
         negatives: embeddings of the negative of each anchor, (n, hidden).
         function: similarity of embeddings.
+        dtype: see ``retrieval_scores``.
     """
     import numpy as np
 
@@ -125,5 +130,6 @@ def triplet_accuracy(
     difference = near - far
     if not np.isfinite(difference).all():
         return float("nan")
-    tied = abs(difference) <= rounding_error(anchors, np.concatenate([texts, negatives]), function)
+    compared = np.concatenate([texts, negatives])
+    tied = abs(difference) <= rounding_error(anchors, compared, function, dtype)
     return float(np.where(tied, 0.5, difference > 0).mean())

@@ -248,6 +248,28 @@ def test_correlations_are_those_of_scipy(hub_checkpoint: Make, tmp_path: Path) -
     assert low <= result.metrics["spearman"] <= high
 
 
+@pytest.mark.parametrize("loss", ["multiple-negatives", "triplet"])
+def test_ties_are_of_the_precision_of_the_run(
+    pretrained: Pretrained, tmp_path: Path, loss: str
+) -> None:
+    """Cosines of embeddings in bfloat16 that differ by its rounding are tied."""
+    model, _ = pretrained("BertModel")
+    run = finetune(tmp_path / "run", tree_of(model, table(tmp_path / "t.tsv"), loss, max_steps=1))
+    setup = setup_of(run)
+    module, batch = build_model(setup).module, setup.eval_batches(HERE)[0]
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=64) + 2**-8 * rng.normal(size=(8, 64))
+    vectors = rows.astype(np.float32)
+    predictions = {"anchor": vectors, "text": vectors, "negative": vectors[::-1]}
+    predictions["texts"] = np.stack([np.arange(8), np.arange(8, 16)], -1)
+    found = []
+    for lower in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=lower):
+            setup.objective.forward(module, batch.tensors)
+        found.append(setup.objective.metrics(predictions)["accuracy"])
+    assert found == [1.0, 0.5 if loss == "triplet" else pytest.approx(1 / 8)]
+
+
 def test_retrieval_is_that_of_the_runs_last_evaluation(
     hub_checkpoint: Make, tmp_path: Path
 ) -> None:

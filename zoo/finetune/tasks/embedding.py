@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 IN_BATCH = ("multiple-negatives", "cosent")
 IDS, MASK, TEXTS = "input_ids", "attention_mask", "texts"
 EMBED = "embed"  # task of the head
+FULL = "float32"
 
 
 class SentenceEncoder(nn.Module):
@@ -101,6 +102,7 @@ class SentenceEmbedding(FineTuning):
         self.classes: tuple[str, ...] = ()
         # number of a column, whether its rows have labels -> tokens of its prompt, not pooled
         self.prompt_tokens: dict[tuple[int, bool], int] = {}
+        self.dtype = FULL  # of the computation of the last embeddings
         super().__init__(*args)
         check_columns(self.kind, self.run.data)
 
@@ -382,6 +384,9 @@ class SentenceEmbedding(FineTuning):
     def forward(self, model: nn.Module, batch: "Mapping[str, Tensor]") -> Outputs:
         """Return the embeddings of all texts, (columns, rows, hidden), and logits of classes."""
         module: Any = model
+        device = batch[column(IDS, 0)].device.type
+        lower = torch.is_autocast_enabled(device)
+        self.dtype = str(torch.get_autocast_dtype(device)).removeprefix("torch.") if lower else FULL
         present = [k for k in range(self.columns) if column(IDS, k) in batch]
         vectors = torch.stack([self._embed(module.backbone, batch, k) for k in present])
         logits = {self.name: vectors}
@@ -472,7 +477,9 @@ class SentenceEmbedding(FineTuning):
         anchors, texts = predictions["anchor"], predictions["text"]
         if self.kind == "triplet":
             negatives = predictions["negative"]
-            return {"accuracy": triplet_accuracy(anchors, texts, negatives, self.similarity)}
+            return {
+                "accuracy": triplet_accuracy(anchors, texts, negatives, self.similarity, self.dtype)
+            }
         return self._retrieval(anchors, texts, predictions[TEXTS])
 
     def _retrieval(
@@ -493,7 +500,11 @@ class SentenceEmbedding(FineTuning):
         for query, candidate in zip(queries.tolist(), candidates.tolist(), strict=True):
             relevant[query].add(candidate)
         scores = retrieval_scores(
-            anchors[first_anchors], texts[first_texts], [*map(list, relevant)], self.similarity
+            anchors[first_anchors],
+            texts[first_texts],
+            [*map(list, relevant)],
+            self.similarity,
+            self.dtype,
         )
         means = dict(zip(NAMES, scores.mean(0).tolist(), strict=True))
         return {name: means[name] for name in self.metric_names}

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zoo.evaluation.metrics import (
+    ClassCounts,
     binomial_error,
     classification_metrics,
-    confusion_matrix,
     multi_label_metrics,
     roc_auc,
 )
@@ -41,10 +41,10 @@ def test_the_mean_over_classes_is_of_those_with_samples_or_predictions(
     """As in scikit-learn; class 2 has neither, and class 3 has predictions at most."""
     metrics = pytest.importorskip("sklearn.metrics")
     actual = np.array([0, 0, 1, 1, 1])
-    confusion = confusion_matrix(actual, np.array(predicted), 4)
+    counts = ClassCounts.of(actual, np.array(predicted), 4)
     expected = metrics.f1_score(actual, predicted, average="macro", zero_division=0)
-    assert classification_metrics(confusion)["f1_macro"] == pytest.approx(expected)
-    stacked = classification_metrics(np.stack([confusion, confusion.T]))["f1_macro"]
+    assert classification_metrics(counts)["f1_macro"] == pytest.approx(expected)
+    stacked = classification_metrics(ClassCounts(*(np.stack([c, c]) for c in counts)))["f1_macro"]
     assert stacked[0] == pytest.approx(expected)
 
 

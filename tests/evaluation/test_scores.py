@@ -1,15 +1,19 @@
 """Metrics against scikit-learn and SciPy, and intervals against plain resampling."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from zoo.evaluation import metrics
 from zoo.evaluation.metrics import (
+    ClassCounts,
     bootstrap_classification,
     bootstrap_samples,
     class_scores,
     classification_metrics,
-    confusion_matrix,
+    confusion_cells,
     matthews_correlation,
     mean_ranks,
     multi_label_metrics,
@@ -30,31 +34,33 @@ def drawn(classes: int, count: int = 200) -> tuple[Ints, Ints]:
 
 @pytest.mark.parametrize("classes", [2, 3, 7])
 def test_classification_equals_scikit_learn(classes: int) -> None:
-    metrics = pytest.importorskip("sklearn.metrics")
+    reference = pytest.importorskip("sklearn.metrics")
     labels, predictions = drawn(classes)
-    confusion = confusion_matrix(labels, predictions, classes)
-    np.testing.assert_array_equal(confusion, metrics.confusion_matrix(labels, predictions))
-    ours = {name: float(value) for name, value in classification_metrics(confusion).items()}
+    counts, cells = ClassCounts.of(labels, predictions, classes), np.zeros((classes, classes))
+    for label, prediction, number in confusion_cells(labels, predictions):
+        cells[label, prediction] = number
+    assert cells.tolist() == reference.confusion_matrix(labels, predictions).tolist()
+    ours = {name: float(value) for name, value in classification_metrics(counts).items()}
     average = "binary" if classes == 2 else "macro"
     assert ours == pytest.approx(
         {
-            "accuracy": metrics.accuracy_score(labels, predictions),
-            "f1" if classes == 2 else "f1_macro": metrics.f1_score(
+            "accuracy": reference.accuracy_score(labels, predictions),
+            "f1" if classes == 2 else "f1_macro": reference.f1_score(
                 labels, predictions, average=average
             ),
-            "matthews_correlation": metrics.matthews_corrcoef(labels, predictions),
+            "matthews_correlation": reference.matthews_corrcoef(labels, predictions),
         },
         abs=1e-12,
     )
-    scores = metrics.precision_recall_fscore_support(labels, predictions)
+    scores = reference.precision_recall_fscore_support(labels, predictions)
     for name, expected in zip(("precision", "recall", "f1"), scores[:3], strict=True):
-        np.testing.assert_allclose(class_scores(confusion)[name], expected, atol=1e-12)
+        np.testing.assert_allclose(class_scores(counts)[name], expected, atol=1e-12)
 
 
 def test_classification_by_hand() -> None:
     """3 true positives, 1 false positive, 2 false negatives, 4 true negatives."""
-    confusion = np.array([[4, 1], [2, 3]])
-    ours = {name: float(value) for name, value in classification_metrics(confusion).items()}
+    counts = ClassCounts(*map(np.array, ([4, 3], [6, 4], [5, 5])))
+    ours = {name: float(value) for name, value in classification_metrics(counts).items()}
     matthews = (3 * 4 - 1 * 2) / np.sqrt((3 + 1) * (3 + 2) * (4 + 1) * (4 + 2))
     assert ours == pytest.approx(
         {"accuracy": 0.7, "f1": 2 * 3 / (2 * 3 + 1 + 2), "matthews_correlation": matthews}
@@ -72,7 +78,7 @@ def test_calibration_by_hand() -> None:
 
 
 def test_constant_predictions_have_no_correlation() -> None:
-    assert float(matthews_correlation(np.array([[3, 0], [4, 0]]))) == 0.0
+    assert float(matthews_correlation(ClassCounts(*map(np.array, ([3, 0], [7, 0], [3, 4]))))) == 0.0
     assert np.isnan(pearson(np.ones(4), np.arange(4.0)))
 
 
@@ -98,15 +104,19 @@ def test_several_labels_by_hand() -> None:
     )
 
 
-def test_intervals_are_those_of_resampled_samples() -> None:
-    labels, predictions = drawn(2, 300)
-    confusion = confusion_matrix(labels, predictions, 2)
-    fast = bootstrap_classification(confusion, seed=0, resamples=4000)
+@pytest.mark.parametrize("classes", [2, 5])
+def test_intervals_are_those_of_resampled_samples(
+    classes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels, predictions = drawn(classes, 300)
+    whole = classification_metrics(ClassCounts.of(labels, predictions, classes))
+    cells = confusion_cells(labels, predictions)
+    fast = bootstrap_classification(cells, classes, seed=0, resamples=4000)
     plain = bootstrap_samples(
         lambda rows: {
             name: float(value)
             for name, value in classification_metrics(
-                confusion_matrix(labels[rows], predictions[rows], 2)
+                ClassCounts.of(labels[rows], predictions[rows], classes)
             ).items()
         },
         300,
@@ -115,5 +125,21 @@ def test_intervals_are_those_of_resampled_samples() -> None:
     )
     for name, (low, high) in plain.items():
         assert fast[name] == pytest.approx((low, high), abs=0.01)
-        assert low < float(classification_metrics(confusion)[name]) < high
-    assert fast == bootstrap_classification(confusion, seed=0, resamples=4000)
+        assert low < float(whole[name]) < high
+    monkeypatch.setattr(metrics, "DRAWN", 100 * len(cells))  # 100 draws at a time
+    assert fast == bootstrap_classification(cells, classes, seed=0, resamples=4000)
+
+
+def test_intervals_of_many_labels_take_the_memory_of_the_samples() -> None:
+    """3,000 labels squared are 9 million cells, of which 1,000 draws would take 72 GB."""
+    classes = 3000
+    labels = np.arange(2 * classes) % classes
+    predictions = np.where(np.arange(2 * classes) % 3 == 0, (labels + 1) % classes, labels)
+    tracemalloc.start()
+    cells = confusion_cells(labels, predictions)
+    intervals = bootstrap_classification(cells, classes, seed=0, resamples=200)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    low, high = intervals["accuracy"]
+    assert low < 2 / 3 < high and high - low < 0.03
+    assert peak < 40 * 8 * metrics.DRAWN / 8

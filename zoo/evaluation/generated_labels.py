@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from zoo.data.readers.text_forms import TextForm
-from zoo.evaluation.metrics import classification_metrics, confusion_matrix, correlations
+from zoo.evaluation.metrics import ClassCounts, classification_metrics, correlations
 from zoo.io.numbers import parse_float
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def word_metrics(
     import numpy as np
 
     predictions = np.where(predictions == NO_LABEL, (labels + 1) % classes, predictions)
-    metrics = classification_metrics(confusion_matrix(labels, predictions, classes))
+    metrics = classification_metrics(ClassCounts.of(labels, predictions, classes))
     return {name: float(metrics[name]) for name in names}
 
 

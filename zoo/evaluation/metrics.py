@@ -1,7 +1,7 @@
 """Metrics over predictions, in float64."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.integer[Any]]
 
 RESAMPLES, COVERAGE = 1000, 0.95  # of bootstrap intervals
+DRAWN = 1 << 21  # numbers of bootstrap draws that are held at once
 BINS = 15  # of reliability curves, as in Guo et al. 2017
 
 
@@ -50,32 +51,74 @@ def binomial_error(accuracy: float, count: int) -> float:
     return float((accuracy * (1 - accuracy) / count) ** 0.5)
 
 
-def confusion_matrix(labels: "Ints", predictions: "Ints", classes: int) -> "NDArray[np.int64]":
-    """Return the number of samples by label (row) and prediction (column), (classes, classes).
+class ClassCounts(NamedTuple):
+    """What the metrics of a classifier need of its confusion matrix, whose size is labels squared.
+
+    Attributes:
+        hits: samples of each label that are predicted, (..., classes).
+        predicted: predictions of each label, (..., classes).
+        actual: samples of each label, (..., classes).
+    """
+
+    hits: "NDArray[np.int64]"
+    predicted: "NDArray[np.int64]"
+    actual: "NDArray[np.int64]"
+
+    @classmethod
+    def of(
+        cls,
+        labels: "Ints",
+        predictions: "Ints",
+        classes: int,
+        weights: "Ints | None" = None,
+    ) -> "ClassCounts":
+        """Return the counts of samples.
+
+        Args:
+            labels: (n,), from 0.
+            predictions: (n,), from 0.
+            classes: number of classes.
+            weights: number of times that each sample counts, (n,); by default once.
+        """
+        import numpy as np
+
+        times = np.ones(len(labels), np.int64) if weights is None else weights
+        hits = np.where(labels == predictions, times, 0)
+        return cls(
+            *(
+                np.bincount(numbers, weights=values, minlength=classes).astype(np.int64)
+                for numbers, values in ((labels, hits), (predictions, times), (labels, times))
+            )
+        )
+
+    def first(self, classes: int) -> "ClassCounts":
+        """Return the counts of the first classes only."""
+        return ClassCounts(*(values[..., :classes] for values in self))
+
+
+def confusion_cells(labels: "Ints", predictions: "Ints") -> "NDArray[np.int64]":
+    """Return the cells of the confusion matrix that have samples.
 
     Args:
         labels: (n,), from 0.
         predictions: (n,), from 0.
-        classes: number of classes.
+
+    Returns:
+        label, prediction and number of samples of each cell, (cells, 3), sorted.
     """
     import numpy as np
 
-    cells = np.bincount(labels * classes + predictions, minlength=classes * classes)
-    return cells.reshape(classes, classes)
+    pairs = np.stack([labels, predictions], axis=1)
+    cells, counts = np.unique(pairs, axis=0, return_counts=True)
+    return np.concatenate([cells, counts[:, None]], axis=1).astype(np.int64)
 
 
-def class_scores(confusion: "Floats | Ints") -> "dict[str, NDArray[np.float64]]":
+def class_scores(counts: ClassCounts) -> "dict[str, NDArray[np.float64]]":
     """Return ``precision``, ``recall`` and ``f1`` of each class, (..., classes) each.
 
     A quotient of which both parts are 0 is 0, as in scikit-learn.
-
-    Args:
-        confusion: counts by label and prediction, (..., classes, classes).
     """
     import numpy as np
-
-    hits = np.diagonal(confusion, axis1=-2, axis2=-1).astype(np.float64)
-    predicted, actual = confusion.sum(-2), confusion.sum(-1)
 
     def ratio(above: Any, below: Any) -> "NDArray[np.float64]":
         quotient: NDArray[np.float64] = np.zeros(np.broadcast(above, below).shape)
@@ -83,69 +126,56 @@ def class_scores(confusion: "Floats | Ints") -> "dict[str, NDArray[np.float64]]"
         return quotient
 
     return {
-        "precision": ratio(hits, predicted),
-        "recall": ratio(hits, actual),
-        "f1": ratio(2 * hits, predicted + actual),
+        "precision": ratio(counts.hits, counts.predicted),
+        "recall": ratio(counts.hits, counts.actual),
+        "f1": ratio(2 * counts.hits, counts.predicted + counts.actual),
     }
 
 
-def f1_macro(confusion: "Floats | Ints", classes: int | None = None) -> "NDArray[np.float64]":
+def f1_macro(counts: ClassCounts) -> "NDArray[np.float64]":
     """Return the mean F1 of the classes that have samples or predictions, (...,).
 
     This is ``f1_score(average="macro")`` of scikit-learn without ``labels``: a class that the data
     lacks counts as 0 if it is predicted, and is left out otherwise.
-
-    Args:
-        confusion: counts by label and prediction, (..., classes, classes).
-        classes: number of the first classes that are averaged; by default all.
     """
     import numpy as np
 
-    scores = class_scores(confusion)["f1"][..., :classes]
-    seen = (confusion.sum(-2) + confusion.sum(-1) > 0)[..., :classes]
-    mean: NDArray[np.float64] = scores.sum(-1) / np.maximum(seen.sum(-1), 1)
+    seen = counts.predicted + counts.actual > 0
+    mean: NDArray[np.float64] = class_scores(counts)["f1"].sum(-1) / np.maximum(seen.sum(-1), 1)
     return mean
 
 
-def matthews_correlation(confusion: "Floats | Ints") -> "NDArray[np.float64]":
+def matthews_correlation(counts: ClassCounts) -> "NDArray[np.float64]":
     """Return the Matthews correlation of several classes (Gorodkin 2004, Computational Biology and
     Chemistry 28, equation 8); 0 where all labels or all predictions are equal.
-
-    Args:
-        confusion: counts by label and prediction, (..., classes, classes).
 
     Returns:
         (...,).
     """
     import numpy as np
 
-    counts = confusion.astype(np.float64)
-    total, hits = counts.sum((-2, -1)), np.trace(counts, axis1=-2, axis2=-1)
-    predicted, actual = counts.sum(-2), counts.sum(-1)
-    above = hits * total - (predicted * actual).sum(-1)
+    hits, predicted, actual = (values.astype(np.float64) for values in counts)
+    total = actual.sum(-1)
+    above = hits.sum(-1) * total - (predicted * actual).sum(-1)
     below = (total**2 - (predicted**2).sum(-1)) * (total**2 - (actual**2).sum(-1))
     correlation: NDArray[np.float64] = np.zeros(np.shape(above))
     np.divide(above, np.sqrt(below), out=correlation, where=below > 0)
     return correlation
 
 
-def classification_metrics(confusion: "Floats | Ints") -> "dict[str, NDArray[np.float64]]":
+def classification_metrics(counts: ClassCounts) -> "dict[str, NDArray[np.float64]]":
     """Return the metrics of a classifier, (...,) each.
 
     ``f1`` of two classes is that of the second one; of more classes, see ``f1_macro``.
-
-    Args:
-        confusion: counts by label and prediction, (..., classes, classes).
     """
     import numpy as np
 
-    total = confusion.sum((-2, -1))
-    two = confusion.shape[-1] == 2
-    f1 = {"f1": class_scores(confusion)["f1"][..., 1]} if two else {"f1_macro": f1_macro(confusion)}
+    two = counts.hits.shape[-1] == 2
+    f1 = {"f1": class_scores(counts)["f1"][..., 1]} if two else {"f1_macro": f1_macro(counts)}
     return {
-        "accuracy": np.trace(confusion, axis1=-2, axis2=-1) / np.maximum(total, 1),
+        "accuracy": counts.hits.sum(-1) / np.maximum(counts.actual.sum(-1), 1),
         **f1,
-        "matthews_correlation": matthews_correlation(confusion),
+        "matthews_correlation": matthews_correlation(counts),
     }
 
 
@@ -236,25 +266,49 @@ def correlations(first: "Floats", second: "Floats") -> dict[str, float]:
 
 
 def bootstrap_classification(
-    confusion: "Ints", seed: int, resamples: int = RESAMPLES
+    cells: "Ints", classes: int, seed: int, resamples: int = RESAMPLES
 ) -> dict[str, tuple[float, float]]:
     """Return percentile bootstrap intervals of ``classification_metrics`` (Efron 1979).
 
-    Samples that are drawn with replacement have multinomially distributed counts, so that memory
-    does not grow with their number.
+    Samples that are drawn with replacement have multinomially distributed counts in the cells of
+    the confusion matrix. Only cells with samples are drawn, some draws at a time, so that memory
+    is bounded by ``DRAWN`` and grows neither with the square of the labels nor with the samples.
 
     Args:
-        confusion: counts by label and prediction, (classes, classes).
+        cells: see ``confusion_cells``, (cells, 3).
+        classes: number of classes.
         seed: seed of the draws.
         resamples: number of draws.
     """
     import numpy as np
 
-    total = int(confusion.sum())
-    rng = np.random.default_rng(seed)
-    draws = rng.multinomial(total, confusion.ravel() / total, size=resamples)
-    metrics = classification_metrics(draws.reshape(resamples, *confusion.shape))
-    return {name: interval(values) for name, values in metrics.items()}
+    labels, predictions, counts = cells.T
+    rng, total = np.random.default_rng(seed), int(counts.sum())
+    hit = labels == predictions
+    at_once = max(1, DRAWN // max(len(cells), classes))
+    parts: list[dict[str, Any]] = []
+    for start in range(0, resamples, at_once):
+        size = min(at_once, resamples - start)
+        draws = rng.multinomial(total, counts / total, size=size)
+        drawn = ClassCounts(
+            _add_columns(draws[:, hit], labels[hit], classes),
+            _add_columns(draws, predictions, classes),
+            _add_columns(draws, labels, classes),
+        )
+        parts.append(classification_metrics(drawn))
+    return {name: interval(np.concatenate([part[name] for part in parts])) for name in parts[0]}
+
+
+def _add_columns(values: "Ints", numbers: "Ints", classes: int) -> "NDArray[np.int64]":
+    """Return the sums of the columns of each class, (rows, classes), from (rows, columns)."""
+    import numpy as np
+
+    order = np.argsort(numbers, kind="stable")
+    present, starts = np.unique(numbers[order], return_index=True)
+    sums = np.zeros((len(values), classes), np.int64)
+    if len(present):
+        sums[:, present] = np.add.reduceat(values[:, order], starts, axis=1)
+    return sums
 
 
 def bootstrap_samples(

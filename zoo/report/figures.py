@@ -11,6 +11,8 @@ from zoo.io.output.atomic import atomic_write
 FORMATS = (".svg", ".png", ".pdf")
 Band = Sequence[tuple[float, float, float, float]]
 
+MOST_LABELS = 40  # of a figure of a confusion matrix
+
 
 def require_matplotlib(path: Path) -> Any:
     """Import matplotlib without a display.
@@ -40,7 +42,8 @@ def plot_confusion(path: Path, counts: Mapping[str, Mapping[str, int]]) -> None:
 
     Args:
         path: file to write; the suffix decides the format.
-        counts: label -> predicted label -> number of samples.
+        counts: label -> predicted label -> number of samples; cells without samples may be left
+            out. Of more than ``MOST_LABELS``, those with the most wrong predictions are drawn.
 
     Raises:
         UsageError: see ``require_matplotlib``.
@@ -49,9 +52,11 @@ def plot_confusion(path: Path, counts: Mapping[str, Mapping[str, int]]) -> None:
     require_matplotlib(path)
     from matplotlib.figure import Figure
 
-    labels, size = list(counts), 2.5 + 0.5 * len(counts)
-    rows = [[counts[label][other] for other in labels] for label in labels]
-    shares = [[count / max(1, sum(row)) for count in row] for row in rows]
+    labels = _worst_labels(counts)
+    size = 2.5 + 0.5 * len(labels)
+    rows = [[counts[label].get(other, 0) for other in labels] for label in labels]
+    totals = [max(1, sum(counts[label].values())) for label in labels]
+    shares = [[count / total for count in row] for row, total in zip(rows, totals, strict=True)]
     figure = Figure(figsize=(size, size), layout="constrained")
     axes = figure.subplots()
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
@@ -64,6 +69,16 @@ def plot_confusion(path: Path, counts: Mapping[str, Mapping[str, int]]) -> None:
     axes.set_xlabel("predicted label")
     axes.set_ylabel("label")
     _write(figure, path)
+
+
+def _worst_labels(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Return the labels, or ``MOST_LABELS`` with the most wrong predictions, in their order."""
+    wrong = {
+        label: sum(count for other, count in row.items() if other != label)
+        for label, row in counts.items()
+    }
+    worst = {*sorted(wrong, key=wrong.__getitem__, reverse=True)[:MOST_LABELS]}
+    return [label for label in counts if label in worst]
 
 
 def plot_reliability(path: Path, points: Sequence[Mapping[str, float]]) -> None:

@@ -16,7 +16,7 @@ from zoo.cli.options import (
     hub_options,
     reference_argument,
 )
-from zoo.cli.output import result, table
+from zoo.cli.output import note, result, table
 from zoo.evaluation import EVALUATIONS
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ TEXTS = ("text-classification", "regression", "multi-label", "sentence-embedding
 ANSWERS, CHOICES = "question-answering", "multiple-choice"
 WINDOWED = (*TEXTS[:3], "token-classification")  # classifiers, which may read windows of texts
 LABELLED = (*TEXTS, "token-classification", "causal-lm", "seq2seq", ANSWERS, CHOICES)
+MOST_ROWS = 20  # labels and confusions that are printed
 CONFUSION, RELIABILITY = "confusion.svg", "reliability.svg"  # files of --figures
 # options of single evaluations
 OPTIONS = {
@@ -244,8 +245,30 @@ def _print(settings: Mapping[str, Any], measured: "Result", *, record: bool, as_
         "recorded": record,
     }
     rows = [(name, _format(number)) for name, number in measured.metrics.items()]
-    rows += list(_flat(measured.details))
+    rows += list(_flat(_shortened(measured.details)))
     result(value, table(rows, ("metric", "value")), as_json=as_json)
+
+
+def _shortened(details: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the details for a terminal: the worst labels and the most frequent errors."""
+    short = dict(details)
+    classes = details.get("classes", {})
+    if len(classes) > MOST_ROWS:
+        worst = sorted(classes, key=lambda label: classes[label]["f1"])[:MOST_ROWS]
+        short["classes"] = {label: classes[label] for label in worst}
+        note(f"{MOST_ROWS} of {len(classes):,} labels with the lowest f1 are shown; --json has all")
+    if "confusion" in details:
+        errors = [
+            (count, label, prediction)
+            for label, row in details["confusion"].items()
+            for prediction, count in row.items()
+            if prediction != label
+        ]
+        errors.sort(key=lambda error: error[0], reverse=True)
+        short["confusion"] = {f"{a} as {b}": count for count, a, b in errors[:MOST_ROWS]}
+        if len(errors) > MOST_ROWS:
+            note(f"{MOST_ROWS} of {len(errors):,} confusions are shown; --json has all")
+    return short
 
 
 def _is_recordable(ref: str, checkpoint: "Checkpoint") -> bool:

@@ -19,11 +19,12 @@ from zoo.data.readers.review import Reviewed
 from zoo.errors import UsageError
 from zoo.evaluation.base import Evaluation, Result
 from zoo.evaluation.metrics import (
+    ClassCounts,
     bootstrap_classification,
     bootstrap_samples,
     class_scores,
     classification_metrics,
-    confusion_matrix,
+    confusion_cells,
     multi_label_metrics,
     regression_metrics,
     reliability,
@@ -192,28 +193,34 @@ class TextClassification(LabelledEvaluation):
         pairs = ((labels.index(added["label"]), added["score"]) for added in predictions)
         best = np.fromiter(pairs, [("label", np.int64), ("score", np.float64)])
         self.warn(warn_of_absent_labels(labels, {labels[number] for number in np.unique(actual)}))
-        confusion = confusion_matrix(actual, best["label"], len(labels))
-        metrics = {name: float(v) for name, v in classification_metrics(confusion).items()}
+        counts = ClassCounts.of(actual, best["label"], len(labels))
+        cells = confusion_cells(actual, best["label"])
+        metrics = {name: float(v) for name, v in classification_metrics(counts).items()}
         error, curve = reliability(best["score"], best["label"] == actual)
-        scores = class_scores(confusion)
+        scores = class_scores(counts)
         return Result(
             {**metrics, "calibration_error": error, "samples": len(actual)},
             {
-                "intervals": bootstrap_classification(confusion, self.seed),
+                "intervals": bootstrap_classification(cells, len(labels), self.seed),
                 "classes": {
                     label: {
                         **{name: float(values[number]) for name, values in scores.items()},
-                        "samples": int(confusion[number].sum()),
+                        "samples": int(counts.actual[number]),
                     }
                     for number, label in enumerate(labels)
                 },
                 "reliability": curve,
-                "confusion": {
-                    label: dict(zip(labels, map(int, row), strict=True))
-                    for label, row in zip(labels, confusion, strict=True)
-                },
+                "confusion": _confusion(cells, labels),
             },
         )
+
+
+def _confusion(cells: "NDArray[np.int64]", labels: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Return label -> prediction -> number of samples; predictions without samples are left out."""
+    confusion: dict[str, dict[str, int]] = {label: {} for label in labels}
+    for label, prediction, count in cells.tolist():
+        confusion[labels[label]][labels[prediction]] = count
+    return confusion
 
 
 class Regression(LabelledEvaluation):

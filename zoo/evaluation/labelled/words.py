@@ -24,7 +24,7 @@ from zoo.data.readers.words import (
 from zoo.errors import UsageError
 from zoo.evaluation.base import Evaluation, Result
 from zoo.evaluation.entities import entity_counts, entity_scores
-from zoo.evaluation.metrics import bootstrap_samples, class_scores, f1_macro
+from zoo.evaluation.metrics import ClassCounts, bootstrap_samples, class_scores, f1_macro
 from zoo.evaluation.one_sided import warn_of_absent_labels
 from zoo.inference.processing.records import TextExample
 from zoo.inference.tasks.base import EncodedExample
@@ -181,24 +181,21 @@ class TokenClassification(Evaluation):
         import numpy as np
 
         labels = self.checkpoint.config.labels
-        cells, words = _confusion_cells(pairs, labels)
-        size = len(labels) + 1  # the last class are words without prediction
+        actual, predicted, words = _label_numbers(pairs, labels)
 
-        def confusion_of(chosen: "NDArray[np.integer[Any]]") -> "NDArray[np.int64]":
+        def counts_of(chosen: "NDArray[np.integer[Any]]") -> ClassCounts:
             times = np.repeat(np.bincount(chosen, minlength=len(words)), words)
-            counts = np.bincount(cells, weights=times, minlength=size * size)
-            return counts.astype(np.int64).reshape(size, size)
+            # the last class are words without prediction
+            counts = ClassCounts.of(actual, predicted, len(labels) + 1, times)
+            return counts.first(len(labels))
 
         def metrics(chosen: "NDArray[np.integer[Any]]") -> dict[str, float]:
-            confusion = confusion_of(chosen)
-            accuracy = np.trace(confusion) / words[chosen].sum()
-            return {
-                "accuracy": float(accuracy),
-                "f1_macro": float(f1_macro(confusion, len(labels))),
-            }
+            counts = counts_of(chosen)
+            accuracy = counts.hits.sum() / words[chosen].sum()
+            return {"accuracy": float(accuracy), "f1_macro": float(f1_macro(counts))}
 
-        total = confusion_of(np.arange(len(words)))
-        present = {label for label, count in zip(labels, total.sum(1), strict=False) if count}
+        total = counts_of(np.arange(len(words)))
+        present = {label for label, count in zip(labels, total.actual, strict=True) if count}
         self.warn(warn_of_absent_labels(labels, present))
         classes = _scores_by_label(total, labels)
         return self._result(metrics, len(words), int(words.sum()), classes)
@@ -212,36 +209,38 @@ class TokenClassification(Evaluation):
         )
 
 
-def _scores_by_label(
-    confusion: "NDArray[np.int64]", labels: Sequence[str]
-) -> dict[str, dict[str, float]]:
+def _scores_by_label(counts: ClassCounts, labels: Sequence[str]) -> dict[str, dict[str, float]]:
     """Return the scores of each label, and the number of words that have it."""
-    scores = class_scores(confusion)
+    scores = class_scores(counts)
     return {
         label: {
             **{name: float(values[number]) for name, values in scores.items()},
-            "words": int(confusion[number].sum()),
+            "words": int(counts.actual[number]),
         }
         for number, label in enumerate(labels)
     }
 
 
-def _confusion_cells(
+def _label_numbers(
     pairs: Iterable[tuple[WordsSample, list[str]]], labels: Sequence[str]
-) -> "tuple[NDArray[np.int32], NDArray[np.int64]]":
-    """Return the cell of each word in the flattened confusion matrix, and words of each sentence.
+) -> "tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]":
+    """Return the number of each word's label and prediction, and the words of each sentence.
 
-    The matrix has a last class, of words without prediction.
+    Words without prediction have the number of labels as their prediction.
     """
     import numpy as np
 
     numbers = {name: number for number, name in enumerate((*labels, ""))}
-    cells, words = array("i"), array("q")
-    for sample, predicted in pairs:
-        words.append(len(predicted))
-        for name, guess in zip(sample.labels, predicted, strict=True):
-            cells.append(numbers[name] * len(numbers) + numbers[guess])
-    return np.frombuffer(cells, np.int32), np.frombuffer(words, np.int64)
+    actual, predicted, words = array("i"), array("i"), array("q")
+    for sample, guesses in pairs:
+        words.append(len(guesses))
+        actual.extend(map(numbers.__getitem__, sample.labels))
+        predicted.extend(map(numbers.__getitem__, guesses))
+    return (
+        np.frombuffer(actual, np.int32),
+        np.frombuffer(predicted, np.int32),
+        np.frombuffer(words, np.int64),
+    )
 
 
 def _hits(actual: Sequence[str], predicted: Sequence[str]) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from torch.nn import functional as F
 
 from zoo.data.readers.labelled import label_name
-from zoo.evaluation.metrics import classification_metrics, confusion_matrix
+from zoo.evaluation.metrics import ClassCounts, classification_metrics
 from zoo.families.config import Problem
 from zoo.finetune.base import LABELS
 from zoo.finetune.labels import ClassTask, label_index
@@ -72,7 +72,7 @@ class TextClassification(ClassTask, TextTask):
 
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
         """See ``zoo.evaluation.metrics.classification_metrics``."""
-        confusion = confusion_matrix(
+        counts = ClassCounts.of(
             predictions["label"], predictions["prediction"], len(self.config.labels)
         )
-        return {name: float(value) for name, value in classification_metrics(confusion).items()}
+        return {name: float(value) for name, value in classification_metrics(counts).items()}

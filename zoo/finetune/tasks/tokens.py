@@ -19,7 +19,7 @@ from zoo.data.readers.words import (
 )
 from zoo.errors import UsageError
 from zoo.evaluation.entities import entity_counts, entity_scores
-from zoo.evaluation.metrics import confusion_matrix, f1_macro
+from zoo.evaluation.metrics import ClassCounts, f1_macro
 from zoo.finetune.base import LABELS
 from zoo.finetune.labels import ClassTask, label_index
 from zoo.finetune.rows import TokenizedRows, TokenizedTexts, tokenize
@@ -290,8 +290,8 @@ class TokenClassification(ClassTask, LayerTask):
         labels, predicted = predictions["label"], predictions["prediction"]
         accuracy = float((labels == predicted).mean())
         if not is_iob(self.labels):
-            confusion = confusion_matrix(labels, predicted, len(self.labels))
-            return {"accuracy": accuracy, "f1_macro": float(f1_macro(confusion))}
+            by_label = ClassCounts.of(labels, predicted, len(self.labels))
+            return {"accuracy": accuracy, "f1_macro": float(f1_macro(by_label))}
         names = np.array(self.labels, object)
         cuts = np.flatnonzero(predictions["begins"])[1:]
         actual, guessed = (np.split(names[values], cuts) for values in (labels, predicted))

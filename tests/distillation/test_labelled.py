@@ -15,6 +15,7 @@ from tests.finetune.tasks.test_answers import questions_about_letters
 from tests.finetune.tasks.test_choices import chosen
 from tests.finetune.tasks.test_tokens import tagged
 from tests.training.runs import records
+from zoo.data.readers.problems import InvalidRows
 from zoo.errors import UsageError
 from zoo.training.build import prepare_run
 from zoo.training.config.overrides import deep_merge
@@ -187,6 +188,23 @@ def test_students_of_other_inputs_read_their_own_rows(tmp_path: Path) -> None:
         view.outputs.logits["text-classification"], view.model(**inputs)["logits"]
     )
     assert_resumes_exactly(tmp_path, tree | {"save_steps": 1}, 1)
+
+
+def test_rows_that_cannot_be_used_are_skipped_for_teacher_and_student(tmp_path: Path) -> None:
+    """Also where both read rows of their own."""
+    file = pairs(tmp_path / "p.jsonl")
+    data: dict[str, Any] = {"data": {"pair": "pair"}}
+    teacher = make_teacher(tmp_path / "teacher", "text-classification", file, **data)
+    file.write_text('{"text": "a"\n' + file.read_text() + '{"text": "a", "pair": "b"}\n')
+    tree = settings([teacher], "distilbert", "text-classification", file, **data)
+    with pytest.raises(InvalidRows, match=r"2 rows cannot be used[^\0]*p\.jsonl:1 is not JSON"):
+        make_setup(tree)
+    tree = deep_merge(tree, {"data": {"skip_invalid": True}})
+    run = distill(tmp_path / "run", tree)
+    assert records(run, "data") == [
+        {"step": 0, "split": "data", "skipped": {"train": 2, "eval": 0}}
+    ]
+    assert len(records(run)) == 2
 
 
 def test_teachers_with_another_tokenizer(tmp_path: Path) -> None:

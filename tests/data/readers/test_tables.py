@@ -15,6 +15,8 @@ from zoo.data.readers.labelled import (
     sort_labels,
     split_labels,
 )
+from zoo.data.readers.problems import RowProblems
+from zoo.data.readers.words import read_words
 from zoo.errors import UsageError, VerificationError
 
 ROWS = [('He said "no', 'a, "quoted" word', 0), ("two\u2028parts", "'", 1)]
@@ -116,6 +118,40 @@ def test_names_and_numbers_of_labels() -> None:
     for value in ("nan", "inf", "x", None, True):
         with pytest.raises(UsageError, match="is no number"):
             label_number(value, "t.tsv:3")
+
+
+def lines_of(problems: RowProblems) -> list[str]:
+    return [error.what.rpartition("/")[2] for error in problems.first]
+
+
+def test_reading_goes_on_after_a_quote_that_is_not_closed(tmp_path: Path) -> None:
+    """With the line after it, whatever the next quote is."""
+    rows = ['"x\ny",0', '"a,1', "b,2", '"c, d",3', 'e,"4"', '"f,5', "g,6"]
+    (tmp_path / "t.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    problems = RowProblems(skip=True)
+    samples = read_samples([tmp_path / "t.csv"], Columns(), problems)
+    assert [s.label for s in samples] == ["0", "2", "3", "4", "6"]
+    assert [s.location.rpartition(":")[2] for s in samples] == ["2", "5", "6", "7", "9"]
+    assert lines_of(problems) == [f"t.csv:{k} opens a quote that is not closed" for k in (4, 8)]
+
+
+def test_a_sentence_is_skipped_as_a_whole(tmp_path: Path) -> None:
+    (tmp_path / "t.conll").write_text("a X\nb\nc Y\n\nd\tX\ne\t \tX\n\nf X\n")
+    problems = RowProblems(skip=True)
+    samples = read_words([tmp_path / "t.conll"], Columns("1", "2"), problems)
+    assert [s.words for s in samples] == [("f",)]
+    assert [line.partition(" ")[0] for line in lines_of(problems)] == ["t.conll:2", "t.conll:6"]
+
+
+def test_json_lines_that_lack_a_column(tmp_path: Path) -> None:
+    """Before and after a row that has it; where no row has, its name is wrong."""
+    (tmp_path / "t.jsonl").write_text('{"a": 1}\n{"text": "b", "label": 1}\n{"text": "c"}\n[\n')
+    problems = RowProblems(skip=True)
+    (sample,) = read_samples([tmp_path / "t.jsonl"], Columns(), problems)
+    assert sample.text == "b" and problems.count == 3
+    (tmp_path / "t.jsonl").write_text('{"txt": "a", "label": 1}\n' * 200)
+    with pytest.raises(UsageError, match=r"t\.jsonl:1 has no column 'text'; did you mean txt"):
+        read_samples([tmp_path / "t.jsonl"], Columns(), problems)
 
 
 def test_the_same_samples_are_held_out_in_any_order() -> None:

@@ -1,57 +1,82 @@
 """A decoder with a limited number of positions is never run beyond it, and says so in one line."""
 
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
+from torch.nn import functional as F
 
-from tests.finetune.tasks.test_seq2seq import hub, model, sentences
+from tests.finetune.making import HERE, finetune, setup_of, write_table
+from tests.finetune.tasks.test_seq2seq import hub, model, pairs, sentences, tree_of
+from tests.training.runs import run_training
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.conformance.family_checks import FamilyChecks
+from zoo.conformance.verify import verify
 from zoo.errors import UsageError
+from zoo.evaluation import make_evaluation
+from zoo.export.export import export_onnx
 from zoo.export.validate import run_reference
 from zoo.families.random_inputs import axis_lengths
+from zoo.inference import open_session
 from zoo.inference.likelihood import Seq2SeqLikelihood
 from zoo.inference.processing.records import as_records
 from zoo.inference.tasks.seq2seq import Seq2Seq
-from zoo.inference.torch_session import TorchSession
 from zoo_t5 import T5
 
 __all__ = ["hub", "model"]
 LIMIT = 12
+Run = Callable[..., torch.Tensor]
 
 
-class LimitedT5(T5):
-    """A T5 whose decoder fails beyond a number of tokens, as learned positions do."""
+def with_positions(run: Run) -> Run:
+    """Return the blocks of a decoder that also read a table of learned positions, which are 0."""
 
-    def max_decoder_len(self, config: Any) -> int:
-        return LIMIT
+    def limited(x: Any, *args: Any, **options: Any) -> torch.Tensor:
+        cache = options.get("cache", args[3] if len(args) > 3 else None)
+        past = cache.length if cache is not None else 0
+        positions = torch.arange(past + x.shape[1])[past:]
+        return run(x + F.embedding(positions, x.new_zeros(LIMIT, 1)), *args, **options)
 
-    def model(self, config: Any, head: str) -> Any:
-        module: Any = super().model(config, head)
-        for name in ("decoder",):
-            getattr(module, name).register_forward_pre_hook(_check)
+    return limited
+
+
+@pytest.fixture(autouse=True)
+def limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let T5 have a decoder with learned positions, and an encoder without any limit."""
+    build = T5.model
+
+    def built(self: T5, config: Any, head: str) -> Any:
+        module: Any = build(self, config, head)
+        if hasattr(module, "decoder"):
+            module.decoder.run = with_positions(module.decoder.run)
         return module
 
-
-def _check(module: Any, args: Any) -> None:
-    if args and isinstance(args[0], torch.Tensor) and args[0].shape[1] > LIMIT:
-        raise IndexError("index out of range in self")
+    monkeypatch.setattr(T5, "model", built)
+    monkeypatch.setattr(T5, "max_decoder_len", lambda self, config: LIMIT)
 
 
 class Kit(FamilyChecks):
-    family = LimitedT5()
+    family = T5()
 
 
 @pytest.fixture
 def checkpoint(model: Path) -> Checkpoint:
-    return replace(load_checkpoint(model), family=LimitedT5())
+    return load_checkpoint(model)
+
+
+def test_a_longer_decoder_input_fails(checkpoint: Checkpoint) -> None:
+    """So that the other tests show that no one gives it."""
+    module = checkpoint.family.model(checkpoint.config, "seq2seq-lm")
+    ids = torch.zeros(1, LIMIT + 1, dtype=torch.int64)
+    with pytest.raises(IndexError):
+        module(ids, decoder_input_ids=ids)
 
 
 def test_random_inputs_of_the_kit_and_the_gate_keep_to_the_limit() -> None:
-    family = LimitedT5()
+    family = T5()
     config = family.sizes()["tiny"]
     spec = family.onnx(config, "seq2seq-lm")
     assert spec.limits == {"decoder_tokens": LIMIT}
@@ -63,28 +88,65 @@ def test_random_inputs_of_the_kit_and_the_gate_keep_to_the_limit() -> None:
         check("seq2seq-lm")
 
 
-def test_generation_reports_the_limit(checkpoint: Checkpoint) -> None:
-    session = TorchSession(checkpoint, "cpu")
+def test_verification_keeps_to_the_limit(checkpoint: Checkpoint) -> None:
+    checks = list(verify(checkpoint.path, reference=True))
+    assert [check for check in checks if check.outcome == "failed"] == []
+
+
+@pytest.mark.parametrize("num_beams", [1, 3])
+@pytest.mark.parametrize("backend", ["cpu", "onnx"])
+def test_generation_fills_the_decoder_and_reports_its_limit(
+    checkpoint: Checkpoint, tmp_path: Path, backend: str, num_beams: int
+) -> None:
+    if backend == "onnx":
+        export_onnx(checkpoint, tmp_path / "graph")
+        checkpoint = load_checkpoint(tmp_path / "graph")
+    session = open_session(checkpoint, backend)
     with pytest.raises(UsageError, match=f"13 new tokens are more .* it takes {LIMIT}"):
-        Seq2Seq(checkpoint, session, max_new_tokens=LIMIT + 1)
-    results = list(Seq2Seq(checkpoint, session, max_new_tokens=LIMIT).run(as_records(["the cat"])))
-    assert results[0]["stopped"] in ("end", "length")
-    stored = replace(
-        checkpoint,
-        model=checkpoint.model.__class__(
-            **{
-                f: getattr(checkpoint.model, f)
-                for f in checkpoint.model.__struct_fields__
-                if f != "generation"
-            },
-            generation={"max_length": 200},
-        ),
-    )
-    assert Seq2Seq(stored, session).settings.max_length == LIMIT + 1
+        Seq2Seq(checkpoint, session, max_new_tokens=LIMIT + 1, num_beams=num_beams)
+    task = Seq2Seq(checkpoint, session, num_beams=num_beams)  # 20 new tokens by default
+    assert task.settings.longest == LIMIT
+    long = msgspec.structs.replace(checkpoint.model, generation={"max_length": 200})
+    object.__setattr__(checkpoint, "model", long)
+    task = Seq2Seq(checkpoint, session, num_beams=num_beams)
+    assert task.settings.max_length == LIMIT + 1
+    results = [record["stopped"] for record in task.run(as_records(sentences(6)))]
+    assert "length" in results
 
 
 def test_likelihood_reports_the_limit(checkpoint: Checkpoint) -> None:
-    scorer = Seq2SeqLikelihood(checkpoint, TorchSession(checkpoint, "cpu"))
+    scorer = Seq2SeqLikelihood(checkpoint, open_session(checkpoint, "cpu"))
     (tokens,) = scorer.tokenize([("the cat", " ".join(sentences(9)))])
     with pytest.raises(UsageError, match=f"the decoder takes {LIMIT}"):
         list(scorer.split(tokens, 0))
+
+
+def test_targets_are_cut_in_fine_tuning_and_in_its_evaluation(model: Path, tmp_path: Path) -> None:
+    run = finetune(tmp_path / "run", tree_of(model, pairs(tmp_path / "t.tsv"), max_steps=2))
+    batches = setup_of(run).train_dataloader(HERE)
+    widths = [batch.tensors["labels"].shape[1] for batch in batches.make_batches(0)]
+    batches.close()
+    assert max(widths) <= LIMIT
+    for name in ("max_target_len", "max_new_tokens"):
+        tree = tree_of(model, tmp_path / "t.tsv", task_args={name: LIMIT + 1})
+        with pytest.raises(UsageError, match=rf"task_args.{name} is 13, and the decoder takes 12"):
+            finetune(tmp_path / name, tree)
+
+
+def test_an_evaluation_cuts_targets_and_says_how_many(
+    checkpoint: Checkpoint, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [{"in": "the cat", "out": "a mat"}, {"in": "the dog", "out": " ".join(sentences(9))}]
+    file = write_table(tmp_path / "t.jsonl", rows)
+    session = open_session(checkpoint, "cpu")
+    evaluation = make_evaluation("seq2seq", checkpoint, session, text="in", label="out")
+    with caplog.at_level("WARNING", "zoo"):
+        metrics = evaluation.evaluate([file]).metrics
+    assert metrics["samples"] == 2
+    assert "1 of 2 targets are cut to the 12 tokens that the decoder takes" in caplog.text
+
+
+def test_pretraining_refuses_rows_whose_targets_are_longer(tmp_path: Path) -> None:
+    """Rows of 64 source tokens have targets of 15 tokens and more."""
+    with pytest.raises(UsageError, match="and the decoder has 12 positions; --set seq_len="):
+        run_training(tmp_path / "run", "t5")

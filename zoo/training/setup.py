@@ -14,6 +14,7 @@ from zoo.objectives import objective_type
 from zoo.objectives.base import Batch, Objective
 from zoo.objectives.examples.vocabulary import TokenizerView
 from zoo.objectives.options import parse_options
+from zoo.objectives.seq2seq import Seq2SeqDataset
 from zoo.plugins import get_family
 from zoo.training.base import RunSetup
 from zoo.training.config.schema import TrainConfig
@@ -221,7 +222,7 @@ def build_dataset(
         warmup: use the shorter rows of the sequence-length warm-up.
 
     Raises:
-        UsageError: the split has less than one batch.
+        UsageError: the split has less than one batch, or targets are longer than the decoder takes.
     """
     split = setup.corpus.split(split_name)
     objective = (
@@ -233,6 +234,13 @@ def build_dataset(
             f"the {split_name} split in {setup.corpus.path} fills {len(rows)} rows of "
             f"{objective.length} tokens, and a batch has {min_rows}",
             "use more text, a lower --global-batch-tokens, or a smaller length",
+        )
+    longest = setup.family.max_decoder_len(setup.model_config)
+    if isinstance(rows, Seq2SeqDataset) and longest is not None and rows.decoder_length > longest:
+        raise UsageError(
+            f"targets of sources of {objective.length} tokens take {rows.decoder_length}, and the "
+            f"decoder has {longest} positions",
+            f"--set seq_len={objective.length * longest // rows.decoder_length}, or fewer",
         )
     return rows
 

@@ -68,6 +68,7 @@ class Seq2Seq(Evaluation):
         self.prefix, self.pair_prefix = prefix, pair_prefix
         self.max_new_tokens, self.num_beams = max_new_tokens, num_beams
         self.scorer = Seq2SeqLikelihood(self.checkpoint, self.session)
+        self._cut_targets = 0
 
     @classmethod
     def require_supported(cls, checkpoint: "Checkpoint") -> None:
@@ -100,7 +101,15 @@ class Seq2Seq(Evaluation):
         form = self.form(names.pop()) if len(names) == 1 else TextForm(self.columns)
         scores = self.scorer.stream_scores(self._rows(samples))
         values_of = ([-score.log_prob, score.correct, score.tokens] for _, score in scores)
+        self._cut_targets = 0
         table = np.fromiter(values_of, np.dtype((np.float64, (3,))))
+        if self._cut_targets:
+            self.warn(
+                [
+                    f"{self._cut_targets:,} of {len(table):,} targets are cut to the "
+                    f"{self.scorer.decoder_limit} tokens that the decoder takes"
+                ]
+            )
         exact, labels = self._generated(samples, form, int(table[:, 2].max()))
 
         def metrics(rows: "NDArray[np.integer[Any]]") -> dict[str, float]:
@@ -161,7 +170,9 @@ class Seq2Seq(Evaluation):
             sources = encode(
                 [s.source for s in window], max_tokens=self.scorer.max_tokens, offsets=False
             )
-            targets = encode([s.target for s in window], max_tokens=None, offsets=False)
+            most = self.scorer.decoder_limit
+            targets = encode([s.target for s in window], max_tokens=most, offsets=False)
+            self._cut_targets += sum(target.truncated > 0 for target in targets)
             for text, target in zip(sources, targets, strict=True):
                 labels = np.array(target.ids, np.int64)
                 ids = np.concatenate([[config.decoder_start_token_id], labels[:-1]])

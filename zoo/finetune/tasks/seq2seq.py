@@ -211,14 +211,15 @@ class Seq2Seq(FineTuning):
         Raises:
             UsageError: the decoder takes fewer than the settings say.
         """
-        family, chosen = get_family(self.run.family), self.options.max_target_len
+        family = get_family(self.run.family)
         most = family.onnx(self.config, self.head).limits.get(DECODER_TOKENS)
-        if most is not None and chosen is not None and chosen > most:
-            raise UsageError(
-                f"task_args.max_target_len is {chosen}, and the decoder takes {most} tokens",
-                "lower it",
-            )
-        limit = chosen or self.run.max_seq_len
+        for name in ("max_target_len", "max_new_tokens"):
+            chosen = getattr(self.options, name)
+            if most is not None and chosen is not None and chosen > most:
+                raise UsageError(
+                    f"task_args.{name} is {chosen}, and the decoder takes {most} tokens", "lower it"
+                )
+        limit = self.options.max_target_len or self.run.max_seq_len
         return limit if most is None else min(limit, most)
 
     def generate_as(self, other: "Seq2Seq", tokenizer: TextTokenizer) -> None:

@@ -27,15 +27,17 @@ class Seq2Seq(Generate):
         Raises:
             UsageError: the decoder takes fewer tokens than are to be generated.
         """
-        settings, spec = (
-            self.settings,
-            self.checkpoint.family.onnx(self.checkpoint.config, self.checkpoint.head_name),
-        )
+        checkpoint, settings = self.checkpoint, self.settings
+        spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
         most = spec.limits.get(DECODER_TOKENS)
+        if most is None or settings.longest <= most:
+            return super().limits()
         # the last new token is not read; max_length counts the first token of the decoder
-        if most is not None and settings.max_new_tokens is None and settings.max_length is not None:
-            self.settings = replace(settings, max_length=min(settings.max_length, most + 1))
-        elif most is not None and settings.longest > most:
+        if settings.max_new_tokens is None and settings.max_length is not None:
+            self.settings = replace(settings, max_length=most + 1)
+        elif settings.max_new_tokens is None:
+            self.settings = replace(settings, max_new_tokens=most)
+        else:
             raise UsageError(
                 f"{settings.longest} new tokens are more than the decoder takes",
                 f"it takes {most}: lower --max-new-tokens",

@@ -214,6 +214,9 @@ def test_a_full_disk_while_saving(small_disk: Path) -> None:
     run = small_disk / "run"
     line = refusal(FAMILY, *options(), "-o", str(run), code=2)
     assert "No space left on device" in line
+    assert "nothing was left behind" not in line
+    assert f"{run} has no checkpoint yet, and its log" in line
+    assert f"`zoo pretrain --resume {run}` resumes it" in line
     assert not list(run.glob("checkpoints/.*"))
 
 

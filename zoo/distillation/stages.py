@@ -31,6 +31,7 @@ from zoo.training.config.overrides import ConfigDict, deep_merge
 from zoo.training.config.schema import errors_naming
 from zoo.training.distributed.context import DistContext
 from zoo.training.entrypoints import RunKind, free_path
+from zoo.training.state.location import resume_command, where_it_began
 from zoo.training.state.run_manifest import MANIFEST
 
 STAGES, MODEL = "stages.json", "model"
@@ -49,11 +50,13 @@ class StagesRecord(JsonStruct):
         stages: names of the stages in order, and of their directories.
         settings: settings of the run, of which each stage has its own.
         recipe: the recipe.
+        working_directory: see ``RunManifest``.
     """
 
     stages: list[str]
     settings: dict[str, Any]
     recipe: DistillationRecipe
+    working_directory: str = ""
 
 
 class StagedKind(RunKind):
@@ -84,7 +87,8 @@ class StagedKind(RunKind):
                 require_generation(config)
         path = Path(dist.broadcast(str(output or free_path(config))))
         if path.exists():
-            raise UsageError(f"{path} exists", f"`zoo distill --resume {path}`, or another -o")
+            command = resume_command("distill", path)
+            raise UsageError(f"{path} exists", f"`{command}`, or another -o")
         dist.barrier()  # all processes have chosen their path before it is created
         if dist.is_main_process:
             with atomic_directory(path) as staging:
@@ -104,7 +108,12 @@ class StagedKind(RunKind):
         recipe = requested_recipe(settings, offline=offline)
         if not recipe.stages:
             return None
-        return StagesRecord(stages=list(recipe.stages), settings=settings, recipe=recipe)
+        return StagesRecord(
+            stages=list(recipe.stages),
+            settings=settings,
+            recipe=recipe,
+            working_directory=str(Path.cwd()),
+        )
 
     def plan(
         self, values: Mapping[str, Any], overrides: Mapping[str, Any], *, offline: bool
@@ -143,15 +152,17 @@ class StagedKind(RunKind):
         if values or overrides:
             raise UsageError(f"{path} resumes with its own settings", "give --resume alone")
         record = read_json_record(path / STAGES, StagesRecord)
-        recipe = requested_recipe(record.settings, offline=offline)
-        if recipe != record.recipe:
-            raise UsageError(
-                f"the recipe {recipe.name} is not the one that {path} began with",
-                "put it back as it was, or begin another run",
-            )
-        if dist.is_main_process:
-            remove_stale_staging(path.absolute().parent)
-        return self._train_stages(path, record, dist, offline=offline)
+        with where_it_began(path, record.working_directory) as place:
+            recipe = requested_recipe(record.settings, offline=offline)
+            if recipe != record.recipe:
+                raise UsageError(
+                    f"the recipe {recipe.name} is not the one that {path} began with",
+                    "put it back as it was, or begin another run",
+                )
+            if dist.is_main_process:
+                remove_stale_staging(place.absolute().parent)
+            run, _ = self._train_stages(place, record, dist, offline=offline)
+        return path / run.name, path / MODEL
 
     def _train_stages(
         self, path: Path, record: StagesRecord, dist: DistContext, *, offline: bool
@@ -168,7 +179,8 @@ class StagedKind(RunKind):
                 elif not (run / MODEL).is_dir():
                     super().resume(run, {}, {}, dist, offline=offline)
             except Interrupted as error:
-                raise Interrupted(error.what, f"zoo distill --resume {path} resumes it") from error
+                hint = f"{resume_command('distill', path)} resumes it"
+                raise Interrupted(error.what, hint) from error
             dist.barrier()
         if dist.is_main_process and not (path / MODEL).exists():
             os.symlink(Path(run.name, MODEL), path / MODEL)

@@ -10,6 +10,7 @@ from typing import Any
 from zoo.errors import SourceError, UsageError
 from zoo.training.config.overrides import config_diff
 from zoo.training.logging.run_history import MANIFEST, SETTINGS, RunHistory
+from zoo.training.state.location import resume_command
 
 SEED, SEED_PREFIX = "seed", "seed-"
 
@@ -115,7 +116,7 @@ def group_runs(paths: Sequence[Path]) -> list[RunGroup]:
         if not history.validation:
             command = history.manifest.get("kind", "pretrain")
             raise UsageError(
-                f"{path} has no evaluation yet", f"`zoo {command} --resume {path}` resumes it"
+                f"{path} has no evaluation yet", f"`{resume_command(command, path)}` resumes it"
             )
         settings = {name: value for name, value in history.config.items() if name != SEED}
         for known, members in groups:

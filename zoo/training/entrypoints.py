@@ -37,7 +37,13 @@ from zoo.training.distributed.context import DistContext
 from zoo.training.graceful_shutdown import handle_signals
 from zoo.training.optim.lr_scheduler import lr_multiplier
 from zoo.training.setup import TrainSetup, build_setup
-from zoo.training.state.checkpoints import CheckpointMeta, save_checkpoint, settings_digest
+from zoo.training.state.checkpoints import (
+    CheckpointMeta,
+    list_checkpoints,
+    save_checkpoint,
+    settings_digest,
+)
+from zoo.training.state.location import resume_command, where_it_began
 from zoo.training.state.lock import locked
 from zoo.training.state.pretrained import PretrainedInit
 from zoo.training.state.run_manifest import MANIFEST, SETTINGS, RunManifest, read_manifest
@@ -169,7 +175,7 @@ def train(
         _check_ranks(config, dist)
     path = Path(dist.broadcast(str(output or free_path(config))))
     if path.exists():
-        raise UsageError(f"{path} exists", f"`zoo {kind.command} --resume {path}`, or another -o")
+        raise UsageError(f"{path} exists", f"`{resume_command(kind.command, path)}`, or another -o")
     dist.barrier()  # all processes have chosen their path before it is created
     with errors_naming(file):
         setup = _in_turn(
@@ -233,7 +239,7 @@ def resume(
     if record.kind != kind.command:
         raise UsageError(
             f"{path} is a run of `zoo {record.kind}`, not of `zoo {kind.command}`",
-            f"`zoo {record.kind} --resume {path}` resumes it",
+            f"`{resume_command(record.kind, path)}` resumes it",
         )
     file = read_config_file(path / SETTINGS)
     struct_type = config_type(kind.command, file)
@@ -241,17 +247,19 @@ def resume(
     settings = deep_merge(file, values, overrides)
     _require_same_settings(path, record.settings or file, settings, struct_type)
     _check_ranks(config, dist)
-    setup = _in_turn(
-        dist,
-        lambda: kind.build_setup(
-            config,
-            offline=offline,
-            check_contents=dist.is_main_process,
-            resumed=(path, record),
-        ),
-    )
-    setup.require_same_data(path, record)
-    return _run(setup, path, dist, new=False)
+    with where_it_began(path, record.working_directory) as run:
+        setup = _in_turn(
+            dist,
+            lambda: kind.build_setup(
+                config,
+                offline=offline,
+                check_contents=dist.is_main_process,
+                resumed=(run, record),
+            ),
+        )
+        setup.require_same_data(run, record)
+        _run(setup, run, dist, new=False)
+    return path / "model"
 
 
 def _require_same_settings(
@@ -304,9 +312,21 @@ def _run(setup: RunSetup, path: Path, dist: DistContext, *, new: bool) -> Path:
         try:
             build_trainer(setup, path, dist, stop, prepared).train()
         except Interrupted as error:
-            hint = f"zoo {setup.command} --resume {path} resumes it"
+            hint = f"{resume_command(setup.command, path)} resumes it"
             raise Interrupted(error.what, hint) from error
+        except UsageError as error:
+            if not isinstance(error.__cause__, OSError):
+                raise
+            raise UsageError(error.what, _what_remains(setup, path)) from error.__cause__
     return path / "model"
+
+
+def _what_remains(setup: RunSetup, path: Path) -> str:
+    """Return what remains of a run that could not write, and how it is resumed."""
+    steps = list(list_checkpoints(path))
+    saved = f"the checkpoint of step {steps[-1]:,}" if steps else "no checkpoint yet"
+    command = resume_command(setup.command, path)
+    return f"{path} has {saved}, and its log; make room, and `{command}` resumes it"
 
 
 def _write_directory(path: Path, setup: RunSetup, dist: DistContext, prepared: PreparedRun) -> None:
@@ -338,6 +358,7 @@ def _run_manifest(
         zoo=__version__,
         kind=setup.command,
         command=["zoo", *sys.argv[1:]],
+        working_directory=str(Path.cwd()),
         **setup.manifest_fields(),
         parameters=sum(p.numel() for p in prepared.loss_module.parameters()),
         environment={

@@ -12,6 +12,7 @@ from zoo.training.compare import SEED_PREFIX
 from zoo.training.config.schema import errors_naming
 from zoo.training.distributed.context import DistContext
 from zoo.training.entrypoints import PRETRAIN, RunKind, free_path
+from zoo.training.state.location import resume_command, where_it_began
 
 SEEDS, MODEL = "seeds.json", "model"
 
@@ -22,10 +23,12 @@ class SeedRecord(JsonStruct):
     Attributes:
         seeds: seeds of the runs, in the order in which they are trained.
         settings: settings that all runs share but for the seed.
+        working_directory: see ``RunManifest``.
     """
 
     seeds: list[int]
     settings: dict[str, Any]
+    working_directory: str = ""
 
 
 def is_seed_directory(path: Path) -> bool:
@@ -73,8 +76,12 @@ def train_seeds(
         config, settings = kind.plan(values, overrides, offline=offline)
     path = Path(dist.broadcast(str(output or free_path(config))))
     if path.exists():
-        raise UsageError(f"{path} exists", f"`zoo {kind.command} --resume {path}`, or another -o")
-    record = SeedRecord(seeds=list(range(config.seed, config.seed + count)), settings=settings)
+        raise UsageError(f"{path} exists", f"`{resume_command(kind.command, path)}`, or another -o")
+    record = SeedRecord(
+        seeds=list(range(config.seed, config.seed + count)),
+        settings=settings,
+        working_directory=str(Path.cwd()),
+    )
     dist.barrier()  # all processes have chosen their path before it is created
     if dist.is_main_process:
         with atomic_directory(path) as staging:
@@ -108,7 +115,9 @@ def resume_seeds(
     record = read_json_record(path / SEEDS, SeedRecord)
     if dist.is_main_process:
         remove_stale_staging(path.absolute().parent)
-    return _train_all(path, record, dist, kind, offline=offline)
+    with where_it_began(path, record.working_directory) as place:
+        runs = _train_all(place, record, dist, kind, offline=offline)
+    return [path / run.name for run in runs]
 
 
 def _train_all(
@@ -123,7 +132,7 @@ def _train_all(
             elif not (run / MODEL).is_dir():
                 kind.resume(run, {}, {}, dist, offline=offline)
         except Interrupted as error:
-            hint = f"zoo {kind.command} --resume {path} resumes it"
+            hint = f"{resume_command(kind.command, path)} resumes it"
             raise Interrupted(error.what, hint) from error
         runs.append(run)
     return runs

@@ -31,6 +31,7 @@ from zoo.training.config.schema import validate_config
 from zoo.training.logging.report import write_report
 from zoo.training.logging.run_history import RunHistory
 from zoo.training.logging.scores import SCORES, ModelScore, Scores, read_scores, retained
+from zoo.training.state.location import resume_command, where_it_began
 from zoo.training.state.run_manifest import SETTINGS, read_manifest
 from zoo.version import __version__
 
@@ -63,14 +64,16 @@ def score_run(
         SourceError, VerificationError: a file is missing or damaged.
     """
     try:
-        setup = _read_setup(run, offline=offline)
-        student = load_checkpoint(run / MODEL)
-        scores = _earlier(run, setup, student)
-        if scores is None or not {*backends} <= {speed.backend for speed in scores.student.speed}:
-            scores = _score(run, setup, student, device, backends)
-        _write(run, scores)
+        with where_it_began(run, read_manifest(run).working_directory) as place:
+            setup = _read_setup(place, offline=offline)
+            student = load_checkpoint(place / MODEL)
+            scores = _earlier(place, setup, student)
+            timed = set() if scores is None else {speed.backend for speed in scores.student.speed}
+            if scores is None or not {*backends} <= timed:
+                scores = _score(place, setup, student, device, backends)
+            _write(place, scores)
     except KeyboardInterrupt:
-        LOG.info("%s is trained; `zoo distill --resume %s` scores it", run, run)
+        LOG.info("%s is trained; `%s` scores it", run, resume_command("distill", run))
         raise
     return scores
 

@@ -50,11 +50,18 @@ def _values(history: RunHistory) -> dict[str, Any]:
         "course_charts": list(_course_charts(history)),
         "validation": _validation(history),
         "scores": _scores(history.scores),
-        "command": shlex.join(history.manifest.get("command") or ()),
+        "command": _command(history.manifest),
         "settings": history.config_text.strip(),
         "settings_file": SETTINGS,
         "kind": history.manifest.get("kind", "pretrain"),
     }
+
+
+def _command(manifest: Record) -> str:
+    """Return the command of the run, which also works elsewhere, quoted for the shell."""
+    command = shlex.join(manifest.get("command") or ())
+    directory = manifest.get("working_directory", "")
+    return f"cd {shlex.quote(directory)} && {command}" if command and directory else command
 
 
 def _title(history: RunHistory) -> str:

@@ -22,6 +22,8 @@ class RunManifest(JsonStruct, kw_only=True):
         zoo: version of the package that started the run.
         kind: command of the run, such as ``pretrain``.
         command: command line.
+        working_directory: directory in which the run began, to which relative paths of its settings
+            and of ``command`` are relative; empty in runs of earlier versions.
         corpus: directory of the corpus; empty for a run on tables.
         corpus_digest: BLAKE3 of the corpus's manifest, which has the digests of all its files.
         data: files, columns and labels of a run on tables; ``None`` for a corpus.
@@ -39,6 +41,7 @@ class RunManifest(JsonStruct, kw_only=True):
     zoo: str
     kind: str = "pretrain"
     command: list[str]
+    working_directory: str = ""
     corpus: str = ""
     corpus_digest: str = ""
     data: dict[str, Any] | None = None

@@ -1,21 +1,27 @@
 """A run resumes from any directory, and says what remains of it on a full disk."""
 
 import html
+import logging
 import shlex
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.distillation.making import DISTILL_SMALL, pretrained
+from tests.finetune.making import labelled, settings
 from tests.training.runs import EVAL_TEXT, TEXT, assert_same, tree
+from zoo.checkpoint.digests import update_manifest
 from zoo.distillation.runs import DISTILL
+from zoo.finetune.runs import FINETUNE
 from zoo.training.config.overrides import deep_merge
 from zoo.training.distributed.context import DistContext
 from zoo.training.entrypoints import PRETRAIN, RunKind, train
 from zoo.training.logging.report import write_report
 from zoo.training.state.checkpoints import list_checkpoints
 from zoo.training.state.location import resume_command
+from zoo.training.state.verify import verify_run
 
 pytestmark = pytest.mark.usefixtures("shared_home")
 DATA = {"data": {"paths": ["a text.txt"], "eval_paths": ["held out/b.txt"]}}
@@ -57,8 +63,8 @@ def test_pretraining(began: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_distillation(began: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(pretrained("gpt"), began / "teacher")
     student = {"distillation": {"teachers": ["./teacher"]}, "student": {"name": "gpt"}}
-    settings = deep_merge(student, DISTILL_SMALL, DATA)
-    train(settings, {}, Path("run"), DistContext.initialize("cpu"), kind=DISTILL)
+    values = deep_merge(student, DISTILL_SMALL, DATA)
+    train(values, {}, Path("run"), DistContext.initialize("cpu"), kind=DISTILL)
     assert_same(began / "run", resume_moved(DISTILL, began, monkeypatch))
 
 
@@ -71,3 +77,32 @@ def test_the_command_of_the_report_works_elsewhere(began: Path) -> None:
 def test_commands_are_quoted_for_the_shell() -> None:
     path = Path("it's a; run")
     assert shlex.split(resume_command("distill", path)) == ["zoo", "distill", "--resume", str(path)]
+
+
+def test_fine_tuning(began: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    labelled(began / "table.tsv")
+    values = settings("bert", Path("table.tsv"), save_total_limit=9, vocab_size=60)
+    train(values, {}, Path("run"), DistContext.initialize("cpu"), kind=FINETUNE)
+    assert_same(began / "run", resume_moved(FINETUNE, began, monkeypatch))
+
+
+def test_another_model_in_the_run_is_found(began: Path, caplog: pytest.LogCaptureFixture) -> None:
+    here = DistContext.initialize("cpu")
+    for name, seed in (("run", 0), ("other", 1)):
+        train(tree("gpt", **DATA, max_steps=1, seed=seed), {}, Path(name), here)
+    run, model = began / "run", began / "run/model"
+    update_manifest(model, lambda manifest: msgspec.structs.replace(manifest, training={}))
+    assert [check.outcome for check in verify_run(run) if check.outcome != "ok"] == []
+    shutil.rmtree(model)
+    shutil.copytree(began / "other/model", model)
+    failed = [check for check in verify_run(run) if check.outcome != "ok"]
+    assert [check.name for check in failed] == ["model"]
+    assert "is not the model that the run wrote" in failed[0].detail
+    (run / "final.json").unlink()  # as in runs of earlier versions
+    assert [check.outcome for check in verify_run(run) if check.outcome != "ok"] == []
+    with caplog.at_level(logging.INFO, "zoo"):
+        PRETRAIN.resume(run, {}, {}, here)
+        shutil.rmtree(model)
+        PRETRAIN.resume(run, {}, {}, here)
+    assert f"{run} is already finished, at step 1" in caplog.text
+    assert f"{run} is resumed at step 1 of 1" in caplog.text

@@ -305,6 +305,8 @@ def _run(setup: RunSetup, path: Path, dist: DistContext, *, new: bool) -> Path:
             remove_stale_staging(path.absolute().parent)  # of a process that was killed
         dist.barrier()
         prepared = prepare_run(setup, path, dist)
+        if dist.is_main_process and not new:
+            _say_where(path, setup.config, prepared)
         if dist.is_main_process and new:
             _write_directory(path, setup, dist, prepared)
             lock.enter_context(locked(path))
@@ -319,6 +321,15 @@ def _run(setup: RunSetup, path: Path, dist: DistContext, *, new: bool) -> Path:
                 raise
             raise UsageError(error.what, _what_remains(setup, path)) from error.__cause__
     return path / "model"
+
+
+def _say_where(path: Path, config: RunConfig, prepared: PreparedRun) -> None:
+    """Log the step at which a run is resumed."""
+    step = 0 if prepared.checkpoint is None else prepared.checkpoint.meta.step
+    if (path / "model").is_dir():
+        LOG.info("%s is already finished, at step %s", path, f"{step:,}")
+    else:
+        LOG.info("%s is resumed at step %s of %s", path, f"{step:,}", f"{config.max_steps:,}")
 
 
 def _what_remains(setup: RunSetup, path: Path) -> str:

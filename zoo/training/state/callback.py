@@ -15,7 +15,7 @@ from zoo.training.state.checkpoints import (
     save_checkpoint,
     settings_digest,
 )
-from zoo.training.state.final_model import model_file, save_final_model
+from zoo.training.state.final_model import model_file, save_final_model, write_final_record
 from zoo.training.state.pretrained import InitRecord
 from zoo.training.state.run_manifest import read_manifest
 from zoo.training.state.state_dict import trainer_state_dict, unique_state_dict
@@ -64,6 +64,7 @@ class CheckpointCallback(Callback):
         if trainer.ema is not None:
             trainer.ema.copy_to(trainer.model)
         training = self._training_record(trainer)
+        digests = {}
         for name, trained in self.setup.objective.models_to_save(trainer.model).items():
             # a collective call: each rank has a shard of the weights
             weights = {
@@ -73,7 +74,11 @@ class CheckpointCallback(Callback):
             if trainer.dist.is_main_process:
                 setup = self.setup
                 model = model_file(setup.family, setup.tokenizer, trained, setup.generation)
-                save_final_model(self.run / name, model, setup.tokenizer, weights, training)
+                digests[name] = save_final_model(
+                    self.run / name, model, setup.tokenizer, weights, training
+                )
+        if trainer.dist.is_main_process:
+            write_final_record(self.run, digests)
 
     def _training_record(self, trainer: "Trainer") -> dict[str, Any]:
         """Return the record of the training in the manifest of a final model."""

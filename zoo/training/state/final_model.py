@@ -1,5 +1,6 @@
 """Final models of a run: checkpoints in the format that a conversion writes."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,17 +18,35 @@ from zoo.checkpoint import (
     ModelFile,
     encode_manifest,
 )
+from zoo.checkpoint.digests import check_manifest
 from zoo.data.tokenizer import ExistingTokenizer
 from zoo.errors import VerificationError
 from zoo.families.base import GENERATING, Family
 from zoo.hub.files import map_os_errors
-from zoo.io.json import encode_json, read_json_record
-from zoo.io.output.atomic import atomic_directory
+from zoo.io.digests.files import FileDigest
+from zoo.io.digests.sealed import NO_DIGEST, add_digest, read_sealed
+from zoo.io.json import JsonStruct, encode_json, read_json_record
+from zoo.io.limits import MAX_STATE_BYTES
+from zoo.io.output.atomic import atomic_directory, atomic_write
 from zoo.io.output.overwrite import check_target
 from zoo.io.output.staging import staged_path
 from zoo.objectives.base import TrainedModel
-from zoo.training.state.checkpoints import write_tensors
+from zoo.training.state.checkpoints import DISK_FULL_HINT, RESTORE_HINT, write_tensors
 from zoo.version import __version__
+
+FINAL = "final.json"
+
+
+class FinalRecord(JsonStruct):
+    """``final.json``: the final models of a run, written when training ends.
+
+    Attributes:
+        models: name of a model's directory -> digests of its files, without the manifest.
+        digest: BLAKE3 of this file, see ``zoo.io.digests.sealed``.
+    """
+
+    models: dict[str, dict[str, FileDigest]]
+    digest: str
 
 
 def check_writable(
@@ -105,8 +124,8 @@ def save_final_model(
     tokenizer: ExistingTokenizer | None,
     weights: Mapping[str, torch.Tensor],
     training: Any,
-) -> None:
-    """Write a final model, replacing an earlier one.
+) -> dict[str, FileDigest]:
+    """Write a final model, replacing an earlier one; return the digests of its files.
 
     Args:
         path: directory of the model.
@@ -133,3 +152,40 @@ def save_final_model(
             training=training,
         )
         (staging / MANIFEST).write_bytes(encode_manifest(manifest))
+    return {name: manifest.files[name] for name in sorted(manifest.files)}
+
+
+def write_final_record(run: Path, models: Mapping[str, dict[str, FileDigest]]) -> None:
+    """Record the files of a run's final models in its directory, so that other models are found.
+
+    Args:
+        run: the run's directory.
+        models: name of a model's directory -> digests of its files.
+
+    Raises:
+        UsageError: the record cannot be written.
+    """
+    record = FinalRecord(models=dict(models), digest=NO_DIGEST)
+    with map_os_errors(run, DISK_FULL_HINT):
+        atomic_write(run / FINAL, add_digest(encode_json(record)))
+
+
+def require_final(path: Path) -> None:
+    """Check that a model in a run's directory is the one that the run wrote.
+
+    Its manifest may have changed, as by ``zoo eval``; its files may not. Runs of earlier versions
+    have no record, and are not checked.
+
+    Raises:
+        VerificationError: the model was replaced, or the record was changed.
+    """
+    file = path.parent / FINAL
+    if not os.path.lexists(file):
+        return
+    record = read_sealed(file, FinalRecord, hint=RESTORE_HINT, limit=MAX_STATE_BYTES)
+    before, now = record.models.get(path.name), check_manifest(path).files
+    if (before is not None and before.keys() != now.keys()) or any(
+        (now[name].bytes, now[name].blake3) != (digest.bytes, digest.blake3)
+        for name, digest in (before or {}).items()
+    ):
+        raise VerificationError(f"{path} is not the model that the run wrote", RESTORE_HINT)

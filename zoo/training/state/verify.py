@@ -23,6 +23,7 @@ from zoo.training.logging.jsonl import METRICS_FILE, PERFORMANCE_FILE, read_json
 from zoo.training.logging.tensorboard import PREFIX
 from zoo.training.state import recovery
 from zoo.training.state.checkpoints import CHECKPOINTS, STATE, list_checkpoints
+from zoo.training.state.final_model import require_final
 from zoo.training.state.run_manifest import MANIFEST, SETTINGS, read_manifest
 
 REMEDY = "restore it from a copy"
@@ -131,4 +132,6 @@ def _count_events(path: Path) -> int:
 def _check_model(path: Path) -> str:
     from zoo.checkpoint.digests import check_digests
 
-    return check_digests(path)
+    detail = check_digests(path)
+    require_final(path)
+    return detail

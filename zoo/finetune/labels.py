@@ -189,7 +189,8 @@ def label_order(known: Sequence[str], labels: Sequence[str]) -> tuple[int, ...] 
         known = numbered
     if sorted(known) != sorted(labels):
         return None
-    return tuple(known.index(name) for name in labels)
+    indices = {name: index for index, name in enumerate(known)}
+    return tuple(indices[name] for name in labels)
 
 
 def order_labels(
@@ -207,7 +208,7 @@ def order_labels(
             not in the settings, or there are too few labels.
     """
     labels = tuple(requested or ()) or sort_labels(present)
-    if repeated := [name for name in labels if labels.count(name) > 1]:
+    if repeated := [name for name, count in Counter(labels).items() if count > 1]:
         raise UsageError(f"data.labels has {repeated[0]!r} twice", "name each label once")
     empty = [name for name in labels if name not in present]
     if empty:

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -106,15 +107,20 @@ class LabelledEvaluation(Evaluation):
         unnamed = labels == tuple(f"LABEL_{number}" for number in range(len(labels)))
         return tuple(map(str, range(len(labels)))) if unnamed else labels
 
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """Index of each label, by the name in the data and by the name in the model."""
+        named = [*enumerate(self.checkpoint.config.labels), *enumerate(self.labels)]
+        return {name: number for number, name in reversed(named)}  # the first of equal names
+
     def number_of(self, name: str, sample: Sample) -> int:
         """Return the index of a label.
 
         Raises:
             RowError: the model has no such label.
         """
-        for labels in (self.checkpoint.config.labels, self.labels):
-            if name in labels:
-                return labels.index(name)
+        if (number := self.numbers.get(name)) is not None:
+            return number
         raise RowError(
             f"{sample.location}: the model has no label {name!r}",
             f"it has {describe_labels(self.labels, name)}",
@@ -190,7 +196,7 @@ class TextClassification(LabelledEvaluation):
 
         labels = self.checkpoint.config.labels
         actual = np.fromiter(map(self.actual, samples), np.int64)
-        pairs = ((labels.index(added["label"]), added["score"]) for added in predictions)
+        pairs = ((self.numbers[added["label"]], added["score"]) for added in predictions)
         best = np.fromiter(pairs, [("label", np.int64), ("score", np.float64)])
         self.warn(warn_of_absent_labels(labels, {labels[number] for number in np.unique(actual)}))
         counts = ClassCounts.of(actual, best["label"], len(labels))

@@ -37,7 +37,6 @@ LOGITS = torch.tensor([[0.25, 0.5, 0.0625, 0.125, 0.0625]]).log()
         # at temperature 1/2 the largest probability is 64/86
         (GenerationConfig(temperature=0.5, top_p=0.74), [0, 1, 0, 0, 0]),
     ],
-    ids=str,
 )
 def test_the_distribution_is_the_one_worked_out_by_hand(
     settings: GenerationConfig, expected: list[float]

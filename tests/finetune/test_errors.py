@@ -32,6 +32,25 @@ def test_a_label_that_training_lacks(model: Path, tmp_path: Path) -> None:
     refused(tmp_path, tree, r"e\.tsv:3: the label 'maybe' is not in the training data")
 
 
+def test_steps_of_checkpoints_that_do_not_divide_an_epoch(model: Path, tmp_path: Path) -> None:
+    tree = settings(model, labelled(tmp_path / "t.tsv"), save_steps=3, eval_steps=0)
+    refused(tmp_path, tree, r"save_steps is 3, and does not divide eval_steps.* is 5 by default")
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"lr_scheduler": 7}, "lr_scheduler is 7, not a table of settings"),
+        ({"data": [1]}, r"data is \[1\], not a table of settings"),
+        ({"preset": 4}, "preset is 4, not a name"),
+        ({"family": None}, "family is None, not a name"),
+    ],
+)
+def test_settings_of_other_kinds(model: Path, tmp_path: Path, changes: Any, match: str) -> None:
+    """A file may have any YAML in the place of a table or a name."""
+    refused(tmp_path, {**settings(model, labelled(tmp_path / "t.tsv")), **changes}, match)
+
+
 def test_a_class_without_samples(model: Path, tmp_path: Path) -> None:
     table = labelled(tmp_path / "t.tsv")
     tree = settings(model, table, data={"labels": ["no", "yes", "perhaps"]})

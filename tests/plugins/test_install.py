@@ -78,9 +78,8 @@ class Environment:
         packages = sysconfig.get_path("purelib")
         (site / "outer.pth").write_text(f"import site; site.addsitedir({packages!r})\n")
 
-    def zoo(
-        self, *arguments: object, stdin: int = subprocess.DEVNULL
-    ) -> "subprocess.CompletedProcess[str]":
+    def start(self, *arguments: object, stdin: int = subprocess.DEVNULL) -> "subprocess.Popen[str]":
+        """Start ``zoo plugins`` in a session of its own."""
         environment = {
             "PIP_NO_INDEX": "1",
             "PIP_NO_BUILD_ISOLATION": "0",  # pip reads this as: without isolation
@@ -91,15 +90,24 @@ class Environment:
             environment |= {"UV_NO_INDEX": "1", "UV_OFFLINE": "1", "UV_NO_BUILD_ISOLATION": "1"}
             environment |= {"UV_CACHE_DIR": str(self.folder / "cache")}
             environment |= {"PATH": os.pathsep.join([str(UV.parent), os.environ["PATH"]])}
-        return subprocess.run(
+        return subprocess.Popen(
             [self.folder / "bin" / "python", "-m", "zoo", "plugins", *map(str, arguments)],
             stdin=stdin,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, **environment},
             cwd=self.folder,
-            check=False,
+            start_new_session=True,
         )
+
+    def zoo(
+        self, *arguments: object, stdin: int = subprocess.DEVNULL
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run ``zoo plugins``."""
+        process = self.start(*arguments, stdin=stdin)
+        output = process.communicate()
+        return subprocess.CompletedProcess([*map(str, arguments)], process.returncode, *output)
 
 
 @pytest.fixture
@@ -306,3 +314,8 @@ def test_installer_is_that_of_the_environment(
     assert install.installer() == [sys.executable, "-m", "pip"]
     (tmp_path / "pyvenv.cfg").write_text("home = /usr/bin\nuv = 0.5.1\n")
     assert install.installer() == [str(tmp_path / "uv"), "pip"]
+
+
+def test_an_error_of_pip_above_a_traceback_is_its_last_line() -> None:
+    lines = ["ERROR: Exception:", "Traceback (most recent call last):", "InvalidMarker: a;b"]
+    assert install._reason("\n".join(lines)) == "InvalidMarker: a;b"

@@ -125,6 +125,7 @@ def test_a_setting_that_does_not_do(tmp_path: Path, assignment: str, message: st
         ("seq_len: long", "seq_len is 'long'"),
         ("objective: [1]", "objective is [1]"),
         ("optimizer: {betas: 1}", "betas"),
+        ("lr_scheduler: 3", "lr_scheduler is 3, not a table"),
         ("config: {num_layers: [1]}", "num_layers"),
         ("nonsense: 1", "no setting nonsense"),
     ],

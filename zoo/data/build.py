@@ -43,6 +43,7 @@ from zoo.io.digests.files import FileDigest, compute_blake3
 from zoo.io.digests.sealed import NO_DIGEST, add_digest
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_directory
+from zoo.io.paths import readable_name
 from zoo.io.progress import progress
 from zoo.version import __version__
 
@@ -147,7 +148,7 @@ def build(
             vocab_size=size,
             tokenizer=tokenizer.info,
             tokenizer_digest=tokenizer.settings()["blake3"],
-            sources={_listed(name): digest for name, digest in sources.items()},
+            sources={readable_name(name): digest for name, digest in sources.items()},
             settings=spec.settings(),
             splits=splits,
             digest=NO_DIGEST,
@@ -274,8 +275,3 @@ def _check_unchanged(plan: CorpusSpec) -> None:
         same = now[:4] == before[:4]
         if not same or (now != before and compute_blake3(file) != plan.sources[name].blake3):
             raise VerificationError(f"{file} changed while it was read", "build again")
-
-
-def _listed(name: str) -> str:
-    """Return a file name as UTF-8, with other bytes escaped as ``\\xff``."""
-    return os.fsencode(name).decode("utf-8", "backslashreplace")

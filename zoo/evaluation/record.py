@@ -15,6 +15,7 @@ from zoo.checkpoint.records import EvaluationRecord
 from zoo.data.readers.documents import expand_paths
 from zoo.evaluation.base import Result
 from zoo.io.digests.files import hash_file
+from zoo.io.paths import readable_name
 from zoo.version import __version__
 
 if TYPE_CHECKING:
@@ -55,7 +56,9 @@ def evaluation_record(
     common = os.path.commonpath([os.path.dirname(name) for name in files])
     return EvaluationRecord(
         task=task,
-        data={os.path.relpath(name, common): digest for name, digest in files.items()},
+        data={
+            readable_name(os.path.relpath(name, common)): digest for name, digest in files.items()
+        },
         settings=msgspec.to_builtins(dict(settings)),
         backend=session.backend,
         dtype=session.dtype,

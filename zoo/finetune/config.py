@@ -13,7 +13,7 @@ from zoo.families.base import Family
 from zoo.families.presets import BY_TASK, DEFAULT, PAPER
 from zoo.finetune import task_type
 from zoo.training.config.finetune import FineTuneConfig
-from zoo.training.config.overrides import ConfigDict, check_keys, deep_merge
+from zoo.training.config.overrides import ConfigDict, check_keys, check_kinds, deep_merge
 from zoo.training.config.schema import validate_config
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def build_config(
     """
     from zoo.plugins import get_family
 
+    check_kinds(values, overrides)
     requested = deep_merge(values, overrides)
     check_keys(requested, struct_type, "", "settings")
     requested = _with_label_names(requested)

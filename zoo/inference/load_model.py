@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from zoo.checkpoint import Checkpoint
 from zoo.errors import VerificationError
+from zoo.io.paths import check_unicode
 from zoo.io.tensors.formats import DTYPE_NAMES, FLOATING, TensorInfo
 from zoo.nn.layers.skip_init import init_empty_weights
 
@@ -115,6 +116,7 @@ def _read(
     checkpoint: Checkpoint, dtype: torch.dtype | None, device: torch.device | str
 ) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
+    check_unicode(checkpoint.path, "the directory of the model")
     for path in checkpoint.weight_files():
         with safe_open(path, framework="pt", device=str(device)) as file:
             for name in file.keys():  # noqa: SIM118 (an open file, not a dict)

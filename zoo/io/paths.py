@@ -5,7 +5,7 @@ import os
 import time
 from pathlib import Path, PurePosixPath
 
-from zoo.errors import VerificationError
+from zoo.errors import UsageError, VerificationError
 from zoo.io.locks import lock_directory
 from zoo.io.output.staging import discard, remove_stale_staging
 
@@ -23,6 +23,27 @@ def store() -> Path:
 
 
 _IN_USE: dict[Path, int] = {}  # cached directories that this process reads -> shared lock
+
+
+def readable_name(path: str | Path) -> str:
+    """Return a file name as UTF-8, with other bytes escaped as ``\\xff``, for a record."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def check_unicode(path: str | Path, what: str) -> None:
+    """Check that a path is UTF-8, as libraries and records of runs take it.
+
+    Args:
+        path: the path, with surrogates in the place of other bytes.
+        what: setting or option that names it, for the message.
+
+    Raises:
+        UsageError: it is not.
+    """
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{what}: the name {str(path)!r} is not UTF-8", "rename it") from error
 
 
 def use_cached(directory: Path) -> bool:

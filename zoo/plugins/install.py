@@ -268,7 +268,9 @@ def _run(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
 def _reason(stderr: str) -> str:
     """Return the last error of an installer, and its cause: that of the build or of git."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    errors = [line for line in lines if line.lower().startswith("error:")] or lines[-1:]
+    errors = [line for line in lines if line.lower().startswith("error:")]
+    # pip says no more than "Exception:" above a traceback, which ends with the error
+    errors = [line for line in errors if not line.endswith("Exception:")] or lines[-1:]
     causes = [line for line in lines if line not in errors and _CAUSE.search(line)]
     reason = re.sub("(?i)^error: *", "", " ".join(errors[-1:]))
     return f"{reason} ({causes[-1].removeprefix('cause: ')})" if causes else reason

@@ -20,6 +20,7 @@ from zoo.io.digests.sealed import NO_DIGEST, add_digest
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.output.staging import remove_stale_staging
+from zoo.io.paths import check_unicode
 from zoo.io.yaml import dump_yaml
 from zoo.plugins import get_family
 from zoo.training.base import RunSetup
@@ -167,6 +168,8 @@ def train(
         VerificationError: a loss, gradient or weight is not finite.
         SourceError: a file or checkpoint is missing.
     """
+    if output is not None:
+        check_unicode(output, "the directory of the run")
     build = partial(kind.build_config, values, overrides, offline=offline)
     with errors_naming(file):
         config = (

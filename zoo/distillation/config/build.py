@@ -30,7 +30,7 @@ from zoo.finetune import config as finetune
 from zoo.plugins import all_families
 from zoo.training.config import schema as pretrain
 from zoo.training.config.distill import DistillTaskConfig, DistillTextConfig
-from zoo.training.config.overrides import ConfigDict, deep_merge
+from zoo.training.config.overrides import ConfigDict, check_kinds, deep_merge
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
@@ -58,6 +58,7 @@ def build_config(
         UsageError: a setting, recipe, student or teacher is unknown or wrong.
         SourceError, VerificationError: a pretrained model is missing or damaged.
     """
+    check_kinds(values, overrides)
     requested = merge_settings(values, overrides)
     teacher = resolve_teacher(requested, offline=offline)
     if is_resolved(requested):

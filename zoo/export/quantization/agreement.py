@@ -21,6 +21,7 @@ from zoo.inference.processing.batching import collate, plan_batches
 from zoo.inference.processing.inputs import read_records
 from zoo.inference.processing.pooling import pool
 from zoo.inference.validate_inputs import with_defaults
+from zoo.io.files import open_regular
 from zoo.tokenizers.pooling import Pooling
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -74,6 +75,7 @@ def read_texts(file: Path | None) -> list[str]:
     """
     if file is None:
         return [text for book in sorted(SAMPLE.glob("*.txt")) for text in _paragraphs(book)]
+    open_regular(file).close()  # it is read several times
     records = read_records((), str(file), kind="text")
     texts = (record.text for record in records if record.text.strip())
     first = list(islice(texts, MOST_TEXTS))

@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import msgspec
 
+from zoo.errors import UsageError
 from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig
 from zoo.io.limits import MAX_ROW_TOKENS, MAX_RUN_NUMBER
 from zoo.training.config.checks import check_run_numbers
@@ -203,17 +204,23 @@ class FineTuneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Args:
             rows: number of rows of the training data.
             **changes: further fields to set.
+
+        Raises:
+            UsageError: the numbers of steps do not fit together.
         """
         steps = self.max_steps or math.ceil(self.num_train_epochs * rows / self.batch_size)
         eval_steps = self.eval_steps or min(steps, math.ceil(rows / self.batch_size))
         schedule, warmup = self.lr_scheduler, math.ceil(self.warmup_ratio * steps)
         if not schedule.warmup_steps and warmup:
             schedule = msgspec.structs.replace(schedule, warmup_steps=warmup)
-        return msgspec.structs.replace(
-            self,
-            max_steps=steps,
-            eval_steps=eval_steps,
-            save_steps=self.save_steps or eval_steps,
-            lr_scheduler=schedule,
-            **changes,
-        )
+        try:
+            return msgspec.structs.replace(
+                self,
+                max_steps=steps,
+                eval_steps=eval_steps,
+                save_steps=self.save_steps or eval_steps,
+                lr_scheduler=schedule,
+                **changes,
+            )
+        except ValueError as error:
+            raise UsageError(str(error), f"eval_steps is {eval_steps} by default") from error

@@ -8,9 +8,12 @@ from typing import Any, Literal, Union, get_args, get_origin
 import msgspec
 
 from zoo.errors import SourceError, UsageError, VerificationError, did_you_mean
+from zoo.io.paths import check_unicode
 from zoo.io.yaml import parse_yaml, read_yaml
 
 ConfigDict = dict[str, Any]
+TABLES = ("config", "data", "distillation", "init_from", "lr_scheduler", "optimizer")
+NAMES = ("family", "preset")
 MISSING = "Object missing required field "
 
 
@@ -59,6 +62,35 @@ def read_config_file(path: Path) -> ConfigDict:
     if not isinstance(values, dict):
         raise UsageError(f"{path} is not a table of settings", "name one as `family`")
     return values
+
+
+def check_kinds(*trees: Mapping[str, Any]) -> None:
+    """Check what is read of nested settings before they are validated.
+
+    Raises:
+        UsageError: a value is not a table of settings or not a name, or text is not UTF-8, which
+            the record of a run cannot hold.
+    """
+    for settings in trees:
+        for key, value in settings.items():
+            if key in TABLES and not (value is None or isinstance(value, Mapping)):
+                raise UsageError(f"{key} is {value!r:.100}, not a table of settings")
+            if key in NAMES and not (isinstance(value, str) or (value is None and key != "family")):
+                raise UsageError(f"{key} is {value!r:.100}, not a name")
+            for text in _texts(value):
+                check_unicode(text, key)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield the texts of nested settings."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _texts(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(item)
 
 
 def check_keys(values: ConfigDict, struct_type: Any, path: str, source: str) -> None:

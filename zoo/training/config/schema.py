@@ -21,6 +21,7 @@ from zoo.training.config.checks import check_run_numbers
 from zoo.training.config.overrides import (
     ConfigDict,
     check_keys,
+    check_kinds,
     deep_merge,
     with_location,
     wrong_entry,
@@ -222,6 +223,7 @@ def build_config(
     from zoo.plugins import get_family
     from zoo.plugins.blame import config_of_size
 
+    check_kinds(values, overrides)
     requested = deep_merge(values, overrides)
     if not isinstance(requested.get("family"), str):
         raise UsageError("the settings name no family", "name one as `family`")

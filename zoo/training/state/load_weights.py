@@ -220,7 +220,9 @@ def _stored(checkpoint: Checkpoint) -> Iterator[tuple[str, Tensor]]:
     from safetensors import safe_open
 
     from zoo.io.digests.verified import require_blake3
+    from zoo.io.paths import check_unicode
 
+    check_unicode(checkpoint.path, "the directory of the model")
     for path in checkpoint.weight_files():
         if not path.is_file():
             raise SourceError(f"{path} is not there", "give a checkpoint with weights")

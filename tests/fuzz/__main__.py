@@ -67,18 +67,21 @@ def _line(outcome: Outcome) -> str:
 
 
 def _write(options: argparse.Namespace, summaries: Mapping[str, Summary], seconds: int) -> None:
-    """Write the result for docs/reliability.md, and the figures of each reader."""
+    """Write the result for docs/reliability.md, and the figures of the readers that ran."""
     os.environ[VARIABLE] = str(options.output)
     cases = sum(summary.cases for summary in summaries.values())
     failures = sum(len(summary.failures) for summary in summaries.values())
+    named = "".join(f"--reader {name} " for name in options.reader or ())
     command = (
-        f"python -m tests.fuzz --cases {options.cases} --seconds {options.seconds:g} "
+        f"python -m tests.fuzz {named}--cases {options.cases} --seconds {options.seconds:g} "
         f"--jobs {options.jobs} --seed {options.seed} --output {options.output}"
     )
     measured = f"{seconds} s"
     record("fuzz", cases=cases, failures=failures, measured=measured, command=command)
-    readers = {name: summary.figures() for name, summary in summaries.items()}
-    (options.output / READERS).write_text(json.dumps(readers, indent=1) + "\n")
+    path = options.output / READERS
+    readers = json.loads(path.read_text()) if path.exists() else {}
+    readers |= {name: summary.figures() for name, summary in summaries.items()}
+    path.write_text(json.dumps(dict(sorted(readers.items())), indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -141,19 +141,24 @@ class Runner:
 
 
 def refusal_fault(code: int, stderr: str, folder: Path, also_named: Sequence[str] = ()) -> str:
-    """Check exit code, single line and file name of an error; return the fault, or ``""``."""
+    """Check exit code, single line and file name of an error; return the fault, or ``""``.
+
+    An indented list of rows may follow the line.
+    """
     if code not in REFUSED:
         return f"exit code {code}"
     errors = [line for line in stderr.split("\n") if line.startswith("error: ")]
     if len(errors) != 1:
         return f"{len(errors)} lines begin with error:"
-    if not stderr.endswith(errors[0] + "\n"):
-        return "the error is not the last line"
+    after = stderr.rpartition(errors[0] + "\n")[2].splitlines()
+    if not stderr.endswith("\n") or [line for line in after if not line.startswith("  ")]:
+        return "the error is not the last line, but for a list of rows"
     if CONTROL.search(stderr):
         return "control characters on standard error"
     if len(errors[0]) > 3000:
         return f"a line of {len(errors[0])} characters"
-    if not any(name in errors[0] for name in (*also_named, *(p.name for p in _files(folder)))):
+    told = "\n".join((errors[0], *after))
+    if not any(name in told for name in (*also_named, *(p.name for p in _files(folder)))):
         return "names no file"
     return ""
 

@@ -105,6 +105,7 @@ def test_a_case_that_goes_wrong_is_a_failure_and_kept(
         (3, "error: model.bin\nerror: all is well\n", "2 lines"),
         (3, "", "0 lines"),
         (3, "error: model.bin\nTraceback\n", "not the last line"),
+        (3, "error: 1 row of model.bin\n  model.bin:3 is empty\n", ""),
         (3, "error: model.bin \x1b[31m\n", "control characters"),
         (3, "error: something is wrong\n", "names no file"),
         (3, f"error: model.bin {'x' * 5000}\n", "characters"),

@@ -8,7 +8,7 @@ from tests.fuzz.reader import Reader
 
 @cache
 def all_readers() -> Mapping[str, Reader]:
-    from tests.fuzz.readers import configs, models, runs, texts, tokenizers, weights
+    from tests.fuzz.readers import configs, models, runs, shared, tables, texts, tokenizers, weights
 
-    modules = (weights, configs, tokenizers, models, texts, runs)
+    modules = (weights, configs, tokenizers, models, texts, runs, tables, shared)
     return {reader.name: reader for module in modules for reader in module.READERS}

@@ -27,6 +27,10 @@ PROMISES = {
     "signal": "SIGHUP, SIGQUIT and SIGTERM end a command cleanly",
     "full-disk": "A full disk is reported in one line, and no files are left behind",
     "read-only": "A read-only disk is reported in one line, and no files are left behind",
+    "odd-names": "A FIFO, a device, a folder or a name that is not UTF-8 is used or refused in one "
+    "line, and no files are left behind",
+    "no-home": "Without `$HOME`, and with `LANG=C`, each verb succeeds or says what it lacks",
+    "processes": "2 to 8 processes that share a folder end with the result of one after the other",
     "clock": "Changes of the system clock change no result",
     "changing-file": "A file that changes while it is read is never converted to other values",
     "small-memory": "In 1 GB of address space, a command succeeds "

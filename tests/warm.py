@@ -38,12 +38,13 @@ class Signal:
     Attributes:
         number: signal number.
         after: delay in seconds.
-        changed: directory; the delay starts when an entry of it is added or removed.
+        changed: directory; the delay starts when an entry of it is added or removed; ``None`` to
+            start it with the command.
     """
 
     number: int
     after: float
-    changed: Path
+    changed: Path | None
 
 
 def zoo(
@@ -75,6 +76,30 @@ def zoo_with_signal(sent: Signal, *arguments: object) -> "subprocess.CompletedPr
     return _run(arguments, [{}], sent=sent)
 
 
+def at_once(
+    *commands: Sequence[object], **environment: str
+) -> "list[subprocess.CompletedProcess[str]]":
+    """Run commands at the same time, each to its end; return their results in order."""
+    with tempfile.TemporaryDirectory() as scratch:
+        orders = []
+        for number, command in enumerate(commands):
+            streams = [Path(scratch, f"{name}{number}") for name in ("in", "out", "err")]
+            streams[0].touch()
+            order = {"module": ZOO, "arguments": [*map(str, command)], "folder": str(Path.cwd())}
+            orders.append({**order, "streams": [*map(str, streams)]})
+        waiting = _waiting()
+        assert waiting.stdin is not None and waiting.stdout is not None
+        together = {"together": orders, "environment": {**os.environ, **environment}}
+        print(json.dumps(together), file=waiting.stdin, flush=True)
+        codes = json.loads(waiting.stdout.readline())
+        return [
+            subprocess.CompletedProcess(
+                order["arguments"], code, *(Path(p).read_text() for p in order["streams"][1:])
+            )
+            for order, code in zip(orders, codes, strict=True)
+        ]
+
+
 def _run(
     arguments: Sequence[object],
     environments: Sequence[Mapping[str, str]],
@@ -93,7 +118,7 @@ def _run(
             "folder": str(folder or Path.cwd()),
             "environments": [{**os.environ, **environment} for environment in environments],
             "streams": [str(path) for path in streams],
-            "signal": sent and (sent.number, sent.after, str(sent.changed)),
+            "signal": sent and (sent.number, sent.after, sent.changed and str(sent.changed)),
         }
         waiting = _waiting()
         assert waiting.stdin is not None and waiting.stdout is not None
@@ -126,6 +151,11 @@ def _serve(orders: IO[str], answers: IO[str]) -> None:
     """Run each command in forks; write its exit code, or the negative signal number."""
     for line in orders:
         order = json.loads(line)
+        if "together" in order:
+            begun = [_fork(each, order["environment"]) for each in order["together"]]
+            ended = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in begun]
+            print(json.dumps(ended), file=answers, flush=True)
+            continue
         children = [_fork(order, environment) for environment in order["environments"]]
         if sent := order["signal"]:
             _send(children[0], *sent)
@@ -153,10 +183,10 @@ def _wait(children: Sequence[int]) -> int:
     return 0
 
 
-def _send(child: int, number: int, after: float, changed: str) -> None:
+def _send(child: int, number: int, after: float, changed: str | None) -> None:
     """Send a signal to a child process."""
-    before = os.listdir(changed)
-    while os.listdir(changed) == before and not _ended(child):
+    before = os.listdir(changed) if changed else []
+    while changed and os.listdir(changed) == before and not _ended(child):
         time.sleep(0.0005)
     time.sleep(after)
     os.kill(child, number)

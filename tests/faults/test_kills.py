@@ -5,6 +5,7 @@ other files may remain.
 """
 
 import contextlib
+import json
 import os
 import random
 import shutil
@@ -22,11 +23,14 @@ from tests import warm
 from tests.checkpoints import Make
 from tests.data.making import paragraphs, trained
 from tests.distillation.test_labelled import make_teacher
+from tests.faults import newer
 from tests.finetune.making import labelled
 from tests.finetune.making import settings as finetune_settings
 from tests.inference.making import make_checkpoint
+from tests.plugins.test_install import LOGGER, Environment, make_wheel
 from tests.reporting import record
 from tests.training.runs import assert_same, options
+from zoo.checkpoint.digests import check_manifest
 
 DEADLY = [signal.SIGKILL, signal.SIGBUS]  # the process cannot react
 ENDING = [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
@@ -152,6 +156,60 @@ def test_exports(export: Command) -> None:
     export.interrupt_often(LONG)
 
 
+@pytest.mark.long
+def test_quantized_exports(tmp_path: Path) -> None:
+    inputs = newer.newer_inputs(tmp_path / "inputs")
+    command = Command.of(tmp_path / "outputs", *newer.export(inputs))
+    command.interrupt_often([signal.SIGKILL] * 100)
+
+
+@pytest.mark.parametrize("count", [2, pytest.param(100, marks=pytest.mark.long)])
+def test_evaluations(count: int, tmp_path: Path) -> None:
+    """The manifest has a result or lacks it, and is never damaged."""
+    folder, chance = newer.newer_inputs(tmp_path / "inputs"), random.Random(count)
+    began = time.monotonic()
+    assert warm.zoo(*newer.evaluate(folder)).returncode == 0
+    seconds = time.monotonic() - began
+    whole = sorted(os.listdir(folder / "model"))
+    with counted() as cases:
+        for number in range(1, count + 1):
+            cases.append(signal.SIGKILL)
+            when = warm.Signal(signal.SIGKILL, chance.random() * seconds, None)
+            warm.zoo_with_signal(when, *newer.evaluate(folder, "--seed", str(number)))
+            check_manifest(folder / "model")
+            done = warm.zoo(*newer.evaluate(folder, "--seed", str(number)))
+            assert done.returncode == 0, done.stderr
+            seeds = [
+                e.settings.get("seed", 0) for e in check_manifest(folder / "model").evaluations
+            ]
+            assert seeds == list(range(number + 1))
+    assert sorted(os.listdir(folder / "model")) == whole
+
+
+@pytest.mark.long
+def test_installations_of_plugins(tmp_path: Path) -> None:
+    """A killed installation is repeated by the same command."""
+    environment, chance = Environment(tmp_path / "env"), random.Random(1)
+    wheel = make_wheel(tmp_path, LOGGER)
+    words = ("install", "--upgrade", wheel, "--yes")
+    began = time.monotonic()
+    done = environment.zoo(*words)
+    assert done.returncode == 0, done.stderr
+    seconds = time.monotonic() - began
+    with counted() as cases:
+        for _ in range(100):
+            cases.append(signal.SIGKILL)
+            process = environment.start(*words)
+            time.sleep(chance.random() * seconds)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            done = environment.zoo(*words, "--json")
+            assert done.returncode == 0, done.stderr
+            (plugin,) = json.loads(done.stdout)["plugins"]
+            assert plugin["health"] == "ok"
+
+
 Begin = Callable[[Path], list[object]]
 """Returns the words of a command, but for its output, for a directory of inputs."""
 
@@ -190,6 +248,14 @@ def distill(inputs: Path) -> list[object]:
     return ["distill", written(inputs / "distill.yaml", tree)]
 
 
+def distill_without_cache(inputs: Path) -> list[object]:
+    if not (inputs / "newer").exists():
+        newer.newer_inputs(inputs / "newer")
+    words = newer.distill(inputs / "newer")
+    at = words.index("--device")  # which is given for all runs
+    return words[:at] + words[at + 2 :]
+
+
 def written(path: Path, tree: Mapping[str, object]) -> Path:
     """Write settings as a file."""
     path.write_text(yaml.safe_dump({**tree}))
@@ -215,7 +281,9 @@ def names(folder: Path) -> set[str]:
     return {
         str(path)
         for path in paths
-        if not path.name.startswith("events.") and path.parts[:2] != ("home", "verified")
+        if not path.name.startswith("events.")
+        and path != Path("home")
+        and path.parts[:2] != ("home", "verified")
     }
 
 
@@ -224,12 +292,15 @@ def runs(folder: Path) -> list[Path]:
     return sorted(path.parent for path in folder.rglob("metrics.jsonl"))
 
 
+LABELLED = (finetune, distill, distill_without_cache)
+
+
 @pytest.mark.parametrize(
     ("begin", "count"),
     [
         (pretrain, 1),
-        *(pytest.param(*case, marks=pytest.mark.long) for case in ((pretrain, 50), (finetune, 10))),
-        pytest.param(distill, 20, marks=pytest.mark.long),
+        pytest.param(pretrain, 50, marks=pytest.mark.long),
+        *(pytest.param(begin, 100, marks=pytest.mark.long) for begin in LABELLED),
     ],
 )
 def test_training(

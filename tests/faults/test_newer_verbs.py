@@ -26,7 +26,7 @@ QUICK: dict[str, Words] = {
 SLOW: dict[str, Words] = {
     "finetune": lambda i, disk: [*newer.finetune(i), "-o", disk / "run"],
     "distill": lambda i, disk: [*newer.distill(i), "-o", disk / "run"],
-    "export --int8": lambda i, disk: [*newer.export(i), "-o", disk / "out"],
+    "export of int8": lambda i, disk: [*newer.export(i), "-o", disk / "out"],
     "cache of corpora": lambda i, disk: [*newer.pretrain(i), "-o", disk.parent / "run"],
 }
 
@@ -84,10 +84,10 @@ VERBS: dict[str, tuple[Callable[[Path], list[object]], bool]] = {
     "plugins disable": (lambda folder: ["plugins", "disable", "bert"], False),
     "finetune": (newer.finetune, True),
     "distill": (lambda folder: newer.distill(folder, folder / "cache"), True),
-    "export --int8": (newer.export, True),
+    "export of int8": (newer.export, True),
     "pretrain": (newer.pretrain, True),
 }
-LONG = ("distill", "export --int8", "pretrain")
+LONG = ("distill", "export of int8", "pretrain")
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,11 @@ class T5(Seq2SeqFamily):
     default_checkpoint: ClassVar[str] = "t5-small"
     named_heads: ClassVar[Mapping[str, Head]] = _HEADS
     objectives: ClassVar[Mapping[str, str]] = {"bert-style": "zoo_t5.objectives:BertStyle"}
+    reference_exceptions: ClassVar[Mapping[str, str]] = {
+        "reference_initialization token-classification": "the released code has no such head, and "
+        "logits of the scale of transformers, 1, begin far from equal; it begins as the head for "
+        "question answering does, with the inverse root of the hidden size"
+    }
 
     def model_type(self, config: T5Config) -> str:
         """Return ``t5`` or ``mt5``."""

@@ -14,6 +14,7 @@ from torch import nn
 
 from zoo.conformance.family_checks import FamilyChecks
 from zoo.families.base import Family
+from zoo.tokenizers import EOS_ONLY, Template, sentencepiece_tokenizer, wordpiece_tokenizer
 from zoo.weights import Constant, Identity, WeightMap
 from zoo_bert import Bert
 from zoo_bert.config import BertConfig
@@ -253,6 +254,18 @@ def start_with_padding(model: Any) -> None:
 def decoder_as_deep_as_encoder(model: Any) -> None:
     if hasattr(model, "decoder"):
         del model.decoder.layers[len(model.layers) :]
+
+
+def pair_template(pair: str) -> dict[str, Any]:
+    """Return attributes of a family that puts other special tokens around pairs."""
+    template = Template("cls $A sep", pair)
+    return {"tokenizer": lambda files: wordpiece_tokenizer(files, template=template)}
+
+
+def ids_moved_by_one() -> dict[str, Any]:
+    """Return attributes of a family that puts a token before the pieces of a published model."""
+    options: dict[str, Any] = {"roles": T5.special_tokens, "template": EOS_ONLY, "sentinels": 100}
+    return {"tokenizer": lambda files: sentencepiece_tokenizer(files, first=("<new>",), **options)}
 
 
 def random_buffer(model: Any) -> None:

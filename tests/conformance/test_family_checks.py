@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 import zoo_bert.model
 import zoo_bert.recipe
-from tests.conformance import test_declaration, test_golden
+from tests.conformance import test_declaration, test_golden, test_objective_checks
 from tests.conformance.faults import (
     Checks,
     DropoutConfig,
@@ -33,6 +33,7 @@ from tests.conformance.faults import (
     forget_positions,
     frozen_parameter,
     half_norm,
+    ids_moved_by_one,
     ignore_mask,
     ignore_new_tokens,
     ignore_padding_of_prompts,
@@ -42,6 +43,7 @@ from tests.conformance.faults import (
     more_dropout,
     no_dropout,
     no_packed_rows,
+    pair_template,
     random_buffer,
     reversed_rows,
     rule,
@@ -324,6 +326,15 @@ CASES = [
             ),
         ]
     ),
+    *(
+        Case("reference_tokenizer", Faults(attributes=attributes), message, {}, family)
+        for attributes, message, family in [
+            (pair_template("cls $A sep $B"), r"the pair \[.Alice.* has the input_ids", FaultyBert),
+            (pair_template("cls $A sep $B:1"), "the pair .* has the input_ids", FaultyBert),
+            (pair_template("cls $A sep $B sep"), "the pair .* has the token_type_ids", FaultyBert),
+            (ids_moved_by_one(), "the eos token has the id 2, and 1 in the reference", FaultyT5),
+        ]
+    ),
     Case("bfloat16", Faults(model=after(lambda tensor: tensor.float())), "is torch.float32"),
     Case("gradients", Faults(model=unused_parameter), "unused has no gradient"),
     Case("gradients", Faults(model=frozen_parameter), "embeddings.norm.weight is frozen"),
@@ -425,6 +436,7 @@ def test_a_graph_with_other_outputs_fails(tmp_path: Path, monkeypatch: pytest.Mo
 OTHERS: dict[str, Callable[..., None]] = {
     "imports": test_declaration.test_declaration,
     "golden_file": test_golden.test_order_of_heads_and_rotation,
+    "label_leaks": test_objective_checks.test_a_recipe_whose_labels_are_not_masked_fails,
     "loss_decreases": test_a_recipe_that_learns_nothing_fails,
     "fine_tuning": test_a_classifier_that_learns_nothing_fails,
     "resume": test_a_model_with_a_state_outside_of_checkpoints_fails,

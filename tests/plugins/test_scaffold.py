@@ -2,6 +2,7 @@
 
 import ast
 import json
+import math
 import os
 import re
 import subprocess
@@ -240,8 +241,19 @@ def test_code_of_the_page_is_that_of_the_projects() -> None:
     code += [path.read_text("utf-8") for path in files]
     page = (ROOT / "docs" / "plugins.md").read_text("utf-8")
     excerpts = re.findall(r"```(?:python|toml)\n(.*?)```", page, re.DOTALL)
+    (rule,) = [part for part in excerpts if "LogitsProcessor" in part]
+    excerpts.remove(rule)  # the next test runs it
     assert len(excerpts) == 10
     assert [part for part in excerpts if part not in "\n".join(code)] == []
+
+
+def test_rule_of_the_page_runs() -> None:
+    page = (ROOT / "docs" / "plugins.md").read_text("utf-8")
+    (rule,) = re.findall(r"```python\n(from zoo.nn.logits_processor.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(rule, names)
+    scores = names["NoEvenTokens"]()(torch.zeros(1, 1, dtype=torch.int64), torch.ones(1, 4))
+    assert scores.tolist() == [[-math.inf, 1, -math.inf, 1]]
 
 
 def test_lengths_of_the_page_are_those_of_the_examples() -> None:

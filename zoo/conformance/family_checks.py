@@ -18,6 +18,7 @@ from torch import Tensor
 from zoo.conformance.declaration import check_declaration
 from zoo.conformance.encoder_decoder_checks import EncoderDecoderChecks
 from zoo.conformance.golden import Golden
+from zoo.conformance.objective_checks import ObjectiveChecks
 from zoo.conformance.packing_checks import PackingChecks
 from zoo.conformance.smoke_train import (
     SMOKE_TASKS,
@@ -33,6 +34,7 @@ from zoo.conformance.tiny_model import (
     require,
     require_finite,
 )
+from zoo.conformance.tokenizer_checks import TokenizerChecks
 from zoo.conformance.training_checks import TrainingChecks
 from zoo.errors import UsageError
 from zoo.families.config import Config
@@ -44,7 +46,9 @@ from zoo.io.json import dump_json
 LONGEST_TRIED = 256  # tokens of the longest input of a model without a limit
 
 
-class FamilyChecks(EncoderDecoderChecks, PackingChecks, TrainingChecks):
+class FamilyChecks(
+    EncoderDecoderChecks, ObjectiveChecks, PackingChecks, TokenizerChecks, TrainingChecks
+):
     """Checks of one family: of its declarations, weights, outputs and training."""
 
     # Declarations
@@ -253,12 +257,6 @@ class FamilyChecks(EncoderDecoderChecks, PackingChecks, TrainingChecks):
         self._require_recipe()
         smoke_train(self.family, self.config, directory / "run")
         export_onnx(load_checkpoint(directory / "run" / "model"), directory / "graph")
-
-    def _require_recipe(self) -> None:
-        try:
-            self.family.recipe("tiny")
-        except UsageError as error:
-            raise NotApplicable(f"no recipe: {error}") from error
 
     def check_fine_tuning(self, directory: Path, task: str) -> None:
         """Check that a model of the size ``tiny`` learns to tell two kinds of words apart.

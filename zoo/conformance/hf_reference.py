@@ -284,6 +284,24 @@ def reference_class(family: Family, config: Any, head: str) -> Any:
     return kind
 
 
+def reference_tokenizer_class(family: Family, config: Any) -> Any:
+    """Return the reference library's tokenizer class for the model type of a configuration.
+
+    Raises:
+        UsageError: the library is not installed, or has no such class.
+    """
+    try:
+        library = importlib.import_module(REFERENCE)
+        names = importlib.import_module(f"{REFERENCE}.models.auto.tokenization_auto")
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{REFERENCE} is not installed", "pip install 'plm-zoo[dev]'") from error
+    model_type = family.model_type(config)
+    name = names.TOKENIZER_MAPPING_NAMES.get(model_type)
+    if not isinstance(name, str):  # versions before 5 have pairs of classes
+        raise UsageError(f"{REFERENCE} has no tokenizer class for the model type {model_type}")
+    return getattr(library, name)
+
+
 def reference_tensors(family: Family, config: Any, head: str) -> "dict[str, TensorInfo]":
     """Return the tensors of the reference library's model as it saves them, without our rules.
 

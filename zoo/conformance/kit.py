@@ -34,6 +34,8 @@ SLOW = (
     "check_dropout_rates",
     "check_decoder_start",
     "check_unequal_sizes",
+    "check_reference_tokenizer",
+    "check_label_leaks",
 )  # these need the reference library, or training
 OPTIONAL = (
     "check_fine_tuning",
@@ -43,6 +45,7 @@ OPTIONAL = (
     "check_reference_outputs",
     "check_reference_initialization",
     "check_dropout_rates",
+    "check_reference_tokenizer",
 )  # a ``UsageError`` of these means that the family has no such head, or the library no such class
 VOCABULARY = 1000  # tokens of the models of the other checks
 
@@ -141,6 +144,14 @@ def _run_check(checks: "FamilyChecks", name: str, arguments: dict[str, Any]) -> 
         call = {**arguments, **{name: files[name] for name in needed}}
         with _home(home):
             yield from attempt(label, lambda: check(**call), may_not_apply=name in OPTIONAL)
+
+
+def check_labels(objective: str) -> Iterator[Finding]:
+    """Yield what the check of labels finds for an objective that any family may learn."""
+    from zoo.conformance.objective_checks import check_objective
+
+    with tempfile.TemporaryDirectory() as home, _home(home):
+        yield from attempt(f"label leaks of {objective}", lambda: check_objective(objective))
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from pkgutil import walk_packages
 import msgspec
 
 from zoo.conformance.declaration import check_declaration
-from zoo.conformance.kit import Finding, attempt, check_family, describe
+from zoo.conformance.kit import Finding, attempt, check_family, check_labels, describe
 from zoo.io.json import dump_json
 from zoo.io.limits import PLUGIN_CHECK_SECONDS, PLUGIN_FULL_CHECK_SECONDS
 from zoo.plugins.discovery import PluginInfo, declared_model_types
@@ -119,6 +119,8 @@ def findings(name: str, *, full: bool) -> Iterator[Finding]:
         for named in named_objects(kind):
             if named.plugin_name == name:
                 yield from attempt(f"{named.noun} {named.name}", lambda named=named: _use(named))
+                if full and named.kind == "objectives":
+                    yield from check_labels(named.name)
     for family in families:
         yield from check_family(family, full=full)
 

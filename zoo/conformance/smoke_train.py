@@ -44,13 +44,17 @@ def smoke_train(family: Family, config: Any, path: Path) -> list[float]:
     from zoo.training.distributed.context import DistContext
     from zoo.training.entrypoints import train
 
+    train(smoke_settings(family, config), {}, path, DistContext.initialize("cpu"))
+    return training_losses(path)
+
+
+def smoke_settings(family: Family, config: Any) -> dict[str, Any]:
+    """Return the settings of ``smoke_train``."""
     tiny = msgspec.to_builtins(family.sizes()["tiny"])
     changes = {k: v for k, v in msgspec.to_builtins(config).items() if v != tiny[k]}
     changes.pop("vocab_size", None)
     length = min(LENGTH, family.max_seq_len(config) or LENGTH)
-    settings = {"family": family.name, "seq_len": length, "config": changes, **SETTINGS}
-    train(settings, {}, path, DistContext.initialize("cpu"))
-    return training_losses(path)
+    return {"family": family.name, "seq_len": length, "config": changes, **SETTINGS}
 
 
 def training_losses(path: Path) -> list[float]:

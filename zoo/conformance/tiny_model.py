@@ -75,6 +75,17 @@ class TinyModel:
         if not self.family.has_reference(self.config, head):
             raise UsageError(f"no reference has {self.family.name} with head {head}")
 
+    def _require_recipe(self) -> None:
+        """Check that the family has a recipe for pretraining.
+
+        Raises:
+            NotApplicable: it has none.
+        """
+        try:
+            self.family.recipe("tiny")
+        except UsageError as error:
+            raise NotApplicable(f"no recipe: {error}") from error
+
     def inputs(self, head: str, **options: Any) -> dict[str, Tensor]:
         """Return a batch of three rows of different lengths; see ``random_inputs``."""
         return random_inputs(self.family.onnx(self.config, head), self.config, LENGTHS, **options)

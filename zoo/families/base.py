@@ -120,7 +120,8 @@ class Family(ABC):
             it, as in transformers.
         reference_exceptions: name of a check of training against transformers, ``dropout_rates``
             or ``reference_initialization`` -> why the family follows another source, such as the
-            released code.
+            released code. ``reference_initialization`` followed by a space and the name of a head
+            is for the tensors of that head, and not for those of the backbone.
     """
 
     name: ClassVar[str]

@@ -364,6 +364,16 @@ class Objective(TrainingObjective):
         self.vocabulary, self.config, self.length = vocabulary, config, length
         self.options: Any = self.options_type() if options is None else options
 
+    @property
+    def visible_labels(self) -> Mapping[str, float]:
+        """Loss term -> share of its predictions that may depend on their own label, by design.
+
+        That is the share of the predicted tokens that the model reads as they are, such as
+        selected tokens that are not masked. By default 0 for all terms: a prediction
+        that depends on its label is a mistake, which ``zoo plugins check --full`` looks for.
+        """
+        return {}
+
     @abstractmethod
     def dataset(self, split: "Split", seed: int) -> ExampleDataset:
         """Pack a split of a corpus into rows.

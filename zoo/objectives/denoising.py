@@ -7,7 +7,7 @@ the order of the text; ``<M>`` is the first sentinel, too, as in the released co
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import ClassVar
 
@@ -26,7 +26,7 @@ from zoo.objectives.examples.span_noise import (
 )
 from zoo.objectives.examples.vocabulary import Ids, TokenizerView
 from zoo.objectives.options import Options
-from zoo.objectives.seq2seq import Seq2SeqObjective, Seq2SeqOptions
+from zoo.objectives.seq2seq import SEQ2SEQ_LM, Seq2SeqObjective, Seq2SeqOptions
 
 
 class NoiseOptions(Seq2SeqOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -201,6 +201,11 @@ class MaskTokens(DenoisingObjective):
 
     name: ClassVar[str] = "mask-tokens"
 
+    @property
+    def visible_labels(self) -> Mapping[str, float]:
+        """Loss term -> fraction of the tokens that is no noise; see ``Objective``."""
+        return {SEQ2SEQ_LM: 1 - self.options.noise_density}
+
     def max_lengths(self, tokens: int) -> tuple[int, int] | None:
         """See ``DenoisingObjective``; the lengths are exact."""
         return tokens, tokens
@@ -220,6 +225,11 @@ class Deshuffling(DenoisingObjective):
 
     name: ClassVar[str] = "deshuffling"
     options_type: ClassVar[type[Options]] = Seq2SeqOptions
+
+    @property
+    def visible_labels(self) -> Mapping[str, float]:
+        """Loss term -> 1, since a source has all tokens of its target; see ``Objective``."""
+        return {SEQ2SEQ_LM: 1.0}
 
     def max_lengths(self, tokens: int) -> tuple[int, int] | None:
         """See ``DenoisingObjective``; the lengths are exact."""

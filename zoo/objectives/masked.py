@@ -149,6 +149,12 @@ class MaskedLanguageModelling(Objective):
     head: ClassVar[str] = "masked-lm"
     options_type: ClassVar[type[Options]] = MaskedOptions
 
+    @property
+    def visible_labels(self) -> Mapping[str, float]:
+        """Loss term -> fraction of the selected tokens that is unchanged; see ``Objective``."""
+        changed = self.options.mask_token_prob + self.options.random_token_prob
+        return dict.fromkeys(self.loss_weights, 1 - changed)
+
     def dataset(self, split: "Split", seed: int) -> ExampleDataset:
         """See ``Objective``.
 

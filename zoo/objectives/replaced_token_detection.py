@@ -166,6 +166,11 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
         """See ``Objective``."""
         return {MASKED_LM: 1.0, REPLACED_TOKEN: self.options.discriminator_weight}
 
+    @property
+    def visible_labels(self) -> Mapping[str, float]:
+        """See ``Objective``; labels of the discriminator follow from samples, not from the text."""
+        return {**super().visible_labels, REPLACED_TOKEN: 1.0}
+
     @classmethod
     def unsupported_reason(cls, family: "Family", config: "Config") -> str | None:
         """Return why a model does not support the objective, or ``None``; it needs two heads."""

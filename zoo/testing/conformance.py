@@ -173,6 +173,14 @@ class FamilyTests(FamilyChecks):
         except NotApplicable as error:
             pytest.skip(str(error))
 
+    def test_label_leaks(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Check that no prediction of a pretraining objective depends on its own label."""
+        monkeypatch.setenv("ZOO_HOME", str(tmp_path / "home"))
+        try:
+            self.check_label_leaks()
+        except NotApplicable as error:
+            pytest.skip(str(error))
+
     def test_export(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Check that a pretrained model is exported to ONNX graphs with the outputs of torch."""
         monkeypatch.setenv("ZOO_HOME", str(tmp_path / "home"))
@@ -233,6 +241,13 @@ class ReferenceTests(FamilyTests):
         """Check that new weights are as large as those of transformers, and constants equal."""
         try:
             self.check_reference_initialization(head)
+        except UsageError as error:
+            pytest.skip(f"no reference: {error}")
+
+    def test_tokenizer_equals_the_reference(self, tmp_path: Path) -> None:
+        """Check that ids and types of texts and pairs are those of transformers."""
+        try:
+            self.check_reference_tokenizer(tmp_path)
         except UsageError as error:
             pytest.skip(f"no reference: {error}")
 

@@ -213,7 +213,9 @@ def build(config: ModernBertConfig, head: str) -> Encoder:
     """
     model = ModernBertFactory(config).build(head)
     small = [f"layers.{i}.{part}" for i in range(config.num_layers) for part in _OUTPUTS]
-    for name in [*small, "head.dense"] if head == "masked-lm" else small:
+    for name in small if head == "none" else [*small, "head.dense"]:
         module = model.get_submodule(name)
         init_weights(module, std=config.initializer_range * (2 * config.num_layers) ** -0.5)
+    if isinstance(model.head, PredictionHead):
+        init_weights(model.head.out, std=config.hidden_size**-0.5)
     return model

@@ -73,6 +73,11 @@ class WordOrder(MaskedLanguageModelling):
         """Loss term -> weight; both are the same."""
         return {MASKED_LM: 1.0, WORD_ORDER: 1.0}
 
+    @property
+    def visible_labels(self) -> Mapping[str, float]:
+        """Loss term -> share of visible labels; shuffled tokens are all in the inputs."""
+        return {**super().visible_labels, WORD_ORDER: 1.0}
+
     def mask_row(self, packed: PackedRow, rng: np.random.Generator) -> Example:
         """Return a row with masked and with shuffled tokens."""
         example = super().mask_row(packed, rng)

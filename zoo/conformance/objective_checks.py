@@ -1,0 +1,266 @@
+"""Check that no prediction of a pretraining objective is made from its own label."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from zoo.conformance.smoke_train import smoke_settings
+from zoo.conformance.tiny_model import NotApplicable, TinyModel, require
+from zoo.data.corpus import Split
+from zoo.data.rng import generator
+from zoo.errors import UsageError
+from zoo.families.base import Family
+from zoo.families.random_inputs import randomize_weights
+from zoo.nn.heads import VocabularyProjection
+from zoo.objectives import objective_type
+from zoo.objectives.base import Example, Objective, Outputs
+from zoo.objectives.examples.vocabulary import Ids, TokenizerView
+from zoo.plugins import iter_families
+
+DOCUMENTS, DOCUMENT_TOKENS = 4, 150  # of the texts in which tokens are exchanged
+EXCHANGES = 256  # tokens that are exchanged, one at a time
+ROWS = 64  # of a batch
+ERRORS = 4  # standard errors by which a share exceeds the declared one at random
+ROUNDING = 1e-6  # of logits in float32, relative to the largest
+
+
+@dataclass
+class Visible:
+    """Predictions of a loss term whose label changes with an exchanged token.
+
+    Attributes:
+        labels: number of predictions.
+        seen: number of those whose logits change, too.
+    """
+
+    labels: int = 0
+    seen: int = 0
+
+
+class ObjectiveChecks(TinyModel):
+    """Checks of the pretraining objectives of a family."""
+
+    def check_label_leaks(self) -> None:
+        """Check that a prediction does not depend on its label, in the objective of the recipe.
+
+        The objectives in ``Family.objectives`` are tried as well. Tokens of a text are exchanged,
+        one at a time. Where that changes the label of a prediction, its logits must not change,
+        but for the share of ``Objective.visible_labels``.
+
+        Raises:
+            NotApplicable: the family has no recipe, or no label is a token.
+            VerificationError: logits depend on their label.
+        """
+        self._require_recipe()
+        first, split = _smoke_objective(self.family, self.config)
+        others = [name for name in self.family.objectives if name != first.name]
+        found = require_no_leak(self.family, first, split)
+        for name in others:
+            with contextlib.suppress(UsageError):  # it, or its defaults, are for other sizes
+                found += require_no_leak(self.family, _like(first, self.family, name), split)
+        if not found:
+            raise NotApplicable(f"no label of {', '.join([first.name, *others])} is a token")
+
+
+def check_objective(name: str) -> None:
+    """Check an objective for any family, as ``check_label_leaks`` does, with the first that has it.
+
+    Args:
+        name: name of the objective.
+
+    Raises:
+        NotApplicable: no installed family supports it, or no label is a token.
+        VerificationError: logits depend on their label.
+    """
+    for family in iter_families():
+        try:
+            first, split = _smoke_objective(family, family.sizes()["tiny"])
+            objective = _like(first, family, name)
+        except UsageError:
+            continue
+        if not require_no_leak(family, objective, split):
+            raise NotApplicable(f"no label of {name} is a token")
+        return
+    raise NotApplicable(f"no installed family can learn {name} with its default options")
+
+
+def _smoke_objective(family: Family, config: Any) -> tuple[Objective, Split]:
+    """Return the objective of the recipe for ``tiny``, and the texts of ``smoke_train``."""
+    from zoo.training.config.schema import build_config
+    from zoo.training.setup import build_setup
+
+    setup = build_setup(build_config(smoke_settings(family, config), {}), offline=True)
+    return setup.objective, setup.corpus.split("train")
+
+
+def _like(first: Objective, family: Family, name: str) -> Objective:
+    """Return another objective for the tokenizer and model of a first, with default options."""
+    kind = objective_type(family, first.config, name)
+    return kind(first.vocabulary, first.config, first.length)
+
+
+def require_no_leak(family: Family, objective: Objective, split: Split) -> int:
+    """Check that the predictions of an objective do not depend on their labels.
+
+    Args:
+        family: family of the model.
+        objective: the objective.
+        split: documents of its tokenizer.
+
+    Returns:
+        the number of predictions whose label was changed.
+
+    Raises:
+        VerificationError: more of them depend on it than ``Objective.visible_labels`` says.
+    """
+    torch.manual_seed(0)
+    model = objective.model(family, objective.config).double().eval()
+    randomize_weights(model)
+    measured: dict[str, Visible] = {}
+    pairs = list(_exchanged_pairs(objective, split))
+    for start in range(0, len(pairs), ROWS):
+        _measure(objective, model, pairs[start : start + ROWS], measured)
+    for term, visible in measured.items():
+        declared = objective.visible_labels.get(term, 0.0)
+        chance = ERRORS * (declared * (1 - declared) / max(visible.labels, 1)) ** 0.5
+        require(
+            visible.seen <= (declared + chance) * visible.labels,
+            f"{objective.name}: {visible.seen} of {visible.labels} predictions of {term} depend on "
+            f"their own labels, and at most {declared:.0%} should; are labels masked in the "
+            "inputs, and inputs of a decoder shifted?",
+        )
+    return sum(visible.labels for visible in measured.values())
+
+
+class _RecordedSplit(Split):
+    """A split that records what is read from it."""
+
+    def __init__(self, tokens: NDArray[np.integer[Any]], like: Split) -> None:
+        super().__init__([tokens], like.sentences, like.documents)
+        self.reads: list[tuple[int, int]] = []
+
+    def read(self, start: int, end: int) -> Ids:
+        self.reads.append((start, end))
+        return super().read(start, end)
+
+
+def _exchanged_pairs(objective: Objective, split: Split) -> Iterator[tuple[Example, Example]]:
+    """Yield examples of a text, and of the text with another token in one place.
+
+    Both are drawn by the same random numbers, each pair by its own. Left out are pairs whose
+    predictions are in different places, and examples that have the token twice, as some do whose
+    second segment is any part of the text.
+    """
+    text = _beginning(split)
+    (tokens,) = text.shards
+    rng = generator(0, "exchanges")
+    plain = objective.dataset(text, 0)
+    for place in rng.permutation(len(tokens))[:EXCHANGES].tolist():
+        changed = np.array(tokens)
+        changed[place] = _another(objective.vocabulary, int(tokens[place]), rng)
+        recorded = _RecordedSplit(changed, text)
+        other = objective.dataset(recorded, 0)
+        for row in rng.permutation(len(plain)).tolist():
+            recorded.reads.clear()
+            second = other.example(row, generator(0, "example", place, row))
+            times = sum(start <= place < end for start, end in recorded.reads)
+            if times == 0 and recorded.reads:
+                continue
+            first = plain.example(row, generator(0, "example", place, row))
+            if times < 2 and _differ(first, second) and _same_places(first, second):
+                yield first, second
+                break
+
+
+def _beginning(split: Split) -> Split:
+    """Return the first documents of a split, each cut after some sentences."""
+    documents = []
+    for first, last in zip(split.documents[:DOCUMENTS], split.documents[1:], strict=False):
+        sentences: list[list[int]] = []
+        for at in range(int(first), int(last)):
+            if sum(map(len, sentences)) >= DOCUMENT_TOKENS:
+                break
+            sentences.append(split.read(*map(int, split.sentences[at : at + 2])).tolist())
+        documents.append(sentences)
+    return Split.from_documents(documents)
+
+
+def _another(vocabulary: TokenizerView, token: int, rng: np.random.Generator) -> int:
+    """Return another token, which starts a word if the first does."""
+    starts = vocabulary.starts_word
+    known = vocabulary.ordinary_ids
+    alike = known[(known != token) & (starts[known] == starts[token])]
+    return int(rng.choice(alike if len(alike) else known[known != token]))
+
+
+def _differ(first: Example, second: Example) -> bool:
+    return not all(
+        np.array_equal(part[name], other[name])
+        for part, other in ((first.arrays, second.arrays), (first.values, second.values))
+        for name in part
+    )
+
+
+def _same_places(first: Example, second: Example) -> bool:
+    """Return whether the predictions of two examples are in the same places."""
+    places = first.positions.keys() | second.positions.keys()
+    return first.counts == second.counts and all(
+        np.array_equal(first.positions[name][1], second.positions[name][1]) for name in places
+    )
+
+
+def _measure(
+    objective: Objective,
+    model: nn.Module,
+    pairs: list[tuple[Example, Example]],
+    measured: dict[str, Visible],
+) -> None:
+    """Count the predictions whose label changes, and those whose logits change with it.
+
+    The derivative of a loss with respect to the logits depends on logits and label: with the same
+    logits, it changes with the label.
+    """
+    batches = [objective.collate(examples).tensors for examples in zip(*pairs, strict=True)]
+    with torch.no_grad():
+        plain, other = (_with_logits(objective.forward(model, batch)) for batch in batches)
+    held = replace(other, logits=plain.logits)
+    slopes = _slopes(objective, plain, batches[0])
+    its_slopes = _slopes(objective, held, batches[1])
+    for term, slope in slopes.items():
+        logits, its_logits = plain.logits[term], other.logits[term]
+        relabelled = (slope != its_slopes[term]).flatten(1).any(1)
+        difference = (logits - its_logits).abs()
+        moved = (difference > ROUNDING * logits.abs().max()).flatten(1).any(1)
+        visible = measured.setdefault(term, Visible())
+        visible.labels += int(relabelled.sum())
+        visible.seen += int((relabelled & moved).sum())
+
+
+def _with_logits(outputs: Outputs) -> Outputs:
+    """Return outputs whose logits are all computed, one prediction (or one row) each."""
+    logits = {
+        term: (value.logits() if isinstance(value, VocabularyProjection) else value).float()
+        for term, value in outputs.logits.items()
+    }
+    return replace(outputs, logits={n: value for n, value in logits.items() if value.dim() > 1})
+
+
+def _slopes(
+    objective: Objective, outputs: Outputs, batch: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Return the derivatives of the loss with respect to the logits, by loss term."""
+    logits = {n: value.detach().clone().requires_grad_() for n, value in outputs.logits.items()}
+    sums = objective.loss(replace(outputs, logits=logits), batch).sums
+    with torch.enable_grad():
+        total = torch.stack([value.double() for value in sums.values()]).sum()
+    slopes = torch.autograd.grad(total, list(logits.values()), allow_unused=True)
+    return {
+        name: torch.zeros_like(logits[name]) if slope is None else slope
+        for name, slope in zip(logits, slopes, strict=True)
+    }

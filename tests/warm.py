@@ -112,6 +112,8 @@ def _run(
     with tempfile.TemporaryDirectory() as scratch:
         streams = [Path(scratch, name) for name in ("in", "out", "err")]
         streams[0].write_text(stdin)
+        for path in streams[1:]:  # a signal may come before the process opens them
+            path.touch()
         order = {
             "module": module,
             "arguments": words,

@@ -43,6 +43,7 @@ def test_steps_of_checkpoints_that_do_not_divide_an_epoch(model: Path, tmp_path:
         ({"lr_scheduler": 7}, "lr_scheduler is 7, not a table of settings"),
         ({"data": [1]}, r"data is \[1\], not a table of settings"),
         ({"preset": 4}, "preset is 4, not a name"),
+        ({"task": ["a"]}, "task is .*, not a name"),
         ({"family": None}, "family is None, not a name"),
     ],
 )

@@ -13,7 +13,7 @@ from zoo.io.yaml import parse_yaml, read_yaml
 
 ConfigDict = dict[str, Any]
 TABLES = ("config", "data", "distillation", "init_from", "lr_scheduler", "optimizer")
-NAMES = ("family", "preset")
+NAMES = ("family", "preset", "task")
 MISSING = "Object missing required field "
 
 

@@ -205,7 +205,7 @@ def distilled(
 
 def resumed(zoo: Run, begun: Path, work: Path, digest: Any) -> Iterator[tuple[str, Any]]:
     """Yield runs that the other commit began, resumed from their first checkpoint."""
-    for run in sorted(begun.iterdir()):
+    for run in sorted(path for path in begun.iterdir() if (path / "run.json").is_file()):
         copy = work / "resumed" / run.name
         shutil.copytree(run, copy)
         last = sorted((copy / "checkpoints").iterdir())[-1]

@@ -40,6 +40,7 @@ TASKS = {
 }
 TEXTS = ["The cat sat on the mat.", "It was a dark and stormy night, and the rain fell.", "Alice"]
 STEPS = 50
+HOME = "home"  # $ZOO_HOME of the runs that are kept
 
 
 class Environment:
@@ -192,6 +193,8 @@ def collect(python: str, *, only_tasks: bool, keep: Path | None, resume: Path | 
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         os.environ["ZOO_HOME"] = str(work / "home")
+        if resume is not None:  # the corpora of its runs
+            shutil.copytree(resume / HOME, work / "home")
         if not only_tasks:
             record |= collect_families(env, work / "families")
         record |= collect_tasks(env, work / "tasks", keep, resume)
@@ -251,6 +254,7 @@ def collect_tasks(
             record[key] = result
             print(key, file=sys.stderr)
     if keep is not None:
+        shutil.copytree(os.environ["ZOO_HOME"], keep / HOME)
         for name in ("bert", "text-classification", "seq2seq", "distill-kl"):
             shutil.copytree(work / name, keep / name, symlinks=True)
     return record

@@ -259,7 +259,7 @@ WARPERS: list[tuple[Rule, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("rule", "theirs"), WARPERS, ids=str)
+@pytest.mark.parametrize(("rule", "theirs"), WARPERS)
 def test_sampling_draws_from_the_tokens_of_the_reference(rule: Rule, theirs: Any) -> None:
     generator = torch.Generator().manual_seed(2)
     scores = torch.empty(40, 50, dtype=torch.float64).normal_(0, 2, generator=generator)

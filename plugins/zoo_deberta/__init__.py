@@ -31,6 +31,9 @@ class Deberta(EncoderFamily):
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     config_maps: ClassVar[Mapping[str, ConfigMap]] = {"deberta": FIRST_MAP}
     default_checkpoint: ClassVar[str] = "deberta-v3-base"
+    reference_exceptions: ClassVar[Mapping[str, str]] = {
+        "reference_defaults legacy_names": "new models have the names of the released code"
+    }
     special_tokens: ClassVar[Mapping[str, str]] = {
         **{role: f"[{role.upper()}]" for role in ("unk", "cls", "sep", "pad", "mask")},
         "bos": "[CLS]",

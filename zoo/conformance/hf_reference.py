@@ -461,6 +461,8 @@ def keep_float64() -> "TorchFunctionMode":
         ) -> Any:
             kwargs = dict(kwargs or {})
             first = args[0] if args else kwargs.get("input")
+            if func is torch.tensor and isinstance(first, int | float):  # a number in a formula
+                return func(*args, **{name: _widened(value) for name, value in kwargs.items()})
             if not isinstance(first, torch.Tensor) or first.dtype is not torch.float64:
                 return func(*args, **kwargs)
             if func is torch.Tensor.float:

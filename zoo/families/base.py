@@ -121,7 +121,8 @@ class Family(ABC):
         reference_exceptions: name of a check of training against transformers, ``dropout_rates``
             or ``reference_initialization`` -> why the family follows another source, such as the
             released code. ``reference_initialization`` followed by a space and the name of a head
-            is for the tensors of that head, and not for those of the backbone.
+            is for the tensors of that head, and not for those of the backbone;
+            ``reference_defaults`` and the name of a field for its default.
     """
 
     name: ClassVar[str]

@@ -15,6 +15,7 @@ import pytest
 
 from tools.configuration_keys import PAGE, families, page, sections
 from tools.sentence_transformers_keys import installed_keys
+from zoo.checkpoint.generation_config import GENERATION_KEYS
 from zoo.families.base import Family
 from zoo.families.config.keys import common_keys
 from zoo.tokenizers.keys import (
@@ -162,3 +163,13 @@ def test_keys_of_sentence_transformers() -> None:
     ]
     for file, table in tables.items():
         assert lacking(set(files[file]), table) == [], file
+
+
+def test_generation_config_keys_are_on_the_page() -> None:
+    """Attributes of a new configuration, and the keys that its ``__init__`` takes."""
+    from transformers import GenerationConfig
+
+    kind: Any = GenerationConfig
+    known = {*vars(kind()), *taken(kind.__init__)}
+    assert {"repetition_penalty", "forced_eos_token_id", "num_beams"} <= known
+    assert lacking(known, GENERATION_KEYS) == []

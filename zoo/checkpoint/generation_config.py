@@ -392,6 +392,7 @@ GENERATION_KEYS: FileKeys = {
     "token_healing": refused("changes the prompt"),
     "guidance_scale": refused("mixes in scores without the prompt"),
     "watermarking_config": refused("favours tokens by a secret key"),
+    "force_bos_token_to_be_generated": refused("is an older form of `forced_bos_token_id`"),
     "assistant_ensemble_weight": refused("mixes in scores of another model"),
     **dict.fromkeys(
         (
@@ -405,6 +406,7 @@ GENERATION_KEYS: FileKeys = {
 _UNUSED: Mapping[str, tuple[Any, ...]] = {
     "stop_strings": ([], ""),
     "token_healing": (False,),
+    "force_bos_token_to_be_generated": (False,),
     "guidance_scale": (1, 1.0),
     "penalty_alpha": (0, 0.0),
     "diversity_penalty": (0, 0.0),

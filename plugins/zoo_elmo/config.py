@@ -111,7 +111,7 @@ CONFIG_MAP = ConfigMap(
         "dropout": "dropout",
     },
     fixed={"bidirectional": (True,), "sample_softmax": (True, False)},
-    ignored=dict.fromkeys(_OF_TRAINING, "used in training alone"),
+    ignored=dict.fromkeys(_OF_TRAINING, "used in training only"),
     # in training there is no padding id: 261 is the same table
     values={"char_cnn.n_characters": {CHARACTERS: CHARACTERS, CHARACTERS - 1: CHARACTERS}},
     unsaid=("lstm.cell_clip", "lstm.proj_clip", "n_tokens_vocab", "dropout"),

@@ -71,7 +71,7 @@ def test_distillation(began: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_command_of_the_report_works_elsewhere(began: Path) -> None:
     train(tree("gpt", **DATA, max_steps=1), {}, Path("run"), DistContext.initialize("cpu"))
     page = write_report(began / "run").read_text()
-    assert f"cd {shlex.quote(str(began))} && zoo " in html.unescape(page)
+    assert f"cd {shlex.quote(str(began))} && zoo" in html.unescape(page)
 
 
 def test_commands_are_quoted_for_the_shell() -> None:

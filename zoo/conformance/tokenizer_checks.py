@@ -1,7 +1,6 @@
 """Check of a family's tokenizer against that of the reference library, on published files."""
 
 import importlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -131,6 +130,6 @@ def _require_same_tokens(ours: TextTokenizer, expected: Any, text: Text) -> None
     for name, actual in (("input_ids", encoded.ids), ("token_type_ids", encoded.type_ids)):
         require(
             actual == columns[name],
-            f"the {what} {json.dumps(text, ensure_ascii=False)} has the {name} {actual}, and "
+            f"the {what} {dump_json(text, ensure_ascii=False)} has the {name} {actual}, and "
             f"{columns[name]} by {type(expected).__name__} of the reference",
         )

@@ -30,6 +30,8 @@ LISTED = {
     "zoo/conformance/plugin_checks.py:_main": TEMPORARY,
     "zoo/conformance/smoke_train.py:_finetune": TEMPORARY,
     "zoo/conformance/smoke_train.py:resume_finetune": TEMPORARY,
+    "zoo/conformance/tokenizer_checks.py:TokenizerChecks._write_tokenizer": TEMPORARY,
+    "zoo/conformance/tokenizer_checks.py:TokenizerChecks.check_reference_tokenizer": TEMPORARY,
     "zoo/conformance/weight_checks.py:WeightChecks.check_state_dict_round_trip": TEMPORARY,
     "zoo/convert/safetensors_writer.py:create": STAGED,
     "zoo/convert/safetensors_writer.py:write_weights": STAGED,

@@ -32,6 +32,7 @@ from zoo.io.limits import MAX_STATE_BYTES
 from zoo.io.output.atomic import atomic_write
 from zoo.io.output.inside import files_inside, open_inside, read_inside
 from zoo.io.output.overwrite import check_not_inside
+from zoo.io.output.staging import is_staged, remove_stale_staging
 
 BLOCK_BYTES = 1 << 22  # records are held in memory until there are so many of them
 KEY_BYTES, SIZE_BYTES, COUNT_BYTES, DIGEST_BYTES = 16, 4, 8, 16
@@ -136,7 +137,8 @@ class TeacherCache:
             UsageError: it holds other files, or is within a model or a corpus.
         """
         check_not_inside(self.directory / "outputs")
-        present = set(files_inside(self.directory))
+        remove_stale_staging(self.directory)  # of a process that was killed
+        present = {name for name in files_inside(self.directory) if not is_staged(name)}
         foreign = {name for name in present if not _FILE.fullmatch(name)}
         foreign |= {name for name in present if f"{name.rpartition('.')[0]}.json" not in present}
         if foreign:

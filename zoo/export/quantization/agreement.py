@@ -75,7 +75,9 @@ def read_texts(file: Path | None) -> list[str]:
     """
     if file is None:
         return [text for book in sorted(SAMPLE.glob("*.txt")) for text in _paragraphs(book)]
-    open_regular(file).close()  # it is read several times
+    if not file.exists():
+        raise UsageError(f"cannot read {file}: there is no such file")
+    open_regular(file).close()  # a pipe could not be read several times
     records = read_records((), str(file), kind="text")
     texts = (record.text for record in records if record.text.strip())
     first = list(islice(texts, MOST_TEXTS))

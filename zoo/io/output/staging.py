@@ -52,6 +52,11 @@ def replaced_path(staging: Path, target: Path) -> Path:
     return Path(f"{staging}.old", target.name)
 
 
+def is_staged(name: str) -> bool:
+    """Return whether a file name is that of something that is being written."""
+    return _STAGED.fullmatch(name) is not None
+
+
 def discard(path: Path) -> None:
     """Remove a directory: hide it by a rename first, then delete its files."""
     with staged_path(path) as staging:

@@ -122,11 +122,13 @@ def beam_search(
     state.select(rows)
     logits, active = logits[rows], list(range(len(texts)))
     for _ in range(max(limits)):
-        running = [beam for index in active for beam in texts[index].running]
-        prompts = [index for index in active for _ in range(beams)]
         scores.check(logits)
-        new_tokens = torch.tensor(running, dtype=torch.int64, device=logits.device)
-        log_probs = scores.of(logits.float().log_softmax(-1), prompts, new_tokens)
+        log_probs = logits.float().log_softmax(-1)
+        if scores.has_rules:
+            running = [beam for index in active for beam in texts[index].running]
+            prompts = [index for index in active for _ in range(beams)]
+            new_tokens = torch.tensor(running, dtype=torch.int64, device=logits.device)
+            log_probs = scores.of(log_probs, prompts, new_tokens)
         before = [score for index in active for score in texts[index].scores]
         summed = log_probs + torch.tensor(before, device=logits.device)[:, None]
         choices = _candidates(

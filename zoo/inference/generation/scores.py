@@ -28,6 +28,7 @@ class Scores:
 
     Attributes:
         max_new_tokens: for each prompt, the largest number of its new tokens.
+        has_rules: whether there is any rule; without, ``of`` need not be called.
 
     Raises:
         UsageError: a prompt leaves no room for a new token.
@@ -42,6 +43,7 @@ class Scores:
     ) -> None:
         self._settings = settings
         self._rules = make_rules(settings, eos_token_ids, custom)
+        self.has_rules = bool(self._rules)
         ids, mask = inputs["input_ids"], inputs.get("attention_mask")
         self._starts = inputs.get(TARGET)  # (prompts, tokens), of an encoder-decoder
         rows = zip(ids, ids == ids if mask is None else mask.bool(), strict=True)
@@ -63,8 +65,6 @@ class Scores:
             rows: index of the prompt of each row.
             new_tokens: (rows, new tokens), int64: the tokens that were generated.
         """
-        if not self._rules:
-            return logits
         groups: dict[int, list[int]] = {}
         for place, row in enumerate(rows):
             groups.setdefault(len(self._prompts[row]), []).append(place)

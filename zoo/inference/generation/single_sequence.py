@@ -43,10 +43,14 @@ def greedy_or_sample(
         scores.check(logits)
         if sampler is None:
             wide = logits if logits.dtype == torch.float64 else logits.float()
-            tokens = scores.of(wide, rows, new_tokens).argmax(-1)
         else:
-            probs = probabilities(scores.of(logits.double(), rows, new_tokens))
-            tokens = sampler.draw(probs, rows, step)
+            wide = logits.double()
+        if scores.has_rules:
+            wide = scores.of(wide, rows, new_tokens)
+        if sampler is None:
+            tokens = wide.argmax(-1)
+        else:
+            tokens = sampler.draw(probabilities(wide), rows, step)
         chosen = tokens.tolist()
         yield list(zip(rows, chosen, strict=True))
         unfinished = [
@@ -56,10 +60,10 @@ def greedy_or_sample(
         ]
         if not unfinished:
             return
-        new_tokens = torch.cat([new_tokens, tokens[:, None]], 1)
+        if scores.has_rules:
+            new_tokens = torch.cat([new_tokens, tokens[:, None]], 1)[unfinished]
         if len(unfinished) < len(rows):
             indices = torch.tensor(unfinished, device=tokens.device)
             state.select(indices)
             rows, tokens = [rows[k] for k in unfinished], tokens[indices]
-            new_tokens = new_tokens[indices]
         logits = decoder.step(tokens, state)

@@ -1,5 +1,7 @@
 """A decoder with a limited number of positions is never run beyond it, and says so in one line."""
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,12 +11,16 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.finetune.making import HERE, finetune, setup_of, write_table
+from tests.distillation.making import distill
+from tests.distillation.test_seq2seq import make_tree
+from tests.finetune.making import HERE, finetune, setup_of, texts, write_table
 from tests.finetune.tasks.test_seq2seq import hub, model, pairs, sentences, tree_of
-from tests.training.runs import run_training
+from tests.inference.conftest import converted
+from tests.training.runs import records, run_training
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.conformance.family_checks import FamilyChecks
 from zoo.conformance.verify import verify
+from zoo.distillation.scoring.score import score_run
 from zoo.errors import UsageError
 from zoo.evaluation import make_evaluation
 from zoo.export.export import export_onnx
@@ -150,3 +156,45 @@ def test_pretraining_refuses_rows_whose_targets_are_longer(tmp_path: Path) -> No
     """Rows of 64 source tokens have targets of 15 tokens and more."""
     with pytest.raises(UsageError, match="and the decoder has 12 positions; --set seq_len="):
         run_training(tmp_path / "run", "t5")
+
+
+def test_predictions_of_fine_tuning_keep_to_the_limit_and_the_rules_of_the_family(
+    hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the checkpoint's own settings say."""
+    stored = tmp_path / "stored"
+    shutil.copytree(hub, stored)
+    settings = {"max_length": 200, "num_beams": 2, "num_return_sequences": 2, "eos_token_id": 1}
+    (stored / "generation_config.json").write_text(json.dumps(settings))
+    model = converted(stored, tmp_path / "ours").path
+    lengths: list[int] = []
+
+    def no_end(input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        lengths.append(input_ids.shape[1])
+        return scores.index_fill(1, torch.tensor([1]), float("-inf"))
+
+    monkeypatch.setattr(T5, "logits_processors", lambda self, config, head: (no_end,))
+    tree = tree_of(model, pairs(tmp_path / "t.tsv"), max_steps=2, eval_steps=2)
+    finetune(tmp_path / "run", tree)
+    assert sorted(set(lengths)) == list(range(1, LIMIT + 1))
+    metrics = records(tmp_path / "run", "validation")[-1]
+    assert 0 <= metrics["metrics"]["exact_match"] <= 1
+
+
+@pytest.mark.parametrize("key", ["max_length", "max_new_tokens"])
+def test_stored_lengths_are_capped(checkpoint: Checkpoint, key: str) -> None:
+    long = msgspec.structs.replace(checkpoint.model, generation={key: 200})
+    object.__setattr__(checkpoint, "model", long)
+    settings = Seq2Seq(checkpoint, open_session(checkpoint, "cpu")).settings
+    assert settings.new_tokens(1) == LIMIT
+
+
+def test_scores_of_distillation_keep_to_the_limit(tmp_path: Path) -> None:
+    """The targets have up to nine words, and nothing in the settings says how many are read."""
+    tree = make_tree(tmp_path, {"recipe": "seq2seq"})
+    rows = [{"text": text, "label": f"{text} {text}"} for text in texts(40)]
+    write_table(tmp_path / "t.jsonl", rows)
+    tree["task_args"] = {}
+    scores = score_run(distill(tmp_path / "run", tree), device="cpu", backends=["cpu"])
+    assert scores.rows > 0
+    assert 0 <= scores.student.metrics["exact_match"] <= 1

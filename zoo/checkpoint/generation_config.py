@@ -6,7 +6,7 @@ checkpoints. ``GENERATION_KEYS`` says what becomes of each. This module does not
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from reprlib import repr as shown
@@ -216,6 +216,21 @@ class GenerationConfig:
         if self.max_new_tokens is None and self.max_length is not None:
             return min(self.max_length - prompt, MAX_NEW_TOKENS)
         return self.longest
+
+
+def cap_new_tokens(settings: GenerationConfig, decoder_limit: int | None) -> GenerationConfig:
+    """Return settings with at most as many new tokens as a decoder after an encoder takes.
+
+    Args:
+        settings: settings of generation.
+        decoder_limit: its largest number of tokens; ``None`` for any.
+    """
+    if decoder_limit is None or settings.longest <= decoder_limit:
+        return settings
+    # the last new token is not read; max_length counts the first token of the decoder
+    if settings.max_new_tokens is None and settings.max_length is not None:
+        return replace(settings, max_length=decoder_limit + 1)
+    return replace(settings, max_new_tokens=decoder_limit)
 
 
 _TO_MOST = f"from 1 to {MAX_NEW_TOKENS}"

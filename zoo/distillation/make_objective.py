@@ -114,7 +114,7 @@ def _task(base: FineTuneSetup, checkpoint: Checkpoint) -> TrainingObjective:
     task = task_type(base.config.task)(labelled, inputs, tokenizer.pad_id, base.config)
     task.generation_defaults = checkpoint.model.generation
     if isinstance(task, Seq2Seq) and isinstance(base.objective, Seq2Seq):
-        task.generate_as(base.objective, tokenizer)
+        task.generate_as(base.objective, checkpoint.family, tokenizer)
     if isinstance(task, ClassTask) and isinstance(base.objective, ClassTask):
         task.weights = base.objective.weights
     return task

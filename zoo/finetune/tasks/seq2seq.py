@@ -18,7 +18,12 @@ from zoo.families.base import DECODER_TOKENS
 from zoo.finetune.base import LABELS, FineTuning
 from zoo.finetune.order import ProportionalMixture
 from zoo.finetune.rows import TokenizedRows, TokenizedTexts, tokenize
-from zoo.inference.generation.config import GenerationConfig, generation_config, token_ids
+from zoo.inference.generation.config import (
+    GenerationConfig,
+    cap_new_tokens,
+    generation_config,
+    token_ids,
+)
 from zoo.inference.generation.generate import generate
 from zoo.io.limits import MAX_NEW_TOKENS, MAX_ROW_TOKENS
 from zoo.objectives.base import LossOutput, Outputs
@@ -33,6 +38,8 @@ from zoo.training.config.finetune import TableConfig
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
+
+    from zoo.families.base import Family
 
 # values of a row: its data set, the hash of its target, the number that the target is of
 DATASET, TARGET, NUMBER = "dataset", "target", "number"
@@ -96,6 +103,7 @@ class Seq2Seq(FineTuning):
             )
         self._longest_target = 1
         self._tokenizer: TextTokenizer | None = None
+        self._teacher_family: Family | None = None
 
     @property
     def default_metric(self) -> str:  # type: ignore[override]
@@ -211,8 +219,7 @@ class Seq2Seq(FineTuning):
         Raises:
             UsageError: the decoder takes fewer than the settings say.
         """
-        family = get_family(self.run.family)
-        most = family.onnx(self.config, self.head).limits.get(DECODER_TOKENS)
+        most = self._decoder_limit
         for name in ("max_target_len", "max_new_tokens"):
             chosen = getattr(self.options, name)
             if most is not None and chosen is not None and chosen > most:
@@ -222,14 +229,24 @@ class Seq2Seq(FineTuning):
         limit = self.options.max_target_len or self.run.max_seq_len
         return limit if most is None else min(limit, most)
 
-    def generate_as(self, other: "Seq2Seq", tokenizer: TextTokenizer) -> None:
+    @property
+    def _family(self) -> "Family":
+        return self._teacher_family or get_family(self.run.family)
+
+    @property
+    def _decoder_limit(self) -> int | None:
+        return self._family.onnx(self.config, self.head).limits.get(DECODER_TOKENS)
+
+    def generate_as(self, other: "Seq2Seq", family: "Family", tokenizer: TextTokenizer) -> None:
         """Prepare to generate targets as long as another task does, which tokenized the rows.
 
         Args:
             other: the task, of a student.
-            tokenizer: tokenizer of this task's model, a teacher.
+            family: family of this task's model, a teacher.
+            tokenizer: its tokenizer.
         """
         self._longest_target, self._tokenizer = other._longest_target, tokenizer
+        self._teacher_family = family
 
     def _values(self, samples: Sequence[Any]) -> "dict[str, NDArray[Any]]":
         """Return the numbers of each row that metrics need: data set, target and its number."""
@@ -269,9 +286,11 @@ class Seq2Seq(FineTuning):
         most = self.options.max_new_tokens
         if most is None and not {"max_new_tokens", "max_length"} & self.generation_defaults.keys():
             most = min(self._longest_target, MAX_NEW_TOKENS)
-        return generation_config(
-            self.generation_defaults, {"max_new_tokens": most, "num_beams": self.options.num_beams}
+        chosen = {"max_new_tokens": most, "num_beams": self.options.num_beams}
+        settings = generation_config(
+            self.generation_defaults, {**chosen, "num_return_sequences": 1}
         )
+        return cap_new_tokens(settings, self._decoder_limit)
 
     def train_order(self, rows: TokenizedRows) -> ProportionalMixture:
         """See ``FineTuning``; data sets are mixed, see ``ProportionalMixture``."""
@@ -330,13 +349,19 @@ class Seq2Seq(FineTuning):
         inputs = {name: batch[name] for name in ("input_ids", "attention_mask") if name in batch}
         settings, size = self.generation, self.config.vocab_size
         start = settings.decoder_start_token_id
-        if start is not None:
-            first = torch.full_like(inputs["input_ids"][:, :1], start)
-            inputs["decoder_input_ids"] = first
+        if start is None:
+            start = self.config.decoder_start_token_id  # type: ignore[attr-defined]
+        inputs["decoder_input_ids"] = torch.full_like(inputs["input_ids"][:, :1], start)
         ends = [token for token in token_ids(settings.eos_token_id) if token < size]
         ends = ends or [*token_ids(self._eos)]
         with torch.autocast(batch["input_ids"].device.type, enabled=False):
-            generated = generate(module, inputs, settings, eos_token_ids=ends)
+            generated = generate(
+                module,
+                inputs,
+                settings,
+                eos_token_ids=ends,
+                logits_processor=self._family.logits_processors(self.config, self.head),
+            )
         return [self._tokenizer.decode(tokens) for tokens in generated]
 
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:

@@ -41,7 +41,8 @@ class Generate(BatchTask):
 
     Attributes:
         side: side of the padding: left for decoders, right for encoders.
-        settings: settings of generation.
+        given: settings of the call.
+        settings: settings of generation, with the checkpoint's own.
         eos_token_ids: end-of-sequence tokens.
     """
 
@@ -62,6 +63,7 @@ class Generate(BatchTask):
         **options: Any,
     ) -> None:
         given = {name: options.pop(name) for name in OPTIONS if name in options}
+        self.given = given
         self.settings = generation_config(checkpoint.model.generation, given)
         super().__init__(checkpoint, session, tokenizer, max_tokens=max_tokens, **options)
         self.cuts = max_tokens is not None

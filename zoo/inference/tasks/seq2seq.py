@@ -1,10 +1,10 @@
 """The task seq2seq: output sequences of encoder-decoder models, such as translations."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
 from zoo.families.base import DECODER_TOKENS
+from zoo.inference.generation.config import cap_new_tokens
 from zoo.inference.tasks.base import EncodedExample
 from zoo.inference.tasks.generate import Generate
 
@@ -30,18 +30,12 @@ class Seq2Seq(Generate):
         checkpoint, settings = self.checkpoint, self.settings
         spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
         most = spec.limits.get(DECODER_TOKENS)
-        if most is None or settings.longest <= most:
-            return super().limits()
-        # the last new token is not read; max_length counts the first token of the decoder
-        if settings.max_new_tokens is None and settings.max_length is not None:
-            self.settings = replace(settings, max_length=most + 1)
-        elif settings.max_new_tokens is None:
-            self.settings = replace(settings, max_new_tokens=most)
-        else:
+        if most is not None and (self.given.get("max_new_tokens") or 0) > most:
             raise UsageError(
-                f"{settings.longest} new tokens are more than the decoder takes",
+                f"{settings.max_new_tokens} new tokens are more than the decoder takes",
                 f"it takes {most}: lower --max-new-tokens",
             )
+        self.settings = cap_new_tokens(settings, most)
         return super().limits()
 
     def check(self, item: EncodedExample) -> None:

@@ -108,7 +108,9 @@ def sections() -> list[Section]:
             "generation_config.json",
             GENERATION_KEYS,
             "Settings of generation, of heads that generate. Without the file, its honoured keys "
-            "are read in `config.json`. Unknown keys are carried.",
+            "are read in `config.json`. Unknown keys are carried. `zoo run generate` and `zoo run "
+            "seq2seq` take such a file as `--generation-config FILE`, where unknown keys are "
+            "errors, and options win.",
         ),
     ]
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_type_hints
 
 import msgspec
 
-from zoo.errors import UsageError, VerificationError
+from zoo.errors import UsageError, VerificationError, did_you_mean
 from zoo.io.file_keys import FileKeys, Treatment, carried, honoured, refused
 from zoo.io.limits import MAX_BEAM_TOKENS, MAX_BEAMS, MAX_GENERATION_IDS, MAX_NEW_TOKENS
 
@@ -485,7 +485,14 @@ def call_settings(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """Return the fields of ``GenerationConfig`` in a file, for a call.
 
     Raises:
+        UsageError: a key is unknown.
         VerificationError: see ``checked_generation_config``.
     """
+    for name in values:
+        if name not in GENERATION_KEYS and name not in _types():
+            raise UsageError(
+                f"{path}: {shown(name)} is not a setting of generation",
+                did_you_mean(name, list(_types())) or "leave it out",
+            )
     settings = checked_generation_config(values, path)
     return {name: value for name, value in settings.items() if name in _types()}

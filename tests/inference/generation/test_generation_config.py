@@ -10,10 +10,14 @@ import transformers
 from click.testing import CliRunner
 
 import zoo
+from tests.distillation.making import distill
+from tests.distillation.test_seq2seq import make_tree
 from tests.finetune.tasks.test_seq2seq import hub, sentences
 from tests.inference.conftest import converted
+from tests.training.runs import run_training
 from zoo.checkpoint import load_checkpoint
 from zoo.checkpoint.generation_config import GENERATION_KEYS, generation_config
+from zoo.cli import main
 from zoo.cli.inference.run import command
 from zoo.convert.conversion import convert
 from zoo.errors import UsageError, VerificationError
@@ -187,4 +191,52 @@ def test_fine_tuning_keeps_the_settings(hub: Path, tmp_path: Path) -> None:
     for name in ("size", "config", "vocab_size"):
         tree.pop(name, None)
     run = finetune(tmp_path / "run", tree)
+    assert load_checkpoint(run / "model").model.generation == STORED
+
+
+def test_a_file_of_settings_and_its_errors(
+    hub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Options on the command line win over the file, and both over the checkpoint's settings."""
+    model = converted(with_settings(hub, tmp_path / "hub"), tmp_path / "ours").path
+    file = tmp_path / "settings.json"
+
+    def run(*options: str) -> tuple[Any, str, str]:
+        words = ["run", "seq2seq", str(model), "the cat sat", "--backend", "cpu"]
+        with pytest.raises(SystemExit) as ended:
+            main([*words, "--generation-config", str(file), *options])
+        return (ended.value.code or 0, *capsys.readouterr())
+
+    file.write_text(json.dumps({"num_beams": 1, "max_new_tokens": 3, "pad_token_id": 0}))
+    for options, most in (((), 3), (("--max-new-tokens", "5"), 5)):
+        code, output, errors = run(*options)
+        assert code == 0, errors
+        task = zoo.load(model, backend="cpu").seq2seq
+        (expected,) = task(["the cat sat"], num_beams=1, max_new_tokens=most)
+        assert json.loads(output)["generated"] == expected["generated"]
+    for text, found in (
+        ('{"max_new_tokens": "many"}', "max_new_tokens"),
+        ('{"stop_strings": ["a"]}', "stop_strings"),
+        ("[1]", "settings.json"),
+        ("{", "settings.json"),
+        ('{"num_beems": 2}', "num_beems"),
+    ):
+        file.write_text(text)
+        code, output, errors = run()
+        assert (text, code in (2, 3), output) == (text, True, "")
+        assert found in errors
+        assert "bug in zoo" not in errors
+
+
+def test_pretraining_keeps_the_settings_of_its_start(hub: Path, tmp_path: Path) -> None:
+    model = converted(with_settings(hub, tmp_path / "hub"), tmp_path / "ours").path
+    run = run_training(tmp_path / "run", "t5", init_from={"model": str(model)}, vocab_size=None)
+    assert load_checkpoint(run / "model").model.generation == STORED
+
+
+def test_a_student_takes_the_settings_of_its_teacher(hub: Path, tmp_path: Path) -> None:
+    model = converted(with_settings(hub, tmp_path / "hub"), tmp_path / "ours").path
+    tree = make_tree(tmp_path, {"recipe": "seq2seq"})
+    tree["distillation"]["teachers"] = [str(model)]
+    run = distill(tmp_path / "run", tree)
     assert load_checkpoint(run / "model").model.generation == STORED

@@ -122,7 +122,7 @@ def test_columns_of_results_are_left_out_with_a_warning(
     )
     first, second = records(source, text="s", reserved=["label"])
     assert (first.text, first.extra, second.extra) == ("a", {"id": "7"}, {"id": "d"})
-    (warning,) = [record.getMessage() for record in caplog.records]
+    (warning,) = {record.getMessage() for record in caplog.records}
     assert "keys of their own called text, label" in warning
 
 

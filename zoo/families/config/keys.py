@@ -19,7 +19,7 @@ GENERATION: Mapping[str, str] = dict.fromkeys(
         *("suppress_tokens", "begin_suppress_tokens", "remove_invalid_values"),
         *("forced_bos_token_id", "forced_eos_token_id"),
     ),
-    "generation only, and only where there is no `generation_config.json`",
+    "used in generation if there is no `generation_config.json`",
 )
 # Keys of any Hub configuration that do not change the outputs of a forward pass, and why.
 BOOKKEEPING: Mapping[str, str] = {

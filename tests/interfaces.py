@@ -88,6 +88,7 @@ def python_lines() -> Iterator[str]:
     from zoo.contrib import lm_eval, mteb
     from zoo.distillation.function import distill
     from zoo.nn.capture import capture
+    from zoo.overrides import override
     from zoo.testing import FamilyTests, ReferenceTests
 
     yield from (f"zoo.{name}" for name in zoo.__all__)
@@ -98,6 +99,7 @@ def python_lines() -> Iterator[str]:
     yield from error_lines()
     yield f"zoo.nn.capture.capture{signature(capture)}"
     yield from hook_lines()
+    yield f"zoo.overrides.override({next(iter(inspect.signature(override).parameters))})"
     yield from class_lines("zoo.contrib.mteb.Encoder", mteb.Encoder)
     for function in (lm_eval.register, lm_eval.harness_model):
         yield f"zoo.contrib.lm_eval.{function.__name__}{signature(function)}"

@@ -32,14 +32,14 @@ def test_a_directory_is_loaded_on_any_backend(small: Small, backend: zoo.api.Bac
             model.features(["a"], layers=[0])
 
 
-@pytest.mark.filterwarnings("ignore::zoo.inference.tasks.base.TaskWarning")
+@pytest.mark.filterwarnings("ignore::zoo.inference.task.TaskWarning")
 def test_a_single_string_is_not_taken_for_a_list_of_letters(small: Small) -> None:
     model, _ = small("BertModel")
     with pytest.raises(UsageError, match="a single string was given for texts; put it into a list"):
         model.embed("a b")
 
 
-@pytest.mark.filterwarnings("ignore::zoo.inference.tasks.base.TaskWarning")
+@pytest.mark.filterwarnings("ignore::zoo.inference.task.TaskWarning")
 def test_any_iterable_will_do(small: Small) -> None:
     model, _ = small("BertModel")
     assert model.embed(text for text in ("a", "b", "c")).shape == (3, 32)

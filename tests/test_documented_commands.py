@@ -19,10 +19,10 @@ from zoo.cli.training.options import SETTINGS, overrides_from_options
 from zoo.data.readers.glue import GLUE
 from zoo.distillation.config.build import build_config as distill_config
 from zoo.errors import UsageError
-from zoo.finetune import task_type
 from zoo.finetune.config import build_config as finetune_config
 from zoo.hub.registry import entries
 from zoo.objectives.options import parse_options
+from zoo.plugins.tasks import training_task
 from zoo.training.config.schema import build_config as pretrain_config
 
 __all__ = ["hub_checkpoint"]
@@ -111,7 +111,7 @@ def finetune_settings(context: click.Context, make: Make) -> None:
     family = known[model].family if model in known else model
     overrides.pop("freeze_layers", None)  # of a pretrained model
     config = finetune_config({"family": FAMILY if family in PLACEHOLDERS else family}, overrides)
-    task = task_type(config.task)
+    task = training_task(config.task)
     parse_options(task.options_type, config.task_args, task.name, "task")
 
 

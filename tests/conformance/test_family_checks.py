@@ -397,7 +397,8 @@ def test_a_classifier_that_learns_nothing_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     break_models(monkeypatch, after(lambda logits: logits * 0))
-    monkeypatch.setitem(smoke_train.SMOKE_TASKS, "text-classification", (10, 8))
+    smoke = changed(smoke_train.SMOKE_TASKS["text-classification"], steps=10, batch_size=8)
+    monkeypatch.setitem(smoke_train.SMOKE_TASKS, "text-classification", smoke)
     with pytest.raises(VerificationError, match="the loss does not decrease"):
         Checks(FaultyBert(), Faults()).check_fine_tuning(tmp_path / "run", "text-classification")
 

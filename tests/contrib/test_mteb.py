@@ -19,11 +19,11 @@ from tests.inference.conftest import Small, small
 from tests.inference.tasks.test_embed import pooled
 from zoo.contrib.mteb import Encoder
 from zoo.errors import UsageError
-from zoo.evaluation import make_evaluation
+from zoo.tasks import make_evaluation
 from zoo.tokenizers.pooling import Pooling
 
 __all__ = ["Make", "hub_checkpoint", "small"]
-pytestmark = pytest.mark.filterwarnings("ignore::zoo.inference.tasks.base.TaskWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::zoo.inference.task.TaskWarning")
 TEXTS = ["a b", "c d e", "", "a " * 60, "j i h g"]
 TASK = SimpleNamespace(name="STS12", type="STS")
 

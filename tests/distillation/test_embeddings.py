@@ -22,9 +22,9 @@ from zoo.checkpoint import load_checkpoint
 from zoo.data.readers.sentences import read_sentences
 from zoo.distillation.scoring.score import score_run
 from zoo.errors import UsageError
-from zoo.finetune import task_type
 from zoo.finetune.config import build_config
 from zoo.finetune.setup import SplitProblems, read_splits
+from zoo.plugins.tasks import training_task
 from zoo.training.config.distill import DistillTaskConfig
 from zoo.training.config.overrides import deep_merge
 from zoo.training.config.schema import validate_config
@@ -120,7 +120,9 @@ def splits_of(run: Path) -> Any:
     config: Any = validate_config(
         yaml.safe_load((run / "config.yaml").read_text()), DistillTaskConfig
     )
-    return read_splits(task_type(config.task), config, SplitProblems(skip=False), announce=False)
+    return read_splits(
+        training_task(config.task), config, SplitProblems(skip=False), announce=False
+    )
 
 
 def test_the_loss_is_the_mean_squared_error(

@@ -12,8 +12,8 @@ from tests.distillation.making import assert_resumes_exactly, distill, make_setu
 from tests.finetune.making import SETTINGS, finetune, labelled, texts, write_table
 from tests.finetune.making import settings as finetune_settings
 from tests.finetune.tasks.test_answers import questions_about_letters
-from tests.finetune.tasks.test_choices import chosen
 from tests.finetune.tasks.test_tokens import tagged
+from tests.tasks.multiple_choice.test_train import chosen
 from tests.training.runs import records
 from zoo.data.readers.problems import InvalidRows
 from zoo.errors import UsageError

@@ -21,10 +21,10 @@ from zoo.checkpoint import load_checkpoint
 from zoo.data.readers.labelled import Columns, Sample, iter_samples
 from zoo.data.readers.questions import QuestionSample, read_questions
 from zoo.data.readers.text_to_text import TextToText
-from zoo.evaluation import make_evaluation
 from zoo.evaluation.base import windows
 from zoo.evaluation.labelled import generated
 from zoo.inference import open_session
+from zoo.tasks import make_evaluation
 
 __all__ = ["hub", "seq2seq_path"]
 

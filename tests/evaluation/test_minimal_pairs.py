@@ -12,7 +12,7 @@ from tests.evaluation.conftest import Small
 from zoo.api import Model
 from zoo.cli.inference.eval import command
 from zoo.errors import UsageError, VerificationError, ZooError
-from zoo.evaluation import make_evaluation
+from zoo.tasks import make_evaluation
 
 PAIRS = [
     ("order", "the cat sat on the mat.", "the mat sat on the cat."),

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.evaluation.conftest import Small
 from zoo.api import Model
 from zoo.errors import UsageError
-from zoo.evaluation import make_evaluation
 from zoo.evaluation.perplexity import split_row
 from zoo.inference.scoring import CausalScorer, ScoredRow
+from zoo.tasks import make_evaluation
 
 TEXT = "a b c on the mat. a dog ran to the cat. " * 6
 

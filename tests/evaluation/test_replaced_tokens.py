@@ -10,9 +10,9 @@ import torch
 
 from tests.evaluation.conftest import Small
 from zoo.errors import UsageError
-from zoo.evaluation import make_evaluation
 from zoo.evaluation.replaced_tokens import replace_tokens
 from zoo.inference.scoring import ScoredRow
+from zoo.tasks import make_evaluation
 
 
 def test_tokens_are_replaced_by_others_by_frequency() -> None:

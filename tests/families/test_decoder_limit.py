@@ -22,7 +22,6 @@ from zoo.conformance.family_checks import FamilyChecks
 from zoo.conformance.verify import verify
 from zoo.distillation.scoring.score import score_run
 from zoo.errors import UsageError
-from zoo.evaluation import make_evaluation
 from zoo.export.export import export_onnx
 from zoo.export.validate import run_reference
 from zoo.families.random_inputs import axis_lengths
@@ -30,6 +29,7 @@ from zoo.inference import open_session
 from zoo.inference.likelihood import Seq2SeqLikelihood
 from zoo.inference.processing.records import as_records
 from zoo.inference.tasks.seq2seq import Seq2Seq
+from zoo.tasks import make_evaluation
 from zoo_t5 import T5
 
 __all__ = ["hub", "model"]

@@ -23,10 +23,10 @@ from zoo.convert import convert
 from zoo.data.readers.labelled import Columns
 from zoo.data.readers.words import read_words
 from zoo.errors import UsageError
-from zoo.evaluation import make_evaluation
 from zoo.export.export import export_onnx
 from zoo.finetune.tasks.tokens import CrfTagger
 from zoo.hub.source import CheckpointDir
+from zoo.tasks import make_evaluation
 
 CRF = {"task": TASK, "task_args": {"crf": True}}
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from zoo.data.readers.glue import GLUE, PREFIX
-from zoo.finetune import TASKS
 from zoo.finetune.config import build_config
 from zoo.plugins import all_families, get_family
+from zoo.plugins.tasks import public_tasks
 
 # rate, batch size, epochs, warm-up
 PUBLISHED = {
@@ -21,6 +21,8 @@ PUBLISHED = {
     ("deberta", "multiple-choice"): (2e-5, 32, 6, 0.006),  # run.sh of the example of RACE
     ("electra", "question-answering"): (1e-4, 32, 2, 0.1),  # Clark et al. 2020, appendix B
 }
+
+TASKS = [task.name for task in public_tasks("train")]
 
 
 def settings(family: str, task: str, **changes: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
     from zoo.inference import Session
     from zoo.inference.processing.entities import Aggregate
-    from zoo.inference.tasks.base import Task
+    from zoo.inference.task import Task
     from zoo.tokenizers import TextTokenizer
 
 Backend = Literal["auto", "cpu", "cuda", "onnx"]
@@ -339,7 +339,7 @@ class Model:
             [{'context': 'A cat sat', 'question': '', 'choices': ['on a mat.', 'in the sky.'],
             'label': 0, 'choice': 'on a mat.', 'score': 0.97, 'scores': [0.97, 0.03]}]
         """
-        from zoo.inference.tasks.choose import Choose, choice_records
+        from zoo.tasks.multiple_choice.predict import Choose, choice_records
 
         task = Choose(self.checkpoint, self.session, self.tokenizer)
         return list(task.run(choice_records(questions)))
@@ -435,7 +435,7 @@ class Model:
         **options: Any,
     ) -> list[dict[str, Any]]:
         from zoo.inference.processing.records import as_records
-        from zoo.inference.tasks import make_task
+        from zoo.tasks import make_task
 
         task: Task = make_task(
             name, self.checkpoint, self.session, tokenizer=self.tokenizer, **options

@@ -61,9 +61,9 @@ def evaluate(
         >>> result.metrics["accuracy"], result.details["intervals"]["accuracy"]  # doctest: +SKIP
         (0.913, (0.894, 0.931))
     """
-    from zoo.evaluation import evaluation_type
+    from zoo.plugins.tasks import evaluation_task
 
-    kind = evaluation_type(task)
+    kind: type[Evaluation] = evaluation_task(task)
     paths = [data] if isinstance(data, str | PathLike) else data
     files = [Path(fspath(path)) for path in paths]
     _require_known(kind, options)

@@ -39,9 +39,9 @@ from zoo.conformance.training_checks import TrainingChecks
 from zoo.errors import UsageError
 from zoo.families.config import Config
 from zoo.families.random_inputs import CHOICES, axis_lengths, random_inputs
-from zoo.finetune import task_type
 from zoo.inference.validate_inputs import NEUTRAL
 from zoo.io.json import dump_json
+from zoo.plugins.tasks import training_task
 
 LONGEST_TRIED = 256  # tokens of the longest input of a model without a limit
 
@@ -269,7 +269,7 @@ class FamilyChecks(
             UsageError: the family has no head for it, or no tokenizer can be trained.
             VerificationError: the loss is not finite, or does not decrease.
         """
-        head = task_type(task).head
+        head = training_task(task).head
         if head not in self.family.heads():
             raise UsageError(f"{self.family.name} has no head {head}")
         losses = smoke_finetune(self.family, directory, task)
@@ -287,7 +287,7 @@ class FamilyChecks(
             NotApplicable: the family has no head for a task.
             VerificationError: a file differs.
         """
-        tasks = [t for t in SMOKE_TASKS if task_type(t).head in self.family.heads()]
+        tasks = [t for t in SMOKE_TASKS if training_task(t).head in self.family.heads()]
         if not tasks:
             raise NotApplicable(f"{self.family.name} has no head for {', '.join(SMOKE_TASKS)}")
         differ = resume_finetune(self.family, directory, tasks[0])

@@ -129,7 +129,7 @@ def _use(named: NamedObject) -> None:
     """Import an objective, a task or a command, and check its type."""
     import click
 
-    from zoo.inference.tasks.base import Task
+    from zoo.inference.task import Task
     from zoo.objectives.base import Objective
 
     if named.kind == "commands":

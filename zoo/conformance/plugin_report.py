@@ -8,13 +8,13 @@ from typing import Any
 
 from zoo.errors import PluginError, UsageError, ZooError, did_you_mean
 from zoo.hub.registry import read_registry
-from zoo.inference.tasks import TASKS
 from zoo.objectives import OBJECTIVES
 from zoo.plugins import entry_points_by_name
 from zoo.plugins.discovery import PluginInfo, all_entry_points, conflict, record_digest
 from zoo.plugins.loading import broken
 from zoo.plugins.named import KINDS, conflicts, named_objects
 from zoo.plugins.provided import implementations
+from zoo.plugins.tasks import reserved_names
 
 OK, DISABLED = "ok", "disabled"
 # what plugins provide -> the hook that returns it
@@ -99,7 +99,8 @@ def report_plugins(names: Iterable[str] = (), commands: Collection[str] = ()) ->
     for name in names:
         require_known(name)
     reports = [_report(p) for name in names or plugins for p in plugins[name]]
-    for kind, built_in in (("objectives", OBJECTIVES), ("tasks", TASKS), ("commands", commands)):
+    built_in_names = {"objectives": OBJECTIVES, "tasks": reserved_names(), "commands": commands}
+    for kind, built_in in built_in_names.items():
         for plugin_name, error in conflicts(kind, built_in):
             for report in reports:
                 if report.name == plugin_name and report.health == OK:

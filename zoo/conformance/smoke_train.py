@@ -12,6 +12,7 @@ from zoo.data.corpus_cache import SAMPLE
 from zoo.families.base import Family
 from zoo.families.presets import DEFAULT, TINY
 from zoo.io.json import dump_json
+from zoo.plugins.tasks import public_tasks
 
 SETTINGS = {
     "data": {
@@ -71,12 +72,8 @@ def training_losses(path: Path) -> list[float]:
     return [sum(record["losses"][name] for name in terms) for record in records]
 
 
-# task of fine-tuning -> number of steps, rows of a batch
-SMOKE_TASKS = {
-    "text-classification": (40, 32),
-    "question-answering": (25, 8),
-    "multiple-choice": (25, 16),
-}
+# task of fine-tuning -> the run that shows that a family learns it
+SMOKE_TASKS = {spec.name: spec.smoke for spec in public_tasks("train") if spec.smoke is not None}
 WORDS = ("good", "fine", "great", "bad", "poor", "weak")  # the first three are of one label
 
 
@@ -93,8 +90,8 @@ def smoke_finetune(family: Family, path: Path, task: str) -> list[float]:
     Returns:
         the training loss of each step.
     """
-    steps, batch_size = SMOKE_TASKS[task]
-    settings = {"batch_size": batch_size, "max_steps": steps, "logging_steps": 1}
+    smoke = SMOKE_TASKS[task]
+    settings = {"batch_size": smoke.batch_size, "max_steps": smoke.steps, "logging_steps": 1}
     _finetune(family, path, task, settings)
     return training_losses(path)
 
@@ -105,7 +102,7 @@ def _finetune(family: Family, path: Path, task: str, changes: Mapping[str, Any])
     from zoo.training.distributed.context import DistContext
     from zoo.training.entrypoints import train
 
-    rows = [_sample(task, number, word) for number in range(40) for word in WORDS]
+    rows = [_smoke_row(task, number, word) for number in range(40) for word in WORDS]
     table = path.with_suffix(".jsonl")
     table.write_text("".join(dump_json(row) + "\n" for row in rows), encoding="utf-8")
     settings = {
@@ -153,18 +150,7 @@ def resume_finetune(family: Family, path: Path, task: str) -> list[str]:
     return [name for name in names if (path / name).read_bytes() != (copy / name).read_bytes()]
 
 
-def _sample(task: str, number: int, word: str) -> dict[str, Any]:
-    """Return a row of a table: a label, the place or the choice of a word."""
-    good, text = word in WORDS[:3], " ".join([*["the"] * (number % 5), word, "day", str(number)])
-    if task == "question-answering":
-        answers = {"text": [word], "answer_start": [text.index(word)]}
-        return {"question": "which?", "context": text, "answers": answers}
-    if task == "multiple-choice":
-        other = WORDS[number % 3 + 3 * good]
-        choices, label = ([word, other], 0) if number % 2 else ([other, word], 1)
-        return {
-            "context": f"day {number}",
-            "choices": choices,
-            "label": label if good else 1 - label,
-        }
-    return {"text": text, "label": int(good)}
+def _smoke_row(task: str, number: int, word: str) -> Mapping[str, Any]:
+    """Return a row of a table that tells two kinds of words apart."""
+    good = word in WORDS[:3]
+    return SMOKE_TASKS[task].row(number, word, good, WORDS[number % 3 + 3 * good])

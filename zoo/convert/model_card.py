@@ -17,6 +17,7 @@ from zoo.convert.open import OpenCheckpoint
 from zoo.convert.report import ConversionReport
 from zoo.io.tensors.formats import DTYPE_NAMES
 from zoo.io.terminal import escape_controls
+from zoo.plugins.tasks import built_in_tasks
 from zoo.version import __version__
 
 if TYPE_CHECKING:
@@ -28,13 +29,6 @@ MODEL_CARD = "README.md"
 LICENCE_ID = re.compile(r"[a-z0-9][a-z0-9.-]*")
 # between the values of a setting such as `data.train=[/a/b, c]`
 SIGNS = re.compile(r"(:\s+|[=,\[\]{}'\"]+\s*)")
-PIPELINE_TAGS = {  # task of a head -> tag of the Hub
-    "fill-mask": "fill-mask",
-    "answer": "question-answering",
-    "choose": "multiple-choice",
-    "generate": "text-generation",
-    "embed": "feature-extraction",
-}
 Rows = list[tuple[str, str]]
 
 
@@ -85,13 +79,15 @@ def card_metadata(
 
 
 def _pipeline_tag(opened: OpenCheckpoint, plan: ConversionPlan) -> str | None:
-    tasks = opened.family.heads()[plan.head].tasks
+    head = opened.family.heads()[plan.head]
+    tasks = head.tasks
     if opened.pooling is not None and "embed" in tasks:
         return "sentence-similarity"
-    if "classify" in tasks:
-        logits = opened.family.onnx(plan.config, plan.head).outputs["logits"]
-        return "token-classification" if len(logits) == 3 else "text-classification"
-    return next((tag for task, tag in PIPELINE_TAGS.items() if task in tasks), None)
+    axes = head.outputs.values()
+    for spec in built_in_tasks().values():
+        if spec.command in tasks and (not spec.output or spec.output in axes) and spec.pipeline_tag:
+            return spec.pipeline_tag
+    return None
 
 
 def _origin(opened: OpenCheckpoint) -> tuple[str | None, str | None]:

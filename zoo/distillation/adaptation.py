@@ -41,7 +41,7 @@ def adapt_to_data(recipe: DistillationRecipe, task: str | None) -> DistillationR
     Raises:
         UsageError: the recipe is for other data, or there is no such task.
     """
-    from zoo.finetune import task_type
+    from zoo.plugins.tasks import training_task
 
     _check_data(recipe, task)
     if task is None:
@@ -55,7 +55,7 @@ def adapt_to_data(recipe: DistillationRecipe, task: str | None) -> DistillationR
     of_task = {name: value for name, value in recipe.settings.items() if name not in left_out}
     recipe = msgspec.structs.replace(recipe, settings=of_task, terms=terms)
     kind = glue_task(task).kind if task.startswith(PREFIX) else task
-    if task_type(kind).problem not in WITHOUT_PROBABILITIES:
+    if training_task(kind).problem not in WITHOUT_PROBABILITIES:
         return recipe
     terms = {
         "logits" if name == term.kind == "kl" and "logits" not in recipe.terms else name: (

@@ -25,13 +25,14 @@ from zoo.distillation.teachers.onnx_teacher import OnnxTeacher, require_onnx
 from zoo.distillation.teachers.teacher import Teacher
 from zoo.errors import UsageError
 from zoo.families.base import Family
-from zoo.finetune import task_type
+from zoo.finetune.base import FineTuning
 from zoo.finetune.labels import ClassTask
 from zoo.finetune.setup import FineTuneSetup
 from zoo.finetune.tasks.seq2seq import Seq2Seq
 from zoo.nn.devices import resolve_device
 from zoo.objectives.base import TrainingObjective
 from zoo.objectives.replaced_token_detection import ReplacedTokenDetection
+from zoo.plugins.tasks import training_task
 from zoo.tokenizers import TextTokenizer
 from zoo.training.base import RunSetup
 from zoo.training.config.distill import DistillationConfig
@@ -111,7 +112,9 @@ def _task(base: FineTuneSetup, checkpoint: Checkpoint) -> TrainingObjective:
     inputs = tuple(checkpoint.family.onnx(config, checkpoint.head_name).inputs)
     labelled = msgspec.structs.replace(config, labels=base.model_config.labels)
     tokenizer = load_text_tokenizer(checkpoint)
-    task = task_type(base.config.task)(labelled, inputs, tokenizer.pad_id, base.config)
+    task: FineTuning = training_task(base.config.task)(
+        labelled, inputs, tokenizer.pad_id, base.config
+    )
     task.generation_defaults = checkpoint.model.generation
     if isinstance(task, Seq2Seq) and isinstance(base.objective, Seq2Seq):
         task.generate_as(base.objective, checkpoint.family, tokenizer)

@@ -18,14 +18,14 @@ from zoo.data.readers.completions import Completion
 from zoo.data.readers.text_to_text import TextToText
 from zoo.errors import UsageError
 from zoo.families.distillation import Targets
-from zoo.finetune import task_type
 from zoo.finetune.setup import SplitProblems, read_splits
 from zoo.inference import open_session
 from zoo.inference.processing.records import as_records
-from zoo.inference.tasks import make_task
 from zoo.io.digests.files import FileDigest
 from zoo.io.json import JsonStruct, encode_json
 from zoo.io.output.atomic import atomic_directory
+from zoo.plugins.tasks import training_task
+from zoo.tasks import make_task
 from zoo.training.config.finetune import FineTuneConfig
 from zoo.training.config.overrides import ConfigDict
 
@@ -88,7 +88,7 @@ def write_targets(
     reference, checkpoint = teacher
     task = require_generation(config)
     with SplitProblems(skip=config.data.skip_invalid) as problems:
-        samples, held_out = read_splits(task_type(config.task), config, problems, announce=True)
+        samples, held_out = read_splits(training_task(config.task), config, problems, announce=True)
     problems.announce()
     sources = [source_of(sample) for sample in samples]
     LOG.info("generating %s targets by %s", f"{len(sources):,}", reference)

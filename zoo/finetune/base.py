@@ -54,7 +54,6 @@ class FineTuning(TrainingObjective):
         lower_is_better: names of the metrics of which a lower value is better.
         defaults: settings that replace those of a preset.
         split_hint: what else to do, beside ``--eval``, if the data cannot be split.
-        own_settings: names of the settings that not every task reads, and this one does.
         options_type: type of the options in ``task_args``.
         options: options of that type.
         generation_defaults: settings of generation of the pretrained model, of tasks that generate.
@@ -66,7 +65,6 @@ class FineTuning(TrainingObjective):
     lower_is_better: ClassVar[tuple[str, ...]] = ("loss", "mse", "perplexity")
     defaults: ClassVar[Mapping[str, Any]] = {}
     split_hint: ClassVar[str] = ""
-    own_settings: ClassVar[tuple[str, ...]] = ()
     options_type: ClassVar[type[Options]] = Options
 
     def __init__(

@@ -11,7 +11,8 @@ from zoo.data.readers.labelled import label_name
 from zoo.errors import UsageError, did_you_mean
 from zoo.families.base import Family
 from zoo.families.presets import BY_TASK, DEFAULT, PAPER
-from zoo.finetune import task_type
+from zoo.families.tasks import TaskSpec
+from zoo.plugins.tasks import find_task, load_part, public_tasks
 from zoo.training.config.finetune import FineTuneConfig
 from zoo.training.config.overrides import ConfigDict, check_keys, check_kinds, deep_merge
 from zoo.training.config.schema import validate_config
@@ -20,18 +21,21 @@ if TYPE_CHECKING:
     from zoo.finetune.base import FineTuning
 
 
-# settings that not every task reads -> their options
-TASK_SETTINGS = {
-    "data.negatives": "--negative",
-    "data.choices": "--choices",
-    "data.prefix": "--prefix",
-    "data.pair_prefix": "--pair-prefix",
-    "data.eval_score": "data.eval_score",
-    "data.mixing_limit": "data.mixing_limit",
-    "data.labels": "data.labels",
-    "data.label_separator": "data.label_separator",
-    "class_weights": "class_weights",
-}
+def task_settings(task: TaskSpec) -> dict[str, str]:
+    """Return the settings that a task reads and not every task does, and the option of each."""
+    options = {option.setting: option.flags for option in task.train_options}
+    return options | {name: name for name in task.settings}
+
+
+def optional_settings() -> dict[str, str]:
+    """Return the settings that not every task reads, and the option of each.
+
+    Options of a task, ``task_args``, are checked by its class.
+    """
+    settings: dict[str, str] = {}
+    for task in public_tasks("train"):
+        settings |= task_settings(task)
+    return {name: flag for name, flag in settings.items() if not name.startswith("task_args.")}
 
 
 def build_config(
@@ -64,7 +68,9 @@ def build_config(
     data_set = requested["task"]  # such as glue/rte, for which presets may have settings
     if data_set.startswith(PREFIX):
         requested = _glue_settings(requested)
-    task = task_type(requested["task"])
+    spec = find_task(requested["task"], "train")
+    task: type[FineTuning] = load_part(spec, "train")
+    requested = {**requested, "task": spec.name}
     if task.needs_teacher and struct_type is FineTuneConfig:
         raise UsageError(f"{task.name} are learned from a teacher alone", "see `zoo distill`")
     if not (requested.get("data") or {}).get("train"):
@@ -79,21 +85,22 @@ def build_config(
     of_task, of_data_set = (preset.get(BY_TASK, {}).get(n, {}) for n in (task.name, data_set))
     defaults = deep_merge(shared, task.defaults, of_task, of_data_set, {"preset": name})
     config = validate_config(deep_merge(defaults, requested), struct_type)
-    _require_read(config, task)
+    _require_read(config, spec)
     return config
 
 
-def _require_read(config: FineTuneConfig, task: "type[FineTuning]") -> None:
+def _require_read(config: FineTuneConfig, task: TaskSpec) -> None:
     """Check that the run reads the settings that are set.
 
     Raises:
         UsageError: the task, or a pretrained model, does not.
     """
-    for name, option in TASK_SETTINGS.items():
+    read = task_settings(task)
+    for name, option in optional_settings().items():
         section, _, key = name.rpartition(".")
         owner = config.data if section else config
         default = next(f.default for f in msgspec.structs.fields(owner) if f.name == key)
-        if name not in task.own_settings and getattr(owner, key) != default:
+        if name not in read and getattr(owner, key) != default:
             raise UsageError(f"{task.name} does not read {name}", f"leave {option} out")
     for name, option in (("size", "--size"), ("vocab_size", "vocab_size")):
         if config.init_from is not None and getattr(config, name) is not None:

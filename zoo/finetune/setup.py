@@ -22,7 +22,6 @@ from zoo.data.tokenizer import ExistingTokenizer
 from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.families.config import Config
-from zoo.finetune import task_type
 from zoo.finetune.base import FineTuning
 from zoo.finetune.callbacks import EarlyStopping, LoadBestModel
 from zoo.finetune.model import ModelSetup, Resumed, text_tokenizer
@@ -33,6 +32,7 @@ from zoo.nn.encoder import Encoder, takes_packed_rows
 from zoo.nn.layers.skip_init import init_empty_weights
 from zoo.objectives.base import Batch
 from zoo.plugins import get_family
+from zoo.plugins.tasks import training_task
 from zoo.tokenizers import TextTokenizer
 from zoo.training.base import RunSetup
 from zoo.training.callbacks import Callback
@@ -238,7 +238,7 @@ def build_setup(
         SourceError, VerificationError: a file is missing or damaged.
     """
     family, loggers = get_family(config.family), select_loggers(config.report_to)
-    task, announce = task_type(config.task), check_contents and resumed is None
+    task, announce = training_task(config.task), check_contents and resumed is None
     task.head_in(family)  # which it has, or no file is read
     problems = SplitProblems(skip=config.data.skip_invalid)
     with problems:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from zoo.errors import UsageError
 from zoo.families.base import DECODER_TOKENS
 from zoo.inference.scoring import CausalScorer, ScoredRow, Scorer, pad_rows
-from zoo.inference.tasks.checks import require_head
+from zoo.inference.task_checks import require_head
 from zoo.tokenizers import Encoded
 
 if TYPE_CHECKING:

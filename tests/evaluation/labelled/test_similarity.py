@@ -13,12 +13,12 @@ from tests.evaluation.conftest import Small
 from tests.finetune.making import write_table
 from tests.inference.tasks.test_embed import pooled
 from zoo.errors import UsageError
-from zoo.evaluation import make_evaluation
 from zoo.evaluation.retrieval import NAMES, retrieval_scores
+from zoo.tasks import make_evaluation
 from zoo.tokenizers.pooling import Pooling
 
 TASK = "sentence-embedding"
-pytestmark = pytest.mark.filterwarnings("ignore::zoo.inference.tasks.base.TaskWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::zoo.inference.task.TaskWarning")
 ROWS = [
     {"text": "a b", "pair": "b a", "other": "j"},
     {"text": "c d e", "pair": "e d", "other": "h i"},

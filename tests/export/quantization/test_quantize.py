@@ -18,7 +18,6 @@ from tests.inference.making import LABELS, make_checkpoint
 from zoo.checkpoint import Checkpoint, load_checkpoint, load_text_tokenizer
 from zoo.cli.models.export import command
 from zoo.errors import UsageError, VerificationError
-from zoo.evaluation.task_metric import task_metric
 from zoo.export.export import export_onnx
 from zoo.export.quantization.agreement import (
     Summary,
@@ -35,6 +34,7 @@ from zoo.inference import open_session
 from zoo.inference.generation.config import GenerationConfig
 from zoo.inference.generation.generate import generate
 from zoo.inference.ort.session import GraphSession
+from zoo.tasks.metric import task_metric
 from zoo.tokenizers import hub_pooling_files
 from zoo.tokenizers.pooling import Pooling
 

@@ -31,10 +31,10 @@ from tests.finetune.test_errors import refused
 from tests.training.runs import records
 from zoo.data.readers.questions import AnswerSpan, read_questions
 from zoo.errors import UsageError
-from zoo.evaluation import make_evaluation
 from zoo.finetune.tasks.answers import answer_tokens
 from zoo.inference.processing.windows import ContextWindows
 from zoo.objectives.base import Batch
+from zoo.tasks import make_evaluation
 
 TASK = "question-answering"
 QUESTIONS = "BertForQuestionAnswering"

@@ -25,8 +25,8 @@ from tests.inference.tasks.test_generate import LONGEST, MakeSource, source
 from tests.tokenizers.texts import prose
 from tests.training.runs import records
 from zoo.errors import UsageError
-from zoo.evaluation import make_evaluation
 from zoo.objectives.base import Batch
+from zoo.tasks import make_evaluation
 
 __all__ = ["source"]
 TASK = "causal-lm"

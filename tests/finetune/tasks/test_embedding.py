@@ -33,7 +33,6 @@ from tests.finetune.making import (
 from tests.inference.conftest import converted
 from tests.training.runs import assert_resumes_from, finish_in_two_processes, records
 from zoo.errors import UsageError, ZooError
-from zoo.evaluation import make_evaluation
 from zoo.finetune.order import NoDuplicatesOrder
 from zoo.finetune.pooling import pool
 from zoo.finetune.runs import FINETUNE
@@ -46,6 +45,7 @@ from zoo.finetune.tasks.embedding_losses import (
 )
 from zoo.inference.processing.pooling import pool as numpy_pool
 from zoo.objectives.base import Batch
+from zoo.tasks import make_evaluation
 from zoo.tokenizers.pooling import Pooling
 from zoo.tokenizers.sentence_files import MODES, hub_pooling_files
 from zoo.training.build import build_model

@@ -30,10 +30,10 @@ from tests.tokenizers.texts import prose
 from tests.training.runs import records
 from zoo.data.readers.problems import RowProblems
 from zoo.errors import UsageError
-from zoo.evaluation import make_evaluation
 from zoo.finetune.order import ProportionalMixture
 from zoo.finetune.tasks.seq2seq import text_key
 from zoo.objectives.base import Batch
+from zoo.tasks import make_evaluation
 
 TASK = "seq2seq"
 WORDS = ("the", "cat", "sat", "on", "a", "mat", "dog", "house", "tree", "road")

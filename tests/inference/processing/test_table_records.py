@@ -16,8 +16,9 @@ from zoo.inference.processing.inputs import Kind, read_records
 from zoo.inference.processing.records import RecordKeys, TextExample
 from zoo.inference.processing.table_records import LOG, InputColumns
 from zoo.inference.tasks.answer import Answer
-from zoo.inference.tasks.choose import Choose
 from zoo.inference.tasks.similarity import Similarity
+from zoo.tasks.multiple_choice.data import ChoiceInput
+from zoo.tasks.multiple_choice.predict import Choose
 
 TEXTS = ['quoted ", text', "two\nlines", " spaces ", "", "last"]
 
@@ -33,7 +34,8 @@ def table(path: Path, header: list[str], *rows: list[str]) -> str:
 
 def records(source: str, *, kind: Kind = "auto", **options: Any) -> list[TextExample]:
     columns = {k: options.pop(k) for k in ("text", "pair", "choices", "reserved") if k in options}
-    return list(read_records(source=source, kind=kind, columns=InputColumns(**columns), **options))
+    read = options.pop("columns", InputColumns)(**columns)
+    return list(read_records(source=source, kind=kind, columns=read, **options))
 
 
 def test_texts_are_those_that_fine_tuning_reads(tmp_path: Path) -> None:
@@ -127,7 +129,7 @@ def test_columns_of_results_are_left_out_with_a_warning(
 
 
 def test_choices_are_in_lists_or_columns(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"keys": Choose.keys, "with_choices": True}
+    options: dict[str, Any] = {"keys": Choose.keys, "columns": ChoiceInput}
     lists = table(tmp_path / "a.csv", ["context", "choices"], ["a", '["b", "c"]'])
     numbered = table(tmp_path / "b.csv", ["sent1", "ending0", "ending1"], ["a", "b", "c"])
     named = table(tmp_path / "c.csv", ["x", "y", "z"], ["a", "b", "c"])

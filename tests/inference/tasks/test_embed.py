@@ -16,7 +16,7 @@ from tests.inference.tasks.test_generate import MakeSource, source
 from zoo.api import Model, load
 from zoo.errors import UsageError
 from zoo.inference.processing.records import as_records
-from zoo.inference.tasks.base import TaskWarning
+from zoo.inference.task import TaskWarning
 from zoo.inference.tasks.embed import Embed
 from zoo.tokenizers.pooling import Pooling
 
@@ -52,7 +52,7 @@ def reference(source: Path, texts: list[str], max_tokens: int) -> "NDArray[np.fl
     return np.stack(rows)
 
 
-@pytest.mark.filterwarnings("ignore::zoo.inference.tasks.base.TaskWarning")
+@pytest.mark.filterwarnings("ignore::zoo.inference.task.TaskWarning")
 def test_a_real_encoder_gives_the_reference_embeddings(encoder: Model, packaged: Path) -> None:
     vectors = encoder.embed(SENTENCES)
     assert vectors.shape == (len(SENTENCES), 384)

@@ -16,7 +16,7 @@ from zoo.convert import convert
 from zoo.errors import UsageError
 from zoo.export.session import open_or_export
 from zoo.hub.source import CheckpointDir
-from zoo.inference.tasks.base import TaskWarning
+from zoo.inference.task import TaskWarning
 from zoo.io.terminal import escape_controls
 
 SENTENCES = [

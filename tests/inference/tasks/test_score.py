@@ -18,7 +18,7 @@ from zoo.convert import convert
 from zoo.errors import UsageError
 from zoo.export.session import open_or_export
 from zoo.hub.source import CheckpointDir
-from zoo.inference.tasks.base import TaskWarning
+from zoo.inference.task import TaskWarning
 
 __all__ = ["causal", "hub", "source"]
 Causal = tuple[Model, Any, Any]

@@ -10,7 +10,7 @@ from tests.checkpoints import Make
 from tests.inference.conftest import converted
 from zoo.api import load
 
-pytestmark = pytest.mark.filterwarnings("ignore::zoo.inference.tasks.base.TaskWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::zoo.inference.task.TaskWarning")
 TEXTS = ["a b c", "j i", "d e f g h i j a b", "c"]
 PROMPTS = {"query": "a b", "document": "c d e"}
 

@@ -19,7 +19,7 @@ from zoo.errors import UsageError
 from zoo.export.export import export_onnx
 from zoo.export.session import open_or_export
 from zoo.hub.source import CheckpointDir
-from zoo.inference.tasks.base import TaskWarning
+from zoo.inference.task import TaskWarning
 
 TEXTS = ["The cat sat on the mat.", "translate: a dog ran to the house, quickly", "", "Why?"]
 PIECES, SENTINELS = 700, 100

@@ -15,11 +15,11 @@ from tests.inference.conftest import Small
 from tests.inference.tasks.test_embed import pooled
 from zoo.cli.inference.run import command
 from zoo.errors import UsageError
-from zoo.inference.tasks.base import TaskWarning
+from zoo.inference.task import TaskWarning
 from zoo.tokenizers.pooling import Pooling
 
 PAIRS = [("a b", "a b"), ("a b", "c d e ab"), ("", "j"), ("a " * 60, "b")]
-pytestmark = pytest.mark.filterwarnings("ignore::zoo.inference.tasks.base.TaskWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::zoo.inference.task.TaskWarning")
 
 
 def vectors(folder: Path, texts: list[str]) -> NDArray[np.float64]:

@@ -11,9 +11,10 @@ from zoo.api import Model
 from zoo.errors import UsageError, VerificationError
 from zoo.inference.processing.inputs import read_records
 from zoo.inference.processing.records import TextExample, as_records
-from zoo.inference.tasks import TASKS, make_task
 from zoo.inference.tasks.embed import Embed
 from zoo.inference.torch_session import TorchSession
+from zoo.plugins.tasks import commands
+from zoo.tasks import make_task
 
 
 def test_json_records_keep_their_keys(encoder: Model) -> None:
@@ -33,7 +34,7 @@ def test_a_key_that_the_task_writes_itself_is_refused(encoder: Model, key: str) 
         list(task.run([TextExample("a", extra={key: 1}, location="f:3")]))
 
 
-@pytest.mark.filterwarnings("ignore::zoo.inference.tasks.base.TaskWarning")
+@pytest.mark.filterwarnings("ignore::zoo.inference.task.TaskWarning")
 def test_input_is_read_a_window_ahead_and_no_further(
     small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,7 +82,7 @@ def test_every_record_of_every_window_is_returned(encoder: Model, count: int) ->
     assert len(list(task.run(as_records(["a"] * count)))) == count
 
 
-@pytest.mark.filterwarnings("ignore::zoo.inference.tasks.base.TaskWarning")
+@pytest.mark.filterwarnings("ignore::zoo.inference.task.TaskWarning")
 def test_numbers_that_are_none_name_the_text(small: Small) -> None:
     model, _ = small("BertModel")
     session = model.session
@@ -118,7 +119,7 @@ def test_a_head_that_does_not_serve_a_task_is_named(
 def test_an_unknown_task_lists_the_nearest(encoder: Model) -> None:
     with pytest.raises(UsageError, match=r"no task is called 'fillmask'; did you mean fill-mask"):
         make_task("fillmask", encoder.checkpoint, encoder.session)
-    assert set(TASKS) >= {"embed", "fill-mask", "features", "classify", "generate", "seq2seq"}
+    assert set(commands()) >= {"embed", "fill-mask", "features", "classify", "generate", "seq2seq"}
 
 
 @pytest.mark.parametrize("max_tokens", [0, 257])

@@ -13,7 +13,7 @@ from tests import warm
 from tests.inference.conftest import Small
 from tests.inference.tasks.test_classify import softmax
 from zoo.errors import UsageError
-from zoo.evaluation import make_evaluation
+from zoo.tasks import make_evaluation
 
 NAMES = {"id2label": {"0": "O", "1": "B-x", "2": "I-x"}}
 LONG = "a b c d e f a c e b d f a"  # 13 tokens

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zoo.cli.options import (
-    FiniteRange,
-    IntegerRange,
     backend_options,
     common_options,
     count_option,
@@ -17,48 +15,29 @@ from zoo.cli.options import (
     reference_argument,
 )
 from zoo.cli.output import note, result, table
-from zoo.evaluation import EVALUATIONS
+from zoo.cli.task_options import (
+    TaskCommand,
+    declared_options,
+    table_of_tasks,
+    task_options,
+)
+from zoo.plugins.tasks import evaluation_task, find_task
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
     from zoo.evaluation.base import Result
 
 LOG = logging.getLogger("zoo")
-TASK_HELP = "\n".join(f"  {name:21}{text}" for name, (_, text) in EVALUATIONS.items())
-TEXTS = ("text-classification", "regression", "multi-label", "sentence-embedding")
-ANSWERS, CHOICES = "question-answering", "multiple-choice"
-WINDOWED = (*TEXTS[:3], "token-classification")  # classifiers, which may read windows of texts
-LABELLED = (*TEXTS, "token-classification", "causal-lm", "seq2seq", ANSWERS, CHOICES)
 MOST_ROWS = 20  # labels and confusions that are printed
 CONFUSION, RELIABILITY = "confusion.svg", "reliability.svg"  # files of --figures
-# options of single evaluations
-OPTIONS = {
-    "figures": ("text-classification",),
-    "stride": ("perplexity",),
-    "seq_len": ("replaced-tokens", ANSWERS, CHOICES, *WINDOWED),
-    "replace_prob": ("replaced-tokens",),
-    "seed": ("replaced-tokens", *LABELLED),
-    "text": LABELLED,
-    "pair": (*TEXTS, ANSWERS, CHOICES, "seq2seq"),
-    "label": LABELLED,
-    "skip_invalid": (*LABELLED, "minimal-pairs"),
-    "negative": ("sentence-embedding",),
-    "label_separator": ("multi-label",),
-    "prefix": ("seq2seq",),
-    "pair_prefix": ("seq2seq",),
-    "num_beams": ("seq2seq",),
-    "max_new_tokens": ("seq2seq",),
-    "choices": (CHOICES,),
-    "doc_stride": (ANSWERS, *WINDOWED),
-    "max_answer_len": (ANSWERS,),
-    "null_threshold": (ANSWERS,),
-}
 
 
 @click.command(
+    cls=TaskCommand,
+    part="evaluate",
     epilog=f"""\b
 Tasks:
-{TASK_HELP}
+{table_of_tasks("evaluate")}
 
 \b
 Examples:
@@ -70,7 +49,7 @@ Examples:
   zoo eval RUN/model --task question-answering --data dev-v2.0.json
 
 A table of minimal pairs has the columns paradigm, good and bad. Labelled texts are a table, whose
-columns are named, or counted from 1 in a file without a header."""
+columns are named, or counted from 1 in a file without a header.""",
 )
 @reference_argument
 @click.option("--task", metavar="TASK", help="Name of the evaluation; see below.")
@@ -88,70 +67,7 @@ columns are named, or counted from 1 in a file without a header."""
     help="Text, or a table; of seq2seq also NAME=FILE or glue/NAME=DIR; may be repeated.",
 )
 @count_option("--limit", "Number of examples.  [default: all]")
-@count_option("--stride", "Tokens between the windows of a long text.  [default: half a window]")
-@count_option(
-    "--seq-len",
-    "Tokens per row.  [default: 64; of questions 384; of choices and texts the model's limit]",
-    minimum=3,
-)
-@click.option(
-    "--replace-prob",
-    type=FiniteRange(0, 1, min_open=True, max_open=True),
-    metavar="P",
-    help="Fraction of the tokens that is replaced.  [default: 0.1]",
-)
-@click.option(
-    "--seed",
-    type=IntegerRange(),
-    metavar="N",
-    help="Seed of replacements and of intervals.  [default: 0]",
-)
-@click.option(
-    "--figures",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="Draw the confusion matrix and the reliability curve (extra plots).",
-)
-@click.option("--text", metavar="COL", help="Column of the text.  [default: text]")
-@click.option("--pair", metavar="COL", help="Column of the second text.")
-@click.option("--label", metavar="COL", help="Column of the label.  [default: label]")
-@click.option(
-    "--negative",
-    multiple=True,
-    metavar="COL",
-    help="Column of texts that do not belong to the first; may be repeated.",
-)
-@click.option(
-    "--label-separator", metavar="TEXT", help="Separator of the labels of a text.  [default: ,]"
-)
-@click.option(
-    "--skip-invalid",
-    is_flag=True,
-    default=None,
-    help="Leave out rows that cannot be used, and count them.",
-)
-@click.option("--prefix", metavar="TEXT", help="Text before each source.")
-@click.option("--pair-prefix", metavar="TEXT", help="Text between the two texts of a source.")
-@count_option("--num-beams", "Number of beams.")
-@count_option(
-    "--max-new-tokens",
-    "Largest number of tokens to generate.  [default: those of the longest target]",
-)
-@click.option(
-    "--choices", multiple=True, metavar="COL", help="Column of the choices, or of each of them."
-)
-@count_option(
-    "--doc-stride",
-    "Tokens that windows over a long context or text share.  [default: 128; texts are truncated]",
-    minimum=0,
-)
-@count_option("--max-answer-len", "Maximum number of tokens of an answer.  [default: 30]")
-@click.option(
-    "--null-threshold",
-    type=FiniteRange(),
-    metavar="X",
-    help="Answer nothing if that is more likely by this log-probability.  [default: 0]",
-)
+@task_options("evaluate")
 @click.option(
     "--no-record",
     is_flag=True,
@@ -178,7 +94,6 @@ def command(
     name of the store, the registry or the Hub keeps its manifest.
     """
     from zoo.convert.on_first_use import resolve_checkpoint
-    from zoo.evaluation import evaluation_type, make_evaluation
     from zoo.evaluation.record import evaluation_record, record_evaluation
     from zoo.export.fastest import open_fastest
     from zoo.report.figures import require_matplotlib
@@ -190,16 +105,18 @@ def command(
     if task is None:
         _print_glue(Path(ref), data, compute, options["limit"], record=record, as_json=as_json)
         return
-    figures: Path | None = requested.pop("figures", None)
+    figures = Path(requested.pop("figures")) if "figures" in requested else None
     if figures is not None:
         require_matplotlib(figures / CONFUSION)  # before the model is loaded
-    files, named = evaluation_type(task).split_names(data, requested)
+    task = find_task(task, "evaluate").name
+    evaluation = evaluation_task(task)
+    files, named = evaluation.split_names(data, requested)
     requested = {**named, **requested}
     checkpoint = resolve_checkpoint(ref, revision=revision, offline=offline, lock=lock)
-    evaluation_type(task).require_supported(checkpoint)  # before loading the weights
+    evaluation.require_supported(checkpoint)  # before loading the weights
     record = record and _is_recordable(ref, checkpoint)
     session = open_fastest(checkpoint, **compute)
-    measured = make_evaluation(task, checkpoint, session, **requested).evaluate(data)
+    measured = evaluation(checkpoint, session, **requested).evaluate(data)
     if record:
         entry = evaluation_record(task, files, requested, session, measured)
         record_evaluation(checkpoint.path, entry)
@@ -212,15 +129,14 @@ def command(
 def _check_options(task: str | None, suite: str | None, requested: Mapping[str, Any]) -> None:
     """Check that a task or a suite is given, and the options that are requested belong to it."""
     from zoo.errors import UsageError
-    from zoo.evaluation import evaluation_type
 
     if (task is None) == (suite is None):
         raise UsageError("give either --task or --suite", "see `zoo eval --help`")
-    if task is not None:
-        evaluation_type(task)
-    for name in requested.keys() & OPTIONS.keys():
-        if task not in OPTIONS[name]:
-            flag = f"--{name.replace('_', '-')}"
+    options = () if task is None else find_task(task, "evaluate").eval_options
+    allowed = {option.name for option in options}
+    for option in declared_options("evaluate"):
+        if option.name in requested.keys() - allowed:
+            flag = option.flags
             raise UsageError(f"{task or suite} has no option {flag}", f"leave {flag} out")
     for name in ("revision", "lock"):
         if suite is not None and requested[name] is not None:
@@ -296,8 +212,8 @@ def _print_glue(
     from zoo.convert.on_first_use import resolve_checkpoint
     from zoo.data.readers.glue import GLUE
     from zoo.errors import UsageError
-    from zoo.evaluation.suite import evaluate_glue, glue_models
     from zoo.export.fastest import open_fastest
+    from zoo.tasks.glue import evaluate_glue, glue_models
 
     if len(data) != 1:
         raise UsageError("--suite glue reads one directory", "name that of GLUE's files by --data")

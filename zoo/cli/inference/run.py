@@ -1,6 +1,6 @@
 """The command ``zoo run``, with one subcommand per task."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -8,18 +8,18 @@ import click
 from zoo.cli import output
 from zoo.cli.options import (
     PATH,
-    FiniteRange,
-    IntegerRange,
     backend_options,
     common_options,
     count_option,
     hub_options,
     reference_argument,
 )
-from zoo.inference.tasks import TASKS, all_tasks, task_type
+from zoo.cli.task_options import add_options
+from zoo.plugins.tasks import built_in_tasks, commands, find_tasks, load_part
 
 if TYPE_CHECKING:
     from zoo.inference.processing.records import TextExample
+    from zoo.inference.task import Task
 
 EPILOG = """\b
 Examples:
@@ -32,205 +32,6 @@ other keys, which are copied to the output. CSV, TSV and Parquet are read by col
 --pair name those of the texts, by default text, sentence or the only one. Results are JSON lines in
 input order. Texts longer
 than the model allows are truncated; "truncated" is the number of tokens that were cut."""
-# of tasks with other input
-EPILOGS = {
-    "similarity": """\b
-Examples:
-  zoo run similarity REF "a text" "another text" "a second pair" "its other text"
-  zoo run similarity REF --input pairs.jsonl > results.jsonl
-
-JSON lines have the keys "text" and "text_pair", and any other keys, which are copied to the output.
-Texts longer than the model allows are truncated; "truncated" is the number of tokens that were
-cut.""",
-    "answer": """\b
-Examples:
-  zoo run answer REF "a question?" "a context" "another question?" "its context"
-  zoo run answer REF --input questions.jsonl > answers.jsonl
-
-JSON lines have the keys "question" and "context", and any other keys, which are copied to the
-output. Long contexts are split into windows of --max-tokens tokens, by default 384. "start" and
-"end" of an answer are characters of the context; an empty answer means that it has none.""",
-    "choose": """\b
-Examples:
-  zoo run choose REF "a context" --choice "a text" --choice "another"
-  zoo run choose REF "a context" --question "Who is _?" --choice "a text" --choice "another"
-  zoo run choose REF --input questions.jsonl > choices.jsonl
-
-JSON lines have the keys "context" and "choices", a list, optionally "question", and any other keys,
-which are copied to the output. A choice replaces "_" in the question, or follows it. "label" is the
-index of the best choice, "scores" are the probabilities of all.""",
-    "score": """\b
-Examples:
-  zoo run score REF "a text" "another text"
-  zoo run score REF --context "The river" " runs." " sings."
-  zoo run score REF --input continuations.jsonl > scores.jsonl
-
-JSON lines have the key "text", or the keys "context" and "continuation"; other keys are copied to
-the output. Log-probabilities are in nats. Contexts longer than the model allows lose their
-beginning; "truncated" is the number of tokens that were cut.""",
-}
-
-
-def generation_options(command: Any) -> Any:
-    """Add the options of tasks that generate text; all default to the model's own settings."""
-    number, real = IntegerRange, FiniteRange
-    options = [
-        click.option(
-            "--max-new-tokens",
-            type=number(1),
-            help="Maximum number of new tokens.  [default: the model's, or 20]",
-        ),
-        click.option("--min-new-tokens", type=number(0), help="Minimum number of new tokens."),
-        click.option("--num-beams", type=number(1), help="Number of beams."),
-        click.option(
-            "--length-penalty",
-            type=FiniteRange(),
-            help="Exponent of the length that beam scores are divided by.",
-        ),
-        click.option(
-            "--num-return-sequences", type=number(1), help="Number of sequences for each text."
-        ),
-        click.option(
-            "--repetition-penalty",
-            type=real(0, min_open=True),
-            help="Over 1, against tokens that occurred.",
-        ),
-        click.option(
-            "--no-repeat-ngram-size", type=number(0), help="Length of n-grams that occur only once."
-        ),
-        click.option("--do-sample/--no-do-sample", default=None, help="Sample, or do not."),
-        click.option("--temperature", type=real(0, min_open=True), help="Sampling temperature."),
-        click.option("--top-k", type=number(1), help="Sample from the K most likely tokens."),
-        click.option(
-            "--top-p",
-            type=real(0, 1, min_open=True),
-            help="Sample from the smallest set of tokens with this total probability.",
-        ),
-        click.option("--seed", type=number(0), help="Random seed of the sampling."),
-        click.option(
-            "--generation-config",
-            type=PATH,
-            metavar="FILE",
-            help="Further settings: keys of a generation_config.json.",
-        ),
-        click.option("--stream", is_flag=True, help="Write each piece of text as it is generated."),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def classify_options(command: Any) -> Any:
-    """Add the options of classification."""
-    aggregate = click.option(
-        "--aggregate",
-        type=click.Choice(["none", "simple", "first", "average", "max"]),
-        default="none",
-        show_default=True,
-        help="Join tokens to labelled spans; all but simple by words.",
-    )
-    stride = click.option(
-        "--doc-stride",
-        type=IntegerRange(0),
-        metavar="N",
-        help="Read long texts in windows that share N tokens.  [default: truncate them]",
-    )
-    return aggregate(stride(command))
-
-
-def answer_options(command: Any) -> Any:
-    """Add the options of question answering."""
-    number = IntegerRange
-    options = [
-        click.option(
-            "--top-k", type=number(1), default=1, show_default=True, help="Number of predictions."
-        ),
-        click.option(
-            "--doc-stride",
-            type=number(0),
-            metavar="N",
-            help="Tokens that windows over a long context share.  [default: 128]",
-        ),
-        click.option(
-            "--max-answer-len",
-            type=number(1),
-            default=15,
-            show_default=True,
-            help="Maximum number of tokens of an answer.",
-        ),
-        click.option(
-            "--handle-impossible-answer",
-            is_flag=True,
-            help="Return an empty answer where that is more likely.",
-        ),
-        click.option(
-            "--null-threshold",
-            type=FiniteRange(),
-            default=0.0,
-            show_default=True,
-            metavar="X",
-            help="With it: by how much more, in log-probability.",
-        ),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def choice_options(command: Any) -> Any:
-    """Add the options of multiple choice."""
-    question = click.option("--question", metavar="TEXT", help="Question on all contexts.")
-    columns = click.option(
-        "--choices",
-        "choice_columns",
-        multiple=True,
-        metavar="COL",
-        help="Column of the choices, or of each of them.",
-    )
-    choices = click.option(
-        "--choice", "choices", multiple=True, metavar="TEXT", help="One of the choices; repeat it."
-    )
-    return choices(columns(question(command)))
-
-
-def prompt_options(command: Any) -> Any:
-    """Add the options of sentence embeddings."""
-    name = click.option(
-        "--prompt",
-        "prompt_name",
-        metavar="NAME",
-        help="Prompt of the model, such as query.  [default: its default prompt, if any]",
-    )
-    text = click.option(
-        "--prompt-text",
-        "prompt",
-        metavar="TEXT",
-        help='Put this text before each text, in place of a prompt of the model; "" for none.',
-    )
-    return name(text(command))
-
-
-# options of single tasks
-TASK_OPTIONS: dict[str, Callable[[Any], Any]] = {
-    "embed": prompt_options,
-    "similarity": prompt_options,
-    "fill-mask": count_option("--top-k", "Number of predictions per mask.", default=5),
-    "features": click.option(
-        "--layers",
-        default="-1",
-        show_default=True,
-        metavar="N,...",
-        help="Hidden states to return: 0 for the embeddings, -1 for the last layer.",
-    ),
-    "generate": generation_options,
-    "seq2seq": generation_options,
-    "classify": classify_options,
-    "answer": answer_options,
-    "choose": choice_options,
-    "score": click.option(
-        "--context", metavar="TEXT", help="Score the texts as continuations of this one."
-    ),
-}
 
 
 class Tasks(click.Group):
@@ -238,23 +39,26 @@ class Tasks(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """See ``click.Group``."""
-        return list(all_tasks())
+        return list(commands())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """See ``click.Group``."""
-        return task_command(cmd_name) if cmd_name in all_tasks() else None
+        """Return the command of a task by name, verb or synonym."""
+        from zoo.errors import UsageError
+
+        try:
+            return task_command(cmd_name)
+        except UsageError:
+            return None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the task with a name; the error for an unknown name suggests similar ones."""
         from zoo.errors import UsageError
-        from zoo.plugins.named import find_object
 
-        known = args[0] in TASKS or args[0].startswith("-") or ctx.resilient_parsing
-        if not known:
+        if not args[0].startswith("-") and not ctx.resilient_parsing:
             try:
-                find_object("tasks", args[0], TASKS)
+                find_tasks(args[0], "predict")
             except UsageError as error:
                 raise click.UsageError(str(error), ctx) from error
         return super().resolve_command(ctx, args)
@@ -262,11 +66,21 @@ class Tasks(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the table of tasks without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl(list(all_tasks().items()))
+            formatter.write_dl(list(commands().items()))
 
 
 def task_command(name: str) -> click.Command:
-    """Return the subcommand of a task; that of a plugin is imported, for its options."""
+    """Return the subcommand of a task; that of a plugin is imported, for its options.
+
+    Args:
+        name: name, verb or synonym of the task.
+
+    Raises:
+        UsageError: there is no such task.
+    """
+    specs = find_tasks(name, "predict")
+    first = specs[0]
+    verb = first.command
 
     def run(ref: str, texts: tuple[str, ...], as_json: bool, **options: Any) -> None:
         if options.pop("stream", False):
@@ -274,14 +88,15 @@ def task_command(name: str) -> click.Command:
             return
         results = _counted(_results(name, ref, texts, options))
         if as_json:
-            output.json_line({"task": name, "results": list(results)})
+            output.json_line({"task": verb, "results": list(results)})
             return
         for result in results:
             output.json_line(result)
 
-    run.__doc__ = TASKS[name][1] if name in TASKS else task_type(name).__doc__
+    run.__doc__ = first.summary if len(specs) == 1 else first.verb_summary
+    options = {option.name: option for spec in reversed(specs) for option in spec.run_options}
     decorators = [
-        click.command(name, epilog=EPILOGS.get(name, EPILOG.format(name=name))),
+        click.command(verb, epilog=first.examples or EPILOG.format(name=verb)),
         reference_argument,
         click.argument("texts", nargs=-1, metavar="[TEXT... | -]"),
         click.option(
@@ -297,7 +112,7 @@ def task_command(name: str) -> click.Command:
         ),
         click.option("--text", metavar="COL", help="Column, or key, of the text."),
         click.option("--pair", metavar="COL", help="Column, or key, of the second text."),
-        *([TASK_OPTIONS[name]] if name in TASK_OPTIONS else []),
+        lambda function: add_options(function, list(options.values())),
         count_option("--max-tokens", "Truncate texts to this number of tokens."),
         count_option("--max-batch-tokens", "Maximum number of tokens per batch, with padding."),
         backend_options,
@@ -308,7 +123,8 @@ def task_command(name: str) -> click.Command:
     for decorate in reversed(decorators):
         command = decorate(command)
     assert isinstance(command, click.Command), "the last decorator makes a command"
-    command.params += [] if name in TASKS else task_type(name).options
+    if first.name not in built_in_tasks():  # a class of a plugin may have click's options
+        command.params += load_part(first, "predict").options
     return command
 
 
@@ -356,77 +172,22 @@ def _prepared(
     from zoo.export.fastest import open_fastest
     from zoo.export.session import open_or_export
     from zoo.inference.processing.inputs import read_records
-    from zoo.inference.processing.table_records import InputColumns
-    from zoo.inference.tasks import make_task
-    from zoo.inference.tasks.checks import require_head
+    from zoo.inference.task_checks import require_head
+    from zoo.tasks import make_task
 
-    task = task_type(name)
-    source, kind = options.pop("source"), options.pop("kind")
-    choice_columns = options.pop("choice_columns", ())
-    columns = InputColumns(
-        text=options.pop("text"),
-        pair=options.pop("pair"),
-        choices=choice_columns,
-        reserved=(*task.output_keys, "truncated"),
-    )
-    records = read_records(
-        texts,
-        source,
-        kind=kind,
-        keys=task.keys,
-        columns=columns,
-        with_choices="choices" in options,
-    )
-    if (context := options.pop("context", None)) is not None:
-        records = _continuations(records, context)
-    if "choices" in options:
-        from zoo.inference.tasks.choose import with_choices
-
-        records = with_choices(records, options.pop("choices"), options.pop("question"))
-    hub = {key: options.pop(key) for key in ("revision", "offline", "lock")}
+    checkpoint_options = {key: options.pop(key) for key in ("revision", "offline", "lock")}
     compute = {key: options.pop(key) for key in ("backend", "device", "dtype", "threads")}
-    if (file := options.pop("generation_config", None)) is not None:
-        options = _settings_of(file) | {k: v for k, v in options.items() if v is not None}
-    if "layers" in options:
-        options["layers"] = _numbers(options["layers"])
-    checkpoint = resolve_checkpoint(ref, **hub)
-    require_head(checkpoint, name, task.heads)  # before the slow loading of weights
+    source, kind = options.pop("source"), options.pop("kind")
+    text, pair = options.pop("text"), options.pop("pair")
+    specs = find_tasks(name, "predict")
+    task: type[Task] = load_part(specs[0], "predict")
+    columns = task.columns(options, text, pair)
+    records = read_records(texts, source, kind=kind, keys=task.keys, columns=columns)
+    records, options = task.from_command(records, options)
+    checkpoint = resolve_checkpoint(ref, **checkpoint_options)
+    require_head(checkpoint, specs[0].command, task.heads)  # before the slow loading of weights
     open_model = open_or_export if task.reads_layers else open_fastest
     return make_task(name, checkpoint, open_model(checkpoint, **compute), **options), records
-
-
-def _settings_of(file: str) -> dict[str, Any]:
-    """Return the settings of generation in a file."""
-    from pathlib import Path
-
-    from zoo.checkpoint.generation_config import call_settings
-    from zoo.io.json import read_json_object
-
-    return call_settings(read_json_object(Path(file)), Path(file))
-
-
-def _continuations(records: "Iterator[TextExample]", context: str) -> "Iterator[TextExample]":
-    """Yield the records as continuations of a context."""
-    from dataclasses import replace
-
-    from zoo.errors import UsageError
-    from zoo.inference.processing.records import validate_text
-
-    validate_text(context, "--context")
-    for record in records:
-        if record.pair is not None:
-            raise UsageError(f"{record.location} has a context of its own", "leave out --context")
-        yield replace(record, text=context, pair=record.text)
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    from zoo.errors import UsageError
-    from zoo.io.numbers import parse_int
-
-    numbers = [parse_int(part) for part in text.split(",")]
-    if None in numbers:
-        raise UsageError(f"--layers {text} is not a list of numbers", "such as 0,6,-1")
-    return tuple(number for number in numbers if number is not None)
 
 
 command = Tasks(

@@ -148,9 +148,9 @@ def _quantization(
 ) -> "QuantizationPlan | None":
     """Return the quantized copies to write, or ``None`` for none."""
     from zoo.errors import UsageError
-    from zoo.evaluation.task_metric import task_metric
     from zoo.export.quantization.quantize import Quantization
     from zoo.export.quantization.variants import QuantizationPlan
+    from zoo.tasks.metric import task_metric
 
     _require_used({"block_size": block_size}, "int4" if int4 else "", ("int4",))
     _require_used({"calibration": calibration_file}, f"int8 {int8}", ("int8 static",))

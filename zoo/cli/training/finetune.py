@@ -6,11 +6,15 @@ from typing import Any
 import click
 
 from zoo.cli.options import PATH, REFERENCE, common_options, count_option, seed_option
+from zoo.cli.task_options import (
+    TaskCommand,
+    table_of_tasks,
+    task_options,
+    task_settings,
+)
 from zoo.cli.training.options import config_file, overrides_from_options
 from zoo.cli.training.runs import RunRequest, run_command, runs_options
-from zoo.finetune import TASKS
 
-TASK_HELP = "\n".join(f"  {name:21}{text}" for name, (_, text) in TASKS.items())
 # option -> path of the setting
 SETTINGS = {
     "task": "task",
@@ -18,13 +22,8 @@ SETTINGS = {
     "eval_files": "data.eval",
     "text": "data.text",
     "pair": "data.pair",
-    "negative": "data.negatives",
     "label": "data.label",
     "skip_invalid": "data.skip_invalid",
-    "prefix": "data.prefix",
-    "pair_prefix": "data.pair_prefix",
-    "choices": "data.choices",
-    "doc_stride": "task_args.doc_stride",
     "preset": "preset",
     "freeze": "freeze_layers",
     "tokenizer": "tokenizer",
@@ -37,9 +36,11 @@ SETTINGS = {
 
 
 @click.command(
+    cls=TaskCommand,
+    part="train",
     epilog=f"""\b
 Tasks:
-{TASK_HELP}
+{table_of_tasks("train")}
   glue/NAME            A task of GLUE, of whose files --train is the directory.
                        As texts: --task seq2seq --train glue/NAME=DIR.
 
@@ -59,7 +60,7 @@ Examples:
 \b
 Tables are TSV, CSV, JSON lines or Parquet. Columns are named, or counted from 1 in a file without
 a header. Labels are those of the training data, sorted. Without --eval, a tenth of the samples
-is held out. RUN/config.yaml lists all settings; --set changes any of them."""
+is held out. RUN/config.yaml lists all settings; --set changes any of them.""",
 )
 @click.argument("model", metavar="REF|FAMILY|CONFIG.yaml", type=REFERENCE, required=False)
 @click.option("--task", metavar="TASK", help="What to learn; see below.")
@@ -69,29 +70,14 @@ is held out. RUN/config.yaml lists all settings; --set changes any of them."""
 )
 @click.option("--text", metavar="COL", help="Column of the text.  [default: text]")
 @click.option("--pair", metavar="COL", help="Column of the second text.")
-@click.option(
-    "--negative",
-    multiple=True,
-    metavar="COL",
-    help="Column of texts unlike the first, for embeddings.",
-)
 @click.option("--label", metavar="COL", help="Column of the label.  [default: label]")
-@click.option("--prefix", metavar="TEXT", help="Text before each source of seq2seq.")
-@click.option("--pair-prefix", metavar="TEXT", help="Text between the two texts of a source.")
-@click.option(
-    "--choices", multiple=True, metavar="COL", help="Column of the choices, or of each of them."
-)
-@count_option(
-    "--doc-stride",
-    "Tokens that windows over a long context or text share.  [default: 128; texts are truncated]",
-    minimum=0,
-)
 @click.option(
     "--skip-invalid",
     is_flag=True,
     default=None,
     help="Leave out rows that cannot be used, and count them.",
 )
+@task_options("train")
 @click.option("--preset", metavar="NAME", help="Defaults: paper, stable, or the family's others.")
 @count_option("--freeze", "Train neither the embeddings nor the N lowest layers.", minimum=0)
 @click.option("--size", metavar="S", help="Size of a model with random weights.")
@@ -125,10 +111,11 @@ def command(ctx: click.Context, /, model: str | None, **options: Any) -> None:
         raise click.UsageError("name a model or a family, or give --resume RUN", ctx)
     from zoo.finetune.runs import FINETUNE, keep_median
 
+    settings = SETTINGS | task_settings(options["task"])
     request = RunRequest.from_options(
         options,
         values=model_values(model),
-        overrides=overrides_from_options(ctx, SETTINGS, options),
+        overrides=overrides_from_options(ctx, settings, options),
         file=config_file(model),
     )
 

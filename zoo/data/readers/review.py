@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from blake3 import blake3
 
-from zoo.data.readers.choices import ChoiceSample
 from zoo.data.readers.completions import Completion
 from zoo.data.readers.questions import QuestionSample
 from zoo.data.readers.text_groups import TextGroup
@@ -38,12 +37,6 @@ class Reviewed:
     answer: tuple[Any, ...] | None
     labels: Sequence[str] = ()
     whole: tuple[Any, ...] = ()
-
-
-def review_choice(sample: ChoiceSample) -> Reviewed:
-    """Return what is reviewed of a question with choices."""
-    texts = [sample.context, *([sample.question] if sample.question else []), *sample.choices]
-    return Reviewed(texts, (sample.label,))
 
 
 def review_question(sample: QuestionSample) -> Reviewed:

@@ -10,12 +10,12 @@ from zoo.distillation.losses.comparisons import Comparison
 from zoo.distillation.recipes import SENTENCES
 from zoo.distillation.sentences import SentenceError
 from zoo.errors import UsageError
-from zoo.finetune import task_type
 from zoo.finetune.base import FineTuning
 from zoo.finetune.labels import label_order
 from zoo.finetune.setup import FineTuneSetup
 from zoo.objectives.base import TrainingObjective
 from zoo.objectives.masked import MaskedLanguageModelling
+from zoo.plugins.tasks import training_task
 from zoo.tokenizers.tokenizer_json import parse, read_checked
 from zoo.tokenizers.vocabulary import describe_differences, different_tokens
 from zoo.training.base import RunSetup
@@ -37,7 +37,7 @@ def require_head(reference: str, checkpoint: Checkpoint, base: RunSetup) -> None
     """
     head = base.objective.head
     if isinstance(base, FineTuneSetup):
-        head = task_type(base.config.task).head_in(checkpoint.family)
+        head = training_task(base.config.task).head_in(checkpoint.family)
     fits = checkpoint.head_name == head or (
         not isinstance(base, FineTuneSetup) and _predicts(checkpoint, head)
     )

@@ -8,12 +8,12 @@ import numpy as np
 from zoo.checkpoint import load_text_tokenizer
 from zoo.distillation.objective import Distillation, PairedExample
 from zoo.errors import UsageError
-from zoo.finetune import task_type
 from zoo.finetune.base import FineTuning
 from zoo.finetune.model import text_tokenizer
 from zoo.finetune.rows import TokenizedRows
 from zoo.finetune.setup import FineTuneSetup, SplitProblems, read_splits
 from zoo.objectives.base import Example
+from zoo.plugins.tasks import training_task
 
 # heads whose logits are of tokens
 OF_TOKENS = ("question-answering", "causal-lm", "seq2seq-lm")
@@ -59,7 +59,7 @@ def with_teacher_rows(base: FineTuneSetup, objective: Distillation) -> FineTuneS
         raise UsageError("teachers read different tokens", "give teachers with one tokenizer")
     task = cast(FineTuning, objective.teachers[0].objective)
     problems = SplitProblems(skip=base.config.data.skip_invalid)  # those of the student
-    splits = read_splits(task_type(base.config.task), base.config, problems, announce=False)
+    splits = read_splits(training_task(base.config.task), base.config, problems, announce=False)
     students = base.objective
     read = [students.usable(samples, problems.train) for samples in splits]
     kept = [[s for s in samples if s.location not in base.dropped] for samples in read]

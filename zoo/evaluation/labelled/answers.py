@@ -12,9 +12,9 @@ from zoo.evaluation.metrics import bootstrap_samples
 from zoo.evaluation.squad import ScoredAnswers, answer_scores, best_threshold
 from zoo.inference.processing.records import TextExample
 from zoo.inference.processing.spans import Candidates
+from zoo.inference.task import EncodedExample
+from zoo.inference.task_checks import require_head
 from zoo.inference.tasks.answer import Answer
-from zoo.inference.tasks.base import EncodedExample
-from zoo.inference.tasks.checks import require_head
 
 if TYPE_CHECKING:
     import numpy as np

@@ -15,7 +15,7 @@ from zoo.evaluation.metrics import bootstrap_samples
 from zoo.inference.likelihood import Seq2SeqLikelihood
 from zoo.inference.processing.records import TextExample
 from zoo.inference.scoring import ScoredRow
-from zoo.inference.tasks.checks import require_head
+from zoo.inference.task_checks import require_head
 from zoo.inference.tasks.seq2seq import Seq2Seq as Generation
 from zoo.io.limits import MAX_NEW_TOKENS
 

@@ -16,7 +16,7 @@ from zoo.evaluation.metrics import bootstrap_samples, correlations
 from zoo.evaluation.one_sided import warn_of_equal_numbers
 from zoo.evaluation.retrieval import NAMES, retrieval_scores
 from zoo.inference.processing.records import TextExample
-from zoo.inference.tasks.checks import require_head
+from zoo.inference.task_checks import require_head
 from zoo.inference.tasks.embed import Embed
 from zoo.inference.tasks.similarity import Similarity
 from zoo.tokenizers.pooling import Pooling

@@ -33,7 +33,7 @@ from zoo.evaluation.metrics import (
 from zoo.evaluation.one_sided import warn_of_absent_labels, warn_of_equal_numbers
 from zoo.families.config import Problem
 from zoo.inference.processing.records import TextExample
-from zoo.inference.tasks.checks import require_head
+from zoo.inference.task_checks import require_head
 from zoo.inference.tasks.classify import Classify
 
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ from zoo.evaluation.entities import entity_counts, entity_scores
 from zoo.evaluation.metrics import ClassCounts, bootstrap_samples, class_scores, f1_macro
 from zoo.evaluation.one_sided import warn_of_absent_labels
 from zoo.inference.processing.records import TextExample
-from zoo.inference.tasks.base import EncodedExample
-from zoo.inference.tasks.checks import require_head
+from zoo.inference.task import EncodedExample
+from zoo.inference.task_checks import require_head
 from zoo.inference.tasks.classify import Classify
 
 if TYPE_CHECKING:

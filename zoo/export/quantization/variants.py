@@ -42,7 +42,7 @@ class Metric(Protocol):
     """A metric on labelled data, of which a higher value is better."""
 
     def measure(self, session: Session, limit: int | None = None) -> tuple[str, float]:
-        """Return name and value; see ``zoo.evaluation.task_metric.TaskMetric``."""
+        """Return name and value; see ``zoo.tasks.metric.TaskMetric``."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from zoo.families.config import Problem
 from zoo.finetune.base import LABELS
 from zoo.finetune.labels import ClassTask, label_index
 from zoo.finetune.rows import TokenizedRows
-from zoo.finetune.tasks.text_inputs import TextTask
+from zoo.finetune.text_inputs import TextTask
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.tokenizers import TextTokenizer
 from zoo.training.config.finetune import TableConfig
@@ -32,7 +32,6 @@ class TextClassification(ClassTask, TextTask):
     head: ClassVar[str] = "sequence-classification"
     problem: ClassVar[Problem | None] = "single_label_classification"
     default_metric: ClassVar[str] = "accuracy"
-    own_settings: ClassVar[tuple[str, ...]] = ("data.labels", "class_weights")
     fewest_labels: ClassVar[int] = 2
 
     @property

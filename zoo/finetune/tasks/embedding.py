@@ -95,7 +95,6 @@ class SentenceEmbedding(FineTuning):
 
     name: ClassVar[str] = "sentence-embedding"
     head: ClassVar[str] = "none"
-    own_settings: ClassVar[tuple[str, ...]] = ("data.labels", "data.negatives", "data.eval_score")
     options_type: ClassVar[type[Options]] = EmbeddingOptions
 
     def __init__(self, *args: Any) -> None:

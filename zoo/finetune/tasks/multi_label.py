@@ -12,7 +12,7 @@ from zoo.evaluation.metrics import multi_label_metrics
 from zoo.families.config import Problem
 from zoo.finetune.base import LABELS
 from zoo.finetune.labels import ClassTask, label_index
-from zoo.finetune.tasks.text_inputs import TextTask
+from zoo.finetune.text_inputs import TextTask
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.training.config.finetune import TableConfig
 
@@ -31,7 +31,6 @@ class MultiLabel(ClassTask, TextTask):
     head: ClassVar[str] = "sequence-classification"
     problem: ClassVar[Problem | None] = "multi_label_classification"
     default_metric: ClassVar[str] = "f1_micro"
-    own_settings: ClassVar[tuple[str, ...]] = ("data.labels", "data.label_separator")
 
     @property
     def logits_per_count(self) -> float:  # type: ignore[override]

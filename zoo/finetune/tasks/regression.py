@@ -13,7 +13,7 @@ from zoo.evaluation.one_sided import warn_of_equal_numbers
 from zoo.families.config import Problem
 from zoo.finetune.base import LABELS
 from zoo.finetune.rows import TokenizedRows
-from zoo.finetune.tasks.text_inputs import TextTask
+from zoo.finetune.text_inputs import TextTask
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.training.config.finetune import TableConfig
 

@@ -23,7 +23,6 @@ class Sentences(SentenceEmbedding):
 
     name: ClassVar[str] = "sentences"
     needs_teacher: ClassVar[bool] = True
-    own_settings: ClassVar[tuple[str, ...]] = ()
 
     @property
     def loss_in_batch(self) -> bool:

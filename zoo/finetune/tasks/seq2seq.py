@@ -88,11 +88,6 @@ class Seq2Seq(FineTuning):
 
     name: ClassVar[str] = "seq2seq"
     head: ClassVar[str] = SEQ2SEQ_LM
-    own_settings: ClassVar[tuple[str, ...]] = (
-        "data.prefix",
-        "data.pair_prefix",
-        "data.mixing_limit",
-    )
     options_type: ClassVar[type[Options]] = Seq2SeqOptions
 
     def __init__(self, *args: Any) -> None:

@@ -22,8 +22,8 @@ from zoo.evaluation.entities import entity_counts, entity_scores
 from zoo.evaluation.metrics import ClassCounts, f1_macro
 from zoo.finetune.base import LABELS
 from zoo.finetune.labels import ClassTask, label_index
+from zoo.finetune.layers import Layers, LayerTask
 from zoo.finetune.rows import TokenizedRows, TokenizedTexts, tokenize
-from zoo.finetune.tasks.layers import Layers, LayerTask
 from zoo.finetune.windows import (
     TEXTS,
     WINDOW_LENGTHS,
@@ -101,7 +101,6 @@ class TokenClassification(ClassTask, LayerTask):
         "; files that are neither JSON lines nor Parquet are read as words in columns, with a "
         "blank line after each sentence"
     )
-    own_settings: ClassVar[tuple[str, ...]] = ("data.labels", "class_weights")
     options_type: ClassVar[type[Options]] = TokenOptions
 
     def __init__(self, *args: Any) -> None:

@@ -62,7 +62,6 @@ def read_records(
     stdin: BinaryIO | None = None,
     keys: RecordKeys = DEFAULT_KEYS,
     columns: InputColumns = DEFAULT_COLUMNS,
-    with_choices: bool = False,
 ) -> Iterator[TextExample]:
     """Return an iterator over input records; a file is opened at once, not on first use.
 
@@ -75,7 +74,6 @@ def read_records(
         stdin: replacement of standard input.
         keys: keys of the texts in JSON lines and in results.
         columns: names of the texts in JSON lines and tables, where they differ from ``keys``.
-        with_choices: whether the rows of a table have choices.
 
     Raises:
         UsageError: there is no input or more than one, the file cannot be read, or (while
@@ -97,10 +95,10 @@ def read_records(
         kind = _kind_of(path)
     table = (keys, columns)
     if kind in SUFFIXES and path is not None and path.is_file():
-        return read_table_records(path, kind, *table, with_choices=with_choices)
+        return read_table_records(path, kind, *table)
     file = (stdin or sys.stdin.buffer) if path is None else _open(path)
     if kind in SUFFIXES:
-        return spooled_records(file, name, kind, *table, with_choices=with_choices)
+        return spooled_records(file, name, kind, *table)
     return _read(name, file, kind, keys, columns)
 
 

@@ -3,14 +3,13 @@
 import logging
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
-from zoo.data.readers.choices import ChoiceColumns, parse_choices, resolve_columns
 from zoo.data.readers.tables import PARQUET, Row, column_names, read_rows, require_text
 from zoo.errors import UsageError, VerificationError
 from zoo.inference.processing.records import RecordKeys, TextExample, validate_text
@@ -19,41 +18,75 @@ from zoo.io.numbers import is_number
 LOG = logging.getLogger("zoo")
 SUFFIXES = {"csv": ".csv", "tsv": ".tsv", "parquet": PARQUET}
 USUAL = ("text", "sentence")  # columns of single texts
-CHOICES = "choices"
+
+
+class ColumnNames(NamedTuple):
+    """Names of the columns of a table that are read: of the texts, and further ones of a task."""
+
+    text: str
+    pair: str | None = None
+    others: tuple[str, ...] = ()
+
+    @property
+    def all(self) -> list[str]:
+        """All names."""
+        return [self.text, *([] if self.pair is None else [self.pair]), *self.others]
 
 
 @dataclass(frozen=True)
 class InputColumns:
     """Columns of a table, or keys of JSON lines, that hold the texts of a task.
 
+    A task that reads further columns has a subclass.
+
     Attributes:
         text: name of the first text; ``None`` for the default.
         pair: name of the second text; ``None`` for the default.
-        choices: column of lists of choices, or columns of one choice each.
         reserved: keys of results, under which no column is copied.
     """
 
     text: str | None = None
     pair: str | None = None
-    choices: Sequence[str] = ()
     reserved: Collection[str] = ()
 
+    def headerless(self, keys: RecordKeys) -> ColumnNames:
+        """Return the columns of a table without names."""
+        return ColumnNames(self.text or keys.pair[0], self.pair)
 
-@dataclass(frozen=True)
-class _Names:
-    """Names of the columns that are read."""
+    def find(self, path: Path, present: Sequence[str], keys: RecordKeys) -> ColumnNames:
+        """Return the columns to read.
 
-    text: str
-    pair: str | None = None
-    choices: tuple[str, ...] = ()
+        Args:
+            path: the table, for messages.
+            present: all its columns.
+            keys: keys of the texts in results.
 
-    @property
-    def all(self) -> list[str]:
-        return [self.text, *([] if self.pair is None else [self.pair]), *self.choices]
+        Raises:
+            UsageError: they are missing, or could be any of several.
+        """
+        first, second = keys.pair
+        if self.text is None and self.pair is None and keys.text is not None:
+            return _usual_columns(path, present, keys, keys.text)
+        text = self.text or first
+        if keys.text is not None and self.pair is None:
+            return ColumnNames(text, second if second in present else None)
+        pair = self.pair or second
+        missing = [
+            option
+            for option, given, name in (("--text", self.text, text), ("--pair", self.pair, pair))
+            if given is None and name not in present
+        ]
+        if missing:
+            raise _unclear(path, present, " and ".join(missing))
+        return ColumnNames(text, pair)
+
+    def extra(self, values: Mapping[str, Any], names: ColumnNames, location: str) -> dict[str, Any]:
+        """Return what a record has of the further columns; by default nothing."""
+        return {}
 
 
 def read_table_records(
-    path: Path, kind: str, keys: RecordKeys, columns: InputColumns, *, with_choices: bool = False
+    path: Path, kind: str, keys: RecordKeys, columns: InputColumns
 ) -> Iterator[TextExample]:
     """Yield the records of a table, one at a time.
 
@@ -65,7 +98,6 @@ def read_table_records(
         kind: ``csv``, ``tsv`` or ``parquet``.
         keys: keys of the texts in the results.
         columns: names of the columns.
-        with_choices: whether each record has choices.
 
     Raises:
         UsageError: a column is missing or could be any of several, or a row is damaged.
@@ -73,11 +105,11 @@ def read_table_records(
     """
     suffix = SUFFIXES[kind]
     try:
-        names = _names(path, suffix, keys, columns, with_choices)
-        taken = {*keys.pair, CHOICES, *([keys.text] if keys.text else []), *columns.reserved}
+        names = _names(path, suffix, keys, columns)
+        taken = {*keys.pair, *([keys.text] if keys.text else []), *columns.reserved}
         warned = False
         for row in read_rows(path, names.all, others=True, suffix=suffix):
-            record, left_out = _record(row, names, taken)
+            record, left_out = _record(row, names, columns, taken)
             if left_out and not warned:
                 warned = True
                 LOG.warning(
@@ -108,15 +140,15 @@ def spooled_records(
             raise UsageError(error.what.replace(str(path), name), error.hint) from error
 
 
-def _record(row: Row, names: _Names, taken: Collection[str]) -> tuple[TextExample, list[str]]:
+def _record(
+    row: Row, names: ColumnNames, columns: InputColumns, taken: Collection[str]
+) -> tuple[TextExample, list[str]]:
     """Return the record of a row, and the names of columns that it cannot have."""
     location, values = row.location, row.values
     read = set(names.all)
     others = {name: value for name, value in values.items() if name not in read}
     extra: dict[str, Any] = {name: value for name, value in others.items() if name not in taken}
-    if names.choices:
-        cells = [values[name] for name in names.choices]
-        extra[CHOICES] = list(parse_choices(cells, f"{location}: {names.choices[0]}")[0])
+    extra |= columns.extra(values, names, location)
 
     def text(name: str) -> str:
         return validate_text(
@@ -129,54 +161,31 @@ def _record(row: Row, names: _Names, taken: Collection[str]) -> tuple[TextExampl
     return record, [name for name in others if name in taken]
 
 
-def _names(
-    path: Path, suffix: str, keys: RecordKeys, columns: InputColumns, with_choices: bool
-) -> _Names:
+def _names(path: Path, suffix: str, keys: RecordKeys, columns: InputColumns) -> ColumnNames:
     """Return the columns of the texts of a table.
 
     Raises:
         UsageError: they are missing, or could be any of several.
     """
-    if columns.text is not None and is_number(columns.text):  # a table without a header
-        return _Names(columns.text, columns.pair, tuple(columns.choices))
+    if columns.text is not None and is_number(columns.text):
+        return columns.headerless(keys)
     present = column_names(path, suffix)
-    if not present:
-        return _Names(columns.text or keys.pair[0], columns.pair, tuple(columns.choices))
-    if with_choices:
-        return _choice_names(present, keys, columns)
-    first, second = keys.pair
-    if columns.text is None and columns.pair is None and keys.text is not None:
-        if {first, second} <= set(present):
-            return _Names(first, second)
-        usual = (keys.text, *USUAL)
-        found = next((name for name in usual if name in present), None)
-        if found is None and len(present) == 1:
-            found = present[0]
-            LOG.info("%s: the texts are the column %r", path, found)
-        if found is None:
-            raise _unclear(path, present, "--text")
-        return _Names(found)
-    text = columns.text or first
-    if keys.text is not None and columns.pair is None:
-        return _Names(text, second if second in present else None)
-    pair = columns.pair or second
-    missing = [
-        option
-        for option, given, name in (("--text", columns.text, text), ("--pair", columns.pair, pair))
-        if given is None and name not in present
-    ]
-    if missing:
-        raise _unclear(path, present, " and ".join(missing))
-    return _Names(text, pair)
+    return columns.find(path, present, keys) if present else columns.headerless(keys)
 
 
-def _choice_names(present: Sequence[str], keys: RecordKeys, columns: InputColumns) -> _Names:
-    asked = ChoiceColumns(
-        text=columns.text or keys.pair[0], pair=columns.pair, choices=tuple(columns.choices)
-    )
-    found = resolve_columns(asked, present)
-    has_choices = columns.choices or set(found.choices) <= set(present)
-    return _Names(found.text, found.pair, found.choices if has_choices else ())
+def _usual_columns(
+    path: Path, present: Sequence[str], keys: RecordKeys, single: str
+) -> ColumnNames:
+    """Return the columns of pairs, of texts by their usual names, or the only column."""
+    if set(keys.pair) <= set(present):
+        return ColumnNames(*keys.pair)
+    found = next((name for name in (single, *USUAL) if name in present), None)
+    if found is None and len(present) == 1:
+        found = present[0]
+        LOG.info("%s: the texts are the column %r", path, found)
+    if found is None:
+        raise _unclear(path, present, "--text")
+    return ColumnNames(found)
 
 
 def _unclear(path: Path, present: Sequence[str], options: str) -> UsageError:

@@ -7,8 +7,8 @@ from zoo.inference.processing.batching import Batch
 from zoo.inference.processing.records import RecordKeys
 from zoo.inference.processing.spans import Candidates, SpanSearch, WindowSpans
 from zoo.inference.processing.windows import WINDOW_TOKENS, ContextWindows, Window
-from zoo.inference.tasks.base import BatchTask, EncodedExample
-from zoo.inference.tasks.checks import require_finite
+from zoo.inference.task import BatchTask, EncodedExample
+from zoo.inference.task_checks import require_finite
 
 if TYPE_CHECKING:
     from zoo.tokenizers import Encoded

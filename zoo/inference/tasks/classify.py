@@ -19,7 +19,7 @@ from zoo.inference.processing.entities import (
 from zoo.inference.processing.numbers import sigmoid, softmax
 from zoo.inference.processing.viterbi import marginals, viterbi
 from zoo.inference.processing.windows import TextWindows, join_windows
-from zoo.inference.tasks.base import BatchTask, EncodedExample
+from zoo.inference.task import BatchTask, EncodedExample
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,7 +10,7 @@ from zoo.inference.processing.batching import Batch
 from zoo.inference.processing.numbers import short_floats
 from zoo.inference.processing.pooling import count_prompt_tokens, pool
 from zoo.inference.processing.records import TextExample, validate_text
-from zoo.inference.tasks.base import BatchTask, EncodedExample, EncodedTexts, TaskWarning
+from zoo.inference.task import BatchTask, EncodedExample, EncodedTexts, TaskWarning
 from zoo.tokenizers.pooling import Pooling
 
 if TYPE_CHECKING:

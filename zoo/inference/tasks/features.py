@@ -1,13 +1,15 @@
 """The task features: hidden states of the tokens."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
 from zoo.inference.processing.batching import Batch
 from zoo.inference.processing.numbers import short_floats
-from zoo.inference.tasks.base import BatchTask, EncodedExample
-from zoo.inference.tasks.checks import require_finite
+from zoo.inference.processing.records import TextExample
+from zoo.inference.task import BatchTask, EncodedExample
+from zoo.inference.task_checks import require_finite
+from zoo.io.numbers import parse_int
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,6 +34,18 @@ class Features(BatchTask):
     pairs: ClassVar[bool] = True
     reads_layers: ClassVar[bool] = True
     window: int = 128  # the states of all layers of a window are in memory at once
+
+    @classmethod
+    def from_command(
+        cls, records: Iterator[TextExample], options: dict[str, Any]
+    ) -> tuple[Iterator[TextExample], dict[str, Any]]:
+        """See ``Task``: the layers are a list of numbers."""
+        layers = [parse_int(part) for part in options["layers"].split(",")]
+        if None in layers:
+            raise UsageError(
+                f"--layers {options['layers']} is not a list of numbers", "such as 0,6,-1"
+            )
+        return records, {**options, "layers": layers}
 
     def __init__(self, *args: Any, layers: Sequence[int] = (-1,), **options: Any) -> None:
         super().__init__(*args, **options)

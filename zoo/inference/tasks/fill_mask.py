@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from zoo.errors import UsageError
 from zoo.inference.processing.batching import Batch
 from zoo.inference.processing.numbers import softmax
-from zoo.inference.tasks.base import BatchTask, EncodedExample
+from zoo.inference.task import BatchTask, EncodedExample
 
 if TYPE_CHECKING:
     import numpy as np

@@ -2,13 +2,14 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
 from zoo.inference.generation.config import GenerationConfig, generation_config, token_ids
 from zoo.inference.processing.batching import Batch
 from zoo.inference.processing.records import TextExample
-from zoo.inference.tasks.base import BatchTask, EncodedExample
+from zoo.inference.task import BatchTask, EncodedExample
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,6 +52,20 @@ class Generate(BatchTask):
     side: ClassVar[str] = "left"
     window = 256
     max_batch_tokens = 4096  # prompts and new tokens of all beams; bounds the key-value cache
+
+    @classmethod
+    def from_command(
+        cls, records: Iterator[TextExample], options: dict[str, Any]
+    ) -> tuple[Iterator[TextExample], dict[str, Any]]:
+        """See ``Task``: options precede the settings of a file."""
+        from zoo.checkpoint.generation_config import call_settings
+        from zoo.io.json import read_json_object
+
+        file = options.pop("generation_config")
+        if file is not None:
+            settings = call_settings(read_json_object(Path(file)), Path(file))
+            options = settings | {k: v for k, v in options.items() if v is not None}
+        return records, options
 
     def __init__(
         self,

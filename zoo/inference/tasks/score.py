@@ -1,11 +1,12 @@
 """The task score: log-likelihoods of texts and of continuations."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
-from zoo.inference.processing.records import RecordKeys
-from zoo.inference.tasks.base import EncodedExample, Task
+from zoo.inference.processing.records import RecordKeys, TextExample, validate_text
+from zoo.inference.task import EncodedExample, Task
 
 if TYPE_CHECKING:
     from zoo.inference.scoring import ScoredRow
@@ -31,6 +32,14 @@ class Score(Task):
     pairs: ClassVar[bool] = True
     keys: ClassVar[RecordKeys] = RecordKeys("text", ("context", "continuation"))
     window = 512
+
+    @classmethod
+    def from_command(
+        cls, records: Iterator[TextExample], options: dict[str, Any]
+    ) -> tuple[Iterator[TextExample], dict[str, Any]]:
+        """See ``Task``: the texts may be continuations of one context."""
+        context = options.pop("context")
+        return records if context is None else continuations(records, context), options
 
     def __init__(self, *args: Any, max_batch_tokens: int | None = None, **options: Any) -> None:
         from zoo.inference.likelihood import Seq2SeqLikelihood, likelihood_type
@@ -86,3 +95,16 @@ def summary(tokens: list[dict[str, Any]]) -> dict[str, Any]:
         "greedy": all(token["greedy"] for token in tokens),
         "tokens": tokens,
     }
+
+
+def continuations(records: Iterator[TextExample], context: str) -> Iterator[TextExample]:
+    """Yield the records as continuations of a context.
+
+    Raises:
+        UsageError: a record has a context of its own.
+    """
+    validate_text(context, "--context")
+    for record in records:
+        if record.pair is not None:
+            raise UsageError(f"{record.location} has a context of its own", "leave out --context")
+        yield replace(record, text=context, pair=record.text)

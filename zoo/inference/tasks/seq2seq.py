@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from zoo.errors import UsageError
 from zoo.families.base import DECODER_TOKENS
 from zoo.inference.generation.config import cap_new_tokens
-from zoo.inference.tasks.base import EncodedExample
+from zoo.inference.task import EncodedExample
 from zoo.inference.tasks.generate import Generate
 
 if TYPE_CHECKING:

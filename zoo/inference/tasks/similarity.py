@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.inference.processing.records import RecordKeys
 from zoo.inference.processing.similarity import pairwise_similarity
-from zoo.inference.tasks.base import EncodedExample, EncodedTexts
+from zoo.inference.task import EncodedExample, EncodedTexts
 from zoo.inference.tasks.embed import Embed
 from zoo.tokenizers import Encoded
 

@@ -7,7 +7,7 @@ import click
 
 from zoo.inference.processing.batching import Batch
 from zoo.inference.processing.numbers import softmax
-from zoo.inference.tasks.base import BatchTask, EncodedExample
+from zoo.inference.task import BatchTask, EncodedExample
 
 
 class NextToken(BatchTask):

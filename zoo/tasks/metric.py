@@ -6,23 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zoo.errors import UsageError
-from zoo.evaluation import evaluation_type, make_evaluation
+from zoo.plugins.tasks import compared_tasks, evaluation_task, find_task
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
     from zoo.inference import Session
 
 TABLES = (".tsv", ".csv", ".jsonl", ".ndjson", ".json", ".parquet")
-# evaluation -> its metrics by which models are compared; the first that a result has is taken
-METRICS = {
-    "text-classification": ("accuracy",),
-    "multi-label": ("f1_micro",),
-    "regression": ("pearson",),
-    "token-classification": ("f1", "accuracy"),  # of entities, else of words
-    "question-answering": ("f1",),
-    "multiple-choice": ("accuracy",),
-    "sentence-embedding": ("spearman", "mrr"),  # of pairs with scores, else of retrieval
-}
 
 
 @dataclass(frozen=True)
@@ -31,7 +21,7 @@ class TaskMetric:
 
     Attributes:
         checkpoint: the model, for its tokenizer and labels.
-        evaluation: name of the evaluation, of ``METRICS``.
+        evaluation: name of the task.
         file: the table.
         columns: options of the evaluation that name columns.
     """
@@ -51,11 +41,11 @@ class TaskMetric:
         Raises:
             UsageError, SourceError, VerificationError: see ``Evaluation.evaluate``.
         """
-        evaluation = make_evaluation(
-            self.evaluation, self.checkpoint, session, limit=limit, **self.columns
-        )
-        metrics = evaluation.evaluate([self.file]).metrics
-        name = next(name for name in METRICS[self.evaluation] if name in metrics)
+        evaluation = evaluation_task(self.evaluation)
+        task = evaluation(self.checkpoint, session, limit=limit, **self.columns)
+        metrics = task.evaluate([self.file]).metrics
+        names = find_task(self.evaluation, "evaluate").metrics
+        name = next(name for name in names if name in metrics)
         return name, metrics[name]
 
 
@@ -76,7 +66,7 @@ def task_metric(
         return None
     if not file.is_file():
         raise UsageError(f"cannot read {file}: it is not a file")
-    supported = [name for name in METRICS if _supports(checkpoint, name)]
+    supported = [spec.name for spec in compared_tasks() if _supports(checkpoint, spec.name)]
     if not supported:
         raise UsageError(
             f"{file} is a table, and no metric on labelled data is for {checkpoint.head_name}",
@@ -87,7 +77,7 @@ def task_metric(
 
 def _supports(checkpoint: "Checkpoint", evaluation: str) -> bool:
     try:
-        evaluation_type(evaluation).require_supported(checkpoint)
+        evaluation_task(evaluation).require_supported(checkpoint)
     except UsageError:
         return False
     return True

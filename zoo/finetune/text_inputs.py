@@ -14,8 +14,8 @@ import numpy as np
 from zoo.data.tokenizer import ExistingTokenizer
 from zoo.errors import UsageError
 from zoo.finetune.base import LABELS, FineTuning, texts_or_pairs
+from zoo.finetune.layers import Layers, LayerTask
 from zoo.finetune.rows import TokenizedRows, TokenizedTexts, pad_and_stack, tokenize
-from zoo.finetune.tasks.layers import Layers, LayerTask
 from zoo.finetune.windows import (
     TEXTS,
     WINDOW_LENGTHS,

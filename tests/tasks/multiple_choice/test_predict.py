@@ -26,7 +26,7 @@ ROWS: list[Row] = [
     {"context": "c d e f g h", "question": "a _ b", "choices": ["i", "j", "c", "d"]},
     {"context": "a " * 60, "question": "b", "choices": ["c", "d"]},  # truncated
 ]
-pytestmark = pytest.mark.filterwarnings("ignore::zoo.inference.tasks.base.TaskWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::zoo.inference.task.TaskWarning")
 
 
 def reference_logits(folder: Path, row: Row) -> torch.Tensor:

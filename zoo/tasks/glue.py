@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.data.readers.glue import GLUE, PREFIX, glue_files
 from zoo.errors import UsageError
-from zoo.evaluation import make_evaluation
 from zoo.evaluation.record import evaluation_record, is_recordable, record_evaluation
+from zoo.tasks import make_evaluation
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint

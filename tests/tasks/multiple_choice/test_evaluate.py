@@ -7,17 +7,17 @@ import pytest
 
 from tests import warm
 from tests.evaluation.conftest import Small
-from tests.inference.tasks.test_choose import ROWS, reference_logits
+from tests.tasks.multiple_choice.test_predict import ROWS, reference_logits
 from zoo.errors import UsageError
-from zoo.evaluation import make_evaluation
 from zoo.export.session import open_or_export
+from zoo.tasks import make_evaluation
 
 TASK = "multiple-choice"
 
 
 # exporting takes longest; tests/inference/tasks compares the scores of a graph, too
 @pytest.mark.parametrize("backend", ["cpu", pytest.param("onnx", marks=pytest.mark.long)])
-@pytest.mark.filterwarnings("ignore::zoo.inference.tasks.base.TaskWarning")
+@pytest.mark.filterwarnings("ignore::zoo.inference.task.TaskWarning")
 def test_accuracy(small: Small, tmp_path: Path, backend: str) -> None:
     model, source = small("BertForMultipleChoice")
     best = [int(reference_logits(source, row).argmax()) for row in ROWS]

@@ -4,13 +4,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.data.readers.choices import ChoiceColumns, ChoiceSample, iter_choices
-from zoo.data.readers.review import review_choice
 from zoo.evaluation.base import Evaluation, Result
 from zoo.evaluation.metrics import bootstrap_samples
 from zoo.inference.processing.records import TextExample
-from zoo.inference.tasks.checks import require_head
-from zoo.inference.tasks.choose import CHOICES, Choose
+from zoo.inference.task_checks import require_head
+from zoo.tasks.multiple_choice.data import (
+    CHOICES,
+    ChoiceColumns,
+    ChoiceSample,
+    iter_choices,
+    review_choice,
+)
+from zoo.tasks.multiple_choice.predict import Choose
 
 if TYPE_CHECKING:
     import numpy as np

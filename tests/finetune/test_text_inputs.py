@@ -33,9 +33,9 @@ from tests.finetune.test_errors import refused
 from tests.training.runs import records
 from zoo.convert import convert
 from zoo.errors import UsageError
-from zoo.evaluation import make_evaluation
 from zoo.finetune.config import build_config
 from zoo.hub.source import CheckpointDir
+from zoo.tasks import make_evaluation
 
 __all__ = ["published"]
 INPUTS: dict[str, Any] = {"input_tokens": ["_start_", "_delimiter_", "_classify_"], "lm_coef": 0.5}

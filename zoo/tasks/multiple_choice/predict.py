@@ -1,19 +1,18 @@
-"""The task choose: one of several texts for a context."""
+"""Choice of one of several texts for a context, by a model that scores them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from zoo.data.readers.choices import choice_texts
 from zoo.errors import UsageError
 from zoo.inference.processing.batching import Batch
 from zoo.inference.processing.numbers import softmax
 from zoo.inference.processing.records import RecordKeys, TextExample, as_records, validate_text
-from zoo.inference.tasks.base import BatchTask, EncodedExample, EncodedTexts
-from zoo.inference.tasks.checks import require_finite
+from zoo.inference.task import BatchTask, EncodedExample, EncodedTexts
+from zoo.inference.task_checks import require_finite
+from zoo.tasks.multiple_choice.data import CHOICES, ChoiceInput, choice_texts
 
 AXES = "batch choices"  # of the output with the scores
-CHOICES = "choices"  # key of a record
 
 
 class Choose(BatchTask):
@@ -33,6 +32,19 @@ class Choose(BatchTask):
     pairs: ClassVar[bool] = True
     keys: ClassVar[RecordKeys] = RecordKeys("context", ("context", "question"))
     window: int = 256
+
+    @classmethod
+    def columns(cls, options: dict[str, Any], text: str | None, pair: str | None) -> ChoiceInput:
+        """See ``Task``; with the columns of the choices."""
+        choices = tuple(options.pop("choice_columns"))
+        return ChoiceInput(text, pair, (CHOICES, *cls.output_keys, "truncated"), choices)
+
+    @classmethod
+    def from_command(
+        cls, records: Iterator[TextExample], options: dict[str, Any]
+    ) -> tuple[Iterator[TextExample], dict[str, Any]]:
+        """See ``Task``: all records may have the same choices and question."""
+        return with_choices(records, options.pop("choices"), options.pop("question")), options
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

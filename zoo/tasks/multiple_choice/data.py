@@ -1,4 +1,4 @@
-"""Reader of multiple-choice questions from tables."""
+"""Multiple-choice questions: from tables, and as records of ``zoo run``."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,8 +9,12 @@ from typing import Any
 from zoo.data.readers.documents import iter_files
 from zoo.data.readers.labelled import text_hash
 from zoo.data.readers.problems import RowError, RowProblems
+from zoo.data.readers.review import Reviewed
 from zoo.data.readers.tables import Row, column_names, parse_cell, read_rows, require_text
+from zoo.inference.processing.records import RecordKeys
+from zoo.inference.processing.table_records import ColumnNames, InputColumns
 
+CHOICES = "choices"  # key of a record
 # default column -> names in published tables, which stand for it where it is missing
 ALIASES: Mapping[str, tuple[str, ...]] = {
     "context": ("ctx", "article", "sent1"),
@@ -80,6 +84,12 @@ def choice_texts(context: str, question: str, choices: Sequence[str]) -> list[tu
         return [(context, choice.join(parts)) for choice in choices]
     before = f"{question} " if question else ""
     return [(context, f"{before}{choice}") for choice in choices]
+
+
+def review_choice(sample: ChoiceSample) -> Reviewed:
+    """Return what is reviewed of a question with choices."""
+    texts = [sample.context, *([sample.question] if sample.question else []), *sample.choices]
+    return Reviewed(texts, (sample.label,))
 
 
 def read_choices(
@@ -191,3 +201,32 @@ def _index(value: Any, choices: Sequence[str], names: Sequence[str], location: s
         f"{location} is {value!r}, which is none of the {len(choices)} choices",
         "give a number from 0, a letter from A, or the text of a choice",
     )
+
+
+@dataclass(frozen=True)
+class ChoiceInput(InputColumns):
+    """Columns of a table of questions for ``zoo run``.
+
+    Attributes:
+        choices: column of lists of choices, or columns of one choice each.
+    """
+
+    choices: tuple[str, ...] = ()
+
+    def headerless(self, keys: RecordKeys) -> ColumnNames:
+        """See ``InputColumns``."""
+        return super().headerless(keys)._replace(others=self.choices)
+
+    def find(self, path: Path, present: Sequence[str], keys: RecordKeys) -> ColumnNames:
+        """See ``InputColumns``; a table may lack choices, which options give."""
+        asked = ChoiceColumns(self.text or keys.pair[0], self.pair, choices=self.choices)
+        found = resolve_columns(asked, present)
+        has_choices = self.choices or set(found.choices) <= set(present)
+        return ColumnNames(found.text, found.pair, found.choices if has_choices else ())
+
+    def extra(self, values: Mapping[str, Any], names: ColumnNames, location: str) -> dict[str, Any]:
+        """Return the list of choices."""
+        if not names.others:
+            return {}
+        cells = [values[name] for name in names.others]
+        return {CHOICES: list(parse_choices(cells, f"{location}: {names.others[0]}")[0])}

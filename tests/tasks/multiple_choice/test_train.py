@@ -29,10 +29,10 @@ from tests.finetune.test_errors import refused
 from tests.inference.conftest import converted
 from tests.inference.tasks.test_generate import MakeSource, source
 from tests.training.runs import records
-from zoo.evaluation import make_evaluation
 from zoo.finetune.config import build_config
 from zoo.finetune.setup import build_setup
 from zoo.objectives.base import Batch
+from zoo.tasks import make_evaluation
 
 __all__ = ["source"]
 TASK = "multiple-choice"

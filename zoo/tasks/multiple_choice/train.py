@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from torch.nn import functional as F
 
-from zoo.data.readers.choices import ChoiceColumns, read_choices
 from zoo.data.readers.problems import RowProblems
-from zoo.data.readers.review import Reviewed, review_choice
+from zoo.data.readers.review import Reviewed
 from zoo.finetune.base import LABELS
 from zoo.finetune.rows import TokenizedRows, pad_and_stack, tokenize
-from zoo.finetune.tasks.text_inputs import NEXT_TOKEN, InputTask
+from zoo.finetune.text_inputs import NEXT_TOKEN, InputTask
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs
+from zoo.tasks.multiple_choice.data import ChoiceColumns, read_choices, review_choice
 from zoo.tokenizers import TextTokenizer
 from zoo.training.config.finetune import TableConfig
 
@@ -33,7 +33,6 @@ class MultipleChoice(InputTask):
     name: ClassVar[str] = "multiple-choice"
     head: ClassVar[str] = "multiple-choice"
     default_metric: ClassVar[str] = "accuracy"
-    own_settings: ClassVar[tuple[str, ...]] = ("data.choices",)
     defaults: ClassVar[Mapping[str, Any]] = {"data": {"text": ChoiceColumns.text}}
 
     @property

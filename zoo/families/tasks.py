@@ -1,0 +1,132 @@
+"""Declarations of tasks: plain data that commands, tables of the docs and model cards derive from.
+
+A declaration imports nothing of the task it describes. It names the classes that run, train and
+evaluate the task, which are imported when they are used.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Part = Literal["predict", "train", "evaluate"]
+
+
+@dataclass(frozen=True)
+class TaskOption:
+    """An option of a task on the command line.
+
+    Attributes:
+        name: argument of the class that gets the value, with underscores.
+        help: one line.
+        type: ``str``, ``int``, ``float``, ``bool`` for a flag, or ``Path`` for a file, which
+            shells complete.
+        flag: the option; by default ``--`` and the name with hyphens. ``--a/--no-a`` for a flag
+            that is neither on nor off by default.
+        minimum: smallest value of a number.
+        maximum: largest value.
+        exclusive: whether ``minimum`` and ``maximum`` themselves are excluded.
+        choices: all allowed values, or empty.
+        default: value where the option is not given; help shows it unless it is ``None``.
+        metavar: placeholder of the value in help.
+        multiple: whether the option may be repeated.
+        setting: for fine-tuning, the setting that the option stands for, such as
+            ``data.negatives``.
+    """
+
+    name: str
+    help: str
+    type: type = str
+    flag: str = ""
+    minimum: Any = None
+    maximum: Any = None
+    exclusive: bool = False
+    choices: tuple[str, ...] = ()
+    default: Any = None
+    metavar: str | None = None
+    multiple: bool = False
+    setting: str = ""
+
+    @property
+    def flags(self) -> str:
+        """The option as it is declared, such as ``--top-k``."""
+        return self.flag or f"--{self.name.replace('_', '-')}"
+
+
+@dataclass(frozen=True)
+class SmokeTest:
+    """A run of seconds that checks that a family learns a task.
+
+    Attributes:
+        steps: number of optimizer steps.
+        batch_size: rows of a step.
+        row: function that returns a row of the table from its number, a word, whether the word is
+            of the first kind, and a word of the other kind.
+    """
+
+    steps: int
+    batch_size: int
+    row: Callable[[int, str, bool, str], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """Declaration of a task.
+
+    Attributes:
+        name: name of the task, as the Hub's where it has one: ``question-answering``.
+        summary: one line, imperative: what a model of the task does.
+        verb: short name that ``zoo run`` lists, such as ``answer``; heads list it as theirs. Tasks
+            may share a verb: the head of a model decides which one runs. By default the name.
+        synonyms: further names by which commands know the task.
+        heads: names of the heads that the task trains.
+        output: axes of the output that the task reads, such as ``batch choices``, where these
+            tell tasks of one verb apart.
+        predict: ``module:Class``, a ``zoo.inference.task.Task`` that ``zoo run`` uses; empty for
+            none.
+        train: ``module:Class``, a ``zoo.finetune.base.FineTuning`` that ``zoo finetune`` uses.
+        evaluate: ``module:Class``, a ``zoo.evaluation.base.Evaluation`` that ``zoo eval`` uses.
+        run_options: options of ``zoo run``.
+        train_options: options of ``zoo finetune``, each with its setting.
+        settings: further settings of fine-tuning that not every task reads.
+        eval_options: options of ``zoo eval``.
+        metrics: metrics by which models of the task are compared, as by ``zoo export --eval``; the
+            first that an evaluation has is used. Empty if none is.
+        pipeline_tag: tag of the Hub for models with a head of the task.
+        verb_summary: one line on all tasks of the verb, on the first of them.
+        examples: examples and formats in the help of ``zoo run``; by default those of texts.
+        smoke: run of seconds for tests of families.
+        internal: whether commands neither list nor suggest the task.
+    """
+
+    name: str
+    summary: str
+    verb: str = ""
+    synonyms: tuple[str, ...] = ()
+    heads: tuple[str, ...] = ()
+    output: str = ""
+    predict: str = ""
+    train: str = ""
+    evaluate: str = ""
+    run_options: tuple[TaskOption, ...] = ()
+    train_options: tuple[TaskOption, ...] = ()
+    settings: tuple[str, ...] = ()
+    eval_options: tuple[TaskOption, ...] = ()
+    metrics: tuple[str, ...] = ()
+    pipeline_tag: str = ""
+    verb_summary: str = ""
+    examples: str = ""
+    smoke: SmokeTest | None = None
+    internal: bool = False
+
+    @property
+    def command(self) -> str:
+        """Name of the command of ``zoo run``."""
+        return self.verb or self.name
+
+    def known_as(self, name: str) -> bool:
+        """Return whether a name is the task's name, its verb or a synonym."""
+        return name in (self.name, self.verb, *self.synonyms)
+
+    def has(self, part: Part) -> bool:
+        """Return whether the task can be run, trained or evaluated."""
+        return bool(getattr(self, part))

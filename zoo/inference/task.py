@@ -1,0 +1,377 @@
+"""Base class of tasks: tokenization, batching, order of results, truncation, checks for NaN.
+
+A task reads its input in windows: the texts of a window are tokenized together, sorted by length,
+run in batches of bounded size, and returned in input order. Memory is therefore bounded for any
+length of input; results appear when a window is full or the input ends.
+"""
+
+import contextlib
+import itertools
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from zoo.errors import NonFiniteError, UsageError
+from zoo.inference.processing.batching import MAX_BATCH_TOKENS, Batch, collate, plan_batches
+from zoo.inference.processing.records import RecordKeys, TextExample
+from zoo.inference.processing.table_records import InputColumns
+from zoo.inference.task_checks import max_length, require_finite, require_head, token_limits
+from zoo.io.limits import MAX_TEXT_CHARACTERS
+from zoo.tokenizers import Encoded
+
+if TYPE_CHECKING:
+    import click
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from zoo.checkpoint import Checkpoint
+    from zoo.inference import Session
+    from zoo.tokenizers import TextTokenizer
+    from zoo.tokenizers.tokenizer import Text
+
+    Floats = NDArray[np.floating[Any]]
+
+
+class TaskWarning(UserWarning):
+    """Warning about results, such as truncated texts."""
+
+
+# Repeat the warning for every run, even with the same message; filters of the user take precedence.
+warnings.filterwarnings("always", category=TaskWarning, append=True)
+
+
+class EncodedTexts(Encoded):
+    """Several texts of one input, encoded one by one.
+
+    Args:
+        texts: their encodings.
+
+    Attributes:
+        texts: see above.
+        ids: token ids of all texts.
+        truncated: number of tokens that were removed from all texts.
+    """
+
+    def __init__(self, texts: Sequence[Encoded]) -> None:
+        self.texts = texts
+        self.ids = [token for text in texts for token in text.ids]
+        self.truncated = sum(text.truncated for text in texts)
+
+
+class EncodedExample(NamedTuple):
+    """An input record with its tokens.
+
+    Attributes:
+        record: the record.
+        encoded: its tokens.
+        row_id: index among all inputs.
+    """
+
+    record: TextExample
+    encoded: Encoded
+    row_id: int = 0
+
+
+class Task(ABC):
+    """A task over a session: one result per record, in input order.
+
+    Args:
+        checkpoint: the checkpoint.
+        session: the model.
+        tokenizer: tokenizer, by default that of the checkpoint.
+        max_tokens: length that texts are truncated to; by default, and at most, the model's limit.
+        max_batch_tokens: maximum number of tokens per batch, with padding.
+
+    Attributes:
+        name: name of the task; the head of the checkpoint must list it, or be one of ``heads``.
+        heads: names of heads that a plugin's task supports in every family.
+        options: options of the task in ``zoo run``, beside those of every task; their values are
+            arguments of the class.
+        output_keys: keys that results add to a record.
+        pairs: whether records may have a second text.
+        reads_layers: whether hidden states of single layers are read, which torch alone exposes.
+        keys: keys of the texts in JSON lines and in results.
+        window: number of texts per window.
+        max_batch_tokens: maximum number of tokens per batch, with padding.
+        max_tokens: length that texts are truncated to, or ``None``.
+
+    Raises:
+        UsageError: the head of the checkpoint does not support the task, or ``max_tokens`` is out
+            of range.
+        VerificationError: the checkpoint has no tokenizer.
+    """
+
+    name: ClassVar[str]
+    heads: ClassVar[tuple[str, ...]] = ()
+    options: "ClassVar[Sequence[click.Option]]" = ()
+    output_keys: ClassVar[tuple[str, ...]]
+    pairs: ClassVar[bool] = False
+    reads_layers: ClassVar[bool] = False
+    keys: ClassVar[RecordKeys] = RecordKeys()
+    window: int = 2048
+    max_batch_tokens: int = MAX_BATCH_TOKENS
+
+    def __init__(
+        self,
+        checkpoint: "Checkpoint",
+        session: "Session",
+        tokenizer: "TextTokenizer | None" = None,
+        *,
+        max_tokens: int | None = None,
+        max_batch_tokens: int | None = None,
+    ) -> None:
+        require_head(checkpoint, self.name, self.heads)
+        if tokenizer is None:
+            from zoo.checkpoint import load_text_tokenizer
+
+            tokenizer = load_text_tokenizer(checkpoint)
+        self.checkpoint, self.session, self.tokenizer = checkpoint, session, tokenizer
+        self.max_tokens = max_length(max_tokens, self.limits())
+        self.max_batch_tokens = max_batch_tokens or self.max_batch_tokens
+
+    @classmethod
+    def columns(cls, options: dict[str, Any], text: str | None, pair: str | None) -> InputColumns:
+        """Return the columns of tables that the task reads.
+
+        Args:
+            options: options of ``zoo run``; those that name columns are removed.
+            text: name of the column of the text, or ``None``.
+            pair: name of the column of the second text, or ``None``.
+        """
+        return InputColumns(text, pair, (*cls.output_keys, "truncated"))
+
+    @classmethod
+    def from_command(
+        cls, records: Iterator[TextExample], options: dict[str, Any]
+    ) -> tuple[Iterator[TextExample], dict[str, Any]]:
+        """Return records and arguments of the class for input and options of ``zoo run``.
+
+        Args:
+            records: the input.
+            options: values of the task's options on the command line.
+
+        Raises:
+            UsageError: an option is malformed.
+        """
+        return records, options
+
+    def limits(self) -> list[int]:
+        """Return the limits on the number of tokens of a text."""
+        return token_limits(self.checkpoint)
+
+    def prepare(self, text: str) -> str:
+        """Return the text to tokenize."""
+        return text
+
+    def encode(self, texts: "Sequence[Text]") -> list[Encoded]:
+        """Tokenize texts or pairs of texts; here with truncation."""
+        return self.tokenizer.encode(texts, max_tokens=self.max_tokens)
+
+    def check(self, item: EncodedExample) -> None:  # noqa: B027 (overriding is optional)
+        """Check one input.
+
+        Raises:
+            UsageError: the input is not valid for the task; the message names the record.
+        """
+
+    def require_tokens(self, item: EncodedExample) -> None:
+        """Check that each text of an input has tokens.
+
+        Raises:
+            UsageError: a text has none.
+        """
+        encoded = item.encoded
+        texts = encoded.texts if isinstance(encoded, EncodedTexts) else [encoded]
+        if not all(text.ids for text in texts):
+            raise UsageError(f"{item.record.location} has no tokens", "leave it out")
+
+    def truncated(self, item: EncodedExample) -> int:
+        """Return the number of tokens of an input that were cut."""
+        return item.encoded.truncated
+
+    def render(self, added: dict[str, Any]) -> dict[str, Any]:
+        """Return the values of ``compute`` as JSON-serializable values."""
+        return added
+
+    def run(
+        self, records: Iterable[TextExample], *, arrays: bool = False
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the result of each record, in order.
+
+        A result has the texts of the record (``text``, and ``text_pair`` if there is one; some
+        tasks have other keys), its other keys, the keys of the task, and ``truncated``, the number
+        of tokens cut, if it is not zero. If any text was truncated, a ``TaskWarning`` at the end
+        reports the totals.
+
+        Args:
+            records: the records, read one window ahead.
+            arrays: return numpy arrays instead of lists.
+
+        Raises:
+            UsageError: a record is not valid for the task; the message names it.
+            NonFiniteError: an output is NaN or infinite; the message names the text.
+        """
+        for item, added in self.stream(records):
+            values = added if arrays else self.render(added)
+            cut = {"truncated": self.truncated(item)} if self.truncated(item) else {}
+            yield {**self.keys.texts(item.record), **item.record.extra, **values, **cut}
+
+    def stream(
+        self, records: Iterable[TextExample]
+    ) -> Iterator[tuple[EncodedExample, dict[str, Any]]]:
+        """Yield each input with the values that the task adds, in order; see ``run``."""
+        texts = tokens = 0
+        for window in self._windows(records):
+            for item, added in self.run_window(window):
+                texts += self.truncated(item) > 0
+                tokens += self.truncated(item)
+                yield item, added
+        if texts:
+            warnings.warn(
+                f"{texts} {'text was' if texts == 1 else 'texts were'} cut at {self.max_tokens} "
+                f"tokens, {tokens} tokens in all were left out",
+                TaskWarning,
+                stacklevel=2,
+            )
+
+    def _windows(self, records: Iterable[TextExample]) -> Iterator[list[EncodedExample]]:
+        """Tokenize the input in windows; records before an invalid one are yielded first."""
+        source, error, before = iter(records), None, 0
+        while error is None:
+            window: list[TextExample] = []
+            try:
+                for record in self._next(source):
+                    self.admit(record)
+                    window.append(record)
+            except UsageError as caught:
+                error = caught
+            items = self.tokenize(window, before)
+            before += len(items)
+            refusals = ((k, self._refusal(item)) for k, item in enumerate(items))
+            first, refused = next(((k, e) for k, e in refusals if e), (len(items), None))
+            yield items[:first]
+            error = refused or error
+            if not window:
+                break
+        if error is not None:
+            raise error
+
+    def _next(self, source: Iterator[TextExample]) -> Iterator[TextExample]:
+        """Yield the records of a window, which ends early if the texts are long."""
+        characters = 0
+        for record in itertools.islice(source, self.window):
+            yield record
+            characters += len(record.text) + len(record.pair or "")
+            if characters > MAX_TEXT_CHARACTERS:
+                return
+
+    def tokenize(self, records: list[TextExample], before: int) -> list[EncodedExample]:
+        """Tokenize the records of a window, after ``before`` others."""
+        texts = [
+            self.prepare(r.text) if r.pair is None else (self.prepare(r.text), self.prepare(r.pair))
+            for r in records
+        ]
+        pairs = zip(records, self.encode(texts), strict=True)
+        return [
+            EncodedExample(record, tokens, before + k) for k, (record, tokens) in enumerate(pairs)
+        ]
+
+    @abstractmethod
+    def run_window(
+        self, items: list[EncodedExample]
+    ) -> Iterator[tuple[EncodedExample, dict[str, Any]]]:
+        """Yield each input of a window with the values that the task adds, in order."""
+
+    @contextlib.contextmanager
+    def name_model_in_errors(self) -> Iterator[None]:
+        """Prefix the message of a ``NonFiniteError`` with the path of the checkpoint."""
+        try:
+            yield
+        except NonFiniteError as error:
+            raise NonFiniteError(f"{self.checkpoint.path}: {error.what}") from error
+
+    def admit(self, record: TextExample) -> None:
+        """Check one record, before it is tokenized.
+
+        Raises:
+            UsageError: the record is not one of the task; the message names it.
+        """
+        if record.pair is not None and not self.pairs:
+            raise UsageError(
+                f"{record.location} has a text_pair, and {self.name} takes single texts"
+            )
+        if record.pair is None and self.keys.text is None:
+            raise UsageError(f"{record.location} is one text, and {self.name} takes pairs")
+        for key in (*self.output_keys, "truncated"):
+            if key in record.extra:
+                raise UsageError(
+                    f"{record.location} has the key {key!r}, which {self.name} writes itself",
+                    "rename or remove it",
+                )
+
+    def _refusal(self, item: EncodedExample) -> UsageError | None:
+        try:
+            self.check(item)
+        except UsageError as error:
+            return error
+        return None
+
+
+class BatchTask(Task):
+    """A task that runs its inputs in batches; an input may be split into several rows."""
+
+    def cost(self, item: EncodedExample) -> int:
+        """Return the cost of an input in tokens per batch; by default its number of tokens."""
+        return len(item.encoded.ids)
+
+    def split(self, item: EncodedExample) -> list[EncodedExample]:
+        """Return the rows of an input; by default its several texts, or itself."""
+        if isinstance(item.encoded, EncodedTexts):
+            return [item._replace(encoded=text) for text in item.encoded.texts]
+        return [item]
+
+    @abstractmethod
+    def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
+        """Run one batch.
+
+        Args:
+            items: rows of the batch.
+            batch: their padded arrays.
+
+        Returns:
+            for each row, the values that the result adds to the record, with numpy arrays.
+        """
+
+    def merge(self, item: EncodedExample, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return the values that the result adds to a record, from those of its rows."""
+        return rows[0]
+
+    def run_window(
+        self, items: list[EncodedExample]
+    ) -> Iterator[tuple[EncodedExample, dict[str, Any]]]:
+        """See ``Task``."""
+        counts = []
+        rows: list[EncodedExample] = []
+        for item in items:
+            parts = self.split(item)
+            counts.append(len(parts))
+            rows += parts
+        results: dict[int, dict[str, Any]] = {}
+        for indices in plan_batches([self.cost(row) for row in rows], self.max_batch_tokens):
+            members = [rows[k] for k in indices]
+            batch = collate(
+                [row.encoded for row in members], self.session.inputs, self.tokenizer.pad_id
+            )
+            with self.name_model_in_errors():
+                results |= zip(indices, self.compute(members, batch), strict=True)
+        start = 0
+        for item, count in zip(items, counts, strict=True):
+            yield item, self.merge(item, [results.pop(start + k) for k in range(count)])
+            start += count
+
+    def output(self, name: str, items: list[EncodedExample], batch: Batch) -> "Floats":
+        """Return one output of the session after checking that it is finite."""
+        values: Any = self.session.run(batch.inputs, (name,))[name]
+        require_finite(values, batch.mask, [item.record for item in items])
+        return values  # type: ignore[no-any-return]

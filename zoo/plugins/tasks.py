@@ -1,0 +1,196 @@
+"""Registry of tasks: their declarations, and the classes that run, train and evaluate them.
+
+A built-in task is a folder of ``zoo.tasks`` and a line in ``BUILT_IN``. A plugin's is an entry
+point of ``zoo.api1.tasks`` that names a ``TaskSpec``, or a subclass of ``zoo.inference.task.Task``
+for a task of ``zoo run`` only. A class is imported when it is used. These are the only strings in
+the project that name modules of higher layers.
+"""
+
+import functools
+import importlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from zoo.errors import UsageError, did_you_mean
+from zoo.families.tasks import Part, TaskSpec
+from zoo.plugins.named import (
+    broken_object,
+    find_object,
+    import_object,
+    is_named,
+    named_objects,
+    usable,
+)
+
+if TYPE_CHECKING:
+    from zoo.plugins.named import NamedObject
+
+# modules with declarations, in the order of help texts
+BUILT_IN = (
+    "zoo.tasks.sentence_embedding",
+    "zoo.tasks.fill_mask",
+    "zoo.tasks.features",
+    "zoo.tasks.causal_lm",
+    "zoo.tasks.seq2seq",
+    "zoo.tasks.text_classification",
+    "zoo.tasks.token_classification",
+    "zoo.tasks.question_answering",
+    "zoo.tasks.multiple_choice",
+    "zoo.tasks.likelihood",
+    "zoo.tasks.replaced_tokens",
+    "zoo.tasks.sentences",
+)
+BASE = "zoo.inference.task:Task"  # of classes that plugins name without a declaration
+# part -> what a task with it is called in messages
+NOUNS: dict[Part, str] = {
+    "predict": "task",
+    "train": "task of fine-tuning",
+    "evaluate": "evaluation",
+}
+
+
+@functools.cache
+def built_in_tasks() -> dict[str, TaskSpec]:
+    """Return name -> declaration of every built-in task."""
+    modules = map(importlib.import_module, BUILT_IN)
+    return {spec.name: spec for module in modules for spec in module.TASKS}
+
+
+def reserved_names() -> set[str]:
+    """Return the names and verbs of built-in tasks, which precede those of plugins."""
+    specs = built_in_tasks().values()
+    return {name for spec in specs for name in (spec.name, spec.command)}
+
+
+def public_tasks(part: Part) -> list[TaskSpec]:
+    """Return the built-in tasks that have a part, without internal ones."""
+    return [spec for spec in built_in_tasks().values() if spec.has(part) and not spec.internal]
+
+
+def commands() -> dict[str, str]:
+    """Return command -> one-line help of all tasks of ``zoo run``; imports no plugin."""
+    found: dict[str, str] = {}
+    for spec in public_tasks("predict"):
+        found.setdefault(spec.command, spec.verb_summary or spec.summary)
+    plugins = usable("tasks", reserved_names()).values()
+    return found | {named.name: f"See {named.origin}." for named in plugins}
+
+
+def plugin_task(named: "NamedObject") -> TaskSpec:
+    """Return the declaration of a plugin's task; imports the plugin.
+
+    Raises:
+        PluginError: the plugin is broken, or the object is neither a declaration nor a class.
+    """
+    value = import_object(named)
+    if isinstance(value, type) and issubclass(value, _imported(BASE)):
+        value = _spec_of_class(value, named.target)
+    if not isinstance(value, TaskSpec):
+        raise broken_object(named, f"{named.target} is neither a TaskSpec nor a Task")
+    if getattr(value, "name", None) != named.name:
+        raise broken_object(named, f"{named.target} has another name")
+    return value
+
+
+def _spec_of_class(kind: type[Any], target: str) -> TaskSpec:
+    """Return the declaration of a class that is a task of ``zoo run`` only."""
+    summary = (kind.__doc__ or "").strip().partition("\n")[0]
+    return TaskSpec(getattr(kind, "name", ""), summary, predict=target)
+
+
+def compared_tasks() -> list[TaskSpec]:
+    """Return the tasks with metrics by which models are compared, those of plugins included."""
+    specs = [*built_in_tasks().values(), *_plugin_tasks()]
+    return [spec for spec in specs if spec.metrics and spec.has("evaluate")]
+
+
+def find_tasks(name: str, part: Part) -> list[TaskSpec]:
+    """Return the tasks of a name, verb or synonym that have a part; several may share a verb.
+
+    Raises:
+        UsageError: there is none; the nearest name is given.
+        PluginError: the plugin of the task is broken, or two plugins have it.
+    """
+    specs = [spec for spec in built_in_tasks().values() if spec.has(part)]
+    if exact := [spec for spec in specs if spec.name == name]:
+        _warn_of_conflict(name)
+        return exact
+    if shared := [spec for spec in specs if spec.verb == name]:
+        _warn_of_conflict(name)
+        return shared
+    if is_named("tasks", name):
+        return [_with_part(plugin_task(find_object("tasks", name, reserved_names())), part)]
+    if known := [spec for spec in specs if name in spec.synonyms]:
+        return known
+    if others := [spec for spec in _plugin_tasks() if spec.known_as(name) and spec.has(part)]:
+        return others
+    listed, names = _names(part)
+    hint = did_you_mean(name, names) or f"there are {', '.join(sorted(listed))}"
+    raise UsageError(f"no {NOUNS[part]} is called {name!r}", hint)
+
+
+def _with_part(spec: TaskSpec, part: Part) -> TaskSpec:
+    if spec.has(part):
+        return spec
+    raise UsageError(f"{spec.name} is not a {NOUNS[part]}", "its plugin has no such part")
+
+
+def _warn_of_conflict(name: str) -> None:
+    """Warn of plugins whose tasks have names of built-in ones."""
+    if is_named("tasks", name):
+        usable("tasks", reserved_names())
+
+
+def _plugin_tasks() -> Iterator[TaskSpec]:
+    yield from map(plugin_task, usable("tasks", reserved_names()).values())
+
+
+def _names(part: Part) -> tuple[list[str], list[str]]:
+    """Return the names that help lists, and those that a message may suggest."""
+    specs = public_tasks(part)
+    plugins = [named.name for named in named_objects("tasks")]
+    listed = [spec.command if part == "predict" else spec.name for spec in specs] + plugins
+    known = [name for spec in specs for name in (spec.name, spec.command)] + plugins
+    return list(dict.fromkeys(listed)), list(dict.fromkeys(known))
+
+
+def find_task(name: str, part: Part) -> TaskSpec:
+    """Return the task of a name, verb or synonym that has a part.
+
+    Raises:
+        UsageError: there is none, or the verb is of several tasks.
+        PluginError: see ``find_tasks``.
+    """
+    found = find_tasks(name, part)
+    if len(found) > 1:
+        names = ", ".join(spec.name for spec in found)
+        raise UsageError(f"{name} is the verb of several tasks", f"name one: {names}")
+    return found[0]
+
+
+def load_part(spec: TaskSpec, part: Part) -> Any:
+    """Return the class of a task's part; imports its module.
+
+    Raises:
+        PluginError: the plugin of the task is broken.
+    """
+    target: str = getattr(spec, part)
+    if spec.name not in built_in_tasks():
+        named = find_object("tasks", spec.name, reserved_names())
+        return import_object(named._replace(target=target))
+    return _imported(target)
+
+
+def _imported(target: str) -> Any:
+    module, _, attribute = target.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def training_task(name: str) -> Any:
+    """Return the class that trains a task; see ``find_task`` for the errors."""
+    return load_part(find_task(name, "train"), "train")
+
+
+def evaluation_task(name: str) -> Any:
+    """Return the class that evaluates a task; see ``find_task`` for the errors."""
+    return load_part(find_task(name, "evaluate"), "evaluate")

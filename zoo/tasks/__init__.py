@@ -1,0 +1,60 @@
+"""Tasks: one folder each with a declaration and the parts that run, train and evaluate it."""
+
+from typing import TYPE_CHECKING, Any
+
+from zoo.plugins.tasks import evaluation_task, find_tasks, load_part
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from zoo.checkpoint import Checkpoint
+    from zoo.evaluation.base import Evaluation
+    from zoo.families.tasks import TaskSpec
+    from zoo.inference import Session
+    from zoo.inference.task import Task
+
+__all__ = ["make_evaluation", "make_task"]
+
+
+def make_task(name: str, checkpoint: "Checkpoint", session: "Session", **options: Any) -> "Task":
+    """Return a task of ``zoo run``.
+
+    Args:
+        name: name, verb or synonym of the task; of several, the head of the checkpoint decides.
+        checkpoint: the checkpoint.
+        session: the model.
+        **options: ``max_tokens`` and ``max_batch_tokens``, and those of the task's class.
+
+    Raises:
+        UsageError: no task has that name, or the head of the checkpoint does not support it.
+    """
+    spec = task_of_head(find_tasks(name, "predict"), checkpoint)
+    task: Task = load_part(spec, "predict")(checkpoint, session, **options)
+    return task
+
+
+def task_of_head(specs: "Sequence[TaskSpec]", checkpoint: "Checkpoint") -> "TaskSpec":
+    """Return the task of a verb that the head of a checkpoint has, by the axes of its outputs.
+
+    The first if there is none, whose class reports it.
+    """
+    axes = checkpoint.head.outputs.values()
+    return next((spec for spec in specs if spec.output in axes), specs[0])
+
+
+def make_evaluation(
+    name: str, checkpoint: "Checkpoint", session: "Session", **options: Any
+) -> "Evaluation":
+    """Return an evaluation.
+
+    Args:
+        name: name, verb or synonym of the task.
+        checkpoint: the checkpoint.
+        session: the model.
+        **options: ``limit``, and those of the evaluation's class.
+
+    Raises:
+        UsageError: no evaluation has that name, or the model does not support it.
+    """
+    evaluation: Evaluation = evaluation_task(name)(checkpoint, session, **options)
+    return evaluation

@@ -1,0 +1,20 @@
+"""Continuation of texts, and completion of prompts."""
+
+from zoo.families.tasks import TaskSpec
+from zoo.tasks.options import GENERATION, LABELLED
+
+TASKS = (
+    TaskSpec(
+        "causal-lm",
+        "Generate a continuation of a text, or the completion of a prompt.",
+        verb="generate",
+        synonyms=("text-generation",),
+        heads=("causal-lm",),
+        predict="zoo.inference.tasks.generate:Generate",
+        train="zoo.finetune.tasks.causal:CausalLanguageModelling",
+        evaluate="zoo.evaluation.labelled.completions:Completions",
+        run_options=GENERATION,
+        eval_options=LABELLED,
+        pipeline_tag="text-generation",
+    ),
+)

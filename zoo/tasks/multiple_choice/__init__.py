@@ -1,0 +1,68 @@
+"""Choice of one of several texts for a context."""
+
+from typing import Any
+
+from zoo.families.tasks import SmokeTest, TaskOption, TaskSpec
+from zoo.tasks.options import LABELLED, PAIR, SEQ_LEN
+
+EXAMPLES = """\b
+Examples:
+  zoo run choose REF "a context" --choice "a text" --choice "another"
+  zoo run choose REF "a context" --question "Who is _?" --choice "a text" --choice "another"
+  zoo run choose REF --input questions.jsonl > choices.jsonl
+
+JSON lines have the keys "context" and "choices", a list, optionally "question", and any other keys,
+which are copied to the output. A choice replaces "_" in the question, or follows it. "label" is the
+index of the best choice, "scores" are the probabilities of all."""
+COLUMNS = TaskOption(
+    "choices",
+    "Column of the choices, or of each of them.",
+    metavar="COL",
+    multiple=True,
+    setting="data.choices",
+)
+
+
+def _smoke_row(number: int, word: str, good: bool, other: str) -> dict[str, Any]:
+    choices, label = ([word, other], 0) if number % 2 else ([other, word], 1)
+    return {
+        "context": f"day {number}",
+        "choices": choices,
+        "label": label if good else 1 - label,
+    }
+
+
+TASKS = (
+    TaskSpec(
+        "multiple-choice",
+        "Choose one of several texts for a context.",
+        verb="choose",
+        heads=("multiple-choice",),
+        predict="zoo.tasks.multiple_choice.predict:Choose",
+        train="zoo.tasks.multiple_choice.train:MultipleChoice",
+        evaluate="zoo.tasks.multiple_choice.evaluate:MultipleChoice",
+        run_options=(
+            TaskOption(
+                "choices",
+                "One of the choices; repeat it.",
+                flag="--choice",
+                metavar="TEXT",
+                multiple=True,
+            ),
+            TaskOption(
+                "choice_columns",
+                COLUMNS.help,
+                flag="--choices",
+                metavar="COL",
+                multiple=True,
+            ),
+            TaskOption("question", "Question on all contexts.", metavar="TEXT"),
+        ),
+        train_options=(COLUMNS,),
+        eval_options=(*LABELLED, PAIR, SEQ_LEN, COLUMNS),
+        metrics=("accuracy",),
+        pipeline_tag="multiple-choice",
+        examples=EXAMPLES,
+        smoke=SmokeTest(25, 16, _smoke_row),
+    ),
+)

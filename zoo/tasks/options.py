@@ -1,0 +1,82 @@
+"""Options that several tasks declare."""
+
+from pathlib import Path
+
+from zoo.families.tasks import TaskOption
+
+TEXT = TaskOption("text", "Column of the text.  [default: text]", metavar="COL")
+PAIR = TaskOption("pair", "Column of the second text.", metavar="COL")
+LABEL = TaskOption("label", "Column of the label.  [default: label]", metavar="COL")
+SKIP_INVALID = TaskOption(
+    "skip_invalid", "Leave out rows that cannot be used, and count them.", bool
+)
+SEED = TaskOption("seed", "Seed of replacements and of intervals.  [default: 0]", int, metavar="N")
+SEQ_LEN = TaskOption(
+    "seq_len",
+    "Tokens per row.  [default: 64; of questions 384; of choices and texts the model's limit]",
+    int,
+    minimum=3,
+    metavar="N",
+)
+DOC_STRIDE = TaskOption(
+    "doc_stride",
+    "Tokens that windows over a long context or text share.  [default: 128; texts are truncated]",
+    int,
+    minimum=0,
+    metavar="N",
+    setting="task_args.doc_stride",
+)
+LABELLED = (SEED, TEXT, LABEL, SKIP_INVALID)  # of evaluations on tables with labels
+PROMPTS = (
+    TaskOption(
+        "prompt_name",
+        "Prompt of the model, such as query.  [default: its default prompt, if any]",
+        flag="--prompt",
+        metavar="NAME",
+    ),
+    TaskOption(
+        "prompt",
+        'Put this text before each text, in place of a prompt of the model; "" for none.',
+        flag="--prompt-text",
+        metavar="TEXT",
+    ),
+)
+GENERATION = (
+    TaskOption(
+        "max_new_tokens",
+        "Maximum number of new tokens.  [default: the model's, or 20]",
+        int,
+        minimum=1,
+    ),
+    TaskOption("min_new_tokens", "Minimum number of new tokens.", int, minimum=0),
+    TaskOption("num_beams", "Number of beams.", int, minimum=1),
+    TaskOption("length_penalty", "Exponent of the length that beam scores are divided by.", float),
+    TaskOption("num_return_sequences", "Number of sequences for each text.", int, minimum=1),
+    TaskOption(
+        "repetition_penalty",
+        "Over 1, against tokens that occurred.",
+        float,
+        minimum=0,
+        exclusive=True,
+    ),
+    TaskOption("no_repeat_ngram_size", "Length of n-grams that occur only once.", int, minimum=0),
+    TaskOption("do_sample", "Sample, or do not.", bool, flag="--do-sample/--no-do-sample"),
+    TaskOption("temperature", "Sampling temperature.", float, minimum=0, exclusive=True),
+    TaskOption("top_k", "Sample from the K most likely tokens.", int, minimum=1),
+    TaskOption(
+        "top_p",
+        "Sample from the smallest set of tokens with this total probability.",
+        float,
+        minimum=0,
+        maximum=1,
+        exclusive=True,
+    ),
+    TaskOption("seed", "Random seed of the sampling.", int, minimum=0),
+    TaskOption(
+        "generation_config",
+        "Further settings: keys of a generation_config.json.",
+        Path,
+        metavar="FILE",
+    ),
+    TaskOption("stream", "Write each piece of text as it is generated.", bool, default=False),
+)

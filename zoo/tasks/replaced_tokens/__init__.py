@@ -1,0 +1,26 @@
+"""Detection of tokens that were replaced."""
+
+from zoo.families.tasks import TaskOption, TaskSpec
+from zoo.tasks.options import SEED, SEQ_LEN
+
+TASKS = (
+    TaskSpec(
+        "replaced-tokens",
+        "Detect tokens that were replaced.",
+        heads=("replaced-token-detection",),
+        evaluate="zoo.evaluation.replaced_tokens:ReplacedTokens",
+        eval_options=(
+            SEQ_LEN,
+            SEED,
+            TaskOption(
+                "replace_prob",
+                "Fraction of the tokens that is replaced.  [default: 0.1]",
+                float,
+                minimum=0,
+                maximum=1,
+                exclusive=True,
+                metavar="P",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,57 @@
+"""Vectors of texts that are close where the texts belong together."""
+
+from zoo.families.tasks import TaskOption, TaskSpec
+from zoo.tasks.options import LABELLED, PAIR, PROMPTS
+
+EXAMPLES = """\b
+Examples:
+  zoo run similarity REF "a text" "another text" "a second pair" "its other text"
+  zoo run similarity REF --input pairs.jsonl > results.jsonl
+
+JSON lines have the keys "text" and "text_pair", and any other keys, which are copied to the output.
+Texts longer than the model allows are truncated; "truncated" is the number of tokens that were
+cut."""
+
+TASKS = (
+    TaskSpec(
+        "sentence-embedding",
+        "Compute a vector for each text.",
+        verb="embed",
+        synonyms=("sentence-similarity",),
+        heads=("none",),
+        predict="zoo.inference.tasks.embed:Embed",
+        train="zoo.finetune.tasks.embedding:SentenceEmbedding",
+        evaluate="zoo.evaluation.labelled.similarity:SentenceEmbedding",
+        run_options=PROMPTS,
+        train_options=(
+            TaskOption(
+                "negative",
+                "Column of texts unlike the first, for embeddings.",
+                metavar="COL",
+                multiple=True,
+                setting="data.negatives",
+            ),
+        ),
+        settings=("data.labels", "data.eval_score"),
+        eval_options=(
+            *LABELLED,
+            PAIR,
+            TaskOption(
+                "negative",
+                "Column of texts that do not belong to the first; may be repeated.",
+                metavar="COL",
+                multiple=True,
+            ),
+        ),
+        metrics=("spearman", "mrr"),  # of pairs with scores, else of retrieval
+        pipeline_tag="feature-extraction",
+    ),
+    TaskSpec(
+        "similarity",
+        "Compute the similarity of the two texts of each pair.",
+        heads=("none",),
+        predict="zoo.inference.tasks.similarity:Similarity",
+        run_options=PROMPTS,
+        examples=EXAMPLES,
+    ),
+)

@@ -1,0 +1,43 @@
+"""Generation of a target text for a source text: translation, summarization, text to text."""
+
+from zoo.families.tasks import TaskOption, TaskSpec
+from zoo.tasks.options import GENERATION, LABELLED, PAIR
+
+PREFIX = TaskOption(
+    "prefix", "Text before each source of seq2seq.", metavar="TEXT", setting="data.prefix"
+)
+PAIR_PREFIX = TaskOption(
+    "pair_prefix",
+    "Text between the two texts of a source.",
+    metavar="TEXT",
+    setting="data.pair_prefix",
+)
+
+TASKS = (
+    TaskSpec(
+        "seq2seq",
+        "Generate a target text for a source text, such as a translation.",
+        synonyms=("text2text-generation", "translation", "summarization"),
+        heads=("seq2seq-lm",),
+        predict="zoo.inference.tasks.seq2seq:Seq2Seq",
+        train="zoo.finetune.tasks.seq2seq:Seq2Seq",
+        evaluate="zoo.evaluation.labelled.generated:Seq2Seq",
+        run_options=GENERATION,
+        train_options=(PREFIX, PAIR_PREFIX),
+        settings=("data.mixing_limit",),
+        eval_options=(
+            *LABELLED,
+            PAIR,
+            PREFIX,
+            PAIR_PREFIX,
+            TaskOption("num_beams", "Number of beams.", int, minimum=1, metavar="N"),
+            TaskOption(
+                "max_new_tokens",
+                "Largest number of tokens to generate.  [default: those of the longest target]",
+                int,
+                minimum=1,
+                metavar="N",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,80 @@
+"""Labels of texts or pairs of texts: one, any number, or a number for each."""
+
+from pathlib import Path
+from typing import Any
+
+from zoo.families.tasks import SmokeTest, TaskOption, TaskSpec
+from zoo.tasks.options import DOC_STRIDE, LABELLED, PAIR, SEQ_LEN
+
+RUN_OPTIONS = (
+    TaskOption(
+        "doc_stride",
+        "Read long texts in windows that share N tokens.  [default: truncate them]",
+        int,
+        minimum=0,
+        metavar="N",
+    ),
+)
+EVAL_OPTIONS = (*LABELLED, PAIR, SEQ_LEN, DOC_STRIDE)
+SEPARATOR = TaskOption(
+    "label_separator", "Separator of the labels of a text.  [default: ,]", metavar="TEXT"
+)
+FIGURES = TaskOption(
+    "figures",
+    "Draw the confusion matrix and the reliability curve (extra plots).",
+    Path,
+    metavar="DIR",
+)
+
+
+def _smoke_row(number: int, word: str, good: bool, other: str) -> dict[str, Any]:
+    return {
+        "text": " ".join([*["the"] * (number % 5), word, "day", str(number)]),
+        "label": int(good),
+    }
+
+
+_SHARED: dict[str, Any] = {
+    "verb": "classify",
+    "heads": ("sequence-classification",),
+    "output": "batch labels",
+    "predict": "zoo.inference.tasks.classify:Classify",
+    "run_options": RUN_OPTIONS,
+    "train_options": (DOC_STRIDE,),
+    "pipeline_tag": "text-classification",
+}
+TASKS = (
+    TaskSpec(
+        "text-classification",
+        "Predict the label of a text or a pair of texts.",
+        synonyms=("sentiment-analysis",),
+        train="zoo.finetune.tasks.classification:TextClassification",
+        evaluate="zoo.evaluation.labelled.texts:TextClassification",
+        settings=("data.labels", "class_weights"),
+        eval_options=(*EVAL_OPTIONS, FIGURES),
+        metrics=("accuracy",),
+        verb_summary="Classify texts, pairs of texts, or tokens.",
+        smoke=SmokeTest(40, 32, _smoke_row),
+        **_SHARED,
+    ),
+    TaskSpec(
+        "regression",
+        "Predict a number for a text or a pair of texts.",
+        train="zoo.finetune.tasks.regression:Regression",
+        evaluate="zoo.evaluation.labelled.texts:Regression",
+        eval_options=EVAL_OPTIONS,
+        metrics=("pearson",),
+        **_SHARED,
+    ),
+    TaskSpec(
+        "multi-label",
+        "Predict any number of labels for a text or a pair of texts.",
+        synonyms=("multi-label-classification",),
+        train="zoo.finetune.tasks.multi_label:MultiLabel",
+        evaluate="zoo.evaluation.labelled.texts:MultiLabel",
+        settings=("data.labels", "data.label_separator"),
+        eval_options=(*EVAL_OPTIONS, SEPARATOR),
+        metrics=("f1_micro",),
+        **_SHARED,
+    ),
+)

@@ -1,0 +1,38 @@
+"""A label for each word: entities, parts of speech."""
+
+from zoo.families.tasks import TaskOption, TaskSpec
+from zoo.tasks.options import DOC_STRIDE, LABELLED, SEQ_LEN
+
+TASKS = (
+    TaskSpec(
+        "token-classification",
+        "Predict the label of each word: entities, parts of speech.",
+        verb="classify",
+        synonyms=("ner",),
+        heads=("token-classification",),
+        output="batch tokens labels",
+        predict="zoo.inference.tasks.classify:Classify",
+        train="zoo.finetune.tasks.tokens:TokenClassification",
+        evaluate="zoo.evaluation.labelled.words:TokenClassification",
+        run_options=(
+            TaskOption(
+                "aggregate",
+                "Join tokens to labelled spans; all but simple by words.",
+                choices=("none", "simple", "first", "average", "max"),
+                default="none",
+            ),
+            TaskOption(
+                "doc_stride",
+                "Read long texts in windows that share N tokens.  [default: truncate them]",
+                int,
+                minimum=0,
+                metavar="N",
+            ),
+        ),
+        train_options=(DOC_STRIDE,),
+        settings=("data.labels", "class_weights"),
+        eval_options=(*LABELLED, SEQ_LEN, DOC_STRIDE),
+        metrics=("f1", "accuracy"),  # of entities, else of words
+        pipeline_tag="token-classification",
+    ),
+)

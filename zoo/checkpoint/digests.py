@@ -14,36 +14,17 @@ HINT = "make it again"
 
 
 def check_manifest(path: Path) -> Manifest:
-    """Compare the manifest of a directory with the digest of itself that it has, and return it.
-
-    Raises:
-        SourceError, VerificationError: it is missing, or was changed.
-    """
+    """Compare the manifest of a directory with the digest of itself that it has, and return it."""
     return read_sealed(path / MANIFEST, Manifest, hint=HINT)
 
 
 def update_manifest(path: Path, change: Callable[[Manifest], Manifest]) -> None:
-    """Change the manifest of a directory, which other processes may change at the same time.
-
-    Args:
-        path: directory of the model.
-        change: function that returns the new manifest.
-
-    Raises:
-        SourceError, UsageError, VerificationError: the manifest is missing, a link, or was changed
-            after it was written.
-        OSError: it cannot be written.
-    """
+    """Change the manifest of a directory, which other processes may change at the same time."""
     update_record(path / MANIFEST, lambda _: check_manifest(path), change, encode_manifest)
 
 
 def check_digests(path: Path) -> str:
-    """Compare every file of a model or an export with the manifest, both ways.
-
-    Raises:
-        SourceError, VerificationError: a file is missing, changed, or not in the manifest; or
-            the manifest itself was changed.
-    """
+    """Compare every file of a model or an export with the manifest, both ways."""
     manifest = check_manifest(path)
     for name, before in manifest.files.items():
         file = safe_join(path, name, str(path / MANIFEST))

@@ -117,7 +117,6 @@ class GenerationConfig:
     decoder_start_token_id: int | None = None
 
     def __post_init__(self) -> None:
-        """Check the values."""
         self._check_ranges()
         self._check_tokens()
         if min(self.longest, MAX_NEW_TOKENS) * self.num_beams > MAX_BEAM_TOKENS:
@@ -219,12 +218,7 @@ class GenerationConfig:
 
 
 def cap_new_tokens(settings: GenerationConfig, decoder_limit: int | None) -> GenerationConfig:
-    """Return settings with at most as many new tokens as a decoder after an encoder takes.
-
-    Args:
-        settings: settings of generation.
-        decoder_limit: its largest number of tokens; ``None`` for any.
-    """
+    """Return settings with at most as many new tokens as a decoder after an encoder takes."""
     if decoder_limit is None or settings.longest <= decoder_limit:
         return settings
     # the last new token is not read; max_length counts the first token of the decoder
@@ -276,14 +270,6 @@ def generation_config(stored: Mapping[str, Any], given: Mapping[str, Any]) -> Ge
     Settings of the checkpoint that the given ones replace or make meaningless do not count, such
     as ``length_penalty`` without beams, or ``max_length`` next to ``max_new_tokens``. As in
     transformers, a checkpoint that says ``do_sample`` without ``top_k`` samples from 50 tokens.
-
-    Args:
-        stored: keys of ``generation_config.json``, see ``ModelFile.generation``.
-        given: fields of ``GenerationConfig``; ``None`` for those that are not given.
-
-    Raises:
-        UsageError: no setting has that name, a value is of another type, or see
-            ``GenerationConfig``.
     """
     chosen = {name: value for name, value in given.items() if value is not None}
     for name in chosen:
@@ -329,11 +315,7 @@ def _names() -> str:
 
 
 def _typed(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings in the types of their fields.
-
-    Raises:
-        UsageError: a value is of another type.
-    """
+    """Return the settings in the types of their fields."""
     typed = {}
     for name, value in settings.items():
         try:
@@ -435,13 +417,6 @@ def generation_of_model_config(hub: Mapping[str, Any], path: Path) -> dict[str, 
     """Return the settings of generation in ``config.json``, where older checkpoints have them.
 
     As in transformers, they count only where there is no ``generation_config.json``.
-
-    Args:
-        hub: the parsed ``config.json``.
-        path: path of the file, for messages.
-
-    Raises:
-        VerificationError: see ``checked_generation_config``.
     """
     known = {key: value for key, value in hub.items() if key in GENERATION_KEYS}
     settings = checked_generation_config(known, path)
@@ -450,18 +425,7 @@ def generation_of_model_config(hub: Mapping[str, Any], path: Path) -> dict[str, 
 
 
 def checked_generation_config(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return the settings of a file; ``null`` means not set.
-
-    Args:
-        values: the parsed ``generation_config.json``.
-        path: path of the file, for messages.
-
-    Returns:
-        the keys that are honoured or carried, and those that ``GENERATION_KEYS`` does not have.
-
-    Raises:
-        VerificationError: a value is of the wrong type or out of range, or a key is refused.
-    """
+    """Return the settings of a file; ``null`` means not set."""
     settings = {}
     for key, value in values.items():
         entry = GENERATION_KEYS.get(key)
@@ -482,12 +446,7 @@ def checked_generation_config(values: Mapping[str, Any], path: Path) -> dict[str
 
 
 def call_settings(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return the fields of ``GenerationConfig`` in a file, for a call.
-
-    Raises:
-        UsageError: a key is unknown.
-        VerificationError: see ``checked_generation_config``.
-    """
+    """Return the fields of ``GenerationConfig`` in a file, for a call."""
     for name in values:
         if name not in GENERATION_KEYS and name not in _types():
             raise UsageError(

@@ -30,21 +30,13 @@ from zoo.weights import WeightMap
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Description of a checkpoint on disk. The weights are not loaded.
-
-    Attributes:
-        path: directory of the checkpoint.
-        model: contents of ``config.json``, in an export those of the model's.
-        manifest: contents of ``zoo.json``.
-        family: family that the plugin provides.
-        config: configuration of the family.
-    """
+    """Description of a checkpoint on disk. The weights are not loaded."""
 
     path: Path
-    model: ModelFile
-    manifest: Manifest
-    family: Family
-    config: Config
+    model: ModelFile  # contents of ``config.json``, in an export those of the model's
+    manifest: Manifest  # contents of ``zoo.json``
+    family: Family  # family that the plugin provides
+    config: Config  # configuration of the family
 
     @property
     def head_name(self) -> str:
@@ -67,11 +59,7 @@ class Checkpoint:
         return self.manifest.export is not None
 
     def weight_files(self) -> list[Path]:
-        """Return the paths of the safetensors files, sorted by name.
-
-        Raises:
-            VerificationError: the index is malformed, or names a file outside the directory.
-        """
+        """Return the paths of the safetensors files, sorted by name."""
         if not (self.path / WEIGHTS_INDEX).is_file():
             return [self.path / WEIGHTS]
         names = sorted(set(self._index().values()))
@@ -84,12 +72,7 @@ class Checkpoint:
         return weight_map
 
     def open_weights(self) -> SafetensorsReader:
-        """Open the weights, by the parameter names of the model.
-
-        Raises:
-            SourceError: the checkpoint is an export, which has graphs in place of weights.
-            VerificationError: a file is damaged, or the index and the shards do not agree.
-        """
+        """Open the weights, by the parameter names of the model."""
         files = self.weight_files()
         if self.is_export and not any(path.is_file() for path in files):
             raise SourceError(
@@ -106,10 +89,6 @@ class Checkpoint:
 
         Files that did not change since their last comparison are not read; see
         ``zoo.io.digests.verified``.
-
-        Raises:
-            SourceError: a file is missing.
-            VerificationError: a file differs from its digest, or the manifest does not list it.
         """
         names = [name for name in (CONFIG, TOKENIZER, WEIGHTS_INDEX) if name in self.manifest.files]
         for path in (*(self.path / name for name in names), *self.weight_files()):
@@ -134,13 +113,7 @@ def is_checkpoint(path: Path) -> bool:
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Read the records of a checkpoint.
-
-    Raises:
-        SourceError: a file is missing.
-        VerificationError: a file is malformed, or its format is newer than this program.
-        PluginError, UsageError: the family's plugin is broken or not installed.
-    """
+    """Read the records of a checkpoint."""
     manifest = read_json_record(path / MANIFEST, Manifest)
     _require_version(path / MANIFEST, manifest.zoo)
     file = path / (CONFIG if manifest.export is None else MANIFEST)

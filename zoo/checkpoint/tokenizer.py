@@ -39,11 +39,7 @@ def load_text_tokenizer(checkpoint: Checkpoint) -> TextTokenizer:
 
 
 def check_tokenizer(checkpoint: Checkpoint) -> None:
-    """Check the tokenizer of a checkpoint, if it has one, for verbs that read no texts.
-
-    Raises:
-        SourceError, VerificationError: see ``load_text_tokenizer``.
-    """
+    """Check the tokenizer of a checkpoint, if it has one, for verbs that read no texts."""
     if checkpoint.model.tokenizer is not None:
         load_text_tokenizer(checkpoint)
 
@@ -51,18 +47,7 @@ def check_tokenizer(checkpoint: Checkpoint) -> None:
 def check_tables(
     tokenizer: "Tokenizer", info: TokenizerInfo, family: Family, config: Config, origin: str
 ) -> None:
-    """Check that every token and token type of a tokenizer has a row in the model's tables.
-
-    Args:
-        tokenizer: tokenizer with its template of special tokens.
-        info: what ``tokenizer.json`` lacks.
-        family: family of the model.
-        config: its configuration.
-        origin: file of the tokenizer, for the message.
-
-    Raises:
-        VerificationError: an id or a type is too high.
-    """
+    """Check that every token and token type of a tokenizer has a row in the model's tables."""
     reads_types = "token_type_ids" in family.onnx(config, next(iter(family.heads()))).inputs
     typed = reads_types and info.token_types
     types = getattr(config, "type_vocab_size", None) if typed else None

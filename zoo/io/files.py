@@ -16,9 +16,6 @@ def open_regular(path: Path) -> BufferedReader:
 
     Reading a pipe, a socket or a device may block or never end, so that the type is checked before
     opening, and again afterwards in case the path was replaced in between.
-
-    Raises:
-        SourceError: the path does not exist, cannot be read, or is no regular file.
     """
     try:
         _check_regular(path, path.stat())
@@ -34,17 +31,7 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def read_regular(path: Path, kind: str, limit: int) -> bytes:
-    """Return the content of a regular file that is not larger than a limit.
-
-    Args:
-        path: path of the file.
-        kind: kind of the file, for the message: ``"index"``.
-        limit: maximum size in bytes.
-
-    Raises:
-        SourceError: the path does not exist, cannot be read, or is no regular file.
-        VerificationError: the file is too large.
-    """
+    """Return the content of a regular file that is not larger than a limit."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         check_limit(path, f"size of the {kind} in bytes", size, limit)
@@ -58,15 +45,7 @@ def read_regular(path: Path, kind: str, limit: int) -> bytes:
 
 
 def decode_text(content: bytes, name: "str | Path") -> str:
-    """Decode UTF-8 text, without its byte order mark.
-
-    Args:
-        content: contents of the file.
-        name: path of the file, for the message.
-
-    Raises:
-        VerificationError: the content is not UTF-8.
-    """
+    """Decode UTF-8 text, without its byte order mark."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

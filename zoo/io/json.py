@@ -53,10 +53,6 @@ def encode_json(value: Any) -> bytes:
 
     What the readers of this module would refuse is refused here, so that what was written can be
     read; msgspec writes NaN and infinity as ``null``.
-
-    Raises:
-        VerificationError: a number is not finite, or the value is refused for another reason listed
-            above, or as a record of its type.
     """
     data = msgspec.json.encode(value)
     name = type(value).__name__
@@ -84,12 +80,7 @@ def _require_finite(value: Any, name: str) -> None:
 
 
 def dump_json(value: Any, **options: Any) -> str:
-    """Return a value as JSON text; NaN and infinities, which JSON lacks, are null.
-
-    Args:
-        value: the value.
-        **options: arguments of ``json.dumps``.
-    """
+    """Return a value as JSON text; NaN and infinities, which JSON lacks, are null."""
     try:
         return json.dumps(value, allow_nan=False, **options)
     except ValueError:  # or a circular reference, which is an error again
@@ -108,28 +99,14 @@ def _without_nan(value: Any) -> Any:
 def read_json(
     path: Path, *, max_bytes: int = MAX_JSON_BYTES, max_values: int = MAX_JSON_VALUES
 ) -> Any:
-    """Read a JSON file.
-
-    Args:
-        path: path of the file.
-        max_bytes: maximum size of the file in bytes.
-        max_values: maximum number of values, containers included.
-
-    Raises:
-        SourceError: the file is missing, cannot be read, or is no regular file.
-        VerificationError: the text is not JSON, or is refused for a reason listed above.
-    """
+    """Read a JSON file."""
     return parse_json(read_regular(path, "JSON file", max_bytes), path, max_values=max_values)
 
 
 def read_json_object(
     path: Path, *, max_bytes: int = MAX_JSON_BYTES, max_values: int = MAX_JSON_VALUES
 ) -> dict[str, Any]:
-    """Read a JSON file whose value is an object.
-
-    Raises:
-        SourceError, VerificationError: see ``read_json``; or the value is no object.
-    """
+    """Read a JSON file whose value is an object."""
     value = read_json(path, max_bytes=max_bytes, max_values=max_values)
     if not isinstance(value, dict):
         raise VerificationError(f"{path} is not a JSON object")
@@ -143,17 +120,7 @@ def read_json_record(
     max_bytes: int = MAX_JSON_BYTES,
     max_values: int = MAX_JSON_VALUES,
 ) -> Record:
-    """Read a JSON file as a typed value.
-
-    Args:
-        path: path of the file.
-        kind: type that ``msgspec`` converts to, such as a ``msgspec.Struct``.
-        max_bytes, max_values: see ``read_json``.
-
-    Raises:
-        SourceError, VerificationError: see ``read_json``; or a field is unknown, missing or of
-            another type.
-    """
+    """Read a JSON file as a typed value."""
     content = read_regular(path, "JSON file", max_bytes)
     return parse_json_record(content, path, kind, max_values=max_values)
 
@@ -161,17 +128,7 @@ def read_json_record(
 def parse_json_record(
     data: bytes, name: "str | Path", kind: type[Record], *, max_values: int = MAX_JSON_VALUES
 ) -> Record:
-    """Parse JSON text as a typed value.
-
-    Args:
-        data: JSON text in UTF-8.
-        name: path of the file, for messages.
-        kind: type that ``msgspec`` converts to.
-        max_values: maximum number of values, containers included.
-
-    Raises:
-        VerificationError: see ``parse_json``; or a field is unknown, missing or of another type.
-    """
+    """Parse JSON text as a typed value."""
     try:
         return msgspec.convert(parse_json(data, name, max_values=max_values), kind)
     except msgspec.ValidationError as error:
@@ -185,17 +142,7 @@ def parse_json(
     max_values: int = MAX_JSON_VALUES,
     unique_keys: bool = False,
 ) -> Any:
-    """Parse JSON text.
-
-    Args:
-        data: JSON text in UTF-8.
-        name: path of the file, for messages.
-        max_values: maximum number of values, containers included.
-        unique_keys: refuse a duplicate key even if both values are equal.
-
-    Raises:
-        VerificationError: the text is not JSON, or is refused for a reason listed above.
-    """
+    """Parse JSON text."""
     _check_structure(data, name, max_values)
     try:
         value = json.loads(
@@ -220,12 +167,6 @@ class JsonItems:
     The file is an object, and the array the value of one of its keys; memory and limits are those
     of an item. The items are read once. Afterwards, ``rest`` returns the object, with ``{}`` in
     place of each item that is an object or an array.
-
-    Args:
-        path: path of the file.
-        key: key of the array.
-        max_bytes: maximum size of an item, and of the rest, in bytes.
-        max_values: see ``parse_json``; of an item, and of the rest.
     """
 
     def __init__(self, path: Path, key: str, *, max_bytes: int, max_values: int) -> None:
@@ -235,12 +176,7 @@ class JsonItems:
         self._depth, self._in_array = 0, False
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the items.
-
-        Raises:
-            SourceError: the file is missing, cannot be read, or is no regular file.
-            VerificationError: an item is not JSON, or is refused as by ``parse_json``.
-        """
+        """Yield the items."""
         held = b""
         with open_regular(self.path) as file:
             while chunk := self._read(file):
@@ -249,11 +185,7 @@ class JsonItems:
         self._append(held)
 
     def rest(self) -> Any:
-        """Return the file without the items, after they were read.
-
-        Raises:
-            VerificationError: it is not JSON, or is refused as by ``parse_json``.
-        """
+        """Return the file without the items, after they were read."""
         rest = bytes(self._rest + self._item)
         return parse_json(rest, self.path, max_values=self.max_values, unique_keys=True)
 

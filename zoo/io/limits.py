@@ -106,17 +106,7 @@ PLUGIN_FULL_CHECK_SECONDS = 7200.0  # ... with training and the reference librar
 
 
 def check_limit(path: "str | os.PathLike[str]", quantity: str, value: int, limit: int) -> None:
-    """Raise an error if a quantity of a file is above its limit.
-
-    Args:
-        path: path of the file, for the message.
-        quantity: name of the quantity, for the message: ``"length of the header"``.
-        value: value of the quantity.
-        limit: maximum value.
-
-    Raises:
-        VerificationError: ``value`` is above ``limit``.
-    """
+    """Raise an error if a quantity of a file is above its limit."""
     if value > limit:
         raise VerificationError(
             f"{path}: {quantity} is {value:,}, and at most {limit:,} is accepted",

@@ -22,12 +22,6 @@ def file_lock(path: Path) -> Iterator[None]:
 
     The lock file is removed with the lock. This is safe, because a process that waited for it
     detects that the file was unlinked, and creates it again.
-
-    Args:
-        path: path of the lock file, which is empty. Its directory is created.
-
-    Raises:
-        OSError: the lock file cannot be written.
     """
     from filelock import FileLock
 
@@ -45,14 +39,6 @@ def lock_at_once(path: Path, busy: UsageError) -> "BaseFileLock":
 
     The system releases it when the process ends. Where a file system has no locks, as some network
     file systems, nothing is locked.
-
-    Args:
-        path: path of the lock file, which is empty.
-        busy: error to raise if another process holds the lock.
-
-    Raises:
-        UsageError: ``busy``.
-        OSError: the lock file cannot be written.
     """
     from filelock import FileLock, Timeout
 
@@ -72,13 +58,6 @@ def directory_lock(path: Path, *, shared: bool = False) -> Iterator[None]:
 
     A record that several processes change is read, changed and written under this lock. Where a
     file system has no locks, nothing is locked.
-
-    Args:
-        path: the directory.
-        shared: let other processes hold a shared lock at the same time.
-
-    Raises:
-        OSError: the directory cannot be opened.
     """
     descriptor = lock_directory(path, shared=shared)
     try:
@@ -91,16 +70,8 @@ def directory_lock(path: Path, *, shared: bool = False) -> Iterator[None]:
 def lock_directory(path: Path, *, shared: bool = False, wait: bool = True) -> int | None:
     """Lock a directory and return a descriptor, which holds the lock until it is closed.
 
-    Args:
-        path: the directory; if it is replaced while the lock is awaited, the new one is locked.
-        shared: let other processes hold a shared lock at the same time.
-        wait: wait for other processes.
-
-    Returns:
-        the descriptor; ``None`` if ``wait`` is false and another process holds the lock.
-
-    Raises:
-        OSError: the directory cannot be opened.
+    Returns ``None`` if another process holds the lock and ``wait`` is false. If the directory is
+    replaced meanwhile, the new one is locked.
     """
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     while True:

@@ -8,16 +8,7 @@ from zoo.errors import UsageError, did_you_mean
 
 
 def import_named(targets: Mapping[str, str], name: str, kind: str) -> Any:
-    """Return the object of a name.
-
-    Args:
-        targets: name -> ``module:attribute``.
-        name: the name.
-        kind: noun for such objects, for the message.
-
-    Raises:
-        UsageError: there is no such name; the nearest is given.
-    """
+    """Return the object of a name."""
     if name not in targets:
         raise UsageError(
             f"no {kind} is called {name!r}",

@@ -42,11 +42,7 @@ def fits_float32(number: float) -> bool:
 
 
 def int_from_environment(name: str, default: int) -> int:
-    """Return an environment variable that is an integer.
-
-    Raises:
-        UsageError: it is not.
-    """
+    """Return an environment variable that is an integer."""
     text = os.environ.get(name)
     number = default if text is None else parse_int(text)
     if number is None:

@@ -31,15 +31,7 @@ def readable_name(path: str | Path) -> str:
 
 
 def check_unicode(path: str | Path, what: str) -> None:
-    """Check that a path is UTF-8, as libraries and records of runs take it.
-
-    Args:
-        path: the path, with surrogates in the place of other bytes.
-        what: setting or option that names it, for the message.
-
-    Raises:
-        UsageError: it is not.
-    """
+    """Check that a path is UTF-8, as libraries and records of runs take it."""
     try:
         str(path).encode()
     except UnicodeEncodeError as error:
@@ -47,11 +39,7 @@ def check_unicode(path: str | Path, what: str) -> None:
 
 
 def use_cached(directory: Path) -> bool:
-    """Keep other processes from evicting a cached directory that this process reads.
-
-    Returns:
-        ``False`` if the directory was evicted before it could be locked.
-    """
+    """Keep other processes from evicting a cached directory that this process reads."""
     if directory not in _IN_USE:
         try:
             descriptor = lock_directory(directory, shared=True)
@@ -86,11 +74,7 @@ def touch_and_evict(directory: Path) -> None:
 
 
 def safe_join(directory: Path, name: str, mentioned_in: str) -> Path:
-    """Join an untrusted relative file name to a directory.
-
-    Raises:
-        VerificationError: the name is absolute or leads out of the directory.
-    """
+    """Join an untrusted relative file name to a directory."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name or "\0" in name or not name:
         raise VerificationError(

@@ -24,13 +24,7 @@ def shows_progress() -> bool:
 
 @contextlib.contextmanager
 def progress(label: str, total: int | None, *, bytes_: bool = False) -> Iterator[Advance]:
-    """Yield a function that advances a progress bar; silent unless on a terminal.
-
-    Args:
-        label: text beside the bar.
-        total: number of units, or ``None`` if unknown.
-        bytes_: show the units as bytes.
-    """
+    """Yield a function that advances a progress bar; silent unless on a terminal."""
     if not shows_progress():
         yield lambda amount: None
         return

@@ -15,14 +15,7 @@ Value = int | bytes
 
 
 def fields(content: bytes) -> Iterator[tuple[int, Value]]:
-    """Yield the number and the value of each field of a message.
-
-    Yields:
-        field number, and an ``int`` for a varint or the raw bytes for any other wire type.
-
-    Raises:
-        ValueError, IndexError: the bytes are not a message, or end too early.
-    """
+    """Yield each field of a message: its number, and an ``int`` for a varint or else raw bytes."""
     at, end = 0, len(content)
     while at < end:
         key, at = varint(content, at)
@@ -45,11 +38,7 @@ def fields(content: bytes) -> Iterator[tuple[int, Value]]:
 
 
 def varint(content: bytes, at: int) -> tuple[int, int]:
-    """Decode a varint; return its value and the offset of the byte after it.
-
-    Raises:
-        ValueError, IndexError: the varint has no end.
-    """
+    """Decode a varint; return its value and the offset of the byte after it."""
     value, shift = 0, 0
     for place in range(at, at + 10):
         byte = content[place]
@@ -61,35 +50,21 @@ def varint(content: bytes, at: int) -> tuple[int, int]:
 
 
 def as_bytes(value: Value) -> bytes:
-    """Return the value of a length-delimited field.
-
-    Raises:
-        ValueError: the field is a varint.
-    """
+    """Return the value of a length-delimited field."""
     if isinstance(value, int):
         raise ValueError("a varint where bytes are expected")
     return value
 
 
 def as_int(value: Value) -> int:
-    """Return the value of a varint field.
-
-    Raises:
-        ValueError: the field is no varint.
-    """
+    """Return the value of a varint field."""
     if isinstance(value, bytes):
         raise ValueError("bytes where a varint is expected")
     return value
 
 
 def field(number: int, value: "Value | str | float") -> bytes:
-    """Encode a field.
-
-    Args:
-        number: field number.
-        value: a non-negative ``int`` becomes a varint, bytes and text are length-delimited, a
-            ``float`` becomes a double.
-    """
+    """Encode a field; an ``int`` becomes a varint, a ``float`` a double."""
     if isinstance(value, float):
         return _key(number, FIXED64) + struct.pack("<d", value)
     if isinstance(value, int):

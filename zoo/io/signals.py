@@ -25,11 +25,7 @@ def interrupt_on_termination() -> None:
 
 
 def exit_on_signals(code: int) -> None:
-    """Make these signals end the process at once, after the work is done.
-
-    Args:
-        code: exit code of the process.
-    """
+    """Make these signals end the process at once, after the work is done."""
     for number in (signal.SIGINT, signal.SIGTERM, *IGNORABLE):
         if not is_ignored(number):
             signal.signal(number, lambda *_: os._exit(code))

@@ -12,19 +12,7 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def escape_controls(text: str, *, keep: str = "") -> str:
-    """Replace control characters by escape sequences of Python strings.
-
-    Args:
-        text: untrusted text, such as a message with the name of a tensor.
-        keep: control characters that are not replaced.
-
-    Returns:
-        the text, on one line unless ``keep`` has a line end.
-
-    Example:
-        >>> escape_controls("weight\\nerror: \\x1b[31mred")
-        'weight\\\\nerror: \\\\x1b[31mred'
-    """
+    """Replace control characters by escape sequences of Python strings."""
     return CONTROLS.sub(lambda match: match[0] if match[0] in keep else _escape(match[0]), text)
 
 

@@ -16,13 +16,6 @@ def parsing(path: "str | os.PathLike[str]", kind: str) -> Iterator[None]:
 
     Wrap the call of the parser alone: a bug of the caller inside the block would be reported as an
     error of the file. Errors of the operating system and interrupts pass unchanged.
-
-    Args:
-        path: path of the file that is parsed.
-        kind: kind of the file, with its article: ``"a tokenizer"``.
-
-    Raises:
-        VerificationError: the parser raised an exception, a panic of Rust code included.
     """
     try:
         yield
@@ -84,11 +77,7 @@ class _StandardErrorRedirect:
             os.dup2(self._file, 2)
 
     def release(self, *, drop: bool) -> None:
-        """End the redirection, unless another thread still needs it.
-
-        Args:
-            drop: discard the redirected output.
-        """
+        """End the redirection, unless another thread still needs it."""
         with self._lock:
             self._holders -= 1
             self._drop |= drop

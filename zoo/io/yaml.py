@@ -43,25 +43,12 @@ _NUMBER = re.compile(r"[-+]?(0[xob][0-9a-fA-F_]+|[0-9.][0-9_.:]*([eE][-+]?[0-9]+
 
 
 def read_yaml(path: Path) -> Any:
-    """Read a YAML file.
-
-    Raises:
-        SourceError: the file is missing, cannot be read, or is no regular file.
-        VerificationError: the text is not YAML, or is refused for a reason listed above.
-    """
+    """Read a YAML file."""
     return parse_yaml(decode_text(read_regular(path, "YAML file", MAX_YAML_BYTES), path), path)
 
 
 def parse_yaml(text: str, name: "str | Path") -> Any:
-    """Parse YAML text.
-
-    Args:
-        text: one YAML document.
-        name: path of the file, or another source, for messages.
-
-    Raises:
-        VerificationError: the text is not YAML, or is refused for a reason listed above.
-    """
+    """Parse YAML text."""
     import yaml
 
     check_limit(name, "length of the YAML text", len(text), MAX_YAML_BYTES)
@@ -113,15 +100,7 @@ def _check_scalar(event: Any, name: "str | Path") -> None:
 
 
 def dump_yaml(value: Any, *, width: int = 80) -> str:
-    """Return a value as YAML that ``parse_yaml`` reads back, in the order of its keys.
-
-    Args:
-        value: mappings, lists, texts, numbers, booleans and ``None``.
-        width: width of lines that are wrapped.
-
-    Raises:
-        VerificationError: ``parse_yaml`` would refuse the text, such as a NaN.
-    """
+    """Return a value as YAML that ``parse_yaml`` reads back, in the order of its keys."""
     import yaml
 
     text: str = yaml.dump(value, Dumper=_dumper(), sort_keys=False, allow_unicode=True, width=width)

@@ -14,12 +14,6 @@ def sinusoidal_positions(
 
     Position ``p`` has the sines and cosines of ``p / 10000 ** (2 * k / width)`` for ``k`` from 0
     (Vaswani et al. 2017, arXiv:1706.03762, section 3.5), computed in float64.
-
-    Args:
-        count: number of positions.
-        width: width of the embeddings.
-        interleaved: whether sines and cosines alternate, as in the paper, or all sines are first,
-            as in Marian and Pegasus.
     """
     import numpy as np
 

@@ -18,17 +18,11 @@ QUANTIZED = "convert the model from before it was quantized, or store these tens
 
 @dataclass(frozen=True)
 class TensorCopy:
-    """A tensor of the model that is read from the file.
+    """A tensor of the model that is read from the file."""
 
-    Attributes:
-        entry: its rule.
-        names: names of ``entry.sources`` in the file, in order.
-        dtypes: safetensors code of each in the file.
-    """
-
-    entry: TensorMapping
-    names: tuple[str, ...]
-    dtypes: tuple[str, ...]
+    entry: TensorMapping  # its rule
+    names: tuple[str, ...]  # names of ``entry.sources`` in the file, in order
+    dtypes: tuple[str, ...]  # safetensors code of each in the file
 
     @property
     def dtype(self) -> str:
@@ -38,41 +32,32 @@ class TensorCopy:
 
 @dataclass(frozen=True)
 class MappingReport:
-    """Result of matching the tensors of a file with those of a model.
-
-    Attributes:
-        moves: tensors that are read from the file.
-        drops: name in the file -> the rule that ignores it.
-        ties: name of an alias in the file -> name of its owner; their values must be equal.
-        constants: name in the file -> the constant, whose values must be equal.
-        unused: name of a dropped copy in the file -> name of the tensor that is read instead.
-        adopted: name of an alias in the file -> Hub name of its owner, which the file lacks and
-            which is read from the alias.
-        prefix: prefix of the backbone's tensors in the file.
-        renamed: legacy name in the file -> current name.
-        initialized: tensors of the model that are initialized, because the user allowed it.
-        absent: optional parts that the file lacks.
-        present: optional parts that the file has.
-        unexpected: names in the file that match no rule.
-        missing: Hub names that the file lacks.
-        shape_mismatches: a line for each tensor whose shape contradicts the rules.
-        not_floating: a line for each tensor of the model that the file stores as integers.
-    """
+    """Result of matching the tensors of a file with those of a model."""
 
     moves: tuple[TensorCopy, ...]
+    # name in the file -> the rule that ignores it
     drops: Mapping[str, Ignore] = field(default_factory=dict)
+    # name of an alias in the file -> name of its owner; their values must be equal
     ties: Mapping[str, str] = field(default_factory=dict)
+    # name in the file -> the constant, whose values must be equal
     constants: Mapping[str, Constant] = field(default_factory=dict)
+    # name of a dropped copy in the file -> name of the tensor that is read instead
     unused: Mapping[str, str] = field(default_factory=dict)
+    # name of an alias in the file -> Hub name of its owner, which the file lacks and which is read
+    # from the alias
     adopted: Mapping[str, str] = field(default_factory=dict)
-    prefix: str = ""
+    prefix: str = ""  # prefix of the backbone's tensors in the file
+    # legacy name in the file -> current name
     renamed: Mapping[str, str] = field(default_factory=dict)
+    # tensors of the model that are initialized, because the user allowed it
     initialized: tuple[TensorMapping, ...] = ()
-    absent: tuple[str, ...] = ()
-    present: tuple[str, ...] = ()
-    unexpected: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()  # optional parts that the file lacks
+    present: tuple[str, ...] = ()  # optional parts that the file has
+    unexpected: tuple[str, ...] = ()  # names in the file that match no rule
+    missing: tuple[str, ...] = ()  # Hub names that the file lacks
+    # a line for each tensor whose shape contradicts the rules
     shape_mismatches: tuple[str, ...] = ()
+    # a line for each tensor of the model that the file stores as integers
     not_floating: tuple[str, ...] = ()
 
     @property
@@ -89,16 +74,7 @@ class MappingReport:
     def raise_if_incomplete(
         self, location: str, hint: str = "", causes: Sequence[str] = ()
     ) -> None:
-        """Raise an error unless every tensor is accounted for.
-
-        Args:
-            location: the checkpoint, for the message.
-            hint: the remedy.
-            causes: what else was found that may explain it, said first.
-
-        Raises:
-            VerificationError: tensors are unexpected, missing, of another shape or integers.
-        """
+        """Raise an error unless every tensor is accounted for."""
         if self.complete:
             return
         problems = [
@@ -124,34 +100,13 @@ def match_tensors(
     init: Collection[str] = (),
     declared_optional: Collection[str] = (),
 ) -> MappingReport:
-    """Match the tensors of a file with rules.
-
-    Args:
-        weights: the rules for a configuration and head.
-        tensors: dtypes and shapes from the file's header.
-        ignored: canonical name of another head's tensor that may be left out -> the reason.
-        init: tensors of the model that may be initialized if the file lacks them.
-        declared_optional: optional parts that must be present.
-
-    Raises:
-        VerificationError: the prefix of the backbone is ambiguous, or the configuration has far
-            more layers than the file has tensors.
-    """
+    """Match the tensors of a file with rules."""
     check_counts(weights, tensors)
     return _Matcher(weights, tensors, ignored or {}, init).close(declared_optional)
 
 
 def check_counts(weights: WeightMap, tensors: Collection[str], source: str = "") -> None:
-    """Check that a configuration does not have far more layers than a file has tensors.
-
-    Args:
-        weights: the rules for the configuration.
-        tensors: names of the tensors of the file.
-        source: directory of both, for the message.
-
-    Raises:
-        VerificationError: it has; expanding its rules could take unlimited time and memory.
-    """
+    """Check that a configuration does not have far more layers than a file has tensors."""
     most = max([len(weights.rules), *weights.counts.values()])
     if most > max(1000, len(tensors)):
         place = f"{source}: " if source else ""
@@ -245,11 +200,7 @@ class _Matcher:
         )
 
     def _adopt_owners(self) -> dict[str, str]:
-        """Read a tied tensor from its alias where the file stores only the alias.
-
-        Returns:
-            name of such an alias in the file -> canonical name of its owner.
-        """
+        """Read a tied tensor from its alias where the file stores only the alias."""
         adopted = {}
         for alias, owner in self.aliases.items():
             if owner not in self.file_name and alias in self.file_name:

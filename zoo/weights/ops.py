@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from zoo.overrides import override
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -53,16 +55,16 @@ class Op(ABC):
 class Identity(Op):
     """No rearrangement."""
 
+    @override
     def hub_shapes(self, shape: Shape) -> tuple[Shape, ...]:
-        """Return the shapes of the Hub tensors; see ``Op``."""
         return (shape,)
 
+    @override
     def chunks(self, arrays: "Sequence[Array]") -> "Sequence[Array]":
-        """Return the parts of our tensor; see ``Op``."""
         return arrays
 
+    @override
     def to_hf(self, array: "Array") -> "tuple[Array, ...]":
-        """Return the Hub tensors; see ``Op``."""
         return (array,)
 
 
@@ -73,16 +75,16 @@ SAME = Identity()
 class Transpose(Op):
     """Reversal of all axes: matrices that are (in, out) on the Hub and (out, in) here."""
 
+    @override
     def hub_shapes(self, shape: Shape) -> tuple[Shape, ...]:
-        """Return the shapes of the Hub tensors; see ``Op``."""
         return (shape[::-1],)
 
+    @override
     def chunks(self, arrays: "Sequence[Array]") -> "Sequence[Array]":
-        """Return the parts of our tensor; see ``Op``."""
         return [array.T for array in arrays]  # the writer copies blocks of rows
 
+    @override
     def to_hf(self, array: "Array") -> "tuple[Array, ...]":
-        """Return the Hub tensors; see ``Op``."""
         return (array.T,)
 
 
@@ -101,19 +103,19 @@ class SplitHeads(Op):
     heads: int
     merges: bool = False
 
+    @override
     def hub_shapes(self, shape: Shape) -> tuple[Shape, ...]:
-        """Return the shapes of the Hub tensors; see ``Op``."""
         width, inner = shape if self.merges else shape[::-1]
         return ((width, self.heads, inner // self.heads),)
 
+    @override
     def chunks(self, arrays: "Sequence[Array]") -> "Sequence[Array]":
-        """Return the parts of our tensor; see ``Op``."""
         width, heads, size = arrays[0].shape
         flat = arrays[0].reshape(width, heads * size)
         return [flat if self.merges else flat.T]
 
+    @override
     def to_hf(self, array: "Array") -> "tuple[Array, ...]":
-        """Return the Hub tensors; see ``Op``."""
         flat = array if self.merges else array.T
         return (flat.reshape(flat.shape[0], self.heads, flat.shape[1] // self.heads),)
 
@@ -130,16 +132,16 @@ class Concat(Op):
     parts: int = 3
     sizes: tuple[int, ...] = ()
 
+    @override
     def hub_shapes(self, shape: Shape) -> tuple[Shape, ...]:
-        """Return the shapes of the Hub tensors; see ``Op``."""
         return tuple((rows, *shape[1:]) for rows in self._rows(shape[0]))
 
+    @override
     def chunks(self, arrays: "Sequence[Array]") -> "Sequence[Array]":
-        """Return the parts of our tensor; see ``Op``."""
         return arrays  # in row-major order, axis 0 is concatenated by writing one after another
 
+    @override
     def to_hf(self, array: "Array") -> "tuple[Array, ...]":
-        """Return the Hub tensors; see ``Op``."""
         rows = self._rows(array.shape[0])
         starts = [sum(rows[:k]) for k in range(len(rows))]
         return tuple(array[start : start + n] for start, n in zip(starts, rows, strict=True))
@@ -161,12 +163,12 @@ class DeinterleaveQKV(Identity):
 
     heads: int
 
+    @override
     def chunks(self, arrays: "Sequence[Array]") -> "Sequence[Array]":
-        """Return the parts of our tensor; see ``Op``."""
         return [part for parts in self._swapped(arrays[0], self.heads, 3) for part in parts]
 
+    @override
     def to_hf(self, array: "Array") -> "tuple[Array, ...]":
-        """Return the Hub tensors; see ``Op``."""
         return (self._swapped(array, 3, self.heads).reshape(array.shape),)
 
     @staticmethod

@@ -8,16 +8,7 @@ from zoo.weights.rules import WeightMap
 
 
 def find_prefix(weights: WeightMap, names: Iterable[str], backbone: set[str]) -> str:
-    """Return the prefix of the backbone's tensors in a file.
-
-    Args:
-        weights: the family's rules.
-        names: names of the tensors of the file.
-        backbone: Hub names of the backbone's tensors, without ``weights.prefix``.
-
-    Raises:
-        VerificationError: two prefixes match equally many tensors.
-    """
+    """Return the prefix of the backbone's tensors in a file."""
     votes: Counter[str] = Counter()
     for name in names:
         present = weights.current(name)
@@ -36,17 +27,7 @@ def find_prefix(weights: WeightMap, names: Iterable[str], backbone: set[str]) ->
 def canonical_names(
     weights: WeightMap, names: Iterable[str], backbone: set[str], prefix: str
 ) -> dict[str, str]:
-    """Map each name of a file to the name that the rules use.
-
-    Args:
-        weights: the family's rules.
-        names: names of the tensors of the file.
-        backbone: Hub names of the backbone's tensors, without ``weights.prefix``.
-        prefix: prefix of these in the file.
-
-    Returns:
-        name in the file -> canonical name, in the order of ``names``.
-    """
+    """Map each name of a file to the name that the rules use, in the order of ``names``."""
     outer = prefix.removesuffix(weights.prefix)  # of a wrapper, such as "module."
     canonical = {}
     for name in names:

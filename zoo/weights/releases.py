@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.errors import VerificationError
 from zoo.io.tensors.formats import TensorInfo, TensorReader
+from zoo.overrides import override
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,15 +55,7 @@ class ReleaseTensor:
 
 
 class RenamingReader(TensorReader):
-    """A reader of another release's files, with the Hub's names and shapes.
-
-    Args:
-        inner: reader of the files.
-        renamed: name in the release -> the Hub's tensor.
-
-    Raises:
-        VerificationError: two tensors have one Hub name.
-    """
+    """A reader of another release's files, with the Hub's names and shapes."""
 
     def __init__(self, inner: TensorReader, renamed: Mapping[str, ReleaseTensor]) -> None:
         self.inner = inner
@@ -79,18 +72,18 @@ class RenamingReader(TensorReader):
             for hub_name, (name, tensor) in self.known.items()
         }
 
+    @override
     def read(self, name: str) -> "NDArray[np.generic[Any]]":
-        """Return a tensor as an array; see ``TensorReader``."""
         import numpy as np
 
         return np.asarray(self._shaped(name, self.inner.read(self.known[name][0])))
 
+    @override
     def lazy(self, name: str) -> "Array":
-        """Return a tensor without reading it; see ``TensorReader``."""
         return self._shaped(name, self.inner.lazy(self.known[name][0]))
 
+    @override
     def close(self) -> None:
-        """Close the files."""
         self.inner.close()
 
     def _shaped(self, name: str, array: "Array") -> "Array":

@@ -81,24 +81,18 @@ class Constant:
     The model computes it itself, in a formula or in a buffer with ``persistent=False``, so that
     it is neither trained nor stored. A source may lack the tensor. If it has the tensor, a
     conversion compares the values; a conversion to the Hub's layout writes it.
-
-    Attributes:
-        source: template of its name.
-        shape: shape of the tensor.
-        values: function that returns the values, in float32 or integers.
-        reason: what it is, shown in reports.
-        tolerance: largest absolute difference from the values that is accepted in a source, for
-            functions that libraries round differently; by default the values must be equal. Half
-            precision is compared after rounding.
-        written: whether the Hub's layout has the tensor.
     """
 
-    source: str
-    shape: Shape
+    source: str  # template of its name
+    shape: Shape  # shape of the tensor
+    # function that returns the values, in float32 or integers
     values: "Callable[[], NDArray[np.generic[Any]]]"
-    reason: str
+    reason: str  # what it is, shown in reports
+    # largest absolute difference from the values that is accepted in a source, for functions that
+    # libraries round differently; by default the values must be equal. Half precision is compared
+    # after rounding
     tolerance: float = 0.0
-    written: bool = True
+    written: bool = True  # whether the Hub's layout has the tensor
 
 
 @dataclass(frozen=True)

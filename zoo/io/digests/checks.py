@@ -9,17 +9,11 @@ from zoo.errors import ZooError
 
 @dataclass(frozen=True)
 class Check:
-    """Result of one check.
-
-    Attributes:
-        name: name of the check.
-        outcome: ``ok``, ``failed``, or ``not run``.
-        detail: result in one line.
-    """
+    """Result of one check."""
 
     name: str
     outcome: Literal["ok", "failed", "not run"]
-    detail: str
+    detail: str  # one line
 
 
 def run_check(name: str, check: Callable[[], str]) -> Check:

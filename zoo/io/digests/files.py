@@ -18,35 +18,21 @@ FINISHED.set()
 
 
 class FileDigest(JsonStruct):
-    """Length and digests of a file at the time it was read or written.
+    """Length and digests of a file at the time it was read or written."""
 
-    Attributes:
-        bytes: length in bytes.
-        blake3: BLAKE3 digest, 64 hexadecimal digits.
-        sha256: SHA-256 digest, if the Hub publishes one and the file matched it.
-    """
-
-    bytes: int
-    blake3: str
-    sha256: str | None = None
+    bytes: int  # length in bytes
+    blake3: str  # BLAKE3 digest, 64 hexadecimal digits
+    sha256: str | None = None  # SHA-256 digest, if the Hub publishes one and the file matched it
 
 
 def hash_stream(
     file: FileIO | BufferedReader,
     *,
-    length: int | None = None,
-    finished: Event = FINISHED,
-    all_cores: bool = False,
+    length: int | None = None,  # maximum number of bytes; by default up to the end
+    finished: Event = FINISHED,  # set when the file is complete; until then its end is polled
+    all_cores: bool = False,  # one core keeps up with a writer without slowing it down
 ) -> FileDigest:
-    """Compute the BLAKE3 digest of an open file from its position on.
-
-    Args:
-        file: file open for reading.
-        length: maximum number of bytes to hash; by default up to the end.
-        finished: event that is set when the file is complete; until then its end is polled.
-        all_cores: hash on all cores. On one core, the digest can keep up with a writer without
-            slowing it down.
-    """
+    """Compute the BLAKE3 digest of an open file from its position on."""
     from blake3 import blake3  # imported late: `zoo --help` and downloads do without it
 
     hasher = blake3(max_threads=blake3.AUTO if all_cores else 1)
@@ -61,29 +47,13 @@ def hash_stream(
 
 
 def hash_file(path: Path, finished: Event = FINISHED) -> FileDigest:
-    """Return length and BLAKE3 digest of a file, computed on one core.
-
-    Args:
-        path: path of the file.
-        finished: event that is set when the file is complete.
-
-    Raises:
-        OSError: the file is missing or cannot be read.
-    """
+    """Return length and BLAKE3 digest of a file, computed on one core."""
     with path.open("rb", buffering=0) as file:
         return hash_stream(file, finished=finished)
 
 
 def compute_blake3(path: Path, length: int | None = None) -> str:
-    """Return the BLAKE3 digest of a file, computed on all cores.
-
-    Args:
-        path: path of a regular file.
-        length: number of bytes from the start to hash; by default all.
-
-    Raises:
-        SourceError: the file is missing, cannot be read, or is no regular file.
-    """
+    """Return the BLAKE3 digest of a file, or of its first bytes, computed on all cores."""
     with open_regular(path) as file:
         try:
             return hash_stream(file, length=length, all_cores=True).blake3
@@ -99,21 +69,7 @@ def check_files(
     hint: str,
     digest: Callable[[Path], str] = compute_blake3,
 ) -> str:
-    """Compare files with the lengths and digests of a manifest.
-
-    Args:
-        root: directory of the manifest.
-        files: path relative to ``root`` -> expected length and digest.
-        manifest: file name of the manifest, for messages.
-        hint: remedy for messages.
-        digest: function that computes the BLAKE3 digest of a file.
-
-    Returns:
-        one sentence with the number of files that were compared.
-
-    Raises:
-        VerificationError: a file is missing, or differs in length or contents.
-    """
+    """Compare files with the lengths and digests of a manifest."""
     for name, expected in files.items():
         path = safe_join(root, name, str(root / manifest))
         if not path.is_file():
@@ -136,15 +92,6 @@ def check_strays(root: Path, listed: Iterable[str], manifest: str, *, hint: str)
 
     Hidden files, which file managers and network file systems leave, are ignored, unless their
     name ends in ``.safetensors``.
-
-    Args:
-        root: directory of the manifest.
-        listed: paths relative to ``root`` of the files that may be there.
-        manifest: file name of the manifest.
-        hint: remedy for the message.
-
-    Raises:
-        VerificationError: there are such files; the message names the first three.
     """
     present = {str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir()}
     strays = sorted(name for name in present - {*listed, manifest} if not _is_hidden(name))

@@ -32,16 +32,6 @@ def read_sealed(
     """Read a JSON record and compare it with its digest.
 
     The file is read once: another process may replace it at any time.
-
-    Args:
-        path: path of the file.
-        kind: type of the record.
-        hint: remedy for the message.
-        limit: maximum size of the file in bytes.
-
-    Raises:
-        SourceError: the file is missing or cannot be read.
-        VerificationError: it is not such a record, or was changed after it was written.
     """
     return parse_sealed(read_regular(path, "record", limit), path, kind, hint=hint)
 
@@ -67,17 +57,7 @@ def add_digest(content: bytes) -> bytes:
 
 
 def check_digest(path: Path, content: bytes, digest: str, *, hint: str) -> None:
-    """Compare a file with the digest that it contains.
-
-    Args:
-        path: path of the file, for the message.
-        content: contents of the file.
-        digest: value of the field ``digest``.
-        hint: remedy for the message.
-
-    Raises:
-        VerificationError: the file was changed after it was written.
-    """
+    """Compare a file with the digest that it contains."""
     blank = content.replace(digest.encode(errors="replace"), NO_DIGEST.encode(), 1)
     if _digest(blank) != digest:
         raise VerificationError(f"{path} was changed: its digest is not right", hint)

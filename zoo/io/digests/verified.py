@@ -57,14 +57,7 @@ class _Entry(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 
 def file_blake3(path: Path) -> str:
-    """Return the BLAKE3 digest of a file, from the cache if the file did not change.
-
-    Args:
-        path: path of the file.
-
-    Raises:
-        SourceError: the file cannot be read, or changes while it is read.
-    """
+    """Return the BLAKE3 digest of a file, from the cache if the file did not change."""
     try:
         with open_regular(path) as file:
             before = os.fstat(file.fileno())
@@ -83,17 +76,7 @@ def file_blake3(path: Path) -> str:
 
 
 def require_blake3(path: Path, expected: str | None, manifest: Path) -> None:
-    """Raise an error unless a file has the digest that its manifest lists.
-
-    Args:
-        path: path of the file.
-        expected: BLAKE3 digest, or ``None`` if the manifest does not list the file.
-        manifest: path of the manifest, for the message.
-
-    Raises:
-        SourceError: the file cannot be read.
-        VerificationError: the digest differs, or the manifest does not list the file.
-    """
+    """Raise an error unless a file has the digest that its manifest lists."""
     if expected is None or file_blake3(path) != expected:
         raise VerificationError(
             f"{path} is not the file that {manifest} describes",

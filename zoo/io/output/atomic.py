@@ -34,19 +34,7 @@ def atomic_directory(
     managed: bool = False,
     in_run: bool = False,
 ) -> Iterator[Path]:
-    """Yield a staging directory that is renamed to ``target`` if the block succeeds.
-
-    Args:
-        target: directory to create.
-        force: replace an existing directory, see ``check_target``.
-        sources: inputs of the command, which must not be replaced.
-        managed: replace any existing directory, see ``check_target``.
-        in_run: replace the model of the training run that holds it, see ``check_target``.
-
-    Raises:
-        UsageError: the target must not be replaced (raised before the block runs), or cannot be
-            written: no space, no permission.
-    """
+    """Yield a staging directory that is renamed to ``target`` if the block succeeds."""
     target = Path(os.path.abspath(target))
     check = partial(
         check_target, target, force=force, sources=list(sources), managed=managed, in_run=in_run
@@ -81,11 +69,7 @@ def atomic_directory(
 
 
 def atomic_write(path: Path, content: bytes) -> None:
-    """Write a file through a temporary sibling and a rename; create its directory if needed.
-
-    Raises:
-        OSError: the file cannot be written; the error names ``path``.
-    """
+    """Write a file through a temporary sibling and a rename; create its directory if needed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_stale_staging(path.parent)
     try:

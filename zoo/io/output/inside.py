@@ -20,19 +20,8 @@ _LINK = {errno.ELOOP, errno.EMLINK, errno.ENOTDIR}  # what systems answer for a 
 
 
 def open_inside(directory: Path, name: str, flags: int = os.O_RDONLY) -> int:
-    """Open a regular file of a directory and return its descriptor.
-
-    Args:
-        directory: the directory.
-        name: name of the file relative to it, with ``/``.
-        flags: flags of ``os.open``. A file that is opened for writing must have a single name,
-            since a hard link may belong to another directory.
-
-    Raises:
-        SourceError: the name leads through a link, or is not a regular file.
-        VerificationError: the name is absolute or has ``..``.
-        OSError: the file cannot be opened.
-    """
+    """Open a regular file of a directory and return its descriptor."""
+    # A file to write must have a single name: a hard link may belong to another directory
     path = safe_join(directory, name, str(directory))
     *folders, last = path.relative_to(directory).parts
     parent = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -62,16 +51,7 @@ def reader_inside(directory: Path, name: str) -> BufferedReader:
 
 
 def read_inside(directory: Path, name: str, kind: str, limit: int) -> bytes:
-    """Return the content of a file of a directory, of at most ``limit`` bytes.
-
-    Args:
-        directory, name: see ``open_inside``.
-        kind: kind of the file, for the message.
-        limit: maximum size in bytes.
-
-    Raises:
-        SourceError, VerificationError, OSError: see ``open_inside``; or the file is too large.
-    """
+    """Return the content of a file of a directory, of at most ``limit`` bytes."""
     with reader_inside(directory, name) as file:
         size = os.fstat(file.fileno()).st_size
         check_limit(directory / name, f"size of the {kind} in bytes", size, limit)

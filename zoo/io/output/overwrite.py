@@ -28,19 +28,13 @@ _REMEDY = "--force replaces only what zoo wrote: move it away, or give another -
 
 
 class HubRecord(JsonStruct, kw_only=True):
-    """Contents of ``.zoo.json``, the manifest of a directory in the Hub's layout.
+    """Contents of ``.zoo.json``, the manifest of a directory in the Hub's layout."""
 
-    Attributes:
-        zoo: version of the format.
-        created_by: name of the distribution -> version.
-        files: file name -> digest, of every other file of the directory.
-        digest: BLAKE3 of this file, see ``zoo.io.digests.sealed``; empty in directories of versions
-            that wrote none.
-    """
-
-    zoo: int
-    created_by: dict[str, str]
-    files: dict[str, FileDigest]
+    zoo: int  # version of the format
+    created_by: dict[str, str]  # name of the distribution -> version
+    files: dict[str, FileDigest]  # file name -> digest, of every other file of the directory
+    # BLAKE3 of this file, see ``zoo.io.digests.sealed``; empty in directories of versions that
+    # wrote none
     digest: str = ""
 
 
@@ -75,25 +69,14 @@ class _AnyManifest(msgspec.Struct):
 def check_target(
     target: Path,
     *,
-    force: bool,
-    sources: Iterable[Path] = (),
-    managed: bool = False,
-    in_run: bool = False,
+    force: bool,  # accept an empty directory, and one with unchanged files of zoo only
+    sources: Iterable[Path] = (),  # inputs of the command, which must not be replaced
+    managed: bool = False,  # accept any contents: only zoo writes there, as in its cache
+    in_run: bool = False,  # the training run that holds the directory writes it
 ) -> None:
     """Raise an error if an output directory must not be replaced.
 
     Stale staging directories beside it are removed first, see ``remove_stale_staging``.
-
-    Args:
-        target: directory to write.
-        force: accept an existing directory if it is empty, or if `zoo` wrote all of its files and
-            none has changed since.
-        sources: inputs of the command, which must not be replaced.
-        managed: accept any contents, for directories that only `zoo` writes, such as its cache.
-        in_run: the training run that holds the directory writes it.
-
-    Raises:
-        UsageError: the directory exists and must not be replaced.
     """
     target = Path(os.path.abspath(target))
     remove_stale_staging(target.parent)
@@ -120,9 +103,6 @@ def check_not_inside(target: Path) -> None:
     """Check that a new directory is not within a model, an export or a corpus.
 
     Their manifests list all files, so that a further one would make them invalid.
-
-    Raises:
-        UsageError: it is.
     """
     for parent in Path(os.path.abspath(target)).parents:
         if _written_files(parent) is not None:

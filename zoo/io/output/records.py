@@ -17,21 +17,7 @@ def update_record(
     change: Callable[[Record], Record],
     encode: Callable[[Record], bytes],
 ) -> Record:
-    """Read, change and replace a record while its directory is locked.
-
-    Args:
-        path: file of the record.
-        read: function that reads and checks the file.
-        change: function that returns the new record.
-        encode: function that returns the content of the file.
-
-    Returns:
-        the new record. The file is not written if it is equal to the old one.
-
-    Raises:
-        UsageError: the file is a link.
-        OSError: the file cannot be written.
-    """
+    """Read, change and replace a record while its directory is locked."""
     with directory_lock(path.parent):
         if path.is_symlink():
             raise UsageError(f"{path} is a link", "replace it by the file that it points to")

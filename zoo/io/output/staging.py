@@ -27,9 +27,6 @@ def staged_path(target: Path) -> Iterator[Path]:
 
     The path is locked until the block ends, so that ``remove_stale_staging`` of another process
     skips it.
-
-    Raises:
-        OSError: the directory of ``target`` cannot be written.
     """
     path = target.with_name(f".{target.name[:_NAME_LENGTH]}.zoo-{secrets.token_hex(4)}")
     handle: int | None = None
@@ -124,11 +121,7 @@ def _lock_file(staging: Path) -> Path:
 
 
 def _lock(path: Path, *, wait: bool) -> int | None:
-    """Open and lock a file; return its descriptor.
-
-    Returns:
-        the descriptor; ``None`` if ``wait`` is false and another process may hold the lock.
-    """
+    """Open and lock a file; return its descriptor."""
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         try:

@@ -29,27 +29,17 @@ REQUEST = 1 << 30
 
 @dataclass(frozen=True)
 class FileRange:
-    """Range of bytes of a file.
-
-    Attributes:
-        path: path of the file.
-        offset: position of the first byte.
-        length: number of bytes.
-    """
+    """Range of bytes of a file."""
 
     path: Path
-    offset: int
-    length: int
+    offset: int  # position of the first byte
+    length: int  # number of bytes
 
 
 class DataFile:
     """A file that is read in pieces and must not change meanwhile.
 
     It is opened for each read, because a checkpoint may have more files than a process may open.
-
-    Args:
-        path: path of the file.
-        end: minimum length of the file in bytes.
     """
 
     def __init__(self, path: Path, end: int) -> None:
@@ -58,15 +48,7 @@ class DataFile:
         self._state: tuple[int, ...] | None = None
 
     def read(self, pieces: "Iterable[tuple[int, memoryview]]") -> None:
-        """Fill buffers from the file.
-
-        Args:
-            pieces: pairs of an offset in the file and a buffer.
-
-        Raises:
-            SourceError: the file can no longer be read.
-            VerificationError: the file was truncated or changed since it was first read.
-        """
+        """Fill buffers from the file."""
         try:
             file = open_regular(self.path)
         except SourceError as error:
@@ -110,20 +92,13 @@ class FileArray:
     """An array in a file that is transposed, sliced and reshaped without being read.
 
     ``numpy.asarray`` and numpy's functions read it into memory.
-
-    Attributes:
-        file: file that holds the elements.
-        code: numpy's code of the dtype, such as ``<f4``.
-        shape: size of each axis.
-        strides: distance in bytes between neighbouring elements, for each axis.
-        offset: position of the first element in the file, in bytes.
     """
 
-    file: DataFile
-    code: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int
+    file: DataFile  # file that holds the elements
+    code: str  # numpy's code of the dtype, such as ``<f4``
+    shape: tuple[int, ...]  # size of each axis
+    strides: tuple[int, ...]  # distance in bytes between neighbouring elements, for each axis
+    offset: int  # position of the first element in the file, in bytes
 
     @classmethod
     def stored(cls, file: DataFile, code: str, shape: tuple[int, ...], offset: int) -> "FileArray":
@@ -199,12 +174,7 @@ class FileArray:
         return self.read()
 
     def read(self) -> "NumpyArray":
-        """Return the array in memory.
-
-        Raises:
-            SourceError: the file can no longer be read.
-            VerificationError: the file was truncated or changed since it was first read.
-        """
+        """Return the array in memory."""
         import numpy as np
 
         if self.contiguous:

@@ -34,19 +34,7 @@ def file_range_of(array: "Array") -> FileRange | None:
 
 
 def copy_range(span: FileRange, target: int) -> bool:
-    """Append a range to an open file by a copy within the kernel.
-
-    Args:
-        span: range to copy.
-        target: descriptor of the file to write, positioned at its end.
-
-    Returns:
-        ``False`` if the system or the file system does not support it; then nothing was written.
-
-    Raises:
-        VerificationError: the source is shorter than the range.
-        OSError: the target cannot be written.
-    """
+    """Append a range to an open file within the kernel; ``False`` where that is not supported."""
     if not hasattr(os, "copy_file_range"):
         return False
     done = 0

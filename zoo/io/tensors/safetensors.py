@@ -23,6 +23,7 @@ from zoo.io.limits import MAX_NAME_LENGTH
 from zoo.io.tensors.file_array import DataFile, FileArray
 from zoo.io.tensors.file_range import blocks
 from zoo.io.tensors.formats import STORAGE, UNREAD, TensorInfo, TensorReader
+from zoo.overrides import override
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,16 +39,7 @@ UNSOUND = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\ud800-\\udfff]")  # controls, lon
 
 
 def read_header(path: Path) -> tuple[dict[str, TensorInfo], dict[str, int], dict[str, str]]:
-    """Read and check the header of a file.
-
-    Returns:
-        dtype and shape of each tensor, offset of its data in the file, and the metadata.
-
-    Raises:
-        VerificationError: the header does not describe a file of this length, or tensors
-            overlap, leave gaps or have a size that does not fit their shape.
-        SourceError: the file cannot be opened.
-    """
+    """Read and check the header of a file: dtypes and shapes, offsets in the file, metadata."""
     with open_regular(path) as file:
         try:
             size = os.fstat(file.fileno()).st_size
@@ -65,11 +57,7 @@ def read_header(path: Path) -> tuple[dict[str, TensorInfo], dict[str, int], dict
 
 
 def regular_size(path: Path) -> int:
-    """Return the length of a regular file.
-
-    Raises:
-        SourceError: the path is a directory, a pipe or a device.
-    """
+    """Return the length of a regular file."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         raise SourceError(f"{path} is not a regular file")
@@ -154,11 +142,7 @@ def _damaged(path: Path, reason: str) -> VerificationError:
 
 
 class SafetensorsReader(TensorReader):
-    """Reader of one or several safetensors files as one set of tensors.
-
-    Args:
-        files: paths of the files; no tensor may be in two of them.
-    """
+    """Reader of one or several safetensors files as one set of tensors."""
 
     def __init__(self, files: Sequence[Path]) -> None:
         self.files = list(files)
@@ -180,14 +164,14 @@ class SafetensorsReader(TensorReader):
         """Return the path of the file that holds a tensor."""
         return self._at[name][0]
 
+    @override
     def read(self, name: str) -> "NDArray[np.generic[Any]]":
-        """See ``TensorReader``."""
         array = self.lazy(name).read()
         array.flags.writeable = False
         return array
 
+    @override
     def lazy(self, name: str) -> FileArray:
-        """See ``TensorReader``."""
         info, (path, offset) = self.tensors[name], self._at[name]
         return FileArray.stored(self._data[path], STORAGE[info.dtype], info.shape, offset)
 

@@ -53,46 +53,21 @@ if TYPE_CHECKING:
 
 def convert(
     source: CheckpointDir,
-    path: Path | None,
+    path: Path | None,  # ``None`` only with ``dry_run``
     *,
     to: Literal["zoo", "hub"] = "zoo",
-    head: str | None = None,
-    dtype: str | None = None,
-    init_head: bool = False,
-    labels: Sequence[str] | None = None,
-    allow_pickle: bool = False,
+    head: str | None = None,  # by default the one whose rules match all tensors
+    dtype: str | None = None,  # of floating-point weights; by default unchanged
+    init_head: bool = False,  # give a head that the source lacks random weights
+    labels: Sequence[str] | None = None,  # names of the outputs of the new head
+    allow_pickle: bool = False,  # read PyTorch's pickle files; no code in them is executed
     ignore_crc: bool = False,
-    tokenizer: CheckpointDir | None = None,
+    tokenizer: CheckpointDir | None = None,  # directory of the tokenizer; by default ``source``
     force: bool = False,
-    dry_run: bool = False,
-    starting: Callable[[], object] | None = None,
+    dry_run: bool = False,  # match by the headers of the files, and write nothing
+    starting: Callable[[], object] | None = None,  # called before weights are read
 ) -> ConversionReport:
-    """Convert a checkpoint, verify the round trip, and publish the result.
-
-    Args:
-        source: checkpoint directory in any layout.
-        path: directory to write; may be ``None`` with ``dry_run``.
-        to: layout of the result, the zoo's or the Hub's.
-        head: name of the head of the result; by default the one whose rules match all tensors.
-        dtype: dtype of the floating-point weights, such as ``float16``; by default unchanged.
-        init_head: initialize a head that the source lacks with random weights.
-        labels: names of the outputs of the new head.
-        allow_pickle: read PyTorch's pickle files. No code in them is executed.
-        ignore_crc: read archives that were written without checksums.
-        tokenizer: directory to take the tokenizer files from; by default ``source``.
-        force: replace an existing directory that `zoo` wrote.
-        dry_run: match tensors by the headers of the files only; no file is written.
-        starting: function called after headers and options are checked, before weights are read.
-
-    Returns:
-        report with the mapping of tensors and the digests of the files.
-
-    Raises:
-        VerificationError: tensors are missing or left over, tied tensors differ, the round trip
-            is not exact, or the source is damaged. The target is not created or changed.
-        UsageError: the options do not fit the checkpoint, or the target cannot be written.
-        SourceError: the source has no checkpoint.
-    """
+    """Convert a checkpoint, verify the round trip, and publish the result."""
     code = parse_dtype(dtype)
     sources = [read.directory for read in (source, tokenizer) if read is not None]
     if path is not None and not dry_run:
@@ -137,14 +112,7 @@ def _read_files(opened: OpenCheckpoint, tokenizer: CheckpointDir | None) -> list
 
 
 def check_values(opened: OpenCheckpoint, plan: ConversionPlan) -> dict[str, bool]:
-    """Check that tied tensors are equal, and the values of constants and of dropped buffers.
-
-    Returns:
-        name of an alias or of an unused copy -> whether it equals the tensor that is read.
-
-    Raises:
-        VerificationError: they do not; the message names the tensors.
-    """
+    """Check that tied tensors are equal, and the values of constants and of dropped buffers."""
     reader, account = opened.reader, plan.account
     codes = {name: info.dtype for name, info in reader.tensors.items()}
     equal = {

@@ -31,11 +31,7 @@ EXTENDED = {"BF16", *FLOAT8}  # codes that only ml_dtypes has a dtype for, not n
 
 
 def parse_dtype(text: str | None) -> str | None:
-    """Return the safetensors code of a dtype name.
-
-    Raises:
-        UsageError: no floating-point dtype has that name.
-    """
+    """Return the safetensors code of a dtype name."""
     if text is None:
         return None
     if text not in NAMES:
@@ -47,17 +43,7 @@ def parse_dtype(text: str | None) -> str | None:
 
 
 def cast(array: "Array", stored: str, target: str | None, name: str) -> "Array":
-    """Cast an array in memory, rounding to nearest even.
-
-    Args:
-        array: array in storage dtype, see ``zoo.io.tensors.formats``.
-        stored: safetensors code of the array.
-        target: safetensors code to cast to. ``None`` and integer arrays leave the array unchanged.
-        name: name of the tensor, for messages.
-
-    Raises:
-        VerificationError: a finite value overflows the target dtype.
-    """
+    """Cast an array in memory, rounding to nearest even."""
     if output_dtype(stored, target) == stored:
         return array
     import numpy as np
@@ -77,14 +63,7 @@ def cast(array: "Array", stored: str, target: str | None, name: str) -> "Array":
 def cast_pieces(
     array: "Array | FileArray", stored: str, target: str | None, name: str
 ) -> "Iterator[Array | FileArray]":
-    """Cast an array in pieces, and yield them.
-
-    Args:
-        array, stored, target, name: see ``cast``. An unchanged array is yielded whole.
-
-    Raises:
-        VerificationError: a finite value overflows the target dtype.
-    """
+    """Cast an array in pieces, and yield them."""
     if output_dtype(stored, target) == stored:
         yield array
         return
@@ -93,12 +72,7 @@ def cast_pieces(
 
 
 def widened(arrays: "Sequence[Array | FileArray]", codes: Sequence[str]) -> "Sequence[Any]":
-    """Return arrays in the smallest dtype that holds the values of all exactly.
-
-    Args:
-        arrays: arrays in storage dtype, which stay as they are if all have one dtype.
-        codes: safetensors code of each.
-    """
+    """Return arrays in the smallest dtype that holds the values of all exactly."""
     if len(set(codes)) == 1:
         return arrays
     import numpy as np

@@ -35,20 +35,7 @@ def hub_side_files(
     generation: Mapping[str, Any] | None = None,
     more: Mapping[str, Any] | None = None,
 ) -> dict[str, bytes]:
-    """Return the files beside the weights in the Hub's layout, name -> contents.
-
-    Args:
-        family: family of the model.
-        config: its configuration.
-        head: name of its head.
-        dtype: dtype of the weights, such as ``float32``.
-        architecture: name of the Hub's class, or ``None`` where it has none.
-        extra: keys of the published configuration without a field, see ``Family.to_hf``.
-        tokenizer: the tokenizer, if there is one.
-        pooling: pooling of a sentence encoder, or ``None``.
-        generation: settings of generation, see ``ModelFile.generation``.
-        more: further keys of ``config.json``.
-    """
+    """Return the files beside the weights in the Hub's layout, name -> contents."""
     from zoo.tokenizers import hub_pooling_files, hub_token_ids, hub_tokenizer_files
 
     content = family.to_hf(config, extra)
@@ -89,17 +76,6 @@ def require_hub_class(
 
     It would choose the label of each token by itself, where a CRF labels words together, and read
     a pair once, where the model reads it in both orders.
-
-    Args:
-        family: family of the model.
-        config: its configuration.
-        head: name of its head.
-        transitions: transitions of a CRF over the labels, or ``None``.
-        both_orders: whether the logits of a pair of texts are the sum of those of both orders.
-        origin: directory of the model, for messages.
-
-    Raises:
-        UsageError: it would not.
     """
     if family.heads()[head].has_labels:
         family.architecture(config, head)  # raises an error without one

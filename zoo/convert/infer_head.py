@@ -21,20 +21,14 @@ SHOWN = 6
 
 @dataclass(frozen=True)
 class ConversionPlan:
-    """A head, and the mapping of the checkpoint's tensors to its parameters.
-
-    Attributes:
-        head: name of the head.
-        opened: checkpoint, its tensors under the Hub's names.
-        config: configuration, with flags of optional parts set by the tensors that are present.
-        account: mapped, tied, dropped, missing and unexpected tensors.
-        entries: parameter name -> rule of the family, for every tensor to write.
-    """
+    """A head, and the mapping of the checkpoint's tensors to its parameters."""
 
     head: str
-    opened: OpenCheckpoint
+    opened: OpenCheckpoint  # checkpoint, its tensors under the Hub's names
+    # configuration, with flags of optional parts set by the tensors that are present
     config: Config
-    account: MappingReport
+    account: MappingReport  # mapped, tied, dropped, missing and unexpected tensors
+    # parameter name -> rule of the family, for every tensor to write
     entries: dict[str, TensorMapping]
 
     @property
@@ -45,11 +39,7 @@ class ConversionPlan:
 
     @property
     def score_activation(self) -> "ScoreActivation | None":
-        """Function that makes a score of a single logit, of a cross-encoder.
-
-        Raises:
-            VerificationError: it is not implemented.
-        """
+        """Function that makes a score of a single logit, of a cross-encoder."""
         from zoo.tokenizers.cross_encoder import score_activation
 
         before = self.opened.checkpoint
@@ -76,15 +66,6 @@ def plan_conversion(
     By default, the head is the one whose rules match every tensor; if several do, it is that of the
     class name in the Hub's configuration. For a requested head, only tensors of other heads are
     ignored.
-
-    Args:
-        opened: checkpoint.
-        requested: name of the head; ``None`` to infer it.
-        init: initialize parameters that the checkpoint lacks.
-
-    Raises:
-        UsageError: the family has no such head, or several match and the class name selects none.
-        VerificationError: no head matches; the message lists missing and unexpected tensors.
     """
     heads = opened.family.heads()
     weights = opened.family.weights(opened.config, next(iter(heads)))
@@ -169,13 +150,8 @@ def _initializable(opened: OpenCheckpoint, weights: WeightMap) -> set[str]:
 
 
 def identity_map(weights: WeightMap, stored: WeightMap | None = None) -> WeightMap:
-    """Return the weight map of the zoo's layout, which maps each name to itself.
-
-    Args:
-        weights: weight map of a head.
-        stored: weight map of the checkpoint's head. Two heads can use one parameter name for
-            different tensors of the Hub; such a parameter is not mapped.
-    """
+    """Return the weight map of the zoo's layout, which maps each name to itself."""
+    # Two heads can use one parameter name for different tensors of the Hub: not mapped
     stored_sources = {entry.target: entry.sources for entry in stored.entries()} if stored else {}
     rules = []
     for entry in weights.entries():
@@ -204,11 +180,7 @@ def _other_heads(opened: OpenCheckpoint, requested: str) -> dict[str, str]:
 
 
 def _require_complete(plan: ConversionPlan, requested: str | None = None) -> None:
-    """Check that all tensors are accounted for.
-
-    Raises:
-        VerificationError: they are not; the message begins with what may explain it.
-    """
+    """Check that all tensors are accounted for."""
     if plan.account.complete:
         return
     opened, family, causes = plan.opened, plan.opened.family, list[str]()
@@ -252,11 +224,7 @@ def _init_hint(plan: ConversionPlan, requested: str) -> str:
 
 
 def with_labels(config: Config, labels: Sequence[str] | None) -> Config:
-    """Return a configuration with the labels of a new head.
-
-    Raises:
-        UsageError: a label is empty or a duplicate.
-    """
+    """Return a configuration with the labels of a new head."""
     if labels is None:
         return config
     if not all(labels) or len(set(labels)) != len(labels):
@@ -267,15 +235,7 @@ def with_labels(config: Config, labels: Sequence[str] | None) -> Config:
 
 
 def require_computable(plan: ConversionPlan, dtype: str | None) -> None:
-    """Check that commands compute in the dtypes of the result.
-
-    Args:
-        plan: head and mapping.
-        dtype: safetensors code that the user asked for, or ``None``.
-
-    Raises:
-        UsageError: weights are float8 numbers, which may lack their scales.
-    """
+    """Check that commands compute in the dtypes of the result."""
     moves = plan.account.moves if dtype is None else ()
     found = [
         f"{name} is {DTYPE_NAMES[code]}"
@@ -305,11 +265,7 @@ def require_hub_outputs(plan: ConversionPlan) -> None:
 
 
 def require_label_outputs(plan: ConversionPlan) -> None:
-    """Check that a head has an output for each label.
-
-    Raises:
-        UsageError: it does not.
-    """
+    """Check that a head has an output for each label."""
     outputs = plan.opened.family.heads()[plan.head].outputs
     if not any("labels" in axes.split() for axes in outputs.values()):
         raise UsageError(

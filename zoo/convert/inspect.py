@@ -30,16 +30,7 @@ LOG = logging.getLogger("zoo")
 
 
 def find_config(source: "CheckpointDir") -> "tuple[str, Family, dict[str, Any]]":
-    """Find the configuration of a published checkpoint.
-
-    Returns:
-        name of the file, family, and contents of the file.
-
-    Raises:
-        SourceError: there is no configuration.
-        VerificationError: the file is not a JSON object, or has no ``model_type``.
-        UsageError: no installed family has its ``model_type``.
-    """
+    """Find the configuration of a published checkpoint."""
     directory = source.directory
     if not (directory / CONFIG).is_file():
         for family in iter_families():
@@ -61,12 +52,7 @@ def class_names(hub: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _with_model_type(hub: dict[str, Any], source: "CheckpointDir", name: str) -> dict[str, Any]:
-    """Return the configuration, with ``model_type`` set if the user specifies one.
-
-    Raises:
-        UsageError: the configuration has another ``model_type``.
-        VerificationError: ``architectures`` is not a list of strings.
-    """
+    """Return the configuration, with ``model_type`` set if the user specifies one."""
     names = hub.get("architectures")
     if names is not None and not (isinstance(names, list) and all(type(n) is str for n in names)):
         raise VerificationError(
@@ -105,12 +91,7 @@ def model_type_of(hub: Mapping[str, Any], source: "CheckpointDir") -> str | None
 
 
 def read_hub_config(directory: Path, name: str = CONFIG) -> dict[str, Any]:
-    """Read the configuration file of a published checkpoint.
-
-    Raises:
-        SourceError: there is no configuration.
-        VerificationError: the file is not a JSON object.
-    """
+    """Read the configuration file of a published checkpoint."""
     path = directory / name
     try:
         return read_json_object(path)
@@ -162,11 +143,7 @@ def _family_of(hub: Mapping[str, Any], directory: Path) -> "Family":
 
 
 def local_files(source: "CheckpointDir") -> list[str]:
-    """Return the names of all files of a directory that a conversion may read.
-
-    Raises:
-        SourceError, UsageError: see ``choose_format``.
-    """
+    """Return the names of all files of a directory that a conversion may read."""
     directory = source.directory
     if is_checkpoint(directory):
         return source.names()

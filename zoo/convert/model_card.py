@@ -33,13 +33,7 @@ Rows = list[tuple[str, str]]
 
 
 def model_card(opened: OpenCheckpoint, plan: ConversionPlan, report: ConversionReport) -> bytes:
-    """Return the model card of a conversion to the Hub's layout.
-
-    Args:
-        opened: checkpoint that is converted.
-        plan: its head and configuration.
-        report: counts of the conversion.
-    """
+    """Return the model card of a conversion to the Hub's layout."""
     manifest = opened.checkpoint.manifest if opened.checkpoint else None
     account = manifest.account if manifest else report.account()
     metadata = card_metadata(opened, plan, report)

@@ -32,10 +32,6 @@ def check_rules_of_plugin(family: "Family", config: Any, head: str) -> None:
 
     Otherwise the files that a conversion writes could not be loaded. The tests check it for
     built-in families.
-
-    Raises:
-        PluginError: a rule names another tensor than the model has, or another shape, or two rules
-            fill one tensor.
     """
     from zoo.plugins.blame import third_party
     from zoo.plugins.loading import broken

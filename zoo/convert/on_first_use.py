@@ -85,9 +85,6 @@ def _with_digests(source: "CheckpointDir") -> "CheckpointDir":
     """Return a directory restricted to the files that a conversion reads, with their digests.
 
     Digests come from the cache of ``zoo.io.digests.verified``.
-
-    Raises:
-        ZooError: the directory has no checkpoint, or a file cannot be read.
     """
     from zoo.convert import convert
     from zoo.convert.inspect import local_files

@@ -33,47 +33,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OpenCheckpoint:
-    """An open checkpoint in the Hub's layout or the zoo's.
-
-    Attributes:
-        source: directory of the checkpoint.
-        family: family of the model.
-        config: configuration of the family.
-        reader: tensors, by the names of the layout.
-        format: name of the file format.
-        architectures: class names of the Hub's configuration.
-        extra: keys of the Hub's configuration without a field, to be written back.
-        unknown: keys of ``extra`` that the family does not declare.
-        declared_optional: optional parts that the configuration declares.
-        doubt: see ``TranslatedConfig``.
-        generation: settings of generation, see ``ModelFile.generation``.
-        checkpoint: description of a checkpoint in the zoo's layout; ``None`` for the Hub's.
-        side_files: names of the small files that were read.
-        naming_scheme: naming scheme of the tensors, see ``Format.naming_scheme``.
-    """
+    """An open checkpoint in the Hub's layout or the zoo's."""
 
     source: CheckpointDir
     family: Family
-    config: Config
-    reader: TensorReader
+    config: Config  # configuration of the family
+    reader: TensorReader  # tensors, by the names of the layout
     format: str
-    architectures: tuple[str, ...] = ()
+    architectures: tuple[str, ...] = ()  # class names of the Hub's configuration
+    # keys of the Hub's configuration without a field, to be written back
     extra: Mapping[str, Any] | None = None
-    unknown: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()  # keys of ``extra`` that the family does not declare
+    # optional parts that the configuration declares
     declared_optional: frozenset[str] = frozenset()
-    doubt: str = ""
+    doubt: str = ""  # see ``TranslatedConfig``
+    # settings of generation, see ``ModelFile.generation``
     generation: Mapping[str, Any] = field(default_factory=dict)
+    # description of a checkpoint in the zoo's layout; ``None`` for the Hub's
     checkpoint: Checkpoint | None = None
-    side_files: tuple[str, ...] = ()
-    naming_scheme: str = "hub"
+    side_files: tuple[str, ...] = ()  # names of the small files that were read
+    naming_scheme: str = "hub"  # naming scheme of the tensors, see ``Format.naming_scheme``
 
     def for_head(self, head: str) -> "OpenCheckpoint":
-        """Return the checkpoint with the Hub's tensor names, restricted to tensors for a head.
-
-        Raises:
-            UsageError: the family does not support the naming scheme.
-            VerificationError: two tensors map to one name.
-        """
+        """Return the checkpoint with the Hub's tensor names, restricted to tensors for a head."""
         if self.naming_scheme == "hub":
             return self
         names = self.family.map_release_tensors(self.naming_scheme, list(self.reader.tensors), head)
@@ -147,19 +129,7 @@ def lazy_arrays(reader: TensorReader, names: Sequence[str]) -> "list[Array]":
 def open_source(
     source: CheckpointDir, *, allow_pickle: bool = False, ignore_crc: bool = False
 ) -> OpenCheckpoint:
-    """Open a checkpoint directory.
-
-    Args:
-        source: directory of the checkpoint.
-        allow_pickle: read PyTorch's pickle files.
-        ignore_crc: accept archives that were written without checksums.
-
-    Raises:
-        SourceError: the directory has no checkpoint.
-        VerificationError: files are damaged, or the configuration is not supported.
-        UsageError: the format is a pickle and ``allow_pickle`` is false; or the model type of the
-            user contradicts the configuration.
-    """
+    """Open a checkpoint directory."""
     if is_checkpoint(source.directory):
         if source.model_type is not None:
             raise UsageError(

@@ -21,16 +21,11 @@ LISTED = 8
 
 
 class Cast(NamedTuple):
-    """Change of the dtype of a tensor.
+    """Change of the dtype of a tensor."""
 
-    Attributes:
-        old, new: safetensors codes.
-        mixed: the tensor is one of ours together with tensors of another dtype.
-    """
-
-    old: str
+    old: str  # safetensors codes
     new: str
-    mixed: bool
+    mixed: bool  # the tensor is one of ours together with tensors of another dtype
 
     @property
     def codes(self) -> tuple[str, str]:
@@ -44,45 +39,27 @@ class Cast(NamedTuple):
 
 @dataclass(frozen=True)
 class ConversionReport:
-    """Result of a conversion, or of its dry run.
-
-    Attributes:
-        reference: model reference of the user.
-        family: name of the family.
-        head: name of the head.
-        format: name of the file format that was read.
-        mapping: mapping of tensors.
-        parameters: number of parameters of the result.
-        hidden_size: hidden size of the backbone.
-        dtypes: dtype -> number of tensors written.
-        main_dtype: safetensors code of the dtype with the most data.
-        rounded: dtype that tensors were rounded to, or ``None``.
-        casts: name of a tensor of the source -> its dtype and the one that it is written in, where
-            they differ.
-        copies: name of a tied or unused copy -> whether it equals the tensor that is read;
-            ``None`` for a dry run, which compares no values.
-        unknown: configuration keys that the family does not declare; they are copied unchanged.
-        licence: licence that the registry states.
-        tokenizer: ``True`` if there is a tokenizer.
-        path: directory that was written, or ``None``.
-        sources: file name -> digest, of the files that were read.
-        files: file name -> digest, of the files that were written.
-    """
+    """Result of a conversion, or of its dry run."""
 
     reference: str
     family: str
     head: str
     format: str
-    mapping: MappingReport
+    mapping: MappingReport  # mapping of tensors
     parameters: int
-    hidden_size: int
-    dtypes: Mapping[str, int]
-    main_dtype: str
-    rounded: str | None = None
+    hidden_size: int  # hidden size of the backbone
+    dtypes: Mapping[str, int]  # dtype -> number of tensors written
+    main_dtype: str  # safetensors code of the dtype with the most data
+    rounded: str | None = None  # dtype that tensors were rounded to, or ``None``
+    # name of a tensor of the source -> its dtype and the one that it is written in, where they
+    # differ
     casts: "Mapping[str, Cast]" = field(default_factory=dict)
+    # name of a tied or unused copy -> whether it equals the tensor that is read; ``None`` for a dry
+    # run, which compares no values
     copies: Mapping[str, bool] | None = None
+    # configuration keys that the family does not declare; they are copied unchanged
     unknown: tuple[str, ...] = ()
-    licence: str | None = None
+    licence: str | None = None  # licence that the registry states
     tokenizer: bool = False
     path: Path | None = None
     sources: Mapping[str, FileDigest] = field(default_factory=dict)

@@ -38,25 +38,13 @@ def create(path: Path) -> BinaryIO:
 def write_weights(
     directory: Path,
     outputs: Sequence[TensorToWrite],
-    advance: Advance,
+    advance: Advance,  # called with the number of bytes written
     *,
     metadata: Mapping[str, str],
     create: Create = create,
     shard_bytes: int = SHARD_BYTES,
 ) -> list[Path]:
-    """Write tensors to ``model.safetensors``, or to shards with an index.
-
-    Args:
-        directory: directory to write to.
-        outputs: tensors, in the order of the file.
-        advance: called with the number of bytes written.
-        metadata: metadata of the file header.
-        create: function that opens a new file.
-        shard_bytes: maximum number of data bytes of one file.
-
-    Returns:
-        paths of the files that were written.
-    """
+    """Write tensors to ``model.safetensors``, or to shards with an index; return the paths."""
     shards = list(_shards(outputs, shard_bytes))
     if len(shards) == 1:
         with create(directory / WEIGHTS) as file:

@@ -18,26 +18,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SourceTokenizer:
-    """A tokenizer in the zoo's layout.
-
-    Attributes:
-        json: contents of ``tokenizer.json``.
-        info: special tokens and maximum length.
-    """
+    """A tokenizer in the zoo's layout."""
 
     json: bytes
-    info: TokenizerInfo
+    info: TokenizerInfo  # special tokens and maximum length
 
 
 def read_source_tokenizer(
     opened: OpenCheckpoint, elsewhere: "CheckpointDir | None", config: Config
 ) -> SourceTokenizer | None:
-    """Return the tokenizer of the result, or ``None`` if the source has none.
-
-    Raises:
-        SourceError: ``elsewhere`` has no tokenizer.
-        VerificationError: tokenizer files contradict each other, or ids exceed the vocabulary.
-    """
+    """Return the tokenizer of the result, or ``None`` if the source has none."""
     source = elsewhere or opened.source
     tokenizer = _read(opened.family, source, config)
     if tokenizer is None and elsewhere is not None:
@@ -62,11 +52,7 @@ def _read(family: "Family", source: "CheckpointDir", config: Config) -> SourceTo
 
 
 def unique_vocabulary(backend: "Backend", origin: str) -> dict[str, int]:
-    """Return the vocabulary of a tokenizer, token -> id.
-
-    Raises:
-        VerificationError: two tokens have the same id; ``tokenizer.json`` would lose one.
-    """
+    """Return the vocabulary of a tokenizer, token -> id."""
     vocabulary: dict[str, int] = backend.get_vocab()
     tokens = dict(zip(vocabulary.values(), vocabulary, strict=True))
     for token, number in vocabulary.items():

@@ -42,6 +42,7 @@ from zoo.io.tensors.formats import (
     widest_dtype,
 )
 from zoo.io.tensors.safetensors import SafetensorsReader
+from zoo.overrides import override
 from zoo.plugins import format_named
 from zoo.version import __version__
 from zoo.weights import TensorCopy, TensorMapping, WeightMap
@@ -58,19 +59,12 @@ CODES = {DTYPE_NAMES[code]: code for code in FLOATING}
 
 @dataclass(frozen=True)
 class CheckpointWriter(ABC):
-    """Base class of writers: tensor names, tensors and side files of a layout.
+    """Base class of writers: tensor names, tensors and side files of a layout."""
 
-    Attributes:
-        opened: checkpoint that is converted.
-        plan: head and mapping of tensors.
-        tokenizer: tokenizer to write, or ``None``.
-        dtype: safetensors code that the user asked for, or ``None``.
-    """
-
-    opened: OpenCheckpoint
-    plan: ConversionPlan
+    opened: OpenCheckpoint  # checkpoint that is converted
+    plan: ConversionPlan  # head and mapping of tensors
     tokenizer: SourceTokenizer | None
-    dtype: str | None
+    dtype: str | None  # safetensors code that the user asked for, or ``None``
     metadata: ClassVar[Mapping[str, str]]
 
     @property
@@ -96,11 +90,7 @@ class CheckpointWriter(ABC):
         """Return all tensors of a rule, computed from a tensor in the zoo's layout."""
 
     def constants(self, dtype: str) -> list[TensorToWrite]:
-        """Return the tensors to write that follow from the configuration; by default none.
-
-        Args:
-            dtype: safetensors code of floating-point tensors.
-        """
+        """Return the tensors to write that follow from the configuration; by default none."""
         return []
 
     @abstractmethod
@@ -130,24 +120,24 @@ class ZooWriter(CheckpointWriter):
 
     metadata: ClassVar[Mapping[str, str]] = {"format": "zoo"}
 
+    @override
     def names(self, entry: TensorMapping) -> list[tuple[str, tuple[int, ...]]]:
-        """See ``CheckpointWriter``."""
         return [(entry.target, entry.shape)]
 
+    @override
     def chunks(self, entry: TensorMapping, names: Sequence[str], which: int) -> "Sequence[Array]":
-        """See ``CheckpointWriter``."""
         return self.opened.zoo_tensor(entry, names)
 
+    @override
     def split(self, entry: TensorMapping, tensor: "Array") -> "Sequence[Array]":
-        """See ``CheckpointWriter``."""
         return (tensor,)
 
+    @override
     def rebuild_hf(self, entry: TensorMapping, written: "Sequence[Array]") -> "Sequence[Array]":
-        """See ``CheckpointWriter``."""
         return entry.op.to_hf(written[0])
 
+    @override
     def write_side_files(self, staging: Path, report: ConversionReport) -> list[Path]:
-        """See ``CheckpointWriter``."""
         model = ModelFile(
             zoo=FORMAT_VERSION,
             family=self.opened.family.name,
@@ -165,8 +155,8 @@ class ZooWriter(CheckpointWriter):
             files[TOKENIZER] = self.tokenizer.json
         return _write(staging, files)
 
+    @override
     def write_manifest(self, staging: Path, report: ConversionReport) -> None:
-        """See ``CheckpointWriter``."""
         previous = self.opened.checkpoint.manifest.source if self.opened.checkpoint else None
         source = self.opened.source
         record = SourceRecord(
@@ -211,16 +201,16 @@ class HFWriter(CheckpointWriter):
 
     metadata: ClassVar[Mapping[str, str]] = {"format": "pt"}
 
+    @override
     def write_tensors(
         self, staging: Path, outputs: Sequence[TensorToWrite], advance: Advance, create: Create
     ) -> list[Path]:
-        """Write the tensors in the file format in which the family's weights are published."""
         if self._format is None:
             return super().write_tensors(staging, outputs, advance, create)
         return self._format.write(staging, outputs, advance)
 
+    @override
     def open_tensors(self, files: Sequence[Path]) -> TensorReader:
-        """See ``CheckpointWriter``."""
         if self._format is None:
             return super().open_tensors(files)
         return self._format.open(files[0].parent, [path.name for path in files])
@@ -231,13 +221,13 @@ class HFWriter(CheckpointWriter):
         name = self.opened.family.weight_format
         return None if name == "safetensors" else format_named(name)
 
+    @override
     def names(self, entry: TensorMapping) -> list[tuple[str, tuple[int, ...]]]:
-        """See ``CheckpointWriter``."""
         shapes = dict(zip(entry.sources, entry.source_shapes, strict=True))
         return [(self._weights.written(n), shapes[s]) for s, n in self._names(entry)]
 
+    @override
     def dtypes(self, move: TensorCopy) -> list[str]:
-        """Return the source's dtypes, unless the user asked for one; see ``CheckpointWriter``."""
         if self.dtype is not None:
             return super().dtypes(move)
         entry = self.plan.entries[move.entry.target]
@@ -253,24 +243,24 @@ class HFWriter(CheckpointWriter):
             }
         return [by_source[source] for source, _ in self._names(entry)]
 
+    @override
     def chunks(self, entry: TensorMapping, names: Sequence[str], which: int) -> "Sequence[Array]":
-        """See ``CheckpointWriter``."""
         return (self._each(entry, self.opened.hf_tensors(entry, names))[which],)
 
+    @override
     def split(self, entry: TensorMapping, tensor: "Array") -> "Sequence[Array]":
-        """See ``CheckpointWriter``."""
         return self._each(entry, entry.op.to_hf(tensor))
 
+    @override
     def constants(self, dtype: str) -> list[TensorToWrite]:
-        """See ``CheckpointWriter``."""
         return [
             constant_to_write(self._weights.written(name), constant, dtype)
             for name, constant in self._weights.constant_tensors().items()
             if constant.written
         ]
 
+    @override
     def rebuild_hf(self, entry: TensorMapping, written: "Sequence[Array]") -> "Sequence[Array]":
-        """See ``CheckpointWriter``."""
         return written[: len(entry.sources)]
 
     @cached_property
@@ -287,8 +277,8 @@ class HFWriter(CheckpointWriter):
         by_source = dict(zip(entry.sources, parts, strict=True))
         return [by_source[source] for source, _ in self._names(entry)]
 
+    @override
     def write_side_files(self, staging: Path, report: ConversionReport) -> list[Path]:
-        """See ``CheckpointWriter``."""
         family, config, head = self.opened.family, self.plan.config, self.plan.head
         described = family.config_files[0] == CONFIG
         files = hub_side_files(
@@ -305,6 +295,7 @@ class HFWriter(CheckpointWriter):
         files[MODEL_CARD] = model_card(self.opened, self.plan, report)
         return _write(staging, files)
 
+    @override
     def write_manifest(self, staging: Path, report: ConversionReport) -> None:
         """Write ``.zoo.json``, by which ``--force`` recognizes the directory."""
         created_by = {"plm-zoo": __version__, **_plugin_version(self.opened.family.name)}

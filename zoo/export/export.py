@@ -48,43 +48,16 @@ def export_onnx(
     *,
     opset: int | None = None,
     force: bool = False,
-    managed: bool = False,
-    dtype: str | None = None,
-    cache: bool | None = None,
-    external_over: int = EXTERNAL_OVER,
-    optimize: bool = False,
+    managed: bool = False,  # replace any existing target; see ``zoo.io.output.overwrite``
+    dtype: str | None = None,  # ``float32`` (the default) or ``float16``
+    cache: bool | None = None,  # key-value cache; by default if the head generates text
+    external_over: int = EXTERNAL_OVER,  # bytes of weights that get a file of their own
+    optimize: bool = False,  # fuse layers into operators that only ONNX Runtime has
     quantization: QuantizationPlan | None = None,
 ) -> ExportReport:
     """Export a checkpoint to ONNX and publish it if its outputs equal those of torch.
 
     The reference is torch in float32 for any dtype of the graph.
-
-    Args:
-        checkpoint: a directory with weights.
-        target: directory to write, in the Hub's layout: ``onnx/model.onnx``, or the graphs of
-            encoder and decoder, ``config.json``, the files of the tokenizer, and a manifest with
-            the results.
-        opset: ONNX operator set version; the default runs on the oldest releases of ONNX Runtime
-            and is the fastest in new ones.
-        force: replace the target if it exists and zoo wrote it.
-        managed: replace any existing target; see ``zoo.io.output.overwrite``.
-        dtype: dtype of the computation, ``float32`` (the default) or ``float16``.
-        cache: whether the graphs have a key-value cache; by default if the head generates text.
-            Logits are the same with and without.
-        external_over: number of bytes of weights above which they are written to a file beside
-            the graph, such as ``model.onnx_data``.
-        optimize: fuse layers into operators that ONNX Runtime alone has, see
-            ``zoo.export.graph.fuse``.
-        quantization: quantized copies to write beside the graphs.
-
-    Returns:
-        the report, which is also in the manifest.
-
-    Raises:
-        UsageError: an argument is out of range, or the target cannot be written.
-        VerificationError: the weights differ from the manifest, the exporter fails, outputs
-            differ by more than the tolerance, or quantized copies do not agree. The target is not
-            created or changed.
     """
     opset, dtype = check_opset(opset), _check_dtype(dtype)
     if quantization is not None:
@@ -131,12 +104,7 @@ def _check_dtype(dtype: str | None) -> str:
 
 
 def _check_weights(checkpoint: Checkpoint) -> dict[str, FileDigest]:
-    """Compare the weights with the digests of the manifest.
-
-    Raises:
-        UsageError: there are no weights.
-        VerificationError: a file differs from the manifest.
-    """
+    """Compare the weights with the digests of the manifest."""
     digests = {}
     for path in checkpoint.weight_files():
         if checkpoint.is_export and not path.is_file():

@@ -33,13 +33,9 @@ PACKAGES = ("torch", "onnxruntime")
 
 
 class BackendSpeeds(msgspec.Struct, frozen=True):
-    """Speeds of backends whose outputs agree.
+    """Speeds of backends whose outputs agree."""
 
-    Attributes:
-        tokens_per_second: backend -> tokens per second of a batch.
-    """
-
-    tokens_per_second: dict[str, float]
+    tokens_per_second: dict[str, float]  # backend -> tokens per second of a batch
 
     @property
     def fastest(self) -> str:
@@ -52,17 +48,7 @@ def save_measurements(
     threads: int | None,
     measurements: "Sequence[tuple[str | None, Measurement]]",
 ) -> dict[str, str]:
-    """Record speeds in each dtype in which several backends were measured.
-
-    Args:
-        checkpoint: the model.
-        threads: number of CPU threads; ``None`` for the default.
-        measurements: dtypes that were asked for, ``None`` for the default of the backend, and
-            measurements.
-
-    Returns:
-        dtype -> the fastest backend.
-    """
+    """Record speeds in each dtype in which several backends were measured."""
     fastest = {}
     for requested in dict.fromkeys(dtype for dtype, _ in measurements):
         measured = [m for dtype, m in measurements if dtype == requested]
@@ -82,14 +68,7 @@ def save_speeds(
     speeds: Mapping[str, float],
     dtype: str | None = None,
 ) -> str:
-    """Record the speeds of backends, and return the fastest one.
-
-    Args:
-        checkpoint: the model.
-        threads: number of CPU threads; ``None`` for the default.
-        speeds: backend -> tokens per second.
-        dtype: dtype of the computation; ``None`` for the default of each backend.
-    """
+    """Record the speeds of backends, and return the fastest one."""
     record = BackendSpeeds(dict(speeds))
     path = _record_path(checkpoint, threads, dtype)
     try:
@@ -103,13 +82,7 @@ def save_speeds(
 def fastest_backend(
     checkpoint: Checkpoint, threads: int | None = None, dtype: str | None = None
 ) -> str | None:
-    """Return the fastest backend of a model; ``None`` if none was measured here.
-
-    Args:
-        checkpoint: the model.
-        threads: number of CPU threads; ``None`` for the default.
-        dtype: see ``save_speeds``.
-    """
+    """Return the fastest backend of a model; ``None`` if none was measured here."""
     try:
         content = _record_path(checkpoint, threads, dtype).read_bytes()
         fastest = msgspec.json.decode(content, type=BackendSpeeds).fastest
@@ -128,9 +101,6 @@ def open_fastest(
     """Load a checkpoint as ``open_or_export``, with ``auto`` as the fastest backend measured here.
 
     A device and a graph without weights leave no choice. The dtype is the one that is asked for.
-
-    Raises:
-        UsageError, SourceError, VerificationError: see ``open_or_export``.
     """
     if backend == "auto" and device is None and not checkpoint.is_export:
         measured = fastest_backend(checkpoint, threads, dtype_name(dtype))

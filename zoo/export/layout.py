@@ -43,13 +43,7 @@ def unreadable_elsewhere(checkpoint: Checkpoint) -> str | None:
 
 
 def write_side_files(checkpoint: Checkpoint, staging: Path, report: ExportReport) -> None:
-    """Write configuration, tokenizer and pooling in the Hub's layout, and the manifest.
-
-    Args:
-        checkpoint: model that was exported.
-        staging: directory of the export, with its graphs.
-        report: results of the gate.
-    """
+    """Write configuration, tokenizer and pooling in the Hub's layout, and the manifest."""
     manifest, family = checkpoint.manifest, checkpoint.family
     known = unreadable_elsewhere(checkpoint) is None
     files = hub_side_files(

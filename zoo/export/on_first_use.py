@@ -28,15 +28,6 @@ def cached_graph(checkpoint: Checkpoint, dtype: str | None = None) -> Checkpoint
 
     Processes that need the same graph wait for the one that exports it. A damaged entry is exported
     again.
-
-    Args:
-        checkpoint: a directory with weights.
-        dtype: dtype of the graph, by default float32; ``int8`` and ``int4`` are beside float32.
-
-    Raises:
-        UsageError: ``$ZOO_HOME`` cannot be written.
-        VerificationError: the outputs of the graph differ from those of torch, or quantized copies
-            do not agree with float32.
     """
     target = home() / "onnx" / _key(checkpoint, dtype)
     with _locked(target):

@@ -15,37 +15,23 @@ def at_least_0(drop: float) -> float:
 
 
 class Difference(JsonStruct):
-    """Difference between an output of the graph and that of torch, without padding.
+    """Difference between an output of the graph and that of torch, without padding."""
 
-    Attributes:
-        max_abs: largest absolute difference.
-        max_rel: largest absolute difference, divided by the largest magnitude of the output.
-        cosine: cosine similarity of the two outputs, each flattened to one vector.
-        argmax: fraction of tokens with the same argmax, from 0 to 1; ``None`` except for logits.
-    """
-
-    max_abs: float
-    max_rel: float
-    cosine: float
+    max_abs: float  # largest absolute difference
+    max_rel: float  # largest absolute difference, divided by the largest magnitude of the output
+    cosine: float  # cosine similarity of the two outputs, each flattened to one vector
+    # fraction of tokens with the same argmax, from 0 to 1; ``None`` except for logits
     argmax: float | None = None
 
 
 class ShapeCheck(JsonStruct):
-    """Comparison of a graph with torch on one batch.
+    """Comparison of a graph with torch on one batch."""
 
-    Attributes:
-        batch: number of rows.
-        tokens: number of tokens per row, with padding.
-        padding: number of padding tokens in the batch.
-        outputs: output name -> difference.
-        past: number of tokens per row that were in the key-value cache.
-    """
-
-    batch: int
-    tokens: int
-    padding: int
+    batch: int  # number of rows
+    tokens: int  # number of tokens per row, with padding
+    padding: int  # number of padding tokens in the batch
     outputs: dict[str, Difference]
-    past: int = 0
+    past: int = 0  # number of tokens per row that were in the key-value cache
 
     @property
     def worst(self) -> float:
@@ -65,54 +51,40 @@ class ShapeCheck(JsonStruct):
 
 
 class Graph(JsonStruct):
-    """Description of a graph file.
+    """Description of a graph file."""
 
-    Attributes:
-        inputs: input name -> axes.
-        outputs: output name -> axes.
-        external_data: name of the file with the weights; ``None`` if they are in the graph file.
-        fused: operator of ONNX Runtime -> number of nodes, of a graph with fused layers.
-    """
-
-    inputs: dict[str, list[str | int]]
-    outputs: dict[str, list[str | int]]
+    inputs: dict[str, list[str | int]]  # input name -> axes
+    outputs: dict[str, list[str | int]]  # output name -> axes
+    # name of the file with the weights; ``None`` if they are in the graph file
     external_data: str | None
+    # operator of ONNX Runtime -> number of nodes, of a graph with fused layers
     fused: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class Agreement(JsonStruct):
-    """Agreement of a quantized or fused graph with the one in float32.
+    """Agreement of a quantized or fused graph with the one in float32."""
 
-    Attributes:
-        texts: number of texts, or of rows of random tokens.
-        measure: what the gate compares: the metric of labelled data, ``perplexity`` of language
-            models, ``correlation`` of heads with a single logit, ``argmax`` of other heads with
-            logits, else ``cosine``.
-        drop: the relative loss of the metric, the relative increase of the perplexity, 1 -
-            correlation, 1 - argmax, or 1 - cosine.
-        cosine: mean cosine similarity of a text's vectors: the first output, pooled as the model
-            does, or else its mean over tokens.
-        argmax: fraction of tokens or texts with the same argmax; ``None`` without logits.
-        correlation: Pearson's correlation of the scores of a head with a single logit, such as
-            that of regression; ``None`` for others.
-        perplexity: perplexity of the graph; ``None`` where no text is predicted.
-        reference: perplexity in float32.
-        metric: metric on labelled data, called ``measure``; ``None`` without.
-        reference_metric: the same in float32.
-        random_tokens: whether rows of random tokens took the place of texts.
-    """
-
-    texts: int
+    texts: int  # number of texts, or of rows of random tokens
+    # what the gate compares: the metric of labelled data, ``perplexity`` of language models,
+    # ``correlation`` of heads with a single logit, ``argmax`` of other heads with logits, else
+    # ``cosine``
     measure: str
+    # the relative loss of the metric, the relative increase of the perplexity, 1 - correlation, 1 -
+    # argmax, or 1 - cosine
     drop: float
+    # mean cosine similarity of a text's vectors: the first output, pooled as the model does, or
+    # else its mean over tokens
     cosine: float
+    # fraction of tokens or texts with the same argmax; ``None`` without logits
     argmax: float | None = None
+    # Pearson's correlation of the scores of a head with a single logit, such as that of regression;
+    # ``None`` for others
     correlation: float | None = None
-    perplexity: float | None = None
-    reference: float | None = None
-    metric: float | None = None
-    reference_metric: float | None = None
-    random_tokens: bool = False
+    perplexity: float | None = None  # perplexity of the graph; ``None`` where no text is predicted
+    reference: float | None = None  # perplexity in float32
+    metric: float | None = None  # metric on labelled data, called ``measure``; ``None`` without
+    reference_metric: float | None = None  # the same in float32
+    random_tokens: bool = False  # whether rows of random tokens took the place of texts
 
     def with_metric(self, name: str, reference: float, value: float) -> "Agreement":
         """Return the agreement with a metric as the measure; a higher metric is better."""
@@ -144,29 +116,17 @@ class Agreement(JsonStruct):
 
 
 class QuantizedGraphs(JsonStruct):
-    """Description of quantized copies of the graphs.
-
-    Attributes:
-        graphs: names of the files.
-        method: ``dynamic``, ``static``, or ``block N`` of int4 with N weights a scale.
-        min_onnxruntime: oldest release of ONNX Runtime that runs them.
-        bytes: size of the files and their external data.
-        bytes_before: size in float32.
-        layers: number of quantized layers.
-        float32_layers: layers in float32 because they lose most, the most sensitive first.
-        max_drop: largest accepted drop.
-        agreement: agreement with float32 on text.
-    """
+    """Description of quantized copies of the graphs."""
 
     graphs: dict[str, dict[str, str | None]]
-    method: str
-    min_onnxruntime: str
-    bytes: int
-    bytes_before: int
+    method: str  # ``dynamic``, ``static``, or ``block N`` of int4 with N weights a scale
+    min_onnxruntime: str  # oldest release of ONNX Runtime that runs them
+    bytes: int  # size of the files and their external data
+    bytes_before: int  # size in float32
     layers: int
-    float32_layers: list[str]
-    max_drop: float
-    agreement: Agreement
+    float32_layers: list[str]  # layers in float32 because they lose most, the most sensitive first
+    max_drop: float  # largest accepted drop
+    agreement: Agreement  # agreement with float32 on text
 
     def lines(self, dtype: str) -> list[str]:
         """Return the lines of the report for a terminal."""
@@ -186,47 +146,28 @@ class QuantizedGraphs(JsonStruct):
 
 
 class ExportReport(JsonStruct):
-    """Description of an exported model, with the results of its comparison with torch.
+    """Description of an exported model, with the results of its comparison with torch."""
 
-    Attributes:
-        validated: whether all differences are within the tolerance.
-        opset: ONNX operator set version.
-        ir: ONNX IR version.
-        min_onnxruntime: oldest release of ONNX Runtime that runs the graph.
-        producer: producer name and version in the ONNX file.
-        versions: package -> version, for the packages used in the export.
-        dtype: dtype of the computation.
-        cache: whether the graphs have a key-value cache.
-        graphs: file name -> description of the graph.
-        weights: file name -> digest, for the exported weights.
-        tensors: dtype -> number of tensors in the graphs.
-        unreadable_elsewhere: the reason why programs that read the Hub's layout do not compute the
-            model's results; ``None`` if they do.
-        traced: number of rows and of tokens per row of the traced batch.
-        tolerance: largest accepted ``max_rel``.
-        max_rel: largest relative difference of all outputs and batches.
-        argmax_agreement: smallest ``argmax`` of all batches; ``None`` without logits.
-        checks: comparisons, one per batch.
-        quantized: dtype -> quantized copies of the graphs.
-    """
-
-    validated: bool
-    opset: int
-    ir: int
-    min_onnxruntime: str
-    producer: str
-    versions: dict[str, str]
-    dtype: str
-    cache: bool
-    graphs: dict[str, Graph]
+    validated: bool  # whether all differences are within the tolerance
+    opset: int  # ONNX operator set version
+    ir: int  # ONNX IR version
+    min_onnxruntime: str  # oldest release of ONNX Runtime that runs the graph
+    producer: str  # producer name and version in the ONNX file
+    versions: dict[str, str]  # package -> version, for the packages used in the export
+    dtype: str  # dtype of the computation
+    cache: bool  # whether the graphs have a key-value cache
+    graphs: dict[str, Graph]  # file name -> description of the graph
     weights: dict[str, FileDigest]
-    tensors: dict[str, int]
+    tensors: dict[str, int]  # dtype -> number of tensors in the graphs
+    # the reason why programs that read the Hub's layout do not compute the model's results;
+    # ``None`` if they do
     unreadable_elsewhere: str | None
-    traced: list[int]
-    tolerance: float
-    max_rel: float
-    argmax_agreement: float | None
-    checks: list[ShapeCheck]
+    traced: list[int]  # number of rows and of tokens per row of the traced batch
+    tolerance: float  # largest accepted ``max_rel``
+    max_rel: float  # largest relative difference of all outputs and batches
+    argmax_agreement: float | None  # smallest ``argmax`` of all batches; ``None`` without logits
+    checks: list[ShapeCheck]  # comparisons, one per batch
+    # dtype -> quantized copies of the graphs
     quantized: dict[str, QuantizedGraphs] = msgspec.field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:

@@ -19,17 +19,6 @@ def open_or_export(
     """Load a checkpoint into a backend; for ``onnx``, export weights to a graph on first use.
 
     The graph is cached under ``$ZOO_HOME/onnx``; see ``cached_graph``.
-
-    Args:
-        checkpoint: the model.
-        backend: see ``zoo.inference.open_session``, as the others.
-        device: device, such as ``cuda:1``.
-        dtype: dtype of the computation.
-        threads: number of CPU threads.
-
-    Raises:
-        UsageError, SourceError: see ``zoo.inference.open_session``.
-        VerificationError: see ``zoo.inference.open_session``; or the graph differs from torch.
     """
     if backend == "auto" and dtype == INT4:  # torch has no products of int4
         backend = "onnx"

@@ -15,43 +15,26 @@ from zoo.errors import ZooError
 
 
 class StartupSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of the process that is measured.
-
-    Attributes:
-        path: directory of the checkpoint.
-        backend, dtype, threads: see ``open_session``.
-        batch_size: number of rows.
-        seq_len: number of tokens per row.
-        new_tokens: number of tokens to generate after each row; 0 for a forward pass.
-    """
+    """Settings of the process that is measured."""
 
     path: str
-    backend: str
+    backend: str  # see ``open_session``
     dtype: str | None = None
     threads: int | None = None
-    batch_size: int
-    seq_len: int
-    new_tokens: int = 0
+    batch_size: int  # number of rows
+    seq_len: int  # number of tokens per row
+    new_tokens: int = 0  # number of tokens to generate after each row; 0 for a forward pass
 
 
 class Startup(msgspec.Struct, frozen=True):
-    """Measurements of a process that ran one batch.
+    """Measurements of a process that ran one batch."""
 
-    Attributes:
-        seconds: wall time from the start of the process to its end.
-        peak_bytes: its peak resident set size; 0 where the platform does not report it.
-    """
-
-    seconds: float
-    peak_bytes: int
+    seconds: float  # wall time from the start of the process to its end
+    peak_bytes: int  # its peak resident set size; 0 where the platform does not report it
 
 
 def measure_startup(settings: StartupSettings) -> Startup:
-    """Open a session in a new process, run one batch, and return what that took.
-
-    Raises:
-        ZooError: the process failed; its last line says why.
-    """
+    """Open a session in a new process, run one batch, and return what that took."""
     argv = [sys.executable, "-m", __name__, msgspec.json.encode(settings).decode()]
     start = time.perf_counter()
     process = subprocess.run(argv, capture_output=True, text=True, check=False)

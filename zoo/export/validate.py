@@ -23,17 +23,11 @@ COMPARED_TOKENS = 64  # number of tokens to convert to float64 at once
 
 
 class ReferenceBatch(NamedTuple):
-    """A random batch, and what the model computes of it in torch.
+    """A random batch, and what the model computes of it in torch."""
 
-    Attributes:
-        lengths: number of tokens of each row.
-        inputs: inputs by name.
-        outputs: outputs by name, in float32.
-    """
-
-    lengths: list[int]
-    inputs: Mapping[str, NDArray[Any]]
-    outputs: Mapping[str, NDArray[Any]]
+    lengths: list[int]  # number of tokens of each row
+    inputs: Mapping[str, NDArray[Any]]  # inputs by name
+    outputs: Mapping[str, NDArray[Any]]  # outputs by name, in float32
 
 
 def run_reference(
@@ -43,12 +37,6 @@ def run_reference(
 
     The batches are a single token, batches with padding, and one of the maximum length. All run
     before the graph is loaded, so that only one copy of the weights is in memory.
-
-    Args:
-        model: model in evaluation mode, on the CPU.
-        spec: names and axes of inputs and outputs.
-        config: configuration of the model, for the range of token ids.
-        traced: number of rows and of tokens of the traced batch, which is skipped.
     """
     references = []
     for number, lengths in enumerate(batches(spec.limits.get("tokens", UNLIMITED), traced)):
@@ -63,17 +51,7 @@ def run_reference(
 def compare(
     references: Sequence[ReferenceBatch], graph: Path, spec: OnnxSpec, *, device: str = "cpu"
 ) -> list[ShapeCheck]:
-    """Compare a graph in ONNX Runtime with its model in torch.
-
-    Args:
-        references: batches, and the outputs of the model.
-        graph: file of the graph.
-        spec: names and axes of inputs and outputs.
-        device: device of the graph, such as ``cuda``.
-
-    Returns:
-        one check per batch.
-    """
+    """Compare a graph in ONNX Runtime with its model in torch."""
     session = create_session(graph, device)
     checks: list[ShapeCheck] = []
     for lengths, inputs, expected in references:
@@ -93,14 +71,6 @@ def compare_with_cache(
 
     Each batch is run at once with an empty cache, and in two steps, the second with the cache of
     the first. In two steps, decoders without an encoder get left padding, as in generation.
-
-    Args:
-        references: batches, and the outputs of the model, which ran without a cache.
-        graphs: the graphs.
-        spec: names and axes of the model without a cache.
-
-    Returns:
-        one check per batch and number of cached tokens.
     """
     checks: list[ShapeCheck] = []
     axes = spec.outputs[LOGITS]
@@ -140,12 +110,7 @@ def _check(lengths: Sequence[int], outputs: dict[str, Difference], past: int = 0
 
 
 def batches(max_seq_len: int, traced: tuple[int, int]) -> list[list[int]]:
-    """Return the number of tokens of each row, for batches of at least three shapes.
-
-    Args:
-        max_seq_len: maximum number of tokens of the model.
-        traced: rows and tokens of the batch to leave out.
-    """
+    """Return the number of tokens of each row, for batches of at least three shapes."""
     sizes = [(1, 1), (3, 17), (2, 64), (2, max_seq_len), (5, 5), (4, 3), (3, 2)]
     shapes = dict.fromkeys((batch, min(tokens, max_seq_len)) for batch, tokens in sizes)
     others = [shape for shape in shapes if shape != traced][:4]
@@ -161,16 +126,7 @@ def difference(
     lengths: Mapping[str, Sequence[int]],
     axes: Sequence[str | int],
 ) -> Difference:
-    """Compare one output, a few tokens at a time, because all in float64 take too much memory.
-
-    Args:
-        name: name of the output; for logits the argmax is compared, too.
-        expected: output of torch.
-        actual: output of the graph.
-        lengths: axis -> number of tokens of each row; positions behind them are padding and are
-            not compared.
-        axes: axes of the output, the batch first.
-    """
+    """Compare one output, a few tokens at a time, because all in float64 take too much memory."""
     gaps, sizes, products, agree = [], [], [], []
     along = lengths.get(str(axes[1]))
     for row in range(len(expected)):
@@ -199,11 +155,7 @@ def _parts(tokens: int | None) -> list[slice]:
 
 
 def require_equal(checks: Sequence[ShapeCheck], tolerance: float) -> None:
-    """Check that all differences are within the tolerance.
-
-    Raises:
-        VerificationError: a difference is larger, or NaN.
-    """
+    """Check that all differences are within the tolerance."""
     for check in checks:
         for name, result in check.outputs.items():
             where = f"at {check.batch} x {check.tokens} tokens{check.after}"

@@ -19,17 +19,7 @@ SPACING = {"F16": 2**-10, "BF16": 2**-7, "F8_E4M3": 2**-3, "F8_E5M2": 2**-2}
 
 
 def check_constant(reader: TensorReader, name: str, constant: Constant, location: str) -> None:
-    """Check that a tensor has the values that follow from the configuration.
-
-    Args:
-        reader: the tensors of the source.
-        name: name of the tensor there.
-        constant: its declaration.
-        location: directory of the source, for the message.
-
-    Raises:
-        VerificationError: it has other values.
-    """
+    """Check that a tensor has the values that follow from the configuration."""
     import numpy as np
 
     stored = reader.tensors[name].dtype
@@ -51,13 +41,7 @@ def check_constant(reader: TensorReader, name: str, constant: Constant, location
 
 
 def constant_to_write(name: str, constant: Constant, dtype: str) -> TensorToWrite:
-    """Return a constant as a tensor to write.
-
-    Args:
-        name: name in the file.
-        constant: its declaration.
-        dtype: safetensors code of floating-point values.
-    """
+    """Return a constant as a tensor to write."""
     import numpy as np
 
     codes = {np.dtype(storage): code for code, storage in STORAGE.items() if code not in FLOATING}

@@ -14,17 +14,7 @@ from zoo.io.untrusted import parsing
 def check_readable(
     staging: Path, published: Path, plan: ConversionPlan, tokenizer: SourceTokenizer | None
 ) -> None:
-    """Open a finished directory and compare its contents with the plan.
-
-    Args:
-        staging: finished directory.
-        published: final path, for messages.
-        plan: conversion that was written.
-        tokenizer: tokenizer that was written, or ``None``.
-
-    Raises:
-        VerificationError: it cannot be read, or differs.
-    """
+    """Open a finished directory and compare its contents with the plan."""
     try:
         opened = open_source(CheckpointDir(staging, str(published)))
         with opened.reader:

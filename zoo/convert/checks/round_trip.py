@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 
 
 def bitwise_equal(first: "Array", second: "Array", convert: "Convert | None" = None) -> bool:
-    """Return ``True`` if two arrays have equal shapes and bytes; NaN equals itself, -0 is not 0.
-
-    Args:
-        first, second: arrays in storage dtype.
-        convert: applied to each piece of ``second`` before the comparison.
-    """
+    """Return ``True`` if two arrays have equal shapes and bytes; NaN equals itself, -0 is not 0."""
     if first.shape != second.shape:
         return False
     for piece, reference in blocks(first, second):
@@ -52,16 +47,7 @@ def _words(array: "NumpyArray") -> "NumpyArray":
 def require_bitwise_equal(
     name: str, first: "Array", second: "Array", convert: "Convert | None" = None
 ) -> None:
-    """Raise an error if a tensor of the Hub was not rebuilt exactly from the written files.
-
-    Args:
-        name: parameter name, for the message.
-        first, second: the tensor of the source and the rebuilt one, in any order.
-        convert: cast of a piece of ``second``; ``None`` if the dtypes are equal.
-
-    Raises:
-        VerificationError: the tensors differ.
-    """
+    """Raise an error if a tensor of the Hub was not rebuilt exactly from the written files."""
     ranges = file_range_of(first), file_range_of(second)
     if convert or ranges[0] is None or ranges[1] is None or first.shape != second.shape:
         same = bitwise_equal(first, second, convert)

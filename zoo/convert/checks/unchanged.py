@@ -16,9 +16,6 @@ class FileStates:
 
     A file is unchanged if its inode, size, modification time and change time are. The change time
     is set by the kernel on every write and cannot be set by a program.
-
-    Args:
-        directories: directories of the files; subdirectories of one level are included.
     """
 
     def __init__(self, directories: Iterable[Path]) -> None:
@@ -29,11 +26,7 @@ class FileStates:
                     self._states[path] = _state(path)
 
     def check(self, paths: Iterable[Path]) -> None:
-        """Check that files did not change.
-
-        Raises:
-            VerificationError: a file changed; the message names the first.
-        """
+        """Check that files did not change."""
         for path in paths:
             try:
                 unchanged = self._states.get(path, state := _state(path)) == state

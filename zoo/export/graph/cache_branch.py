@@ -17,12 +17,7 @@ PREFIX = "first_run."  # of names in the branch, which must not be those of the 
 
 
 def spec_with_branch(decoder: OnnxSpec, first_run: OnnxSpec) -> OnnxSpec:
-    """Return names and axes of a decoder with the branch.
-
-    Args:
-        decoder: those of the decoder, among whose inputs is the cache of cross-attention.
-        first_run: those of what computes this cache.
-    """
+    """Return names and axes of a decoder with the branch."""
     computed = {name.replace(PRESENT, PAST, 1) for name in first_run.outputs}
     inputs = {
         name: _cached(axes) if name in computed else axes for name, axes in decoder.inputs.items()
@@ -40,12 +35,7 @@ def _cached(axes: Axes) -> Axes:
 
 
 def add_branch(decoder: ir.Model, first_run: ir.Model) -> None:
-    """Add the branch to a decoder, in place.
-
-    Args:
-        decoder: graph of the decoder.
-        first_run: graph that computes its cache of cross-attention; it is consumed.
-    """
+    """Add the branch to a decoder, in place."""
     graph, branch = decoder.graph, first_run.graph
     past = {value.name: value for value in graph.inputs}
     cached = [past[str(output.name).replace(PRESENT, PAST, 1)] for output in branch.outputs]

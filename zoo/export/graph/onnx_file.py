@@ -16,15 +16,10 @@ from zoo.inference.graph_scan import CONTRIB
 
 
 class Versions(NamedTuple):
-    """IR version and ONNX Runtime release for an operator set.
+    """IR version and ONNX Runtime release for an operator set."""
 
-    Attributes:
-        ir: oldest IR version that supports it.
-        onnxruntime: first release of ONNX Runtime that runs it.
-    """
-
-    ir: int
-    onnxruntime: str
+    ir: int  # oldest IR version that supports it
+    onnxruntime: str  # first release of ONNX Runtime that runs it
 
 
 # Tested: the graph of an encoder runs in that release and not in the one before it (1.15 is the
@@ -47,11 +42,7 @@ EXTERNAL_OVER = 1 << 30  # bytes of weights; a protobuf ends at 2 GiB
 
 
 def check_opset(opset: int | None) -> int:
-    """Return the operator set version to export.
-
-    Raises:
-        UsageError: it is not supported.
-    """
+    """Return the operator set version to export."""
     if opset is None:
         return DEFAULT_OPSET
     if opset not in OPSETS:
@@ -76,17 +67,7 @@ def latest_release(release: str, dtype: str) -> str:
 
 
 def write_graph(model: ir.Model, path: Path, opset: int, external_over: int) -> str | None:
-    """Write a traced graph, without stack traces and other metadata of the exporter.
-
-    Args:
-        model: graph that the exporter returned.
-        path: file to write.
-        opset: operator set version of the graph.
-        external_over: number of bytes of weights above which they are written to a separate file.
-
-    Returns:
-        name of the file with the weights, or ``None``.
-    """
+    """Write a traced graph, without stack traces and other metadata of the exporter."""
     _name_products(model.graph)
     for graph in (model.graph, *(function.graph for function in model.functions.values())):
         nodes = list(graph.all_nodes())
@@ -125,15 +106,7 @@ def _drop_metadata(part: Any) -> None:
 
 
 def check_graph(path: Path, spec: OnnxSpec, opset: int) -> onnx.ModelProto:
-    """Check a written file without running it.
-
-    Returns:
-        the model, without external weights.
-
-    Raises:
-        VerificationError: the file is not valid ONNX, names or axes differ from the specification,
-            or its external data is in another file.
-    """
+    """Check a written file without running it."""
     model = onnx.load(str(path), load_external_data=False)
     if all(entry.domain != CONTRIB for entry in model.opset_import):  # else the runtime checks it
         try:

@@ -34,6 +34,7 @@ from zoo.families.onnx import (
 )
 from zoo.nn.generation import DecodeState, GenerationMixin, Seq2SeqGenerationMixin
 from zoo.nn.kv_cache import KeyValueCache, LayerCache
+from zoo.overrides import override
 
 T = TypeVar("T")
 
@@ -45,21 +46,14 @@ NEW = 3  # number of new tokens in the traced batch, after those in the cache
 
 
 class GraphToTrace(NamedTuple):
-    """One graph of an export.
-
-    Attributes:
-        file: name of the file.
-        module: module to trace.
-        example: inputs of the traced batch; see ``trace``.
-        spec: names and axes of inputs and outputs.
-        first_run: of a decoder after an encoder, what computes the keys and values of
-            cross-attention in its first run.
-    """
+    """One graph of an export."""
 
     file: str
     module: nn.Module
-    example: Example
-    spec: OnnxSpec
+    example: Example  # inputs of the traced batch; see ``trace``
+    spec: OnnxSpec  # names and axes of inputs and outputs
+    # of a decoder after an encoder, what computes the keys and values of cross-attention in its
+    # first run
     first_run: "GraphToTrace | None" = None
 
 
@@ -73,8 +67,8 @@ class TracedLayerCache(LayerCache):
         super().__init__()
         self._hold(keys, values)
 
+    @override
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """See ``LayerCache``."""
         self._hold(torch.cat((self.pair[0], keys), 2), torch.cat((self.pair[1], values), 2))
         return self.pair
 
@@ -84,12 +78,7 @@ class TracedLayerCache(LayerCache):
 
 
 class DecoderWithPast(nn.Module):
-    """A decoder with its key-value cache as inputs and outputs.
-
-    Args:
-        model: model that generates text.
-        kinds: names of the cached tensors of each layer, such as ``OWN``.
-    """
+    """A decoder with its key-value cache as inputs and outputs."""
 
     def __init__(self, model: GenerationMixin, kinds: Sequence[str]) -> None:
         super().__init__()
@@ -108,9 +97,6 @@ class DecoderWithPast(nn.Module):
             input_ids: (batch, tokens), int64, the new tokens.
             attention_mask: (batch, all tokens), int64, the mask of cached and new tokens; for an
                 encoder-decoder, that of the source.
-            past_key_values: the tensors of ``kinds`` of each layer in turn, each of shape (batch,
-                heads, tokens, head size).
-            num_logits_to_keep: (), int64, see ``last_tokens``.
         """
         size = len(self.kinds)
         layers = [past_key_values[at : at + size] for at in range(0, len(past_key_values), size)]
@@ -127,6 +113,7 @@ class DecoderWithPast(nn.Module):
 class Seq2SeqDecoderWithPast(DecoderWithPast):
     """``DecoderWithPast`` of an encoder-decoder; the mask is that of the source."""
 
+    @override
     def forward(
         self,
         input_ids: Tensor,
@@ -134,7 +121,6 @@ class Seq2SeqDecoderWithPast(DecoderWithPast):
         past_key_values: list[Tensor],
         num_logits_to_keep: Tensor,
     ) -> dict[str, Tensor]:
-        """See ``DecoderWithPast``."""
         return super().forward(
             input_ids, encoder_attention_mask, past_key_values, num_logits_to_keep
         )
@@ -167,14 +153,7 @@ class CrossAttentionCache(nn.Module):
 def with_cache(
     model: GenerationMixin, spec: OnnxSpec, example: Mapping[str, Tensor]
 ) -> list[GraphToTrace]:
-    """Return the modules to trace for generation with a key-value cache.
-
-    Args:
-        model: model in evaluation mode.
-        spec: names and axes of the model without a cache, whose inputs are ``input_ids``,
-            ``attention_mask`` and, with an encoder, ``decoder_input_ids``.
-        example: inputs of the model without a cache.
-    """
+    """Return the modules to trace for generation with a key-value cache; ``spec`` has none."""
     ids, mask = example["input_ids"], example["attention_mask"]
     target = example.get("decoder_input_ids")
     if target is None:

@@ -27,19 +27,12 @@ EXAMPLE = (8, 5)  # number of tokens of each row of the traced batch
 
 
 class WrittenGraph(NamedTuple):
-    """A written graph.
-
-    Attributes:
-        file: name of the file.
-        spec: names and axes of inputs and outputs.
-        external: name of the file with the weights, if they are separate.
-        fused: operator of ONNX Runtime -> number of nodes.
-    """
+    """A written graph."""
 
     file: str
-    spec: OnnxSpec
-    external: str | None
-    fused: dict[str, int]
+    spec: OnnxSpec  # names and axes of inputs and outputs
+    external: str | None  # name of the file with the weights, if they are separate
+    fused: dict[str, int]  # operator of ONNX Runtime -> number of nodes
 
     def described(self) -> Graph:
         """Return the entry of the manifest."""
@@ -57,27 +50,13 @@ def write_graphs(
     *,
     opset: int,
     dtype: str,
-    cache: bool | None,
-    external_over: int,
+    cache: bool | None,  # by default if the head generates text
+    external_over: int,  # bytes of weights
     optimize: bool = False,
 ) -> list[WrittenGraph]:
     """Trace and write the graphs of a checkpoint.
 
     The memory of the exporter is free again when this returns.
-
-    Args:
-        checkpoint: a directory with weights.
-        spec: names and axes of the model without a cache.
-        folder: directory to write to.
-        opset: see ``zoo.export.export.export_onnx``, as the others.
-        dtype: dtype of the graphs.
-        cache: whether the graphs have a key-value cache; by default if the head generates text.
-        external_over: number of bytes of weights above which they are written to a separate file.
-        optimize: whether layers are fused, see ``zoo.export.graph.fuse``.
-
-    Raises:
-        UsageError: a cache is requested for a model that has none.
-        VerificationError: the exporter fails.
     """
     model = load_model(checkpoint, getattr(torch, dtype))
     graphs = []

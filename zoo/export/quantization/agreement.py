@@ -34,45 +34,30 @@ NO_TARGET = -1
 
 @dataclass(frozen=True)
 class Sample:
-    """A batch of texts.
-
-    Attributes:
-        inputs: inputs of the model.
-        mask: (rows, tokens) of the outputs: true for tokens, false for padding.
-        targets: (rows, tokens), the token to predict at each position, or ``NO_TARGET``; ``None``
-            if the head predicts none.
-    """
+    """A batch of texts."""
 
     inputs: Arrays
-    mask: NDArray[np.bool_]
+    mask: NDArray[np.bool_]  # (rows, tokens) of the outputs: true for tokens, false for padding
+    # (rows, tokens), the token to predict at each position, or ``NO_TARGET``; ``None`` if the head
+    # predicts none
     targets: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Values of the outputs of a batch that are compared.
+    """Values of the outputs of a batch that are compared."""
 
-    Attributes:
-        vectors: (rows, size), the first output, pooled over the tokens of a text.
-        argmax: argmax of each token or text.
-        scores: logit of each token or text, where it has a single one; otherwise empty.
-        log_probs: log probability of each target.
-        finite: whether all outputs of tokens are finite; argmax and rounding can hide NaN.
-    """
-
-    vectors: NDArray[np.float64]
-    argmax: NDArray[np.int64]
+    vectors: NDArray[np.float64]  # (rows, size), the first output, pooled over the tokens of a text
+    argmax: NDArray[np.int64]  # argmax of each token or text
+    # logit of each token or text, where it has a single one; otherwise empty
     scores: NDArray[np.float64]
-    log_probs: NDArray[np.float64]
+    log_probs: NDArray[np.float64]  # log probability of each target
+    # whether all outputs of tokens are finite; argmax and rounding can hide NaN
     finite: bool = True
 
 
 def read_texts(file: Path | None) -> list[str]:
-    """Return the first lines of a file that are not blank, or a sample of the package's books.
-
-    Raises:
-        SourceError, UsageError: the file cannot be read, or has no texts.
-    """
+    """Return the first lines of a file that are not blank, or a sample of the package's books."""
     if file is None:
         return [text for book in sorted(SAMPLE.glob("*.txt")) for text in _paragraphs(book)]
     if not file.exists():
@@ -92,11 +77,7 @@ def _paragraphs(book: Path) -> list[str]:
 
 
 def make_samples(checkpoint: Checkpoint, texts: Sequence[str]) -> list[Sample]:
-    """Return batches of texts, or of random tokens for models without a tokenizer.
-
-    Raises:
-        SourceError, VerificationError: the tokenizer is damaged.
-    """
+    """Return batches of texts, or of random tokens for models without a tokenizer."""
     spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
     longest = min(MOST_TOKENS, spec.limits.get("tokens", MOST_TOKENS))
     if why_no_texts(checkpoint) is not None:
@@ -157,14 +138,7 @@ def _with_targets(
 def summaries(
     run: Run, samples: Iterable[Sample], spec: OnnxSpec, pooling: Pooling | None = None
 ) -> list[Summary]:
-    """Run a graph on texts, and return what is compared of its outputs.
-
-    Args:
-        run: returns the outputs of the graph.
-        samples: the texts.
-        spec: outputs of the model.
-        pooling: pooling of a sentence encoder; ``None`` for the mean of the tokens.
-    """
+    """Run a graph on texts, and return what is compared of its outputs."""
     single = LOGITS in spec.outputs and spec.outputs[LOGITS][-1] == 1
     return [
         _summary(run(sample.inputs), sample, pooling or Pooling(), single=single)
@@ -173,19 +147,7 @@ def summaries(
 
 
 def agreement(expected: Sequence[Summary], actual: Sequence[Summary], spec: OnnxSpec) -> Agreement:
-    """Return the agreement of two graphs on the same texts.
-
-    Args:
-        expected: summaries of the graph in float32.
-        actual: summaries of the other one.
-        spec: outputs of the model.
-
-    Returns:
-        the agreement; its drop is infinite if an output of ``actual`` is not finite.
-
-    Raises:
-        NonFiniteError: an output in float32 is not finite.
-    """
+    """Return the agreement of two graphs on the same texts."""
     if not all(summary.finite for summary in expected):
         raise NonFiniteError("the graph in float32 returned NaN or infinity for a text")
     pairs = list(zip(expected, actual, strict=True))
@@ -217,11 +179,7 @@ def agreement(expected: Sequence[Summary], actual: Sequence[Summary], spec: Onnx
 
 
 def require_different_scores(expected: Sequence[Summary]) -> None:
-    """Check that scores can be correlated, where a head has a single logit.
-
-    Raises:
-        UsageError: all texts have the same score.
-    """
+    """Check that scores can be correlated, where a head has a single logit."""
     scores = _scores(expected)
     if scores.size and (scores == scores[0]).all():
         raise UsageError(

@@ -28,18 +28,13 @@ SMALLEST_TABLE = 1 << 10  # elements; smaller ones save nothing
 
 @dataclass(frozen=True)
 class Quantization:
-    """Scheme of quantization.
+    """Scheme of quantization."""
 
-    Attributes:
-        dtype: ``int8`` or ``int4``.
-        static: whether the scales of activations come from calibration texts; else each run
-            computes them. Of int8 alone.
-        block_size: number of weights that share a scale, of int4.
-    """
-
-    dtype: str
+    dtype: str  # ``int8`` or ``int4``
+    # whether the scales of activations come from calibration texts; else each run computes them. Of
+    # int8 alone
     static: bool = False
-    block_size: int = BLOCK_SIZES[0]
+    block_size: int = BLOCK_SIZES[0]  # number of weights that share a scale, of int4
 
     @property
     def name(self) -> str:
@@ -73,16 +68,7 @@ def quantize(
     calibration: Iterable[Inputs] = (),
     external: bool = False,
 ) -> None:
-    """Write a copy of a graph in which some nodes are quantized.
-
-    Args:
-        source: graph in float32.
-        target: file to write.
-        method: how.
-        nodes: names of the nodes, of those of ``quantizable``.
-        calibration: inputs of the graph, for static scales.
-        external: write weights to a separate file.
-    """
+    """Write a copy of a graph in float32 with the weights of ``nodes`` quantized."""
     with tempfile.TemporaryDirectory() as scratch, silence():
         prepared, quantized = Path(scratch, "prepared.onnx"), Path(scratch, "quantized.onnx")
         model = load_folded(source)

@@ -17,17 +17,11 @@ class DropError(VerificationError):
 
 
 class SearchResult(NamedTuple):
-    """Result of a search.
-
-    Attributes:
-        quantized: layers that are quantized.
-        float32_layers: layers in float32, the most sensitive first.
-        agreement: agreement of the graphs.
-    """
+    """Result of a search."""
 
     quantized: list[Layer]
-    float32_layers: list[Layer]
-    agreement: Agreement
+    float32_layers: list[Layer]  # layers in float32, the most sensitive first
+    agreement: Agreement  # agreement of the graphs
 
 
 def search(
@@ -37,17 +31,6 @@ def search(
 
     If all of them together lose too much, each is quantized alone and measured, and the fewest of
     the most sensitive ones that suffice stay in float32, by bisection.
-
-    Args:
-        layers: layers that can be quantized.
-        measure: returns the agreement of graphs in which the given layers are quantized.
-        quick: the same on fewer texts, for the order of the layers.
-        max_drop: largest accepted drop.
-        dtype: dtype of the quantized layers, for messages.
-
-    Raises:
-        VerificationError: there are no layers.
-        DropError: no layer can be quantized.
     """
     if not layers:
         raise VerificationError(f"no layer can be quantized to {dtype}", "nothing was written")

@@ -47,28 +47,18 @@ class Metric(Protocol):
 
 @dataclass(frozen=True)
 class QuantizationPlan:
-    """Quantized copies to write, and the texts that they are measured on.
+    """Quantized copies to write, and the texts that they are measured on."""
 
-    Attributes:
-        methods: how weights are quantized, one for each copy.
-        max_drop: largest accepted drop, see ``Agreement.drop``.
-        eval_file: texts of the comparison, one a line; by default from the books of the package.
-        calibration_file: texts for static scales, one a line.
-        metric: metric on labelled data that is compared in place of the texts' agreement.
-    """
-
-    methods: Sequence[Quantization]
-    max_drop: float = MAX_DROP
+    methods: Sequence[Quantization]  # how weights are quantized, one for each copy
+    max_drop: float = MAX_DROP  # largest accepted drop, see ``Agreement.drop``
+    # texts of the comparison, one a line; by default from the books of the package
     eval_file: Path | None = None
-    calibration_file: Path | None = None
+    calibration_file: Path | None = None  # texts for static scales, one a line
+    # metric on labelled data that is compared in place of the texts' agreement
     metric: Metric | None = None
 
     def check(self, checkpoint: Checkpoint, dtype: str, cache: bool | None) -> None:
-        """Check that the copies are possible for a model.
-
-        Raises:
-            UsageError: they are not, or a file cannot be read, has no texts, or would not be read.
-        """
+        """Check that the copies are possible for a model."""
         generates = checkpoint.head.has_cache and cache is not False
         for method in self.methods:
             if dtype != "float32":
@@ -109,24 +99,14 @@ class QuantizationPlan:
 
 @dataclass(frozen=True)
 class _Reference:
-    """The graphs in float32, and what quantized copies are compared with.
+    """The graphs in float32, and what quantized copies are compared with."""
 
-    Attributes:
-        checkpoint: model of the graphs.
-        cache: whether the graphs have a key-value cache.
-        samples: batches of texts.
-        summaries: outputs for ``samples``.
-        metric: metric on labelled data.
-        limit: number of its samples; ``None`` for all.
-        value: its value; 0 without one.
-    """
-
-    checkpoint: Checkpoint
-    cache: bool
-    samples: Sequence[Sample]
-    summaries: Sequence[Summary]
-    metric: Metric | None = None
-    limit: int | None = None
+    checkpoint: Checkpoint  # model of the graphs
+    cache: bool  # whether the graphs have a key-value cache
+    samples: Sequence[Sample]  # batches of texts
+    summaries: Sequence[Summary]  # outputs for ``samples``
+    metric: Metric | None = None  # metric on labelled data
+    limit: int | None = None  # number of its samples; ``None`` for all
     value: float = 0.0
 
     def compare(self, paths: Sequence[Path]) -> Agreement:
@@ -209,24 +189,7 @@ def write_quantized(
     *,
     external_over: int,
 ) -> Mapping[str, QuantizedGraphs]:
-    """Write quantized copies of graphs that agree with them.
-
-    Args:
-        checkpoint: model of the graphs.
-        folder: directory of the export.
-        report: description of the graphs in float32.
-        plan: the copies.
-        external_over: number of bytes of a graph above which the weights of its copies are written
-            to separate files.
-
-    Returns:
-        dtype -> description.
-
-    Raises:
-        VerificationError: the copies do not agree, whichever layers stay in float32.
-        UsageError, SourceError: the labelled data does not suit the model, or cannot be read; or
-            the texts do not suffice for a correlation.
-    """
+    """Write copies of graphs in float32, quantized so far that they agree; dtype -> description."""
     files, cache = list(report.graphs), report.cache
     session = GraphSession([folder / file for file in files], checkpoint, cache=cache)
     samples = make_samples(checkpoint, read_texts(plan.eval_file))

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from zoo.families.base import Family, Head
 from zoo.families.heads import standard_head
+from zoo.overrides import override
 from zoo.tokenizers.train import TokenizerTrainSpec
 
 if TYPE_CHECKING:
@@ -52,12 +53,12 @@ class CausalFamily(Family):
         "byte-level-bpe": TokenizerTrainSpec(last=(END_OF_TEXT,))
     }
 
+    @override
     def heads(self) -> Mapping[str, Head]:
-        """Return the heads by name."""
         return self.named_heads
 
+    @override
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
-        """Build the byte-level BPE tokenizer."""
         from zoo.tokenizers import byte_level_bpe_tokenizer
 
         return byte_level_bpe_tokenizer(files, roles=self.special_tokens)

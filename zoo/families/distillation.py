@@ -109,22 +109,13 @@ class Term(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Replacement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Progressive module replacing; see ``zoo.distillation.replacement``.
+    """Progressive module replacing; see ``zoo.distillation.replacement``."""
 
-    Attributes:
-        rate: probability that a layer of the student replaces its group in the first step.
-        increment: what is added to it in each step, up to a probability of 1.
-    """
-
+    # probability that a layer of the student replaces its group in the first step
     rate: float = 0.1
-    increment: float = 0.0006
+    increment: float = 0.0006  # what is added to it in each step, up to a probability of 1
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            ValueError: a number is out of its range.
-        """
         if not 0 < self.rate <= 1 or not 0 <= self.increment < math.inf:
             raise ValueError(
                 f"rate is {self.rate} and increment {self.increment}, not in (0, 1] and 0 or more"
@@ -132,42 +123,27 @@ class Replacement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Targets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Generation of target sequences by the teacher; see ``zoo.distillation.targets``.
+    """Generation of target sequences by the teacher; see ``zoo.distillation.targets``."""
 
-    Attributes:
-        num_beams, max_new_tokens, length_penalty: see
-            ``zoo.inference.generation.config.GenerationConfig``.
-    """
-
-    num_beams: int = 5
+    num_beams: int = 5  # see ``zoo.inference.generation.config.GenerationConfig``
     max_new_tokens: int = 128
     length_penalty: float = 1.0
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A stage of a recipe: a run that begins with the model of the stage before.
+    """A stage of a recipe: a run that begins with the model of the stage before."""
 
-    Attributes:
-        begins_with: what that model is: the ``student``, whose training continues, or the
-            ``teacher`` of a new one.
-        terms, objective_weight, freeze: see ``DistillationRecipe``.
-        student_depth: see there; ``None`` for that of the recipe, or of the settings of the run.
-        settings: settings of the run, nested, that replace those of the recipe.
-    """
-
-    terms: dict[str, Term] = msgspec.field(default_factory=dict)
+    terms: dict[str, Term] = msgspec.field(default_factory=dict)  # see ``DistillationRecipe``
     objective_weight: float = 0.0
     freeze: tuple[str, ...] = ()
+    # what that model is: the ``student``, whose training continues, or the ``teacher`` of a new one
     begins_with: Literal["student", "teacher"] = "student"
+    # see there; ``None`` for that of the recipe, or of the settings of the run
     student_depth: float | None = None
+    # settings of the run, nested, that replace those of the recipe
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            ValueError: nothing would be learned, or a name cannot be that of a term.
-        """
         _check_terms(self.terms, self.objective_weight)
 
 
@@ -236,11 +212,7 @@ class DistillationRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
 
 def _check_terms(terms: Mapping[str, Term], objective_weight: float) -> None:
-    """Check the terms of a recipe or stage.
-
-    Raises:
-        ValueError: nothing would be learned, or a name cannot be that of a term.
-    """
+    """Check the terms of a recipe or stage."""
     if not terms and not objective_weight:
         raise ValueError("there are no terms, and objective_weight is 0")
     for name in terms:

@@ -12,6 +12,7 @@ from zoo.families.base import Family, Head
 from zoo.families.config import Activation, Config, same_names
 from zoo.families.config.keys import COMMON
 from zoo.families.heads import standard_head
+from zoo.overrides import override
 from zoo.tokenizers.train import TokenizerTrainSpec
 
 TokenPooling = Literal["mean", "max"]
@@ -156,8 +157,8 @@ class EncoderFamily(Family):
 
     named_heads: ClassVar[Mapping[str, Head]]
 
+    @override
     def heads(self) -> Mapping[str, Head]:
-        """Return the heads by name."""
         return self.named_heads
 
     def inputs(self, config: Any) -> tuple[str, ...]:
@@ -165,8 +166,8 @@ class EncoderFamily(Family):
         types = getattr(config, "type_vocab_size", 0) > 1  # of one type, all tokens have it
         return ("input_ids", "attention_mask", *(["token_type_ids"] if types else []))
 
+    @override
     def onnx(self, config: Any, head: str) -> "OnnxSpec":
-        """Return the inputs, outputs and axes of the ONNX graph."""
         spec = super().onnx(config, head)
         absent = "" if getattr(config, "pooler", False) else "pooler_output"
         return replace(
@@ -185,8 +186,8 @@ class WordPieceFamily(EncoderFamily):
         )
     }
 
+    @override
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
-        """Build the WordPiece tokenizer."""
         from zoo.tokenizers import wordpiece_tokenizer
 
         return wordpiece_tokenizer(files)

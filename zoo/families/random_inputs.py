@@ -120,10 +120,8 @@ def _last(axes: Sequence[str | int]) -> str:
 def axis_lengths(spec: "OnnxSpec", lengths: Sequence[int]) -> dict[str, list[int]]:
     """Return the length of each row without padding, along each padded axis.
 
-    Args:
-        spec: declares the axes.
-        lengths: the lengths along the axis ``tokens``. Along others, such as ``decoder_tokens``,
-            the lengths are these in reverse, plus one, up to the limit of the axis.
+    Along axes other than ``tokens``, such as ``decoder_tokens``, they are ``lengths`` in reverse,
+    plus one, up to the limit.
     """
     axes = {_last(axes) for axes in spec.inputs.values()}
     return {

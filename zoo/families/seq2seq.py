@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from zoo.families.base import Family, Head
+from zoo.overrides import override
 from zoo.tokenizers.train import TokenizerTrainSpec
 
 if TYPE_CHECKING:
@@ -61,10 +62,12 @@ class Seq2SeqFamily(Family):
         "unigram": TokenizerTrainSpec(("<pad>", "</s>", "<unk>"), sentinels=SENTINELS)
     }
 
+    @override
     def heads(self) -> Mapping[str, Head]:
         """Return the heads by name; those with a target have ``decoder_input_ids``."""
         return self.named_heads
 
+    @override
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
         """Build the SentencePiece tokenizer, with the sentinels of masked spans."""
         from zoo.tokenizers import EOS_ONLY, sentencepiece_tokenizer

@@ -36,19 +36,14 @@ GENERIC = ("PreTrainedTokenizer", "TokenizersBackend")
 
 @dataclass(frozen=True)
 class AddedTokenSpec:
-    """A token that is matched in the text before it is split.
+    """A token that is matched in the text before it is split."""
 
-    Attributes:
-        content: text of the token.
-        flags: ``lstrip`` and ``rstrip`` (the match includes spaces before or after it),
-            ``single_word`` (matches whole words only), ``normalized`` (matched in normalized text)
-            and ``special`` (skipped in decoding).
-        id: token id in a configuration file, or ``None``.
-    """
-
-    content: str
+    content: str  # text of the token
+    # ``lstrip`` and ``rstrip`` (the match includes spaces before or after it), ``single_word``
+    # (matches whole words only), ``normalized`` (matched in normalized text) and ``special``
+    # (skipped in decoding)
     flags: Mapping[str, bool]
-    id: int | None = None
+    id: int | None = None  # token id in a configuration file, or ``None``
 
     def build(self) -> "AddedToken":
         """Return the ``AddedToken`` of the ``tokenizers`` library."""
@@ -59,31 +54,20 @@ class AddedTokenSpec:
 
 @dataclass(frozen=True)
 class TokenizerFilesConfig:
-    """Merged contents of the configuration files of one tokenizer.
+    """Merged contents of the configuration files of one tokenizer."""
 
-    Attributes:
-        origin: directory of the files, for messages.
-        config: contents of ``tokenizer_config.json``.
-        stated: its keys, and those of ``special_tokens_map.json`` if that counts.
-        named: role (``pad``, ``mask``, and any other ``<name>_token`` key) -> token.
-        extra: special tokens without a role.
-        added: tokens with an id in ``tokenizer_config.json`` or ``added_tokens.json``.
-    """
-
-    origin: str
-    config: Mapping[str, Any]
-    stated: Mapping[str, Any]
+    origin: str  # directory of the files, for messages
+    config: Mapping[str, Any]  # contents of ``tokenizer_config.json``
+    stated: Mapping[str, Any]  # its keys, and those of ``special_tokens_map.json`` if that counts
+    # role (``pad``, ``mask``, and any other ``<name>_token`` key) -> token
     named: Mapping[str, AddedTokenSpec]
-    extra: tuple[AddedTokenSpec, ...] = ()
+    extra: tuple[AddedTokenSpec, ...] = ()  # special tokens without a role
+    # tokens with an id in ``tokenizer_config.json`` or ``added_tokens.json``
     added: tuple[AddedTokenSpec, ...] = ()
 
     @classmethod
     def read(cls, files: SourceFiles) -> "TokenizerFilesConfig":
-        """Read the configuration files of a directory.
-
-        Raises:
-            VerificationError: a file is malformed.
-        """
+        """Read the configuration files of a directory."""
         config = files.json_if_any(TOKENIZER_CONFIG)
         stated = DECODER in config
         older = {} if stated else files.json_if_any(SPECIAL_TOKENS)
@@ -116,26 +100,14 @@ class TokenizerFilesConfig:
         return isinstance(name, str) and name.removesuffix("Fast") in GENERIC
 
     def option(self, name: str, kinds: tuple[type, ...], default: Any) -> Any:
-        """Return an option of ``tokenizer_config.json``.
-
-        Raises:
-            VerificationError: its value has another type.
-        """
+        """Return an option of ``tokenizer_config.json``."""
         value = self.config.get(name, default)
         if not isinstance(value, kinds):
             raise VerificationError(f"{self.origin}/{TOKENIZER_CONFIG}: {name} = {value!r:.100}")
         return value
 
     def add_to(self, tokenizer: "Tokenizer", defaults: Sequence[AddedTokenSpec] = ()) -> None:
-        """Add missing tokens to a tokenizer, and set the flags of existing ones.
-
-        Args:
-            tokenizer: tokenizer to change.
-            defaults: special tokens to add even if no file defines them.
-
-        Raises:
-            VerificationError: the id of a token differs from that in a file.
-        """
+        """Add missing tokens to a tokenizer, and set the flags of existing ones."""
         existing = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
         stated = sorted(self.added, key=lambda token: token.id or 0)
         if DECODER not in self.config:
@@ -157,11 +129,7 @@ class TokenizerFilesConfig:
 
 
 def special(value: Any, origin: str) -> AddedTokenSpec:
-    """Parse a special token: a string, or an object with flags.
-
-    Raises:
-        VerificationError: the value is neither.
-    """
+    """Parse a special token: a string, or an object with flags."""
     if isinstance(value, str):
         return AddedTokenSpec(value, {"special": True, "normalized": False})
     if isinstance(value, dict):

@@ -22,16 +22,8 @@ def check_same_tokenization(
 ) -> None:
     """Check that ``tokenizer.json`` and a vocabulary file give the same token ids.
 
-    Args:
-        files: directory with both files.
-        stored: tokenizer of ``tokenizer.json``. Its truncation and padding are disabled.
-        source: tokenizer from the other file. It is modified.
-        name: name of the other file.
-        whole: the other file also defines normalization and splitting; otherwise these are taken
-            from ``stored``.
-
-    Raises:
-        VerificationError: the ids of a text differ.
+    ``whole`` says that the vocabulary file also defines normalization and splitting; otherwise
+    ``source`` gets them from ``stored``. Both are modified.
     """
     stored.no_truncation()
     stored.no_padding()

@@ -56,12 +56,6 @@ def read_cross_encoder(files: SourceFiles) -> dict[str, Any]:
     """Return the keys of ``config.json`` that say what a cross-encoder's files say.
 
     They are empty for other models, and for a cross-encoder without these files.
-
-    Args:
-        files: directory in the layout of sentence-transformers.
-
-    Raises:
-        VerificationError: a file is malformed, or has keys that are not implemented.
     """
     if not files.has(MODULES):
         return {}
@@ -90,15 +84,7 @@ def read_cross_encoder(files: SourceFiles) -> dict[str, Any]:
 
 
 def score_activation(config: Mapping[str, Any], origin: str) -> ScoreActivation | None:
-    """Return the function that makes a score of a single logit; ``None`` where no key names one.
-
-    Args:
-        config: keys of ``config.json``.
-        origin: path of the file, for messages.
-
-    Raises:
-        VerificationError: the function is not implemented.
-    """
+    """Return the function that makes a score of a single logit; ``None`` where no key names one."""
     group = config.get(GROUP)
     stated: Any = group.get(KEY) if isinstance(group, Mapping) else None
     key = f"{GROUP}.{KEY}" if stated is not None else OLD_KEY

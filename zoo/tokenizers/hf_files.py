@@ -23,14 +23,6 @@ def hub_tokenizer_files(
     ``tokenizer.json`` is copied, with the truncation and padding of the source, and
     ``tokenizer_class`` is a class that applies no options to it, so that the ids are the same. The
     options are also written, for users who load another class.
-
-    Args:
-        tokenizer_json: contents of ``tokenizer.json``.
-        info: properties that ``tokenizer.json`` lacks.
-        inputs: names of the model's inputs; by default ``token_type_ids`` is among them if the
-            tokenizer gives the texts of a pair different types.
-        padding_side: side on which the model's class needs padding, ``left`` or ``right``; a
-            side in ``info`` has precedence.
     """
     tokenizer = json.loads(tokenizer_json)
     roles = {f"{role}_token": token for role, token in info.special.items()}

@@ -60,20 +60,7 @@ class TokenizerInfo(JsonStruct):
 def tokenizer_info(
     files: SourceFiles, tokenizer: "Tokenizer", roles: Mapping[str, str] | None = None
 ) -> TokenizerInfo:
-    """Read what the files of a tokenizer say beyond its ``tokenizer.json``.
-
-    Args:
-        files: directory that the tokenizer was built from.
-        tokenizer: tokenizer to check the tokens against.
-        roles: role -> token, for roles that no file defines; by default those of the type of model.
-
-    Returns:
-        special tokens by role, restricted to the vocabulary, maximum length in tokens, and further
-            properties.
-
-    Raises:
-        VerificationError: a file is malformed.
-    """
+    """Read what the files of a tokenizer say beyond its ``tokenizer.json``."""
     settings = TokenizerFilesConfig.read(files)
     sections = read_sections(files)
     defaults = dict(roles or CONVENTIONS.get(type(tokenizer.model).__name__, {}))
@@ -96,16 +83,7 @@ def tokenizer_info(
 
 
 def check_vocabulary(tokenizer: "Tokenizer", vocab_size: int, origin: str) -> None:
-    """Check that every token id has a row in the token embedding.
-
-    Args:
-        tokenizer: tokenizer to check the tokens against.
-        vocab_size: number of rows of the token embedding.
-        origin: file of the tokenizer, for the message.
-
-    Raises:
-        VerificationError: an id is too high.
-    """
+    """Check that every token id has a row in the token embedding."""
     ids = tokenizer.get_vocab()
     highest = max(ids.values(), default=-1)
     if highest < vocab_size:
@@ -164,17 +142,7 @@ def _extra_config(
 
 
 def check_template(tokenizer: "Tokenizer", vocab_size: int, types: int | None, origin: str) -> None:
-    """Check that ids and types of the template of special tokens have rows in their tables.
-
-    Args:
-        tokenizer: tokenizer with the template.
-        vocab_size: number of rows of the token embedding.
-        types: number of rows of the token type embedding; ``None`` if the model reads no types.
-        origin: file of the tokenizer, for the message.
-
-    Raises:
-        VerificationError: an id or a type is too high.
-    """
+    """Check that ids and types of the template of special tokens have rows in their tables."""
     if tokenizer.post_processor is None:
         return
     for token, number, kind in _template_tokens(

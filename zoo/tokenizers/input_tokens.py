@@ -16,30 +16,15 @@ from zoo.tokenizers.tokenizer_json import parse
 
 
 class InputTokens(NamedTuple):
-    """Tokens around a text or a pair of texts.
+    """Tokens around a text or a pair of texts."""
 
-    Attributes:
-        start: before the first text.
-        delimiter: between two texts.
-        extract: after the last text.
-    """
-
-    start: str
-    delimiter: str
-    extract: str
+    start: str  # before the first text
+    delimiter: str  # between two texts
+    extract: str  # after the last text
 
 
 def with_input_tokens(content: bytes, info: TokenizerInfo, tokens: InputTokens) -> bytes:
-    """Return a ``tokenizer.json`` with a template of tokens, which are added to the vocabulary.
-
-    Args:
-        content: contents of the file.
-        info: special tokens of the tokenizer.
-        tokens: the tokens; those that the vocabulary lacks get the next ids.
-
-    Raises:
-        UsageError: the tokenizer has special tokens around texts already, or two tokens are equal.
-    """
+    """Return a ``tokenizer.json`` with a template of tokens, which are added to the vocabulary."""
     from tokenizers import AddedToken
 
     if len(set(tokens)) < len(tokens) or not all(tokens):

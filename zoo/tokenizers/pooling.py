@@ -13,41 +13,31 @@ QUERY, DOCUMENT = ("query",), ("document", "passage", "corpus")  # names of prom
 
 
 class Pooling(JsonStruct):
-    """Computation of a sentence embedding from token embeddings, as in sentence-transformers.
+    """Computation of a sentence embedding from token embeddings, as in sentence-transformers."""
 
-    Attributes:
-        mode: ``mean`` of the tokens, first token (``cls``), ``max``, ``mean_sqrt_len_tokens``,
-            ``weightedmean`` (weights are positions) or ``lasttoken``.
-        normalize: scale the embedding to unit length.
-        max_tokens: maximum length of a text in tokens; ``None`` for that of the model.
-        lowercase: lower-case the text before tokenization.
-        include_prompt: whether the tokens of a prompt, and special tokens before them, are pooled.
-        prompts: name -> text that precedes a text.
-        default_prompt_name: name of the prompt of a text for which none is chosen.
-        similarity_fn_name: similarity of two embeddings; of distances, the negative.
-        truncate_dim: number of leading dimensions of the embedding that are kept, after
-            ``normalize``; ``None`` for all.
-        extra: file -> its keys that do not change embeddings, which conversion to the Hub's layout
-            writes back.
-    """
-
+    # ``mean`` of the tokens, first token (``cls``), ``max``, ``mean_sqrt_len_tokens``,
+    # ``weightedmean`` (weights are positions) or ``lasttoken``
     mode: PoolingMode = "mean"
-    normalize: bool = False
+    normalize: bool = False  # scale the embedding to unit length
+    # maximum length of a text in tokens; ``None`` for that of the model
     max_tokens: int | None = None
-    lowercase: bool = False
+    lowercase: bool = False  # lower-case the text before tokenization
+    # whether the tokens of a prompt, and special tokens before them, are pooled
     include_prompt: bool = True
+    # name -> text that precedes a text
     prompts: dict[str, str] = msgspec.field(default_factory=dict)
-    default_prompt_name: str | None = None
+    default_prompt_name: str | None = None  # name of the prompt of a text for which none is chosen
+    # similarity of two embeddings; of distances, the negative
     similarity_fn_name: SimilarityFunction = "cosine"
+    # number of leading dimensions of the embedding that are kept, after ``normalize``; ``None`` for
+    # all
     truncate_dim: int | None = None
+    # file -> its keys that do not change embeddings, which conversion to the Hub's layout writes
+    # back
     extra: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
 
     def prompt(self, name: str | None = None) -> str:
-        """Return the text of a prompt; without a name, that of the default prompt, if any.
-
-        Raises:
-            UsageError: there is no prompt of that name.
-        """
+        """Return the text of a prompt; without a name, that of the default prompt, if any."""
         if name is None:
             return self.prompts.get(self.default_prompt_name or "", "")
         if name not in self.prompts:

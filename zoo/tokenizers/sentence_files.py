@@ -106,19 +106,7 @@ EMBEDDING_NAMES = {key: ("sentence_embedding", None) for key in NORMALIZE_KEYS}
 
 
 def read_pooling(files: SourceFiles) -> Pooling | None:
-    """Read the settings of a sentence encoder.
-
-    Args:
-        files: directory in the layout of sentence-transformers.
-
-    Returns:
-        the settings, or ``None`` if the directory has no ``modules.json``, or is a cross-encoder.
-
-    Raises:
-        SourceError: a file that ``modules.json`` names is missing.
-        VerificationError: a file is malformed or not supported: another kind of module, several
-            modes at once, or an unknown key.
-    """
+    """Read the settings of a sentence encoder."""
     if not files.has(MODULES):
         return None
     settings = files.json_if_any(SETTINGS)
@@ -164,20 +152,7 @@ def check_keys(
     origin: str,
     accepted: Mapping[str, tuple[Any, ...]] = ACCEPTED,
 ) -> dict[str, Any]:
-    """Check that the keys of a file are known, and that none asks for what is not implemented.
-
-    Args:
-        config: contents of the file.
-        keys: table of the file.
-        origin: path of the file, for messages.
-        accepted: key that is refused -> its values that are not.
-
-    Returns:
-        the keys to write back that are not read.
-
-    Raises:
-        VerificationError: a key is unknown, or its value is not implemented.
-    """
+    """Check that the keys of a file are known, and that none asks for what is not implemented."""
     for key, value in config.items():
         if key not in keys:
             continue
@@ -206,12 +181,7 @@ def _is_accepted(key: str, value: Any, accepted: Mapping[str, tuple[Any, ...]]) 
 
 
 def hub_pooling_files(pooling: Pooling, hidden_size: int) -> dict[str, bytes]:
-    """Return the files with which sentence-transformers computes the same embeddings.
-
-    Args:
-        pooling: settings to describe.
-        hidden_size: size of a token embedding.
-    """
+    """Return the files with which sentence-transformers computes the same embeddings."""
     folders = ("", "1_Pooling", "2_Normalize")
     modules = [
         {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}

@@ -7,21 +7,14 @@ from zoo.tokenizers.config_files import AddedTokenSpec, TokenizerFilesConfig, sp
 
 
 def tokens_by_role(settings: TokenizerFilesConfig, roles: Mapping[str, str]) -> dict[str, str]:
-    """Return role -> token.
-
-    Args:
-        settings: contents of the configuration files.
-        roles: defaults of the family, role -> token.
-    """
+    """Return role -> token."""
     return {**roles, **{role: token.content for role, token in settings.named.items()}}
 
 
 def usual_tokens(roles: Mapping[str, str], mask_takes_space: bool) -> list[AddedTokenSpec]:
     """Return the special tokens of a family without duplicates.
 
-    Args:
-        roles: role -> token.
-        mask_takes_space: the mask token includes the space before it.
+    A mask token that takes a space includes the space before it.
     """
     tokens = [special(token, role) for role, token in roles.items()]
     unique = {token.content: token for token in tokens}
@@ -34,12 +27,7 @@ def usual_tokens(roles: Mapping[str, str], mask_takes_space: bool) -> list[Added
 def with_spaced_mask(
     settings: TokenizerFilesConfig, roles: Mapping[str, str]
 ) -> TokenizerFilesConfig:
-    """Make the mask token include the space before it, unless the files define this.
-
-    Args:
-        settings: contents of the configuration files.
-        roles: special tokens of the family, role -> token.
-    """
+    """Make the mask token include the space before it, unless the files define this."""
     name = tokens_by_role(settings, roles).get("mask")
 
     def spaced(token: AddedTokenSpec) -> AddedTokenSpec:

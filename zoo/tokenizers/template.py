@@ -69,11 +69,7 @@ def _pieces(words: str, roles: Mapping[str, str]) -> list[str]:
 
 
 def sets_token_types(ends: Mapping[str, Any]) -> bool:
-    """Return whether a post-processor gives the texts of a pair different token types.
-
-    Args:
-        ends: the post-processor in ``tokenizer.json``.
-    """
+    """Return whether a post-processor gives the texts of a pair different token types."""
     if any(sets_token_types(part) for part in ends.get("processors") or ()):
         return True
     if any(part.get("type_id") for piece in ends.get("pair") or () for part in piece.values()):

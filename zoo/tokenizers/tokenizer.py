@@ -228,14 +228,8 @@ class TextTokenizer:
 def longest_first(first: int, second: int, max_tokens: int) -> tuple[int, int]:
     """Truncate the lengths of a pair, the longer text first.
 
-    Args:
-        first: number of tokens of the first text.
-        second: number of tokens of the second text; 0 without one.
-        max_tokens: maximum total number of tokens.
-
-    Returns:
-        the truncated lengths. If both are truncated and ``max_tokens`` is odd, the longer text has
-            one token more; of equally long texts, the second.
+    If both are truncated and ``max_tokens`` is odd, the longer text keeps one token more; of
+    equally long texts, the second.
     """
     if first + second <= max_tokens:
         return first, second
@@ -256,11 +250,7 @@ def _cuts(
 ) -> tuple[slice, ...]:
     """Return the ranges of the tokens to remove, in one text or in both.
 
-    Args:
-        encoding: encoding without truncation.
-        max_tokens: see ``TextTokenizer.encode``.
-        ending: number of special tokens at the end that do not count, since they are left out.
-        left: remove the beginnings of texts, and not their ends.
+    The ``ending`` special tokens at the end do not count. ``left`` removes the beginnings of texts.
     """
     if max_tokens is None or len(encoding) - ending <= max_tokens:
         return ()

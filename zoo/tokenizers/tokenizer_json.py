@@ -27,25 +27,12 @@ CLEAN_UP |= {f" {end}": end for end in ("n't", "'m", "'s", "'ve", "'re")}
 
 
 def load(files: SourceFiles) -> "Tokenizer":
-    """Read ``tokenizer.json``.
-
-    Raises:
-        SourceError: the file cannot be read.
-        VerificationError: the file is refused, see ``parse``.
-    """
+    """Read ``tokenizer.json``."""
     return parse(files.bytes(TOKENIZER_JSON), files.path(TOKENIZER_JSON))
 
 
 def parse(content: bytes, path: Path) -> "Tokenizer":
-    """Return the tokenizer of a ``tokenizer.json``, without truncation or padding.
-
-    Args:
-        content: contents of the file.
-        path: path of the file, for messages.
-
-    Raises:
-        VerificationError: see ``zoo.tokenizers.untrusted.definition``; or the library refuses it.
-    """
+    """Return the tokenizer of a ``tokenizer.json``, without truncation or padding."""
     from tokenizers import Tokenizer
 
     stored = parse_json(content, path, max_values=MAX_TOKENIZER_VALUES)
@@ -85,12 +72,7 @@ class _Sections(msgspec.Struct, frozen=True):
 
 
 def read_sections(files: SourceFiles) -> dict[str, Any]:
-    """Return the sections ``truncation`` and ``padding`` of ``tokenizer.json`` that are set.
-
-    Raises:
-        SourceError: the file cannot be read.
-        VerificationError: a section is malformed, or would make texts too long.
-    """
+    """Return the sections ``truncation`` and ``padding`` of ``tokenizer.json`` that are set."""
     if not files.has(TOKENIZER_JSON):
         return {}
     content = files.bytes(TOKENIZER_JSON).removeprefix(BOM_UTF8)
@@ -103,12 +85,7 @@ def read_sections(files: SourceFiles) -> dict[str, Any]:
 
 
 def read_checked(path: Path) -> bytes:
-    """Return the contents of a ``tokenizer.json`` after checking that it can be loaded.
-
-    Raises:
-        SourceError: the file cannot be read.
-        VerificationError: see ``parse``.
-    """
+    """Return the contents of a ``tokenizer.json`` after checking that it can be loaded."""
     content = read_regular(path, "tokenizer", MAX_TOKENIZER_BYTES)
     parse(content, path)
     return content
@@ -144,9 +121,6 @@ def check_normalized(tokenizer: "Tokenizer", path: "Path | str") -> None:
     """Check that no added token is normalized to the empty string.
 
     The library would match the empty string everywhere, and panic.
-
-    Raises:
-        VerificationError: a token is normalized to the empty string.
     """
     normalizer = tokenizer.normalizer
     if normalizer is None:
@@ -202,9 +176,6 @@ def finalize(tokenizer: "Tokenizer", settings: TokenizerFilesConfig) -> None:
     The decoder is extended by the clean-up of spaces that the configuration specifies; for BPE, as
     in transformers 5, only if it insists. Truncation and padding are disabled, since they are
     options of each run.
-
-    Raises:
-        VerificationError: the configuration is malformed.
     """
     from tokenizers import decoders
 

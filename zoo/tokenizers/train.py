@@ -65,19 +65,12 @@ class TokenizerTrainSpec:
 
 @dataclass(frozen=True)
 class _TrainParams:
-    """Parameters of the training of a tokenizer.
+    """Parameters of the training of a tokenizer."""
 
-    Attributes:
-        new: layout of the tokenizer.
-        batches: function that returns the texts in lists; called several times.
-        size: vocabulary size, special tokens included.
-        unknown: unknown token.
-    """
-
-    new: TokenizerTrainSpec
-    batches: Batches
-    size: int
-    unknown: str
+    new: TokenizerTrainSpec  # layout of the tokenizer
+    batches: Batches  # function that returns the texts in lists; called several times
+    size: int  # vocabulary size, special tokens included
+    unknown: str  # unknown token
 
     @property
     def last(self) -> list[str]:
@@ -123,20 +116,7 @@ def train(
     size: int,
     unknown: str,
 ) -> None:
-    """Train a tokenizer and write its files.
-
-    Args:
-        kind: kind of the tokenizer, one of ``KINDS``.
-        new: layout of the tokenizer.
-        batches: function that returns the texts in lists; called several times.
-        directory: existing directory to write to.
-        size: vocabulary size, special tokens included. The result is smaller if the texts have
-            too few distinct words.
-        unknown: unknown token.
-
-    Raises:
-        UsageError: the size is too small, or the texts too short.
-    """
+    """Train a tokenizer and write its files."""
     params = _TrainParams(new, batches, size, unknown)
     files = _TRAINERS[kind](params)
     for name, content in files.items():

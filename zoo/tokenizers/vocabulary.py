@@ -17,14 +17,7 @@ class DifferentToken(NamedTuple):
 def different_tokens(
     first: Mapping[str, int], second: Mapping[str, int], *, used_by_both: bool = False
 ) -> list[DifferentToken]:
-    """Return the ids that stand for different strings, in ascending order.
-
-    Args:
-        first: token -> id.
-        second: token -> id.
-        used_by_both: leave out the ids that one of both does not use, as at the end of a longer
-            vocabulary.
-    """
+    """Return the ids that stand for different strings, in ascending order."""
     tokens, others = _by_id(first), _by_id(second)
     ids = tokens.keys() & others.keys() if used_by_both else tokens.keys() | others.keys()
     return [
@@ -42,14 +35,7 @@ def _by_id(vocabulary: Mapping[str, int]) -> dict[int, str]:
 def describe_differences(
     different: Sequence[DifferentToken], first: str, second: str, total: int
 ) -> str:
-    """Return how many tokens differ, and the first ones.
-
-    Args:
-        different: what ``different_tokens`` returned; not empty.
-        first: name of the owner of the first vocabulary, such as ``the model``.
-        second: name of the owner of the second one.
-        total: number of tokens of the first one.
-    """
+    """Return how many tokens differ, and the first ones."""
     (number, there, here), *more = different[:SHOWN]
     examples = [f"id {number} is {_quoted(there)} in {first} and {_quoted(here)} in {second}"]
     examples += [f"{number} is {_quoted(a)} and {_quoted(b)}" for number, a, b in more]

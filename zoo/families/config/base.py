@@ -106,10 +106,6 @@ def field_error(field: msgspec.structs.FieldInfo, value: Any) -> str:
     A field whose name ends in ``dropout`` is a probability below 1. Tokens are checked against the
     vocabulary elsewhere. All others are sizes, and positive, unless the default is zero or
     negative, which then means "none" and is the smallest value.
-
-    Args:
-        field: the field.
-        value: its value, of the field's type.
     """
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or field.name.endswith("_token_id"):

@@ -18,16 +18,7 @@ def has_merges(files: SourceFiles) -> bool:
 
 
 def from_merges(files: SourceFiles, **options: Any) -> "Tokenizer":
-    """Build a tokenizer with the model, without normalizer and pre-tokenizer.
-
-    Args:
-        files: directory with both files.
-        **options: further arguments of ``tokenizers.models.BPE``, such as ``unk_token``.
-
-    Raises:
-        SourceError: a file is missing or cannot be read.
-        VerificationError: a file is malformed, or the result of a merge has no token id.
-    """
+    """Build a tokenizer with the model, without normalizer and pre-tokenizer."""
     from tokenizers import Tokenizer, models
 
     vocabulary, merges = _vocabulary(files), _merges(files)

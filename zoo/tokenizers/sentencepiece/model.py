@@ -26,23 +26,14 @@ SYMBOL = -0.1  # score above any piece
 
 @dataclass(frozen=True)
 class VocabLayout:
-    """Layout of the vocabulary: tokens before and after the pieces.
+    """Layout of the vocabulary: tokens before and after the pieces."""
 
-    Attributes:
-        first: tokens before the pieces.
-        skip: number of pieces of the model that ``first`` replaces.
-        last: tokens after the pieces; those that are pieces are skipped.
-        sentinels: number of ``<extra_id_N>`` after those, in descending order.
-        unknown: unknown token.
-        split_digit_comma: always split a comma from the digit before it.
-    """
-
-    first: Sequence[str]
-    skip: int
-    last: Sequence[str]
-    sentinels: int
-    unknown: str
-    split_digit_comma: bool
+    first: Sequence[str]  # tokens before the pieces
+    skip: int  # number of pieces of the model that ``first`` replaces
+    last: Sequence[str]  # tokens after the pieces; those that are pieces are skipped
+    sentinels: int  # number of ``<extra_id_N>`` after those, in descending order
+    unknown: str  # unknown token
+    split_digit_comma: bool  # always split a comma from the digit before it
 
     def arrange(self, model: PieceModel) -> list[Piece]:
         """Return all pieces in order of their ids."""
@@ -58,16 +49,7 @@ class VocabLayout:
 
 
 def build_model(model: PieceModel, layout: VocabLayout, origin: str) -> "Tokenizer":
-    """Build a tokenizer with the model, without normalizer and pre-tokenizer.
-
-    Args:
-        model: contents of the model file.
-        layout: layout of the vocabulary.
-        origin: path of the model file, for messages.
-
-    Raises:
-        VerificationError: the pieces contradict each other.
-    """
+    """Build a tokenizer with the model, without normalizer and pre-tokenizer."""
     from tokenizers import Tokenizer, models
 
     pieces = layout.arrange(model)

@@ -21,25 +21,16 @@ SPACE = "\u2581"
 
 @dataclass(frozen=True)
 class NormalizationOptions:
-    """Normalization of a family, before that of the model file.
+    """Normalization of a family, before that of the model file."""
 
-    Attributes:
-        lowercase: lower-case texts.
-        strip_accents: remove accents after compatibility decomposition.
-        plain_quotes: replace double grave accents and double apostrophes by quotes, and split words
-            at any white space.
-    """
-
-    lowercase: bool
-    strip_accents: bool
+    lowercase: bool  # lower-case texts
+    strip_accents: bool  # remove accents after compatibility decomposition
+    # replace double grave accents and double apostrophes by quotes, and split words at any white
+    # space
     plain_quotes: bool
 
     def steps(self, charsmap: bytes, origin: str) -> list["normalizers.Normalizer"]:
-        """Return the normalizers in order.
-
-        Raises:
-            VerificationError: the character map of the model file is malformed.
-        """
+        """Return the normalizers in order."""
         from tokenizers import normalizers
 
         steps: list[normalizers.Normalizer] = []
@@ -57,17 +48,7 @@ class NormalizationOptions:
 def set_pipeline(
     tokenizer: "Tokenizer", model: PieceModel, options: NormalizationOptions, origin: str
 ) -> None:
-    """Set normalizer, pre-tokenizer and decoder of a tokenizer.
-
-    Args:
-        tokenizer: tokenizer with the model.
-        model: contents of the model file.
-        options: normalization of the family.
-        origin: path of the file, for messages.
-
-    Raises:
-        VerificationError: the character map of the model file is malformed.
-    """
+    """Set normalizer, pre-tokenizer and decoder of a tokenizer."""
     from tokenizers import Regex, normalizers, pre_tokenizers
 
     steps = options.steps(model.charsmap, origin)
@@ -114,17 +95,7 @@ def _decoder(model: PieceModel, *, whole: bool) -> "Decoder":
 def override_normalizer(
     tokenizer: "Tokenizer", options: NormalizationOptions, stated: Mapping[str, bool], origin: str
 ) -> None:
-    """Apply normalization options of the configuration to a stored tokenizer.
-
-    Args:
-        tokenizer: tokenizer whose normalizer is replaced if it differs.
-        options: normalization of the family and the configuration.
-        stated: values of ``lowercase`` and ``strip_accents`` in the configuration.
-        origin: path of the file, for messages.
-
-    Raises:
-        VerificationError: the stored character map is malformed.
-    """
+    """Apply normalization options of the configuration to a stored tokenizer."""
     from tokenizers import normalizers
 
     stored_steps = _stored(tokenizer)

@@ -22,40 +22,24 @@ UNIGRAM, BPE = 1, 2
 
 
 class Piece(NamedTuple):
-    """A piece of the vocabulary.
+    """A piece of the vocabulary."""
 
-    Attributes:
-        text: text of the piece; ``\\u2581`` for a space.
-        score: log-probability (unigram), or rank of the merge (BPE).
-        kind: type of the piece: ``NORMAL`` and so on.
-    """
-
-    text: str
-    score: float
-    kind: int
+    text: str  # text of the piece; ``\u2581`` for a space
+    score: float  # log-probability (unigram), or rank of the merge (BPE)
+    kind: int  # type of the piece: ``NORMAL`` and so on
 
 
 @dataclass(frozen=True)
 class PieceModel:
-    """Contents of a model file.
+    """Contents of a model file."""
 
-    Attributes:
-        pieces: pieces in the order of their ids.
-        kind: algorithm, ``UNIGRAM`` or ``BPE``.
-        unknown: id of the unknown piece.
-        charsmap: compiled character map of the normalization; empty for none.
-        leading_space: insert a space at the start of a text.
-        single_spaces: strip spaces around a text, and collapse those within.
-        bytes_for_unknown: encode unknown characters as byte pieces.
-    """
-
-    pieces: tuple[Piece, ...]
-    kind: int
-    unknown: int
-    charsmap: bytes
-    leading_space: bool
-    single_spaces: bool
-    bytes_for_unknown: bool
+    pieces: tuple[Piece, ...]  # pieces in the order of their ids
+    kind: int  # algorithm, ``UNIGRAM`` or ``BPE``
+    unknown: int  # id of the unknown piece
+    charsmap: bytes  # compiled character map of the normalization; empty for none
+    leading_space: bool  # insert a space at the start of a text
+    single_spaces: bool  # strip spaces around a text, and collapse those within
+    bytes_for_unknown: bool  # encode unknown characters as byte pieces
 
 
 def piece_model(files: SourceFiles) -> str | None:
@@ -64,12 +48,7 @@ def piece_model(files: SourceFiles) -> str | None:
 
 
 def read_piece_model(files: SourceFiles, name: str) -> PieceModel:
-    """Read a model file.
-
-    Raises:
-        SourceError: the file cannot be read.
-        VerificationError: the file is malformed or has an option that is not supported.
-    """
+    """Read a model file."""
     origin, content = str(files.path(name)), files.bytes(name)
     try:
         model = _model(content)

@@ -44,18 +44,7 @@ _MODEL_TEXTS = (
 
 
 def check_definition(definition: Any, path: Path) -> Definition:
-    """Check the parsed content of a ``tokenizer.json``.
-
-    Args:
-        definition: JSON value.
-        path: path of the file, for messages.
-
-    Returns:
-        the same object with truncation and padding disabled, which are options of each run.
-
-    Raises:
-        VerificationError: the definition is malformed, or would need too much time or memory.
-    """
+    """Check the parsed content of a ``tokenizer.json``."""
     if not isinstance(definition, dict):
         raise VerificationError(f"{path} is not a JSON object")
     model = definition.get("model")
@@ -71,21 +60,13 @@ def check_definition(definition: Any, path: Path) -> Definition:
 
 
 def check_token(token: str, path: Path) -> None:
-    """Check the length of a token.
-
-    Raises:
-        VerificationError: the token is too long.
-    """
+    """Check the length of a token."""
     if len(token) > MAX_TOKEN_LENGTH:
         check_limit(path, f"length of the token {token[:20]!r}...", len(token), MAX_TOKEN_LENGTH)
 
 
 def check_ids(vocabulary: Mapping[str, Any], path: Path) -> None:
-    """Check that the ids of a vocabulary are unique integers within limits.
-
-    Raises:
-        VerificationError: an id is malformed, too high, or a duplicate.
-    """
+    """Check that the ids of a vocabulary are unique integers within limits."""
     tokens: dict[int, str] = {}
     for token, number in vocabulary.items():
         check_token(token, path)
@@ -244,14 +225,7 @@ def _charsmap_growth(value: Any, path: Path) -> int:
 
 
 def check_charsmap(content: bytes, path: Path) -> int:
-    """Check the layout of a compiled character map.
-
-    Returns:
-        length of its longest replacement in bytes.
-
-    Raises:
-        VerificationError: the map is malformed.
-    """
+    """Check the layout of a compiled character map."""
     size = int.from_bytes(content[:4], "little")
     if len(content) < 4 or size % 4 or size > len(content) - 4:
         raise VerificationError(f"{path}: its {_CHARSMAP} is malformed")
@@ -267,10 +241,6 @@ def _is_sound_trie(content: bytes, replacements: int) -> bool:
     others are an offset in the replacements. In any other unit, bit 8 is set if it has a leaf,
     and bits 9 to 31 are an offset. The exclusive or of the unit's index, the offset and a byte
     of the text is the index of the next unit; without a byte, that of the leaf.
-
-    Args:
-        content: units of the trie.
-        replacements: length of all replacements in bytes.
     """
     import numpy as np
 

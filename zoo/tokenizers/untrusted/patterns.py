@@ -37,25 +37,17 @@ _GROUPS = ("(?:", "(?>", "(?i:", "(?m:", "(?-i:")
 
 @dataclass(frozen=True)
 class Pattern:
-    """Static properties of a part of a pattern.
+    """Static properties of a part of a pattern."""
 
-    Attributes:
-        shortest: length of the shortest match in characters.
-        can_fail: ``True`` if there are texts that it does not match.
-        ways: upper bound for the ways to match at one position, unbounded repetitions excluded.
-        loops: number of unbounded repetitions that backtracking can shorten.
-        inner_ways, inner_loops: the same, of those that are followed, within the part, by something
-            that can fail.
-        crosses_words: ``True`` if a loop matches both spaces and letters.
-    """
-
-    shortest: int
-    can_fail: bool
+    shortest: int  # length of the shortest match in characters
+    can_fail: bool  # ``True`` if there are texts that it does not match
+    # upper bound for the ways to match at one position, unbounded repetitions excluded
     ways: int = 1
-    loops: int = 0
+    loops: int = 0  # number of unbounded repetitions that backtracking can shorten
+    # the same, of those that are followed, within the part, by something that can fail
     inner_ways: int = 1
     inner_loops: int = 0
-    crosses_words: bool = False
+    crosses_words: bool = False  # ``True`` if a loop matches both spaces and letters
 
 
 _CHARACTER = Pattern(1, True)
@@ -63,15 +55,7 @@ _ASSERTION = Pattern(0, True)
 
 
 def check_pattern(text: str, path: Path) -> Pattern:
-    """Check that a regular expression runs in bounded time.
-
-    Args:
-        text: regular expression in the syntax of Oniguruma.
-        path: path of the file, for the message.
-
-    Raises:
-        VerificationError: the pattern is malformed or may take too long.
-    """
+    """Check that a regular expression runs in bounded time."""
     check_limit(path, "length of a regular expression", len(text), MAX_PATTERN_LENGTH)
     try:
         parser = _Parser(text)

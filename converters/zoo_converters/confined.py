@@ -39,23 +39,14 @@ def call_confined(
     path: Path,
     arguments: Mapping[str, Any],
     *,
-    memory: int,
-    seconds: int,
-    output: int | None = None,
+    memory: int,  # bytes, beyond those in use after imports
+    seconds: int,  # of CPU time; the limit of the elapsed time is higher
+    output: int | None = None,  # descriptor of a file for output of the function
 ) -> Any:
-    """Call a function in a subprocess, and return its result, a JSON value.
+    """Call a module-level function in a subprocess, and return its result, a JSON value.
 
-    Args:
-        function: module-level function. It calls ``limit_resources`` after its imports, and
-            ``forbid_files`` after it opened the file.
-        path: path of the file that the function reads, for messages.
-        arguments: keyword arguments, JSON values.
-        memory: limit of the memory in bytes, beyond that in use after imports.
-        seconds: limit of the CPU time; the limit of the elapsed time is higher.
-        output: descriptor of a file for output of the function.
-
-    Raises:
-        VerificationError: the function raised an exception, crashed, or exceeded a limit.
+    The function calls ``limit_resources`` after its imports, and ``forbid_files`` after it opened
+    the file.
     """
     request = {
         **arguments,

@@ -16,6 +16,7 @@ from zoo.io.limits import MAX_STORAGE_USES, check_limit
 from zoo.io.tensors.file_array import DataFile, FileArray
 from zoo.io.tensors.formats import STORAGE, Format, TensorInfo, TensorReader
 from zoo.io.tensors.safetensors import LFS_POINTER, METADATA, is_sound_name, is_sound_shape
+from zoo.overrides import override
 from zoo_converters.confined import call_confined
 from zoo_converters.hdf5_arrays import decode_arrays, list_arrays
 from zoo_converters.scratch import ScratchFile
@@ -46,25 +47,21 @@ class Hdf5(Format):
 
     name: ClassVar[str] = "hdf5"
 
+    @override
     def find(self, names: Sequence[str]) -> tuple[str, ...]:
-        """See ``Format``."""
         files = [name for name in names if name.endswith(".hdf5") and "/" not in name]
         if len(files) > 1:
             files = [name for name in files if name.endswith(NAME)]
         return tuple(files) if len(files) == 1 else ()
 
+    @override
     def open(self, directory: Path, names: Sequence[str]) -> TensorReader:
-        """See ``Format``.
-
-        Raises:
-            UsageError: h5py is not installed.
-        """
         return Hdf5Reader(directory / names[0])
 
+    @override
     def write(
         self, directory: Path, outputs: "Sequence[TensorToWrite]", advance: "Advance"
     ) -> list[Path]:
-        """See ``Format``."""
         path = directory / f"lm_{NAME}"
         _require_h5py(path.name)
         import h5py
@@ -88,13 +85,6 @@ class Hdf5Reader(TensorReader):
     The HDF5 library is written in C and has a history of memory errors, so it runs in a subprocess
     with limits. Arrays that are stored uncompressed are read from the file; the subprocess decodes
     the others to a temporary file when the first of them is read.
-
-    Args:
-        path: path of the file.
-
-    Raises:
-        UsageError: h5py is not installed.
-        VerificationError: the file is damaged, or has objects other than arrays of numbers.
     """
 
     def __init__(self, path: Path) -> None:
@@ -115,19 +105,15 @@ class Hdf5Reader(TensorReader):
         self._file = DataFile(path, self._size)
         self._decoded: _Decoded | None = None
 
+    @override
     def read(self, name: str) -> "Array":
-        """See ``TensorReader``.
-
-        Raises:
-            VerificationError: the array cannot be decoded.
-        """
         array = self.lazy(name)
         array = array.read() if isinstance(array, FileArray) else array
         array.flags.writeable = False
         return array
 
+    @override
     def lazy(self, name: str) -> "Array | FileArray":
-        """See ``TensorReader``."""
         import numpy as np
 
         info, array = self.tensors[name], self._arrays[name]
@@ -139,8 +125,8 @@ class Hdf5Reader(TensorReader):
         stored = FileArray.stored(self._file, array.dtype, info.shape, array.offset)
         return stored if array.dtype == code else stored.read().astype(code)  # to native byte order
 
+    @override
     def close(self) -> None:
-        """See ``TensorReader``."""
         if self._decoded is not None:
             self._decoded.scratch.close()
 
@@ -201,11 +187,7 @@ def _require_h5py(purpose: str) -> None:
 
 
 def _info(path: Path, name: str, array: _Array) -> TensorInfo:
-    """Return dtype and shape of an array.
-
-    Raises:
-        VerificationError: the dtype is not numeric, or the name is malformed.
-    """
+    """Return dtype and shape of an array."""
     if not is_sound_name(name) or name == METADATA:
         raise VerificationError(f"{path}: {name!r:.100} cannot be the name of a tensor")
     for code, dtype in PLAIN.items():

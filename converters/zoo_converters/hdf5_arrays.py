@@ -20,9 +20,6 @@ def list_arrays(path: str, limits: Mapping[str, int]) -> dict[str, tuple[str, An
     """Return path inside the file -> dtype, shape and offset of each array.
 
     The offset is the position of its data in the file, or ``None`` if they must be decoded.
-
-    Raises:
-        ValueError: the file has objects other than arrays of numbers, or external data.
     """
     with _open(path, limits) as file:
         return {
@@ -66,11 +63,7 @@ class _Walk:
         self._visited: dict[Any, str] = {}
 
     def arrays(self) -> "Iterator[tuple[str, Any]]":
-        """Yield path and dataset of every array.
-
-        Raises:
-            ValueError: there are links, or a limit is exceeded.
-        """
+        """Yield path and dataset of every array."""
         self._visit(self._file, "/")
         return self._group(self._file, "", 0)
 
@@ -107,11 +100,7 @@ class _Walk:
 
 
 def _check_array(path: str, array: Any) -> None:
-    """Check that an array is stored in this file with supported filters.
-
-    Raises:
-        ValueError: it is not.
-    """
+    """Check that an array is stored in this file with supported filters."""
     settings = array.id.get_create_plist()
     if array.is_virtual or settings.get_external_count():
         raise ValueError(f"{path} keeps its data in another file")

@@ -24,6 +24,7 @@ from zoo.io.limits import MAX_SHAPES_BYTES
 from zoo.io.tensors.file_array import DataFile, FileArray
 from zoo.io.tensors.formats import STORAGE, Format, TensorInfo, TensorReader
 from zoo.io.tensors.safetensors import is_sound_shape, write_chunks
+from zoo.overrides import override
 from zoo_converters.scratch import ScratchFile
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Npy(Format):
     name: ClassVar[str] = "npy"
     naming_scheme: ClassVar[str] = "npy"
 
+    @override
     def find(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return the list of shapes, then the parts by number."""
         parts = {int(match[1]): name for name in names if (match := PART.fullmatch(name))}
@@ -57,22 +59,13 @@ class Npy(Format):
             return ()
         return (SHAPES, *(parts[number] for number in sorted(parts)))
 
+    @override
     def open(self, directory: Path, names: Sequence[str]) -> TensorReader:
-        """See ``Format``."""
         return NpyReader(directory / names[0], [directory / name for name in names[1:]])
 
 
 class NpyReader(TensorReader):
-    """Reader of a checkpoint.
-
-    Args:
-        shapes: path of the list of shapes.
-        parts: paths of the flat arrays, in order.
-
-    Raises:
-        SourceError: a file cannot be read.
-        VerificationError: a file is damaged or missing, or lengths and shapes do not agree.
-    """
+    """Reader of a checkpoint."""
 
     def __init__(self, shapes: Path, parts: Sequence[Path]) -> None:
         self.files = (shapes, *parts)
@@ -97,12 +90,13 @@ class NpyReader(TensorReader):
                 "a part is missing, or of another checkpoint",
             )
 
+    @override
     def read(self, name: str) -> "Array":
-        """See ``TensorReader``."""
         array = self.lazy(name).read()
         array.flags.writeable = False
         return array
 
+    @override
     def lazy(self, name: str) -> FileArray:
         """Return a tensor read on use; a tensor in several parts is joined in a temporary file."""
         info = self.tensors[name]
@@ -131,8 +125,8 @@ class NpyReader(TensorReader):
                 yield part, begin, stop
             start, end = start - part.length, end - part.length
 
+    @override
     def close(self) -> None:
-        """See ``TensorReader``."""
         for scratch in self._joined.values():
             scratch.close()
 
@@ -161,11 +155,7 @@ class _Part:
 
 
 def _read_header(file: BinaryIO) -> tuple[str, int]:
-    """Return dtype and length of a flat array of numbers.
-
-    Raises:
-        ValueError: the header is not that of a flat array of floats.
-    """
+    """Return dtype and length of a flat array of numbers."""
     start = file.read(len(MAGIC) + 2)
     length_format = LENGTHS.get(start[len(MAGIC) :])
     if not start.startswith(MAGIC) or length_format is None:

@@ -32,19 +32,9 @@ DAMAGE = (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowE
 
 
 def scan(stream: BinaryIO, max_steps: int = MAX_PICKLE_STEPS) -> tuple[Any, dict[str, Storage]]:
-    """Execute a pickle symbolically.
+    """Execute a pickle symbolically; return its value, and the storages that it refers to, by key.
 
-    Args:
-        stream: stream at the start of the pickle; afterwards, it is at its end. It must be
-            bounded, since the pickle contains lengths to read.
-        max_steps: maximum number of instructions, including the items that they copy.
-
-    Returns:
-        the value that the pickle describes, of plain values, ``Name``, ``Storage`` and
-        ``Tensor``; and the storages that it refers to, by key.
-
-    Raises:
-        Refused: the pickle is damaged, or has something that is not allowed.
+    The stream must be bounded, since a pickle contains lengths to read.
     """
     machine = _Machine(max_steps)
     try:

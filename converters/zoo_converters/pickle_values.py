@@ -61,17 +61,11 @@ class Name:
 
 @dataclass(frozen=True)
 class Storage:
-    """Storage of tensors elsewhere in the file, as the pickle describes it.
-
-    Attributes:
-        key: key of the storage in the file.
-        dtype: safetensors code of the elements.
-        count: number of elements according to the pickle.
-    """
+    """Storage of tensors elsewhere in the file, as the pickle describes it."""
 
     key: str
-    dtype: str
-    count: int
+    dtype: str  # safetensors code of the elements
+    count: int  # number of elements according to the pickle
 
     @property
     def nbytes(self) -> int:
@@ -81,19 +75,12 @@ class Storage:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor that the pickle describes, a checked view of its storage.
+    """A tensor that the pickle describes, a checked view of its storage."""
 
-    Attributes:
-        storage: storage of the elements.
-        info: dtype and shape.
-        offset: offset of the first element in the storage, in elements.
-        strides: stride of each dimension, in elements.
-    """
-
-    storage: Storage
-    info: TensorInfo
-    offset: int
-    strides: tuple[int, ...]
+    storage: Storage  # storage of the elements
+    info: TensorInfo  # dtype and shape
+    offset: int  # offset of the first element in the storage, in elements
+    strides: tuple[int, ...]  # stride of each dimension, in elements
 
 
 class Ordered(dict[Any, Any]):
@@ -105,9 +92,6 @@ def put(target: dict[Any, Any], key: Any, value: Any) -> None:
 
     Keys are strings or small integers. Hashing nested tuples can take exponential time, and large
     integers can be chosen to have equal hashes.
-
-    Raises:
-        Refused: the key has another type, or is a duplicate.
     """
     if type(key) not in (str, int) or (type(key) is int and abs(key) >= MAX_INT_KEY):
         refuse("a dict has for a key", key)
@@ -117,11 +101,7 @@ def put(target: dict[Any, Any], key: Any, value: Any) -> None:
 
 
 def refuse(problem: str, value: Any) -> NoReturn:
-    """Raise ``Refused`` with the type of a value, which may be large or contain itself.
-
-    Raises:
-        Refused: always.
-    """
+    """Raise ``Refused`` with the type of a value, which may be large or contain itself."""
     kind = value.path if isinstance(value, Name) else f"a value of type {type(value).__name__}"
     raise Refused(f"its pickle is not one of tensors: {problem} {kind}")
 

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from zoo.io.tensors.formats import Format, TensorReader
 from zoo.io.tensors.safetensors import SafetensorsReader
+from zoo.overrides import override
 from zoo_converters.shards import choose, open_index
 
 
@@ -15,6 +16,7 @@ class Safetensors(Format):
     name: ClassVar[str] = "safetensors"
     priority: ClassVar[int] = 10
 
+    @override
     def find(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return ``model.safetensors`` or its shards, else the only safetensors file.
 
@@ -30,8 +32,8 @@ class Safetensors(Format):
         ]
         return tuple(candidates) if len(candidates) == 1 else ()
 
+    @override
     def open(self, directory: Path, names: Sequence[str]) -> TensorReader:
-        """See ``Format``."""
         index = open_index(directory, names)
         if index is None:
             return SafetensorsReader([directory / name for name in names])

@@ -9,14 +9,7 @@ from zoo.io.tensors.file_array import DataFile, FileArray
 
 
 class ScratchFile:
-    """Temporary file that is written once and then read.
-
-    Attributes:
-        file: open file to write to.
-
-    Raises:
-        UsageError: the file cannot be created, or there is not enough space.
-    """
+    """Temporary file that is written once and then read."""
 
     def __init__(self, size: int) -> None:
         folder = tempfile.gettempdir()

@@ -15,14 +15,6 @@ def choose(names: Sequence[str], stem: str, suffix: str) -> tuple[str, ...]:
 
     A single file has precedence over shards, as in transformers, so that a directory has the same
     weights in both.
-
-    Args:
-        names: file names; those in subdirectories are ignored.
-        stem: stem of the file names, such as ``model``.
-        suffix: suffix of the file names, such as ``safetensors``.
-
-    Returns:
-        the single file; or the index, if any, and the shards; or ().
     """
     if f"{stem}.{suffix}" in names:
         return (f"{stem}.{suffix}",)
@@ -40,15 +32,10 @@ def is_shard(name: str, suffix: str) -> bool:
 
 @dataclass(frozen=True)
 class Index:
-    """Contents of an index file.
-
-    Attributes:
-        path: path of the index file.
-        shards: tensor name -> name of the shard.
-    """
+    """Contents of an index file."""
 
     path: Path
-    shards: Mapping[str, Path]
+    shards: Mapping[str, Path]  # tensor name -> name of the shard
 
     @property
     def files(self) -> list[Path]:
@@ -56,14 +43,7 @@ class Index:
         return sorted(set(self.shards.values()))
 
     def check_files(self, present: Collection[Path]) -> None:
-        """Check that all shards of the index exist, and no others.
-
-        Args:
-            present: paths of the shards in the directory of the index.
-
-        Raises:
-            VerificationError: a shard is missing, or the index does not name it.
-        """
+        """Check that all shards of the index exist, and no others."""
         for path in self.files:
             if not path.is_file():
                 raise VerificationError(
@@ -76,14 +56,7 @@ class Index:
             )
 
     def check_tensors(self, held: Mapping[Path, Collection[str]]) -> None:
-        """Check that each shard holds exactly the tensors that the index lists.
-
-        Args:
-            held: path of the shard -> names of its tensors.
-
-        Raises:
-            VerificationError: they differ; the message names the first tensor and its file.
-        """
+        """Check that each shard holds exactly the tensors that the index lists."""
         for name, path in self.shards.items():
             if name not in held[path]:
                 raise VerificationError(
@@ -100,12 +73,7 @@ class Index:
 
 
 def read_index(path: Path) -> Index:
-    """Read an index file.
-
-    Raises:
-        SourceError: the file cannot be read.
-        VerificationError: the file is not an index, or names a file outside of its directory.
-    """
+    """Read an index file."""
     index = read_json_object(path, max_bytes=MAX_INDEX_BYTES)
     shards = index.get("weight_map")
     if (
@@ -120,13 +88,7 @@ def read_index(path: Path) -> Index:
 
 
 def open_index(directory: Path, names: Sequence[str]) -> Index | None:
-    """Return the checked index among the file names that ``choose`` returned, or ``None``.
-
-    Raises:
-        SourceError: the index cannot be read.
-        VerificationError: the index is malformed, the shards differ from it, or there are shards
-            without index.
-    """
+    """Return the checked index among the file names that ``choose`` returned, or ``None``."""
     if not names[0].endswith(".index.json"):
         if is_shard(names[0], names[0].rpartition(".")[2]):
             raise VerificationError(

@@ -24,15 +24,7 @@ Checksum = Callable[[Any], int]  # CRC-32C of bytes or of a byte array
 
 
 def read_table(content: bytes, checksum: Checksum) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the keys and the values in order.
-
-    Args:
-        content: contents of the file.
-        checksum: function that returns the CRC-32C of bytes.
-
-    Raises:
-        ValueError, IndexError, struct.error: the table is malformed or damaged.
-    """
+    """Yield the keys and the values in order."""
     if len(content) < FOOTER or content[-8:] != struct.pack("<Q", MAGIC):
         raise ValueError("it does not end as a table does")
     footer = content[-FOOTER:]

@@ -24,6 +24,7 @@ from zoo.io.protobuf import as_bytes, as_int, fields
 from zoo.io.tensors.file_array import DataFile, FileArray
 from zoo.io.tensors.formats import STORAGE, Format, TensorInfo, TensorReader
 from zoo.io.tensors.safetensors import MAX_RANK, METADATA, is_sound_name, is_sound_shape
+from zoo.overrides import override
 from zoo_converters.sorted_table import Checksum, read_table
 
 if TYPE_CHECKING:
@@ -53,19 +54,12 @@ DATA = re.compile(r"(.+)\.data-(\d{5})-of-(\d{5})")
 
 
 class Entry(NamedTuple):
-    """Index entry of a tensor.
+    """Index entry of a tensor."""
 
-    Attributes:
-        info: dtype and shape.
-        shard: number of the data file.
-        offset: position of the data in the file, in bytes.
-        crc: CRC-32C of the data.
-    """
-
-    info: TensorInfo
-    shard: int
-    offset: int
-    crc: int
+    info: TensorInfo  # dtype and shape
+    shard: int  # number of the data file
+    offset: int  # position of the data in the file, in bytes
+    crc: int  # CRC-32C of the data
 
 
 class TensorFlow(Format):
@@ -75,6 +69,7 @@ class TensorFlow(Format):
     naming_scheme: ClassVar[str] = "tensorflow"
     priority: ClassVar[int] = 5
 
+    @override
     def find(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return the index and its data files; of several checkpoints all files, after the state
         file that names the latest.
@@ -83,13 +78,8 @@ class TensorFlow(Format):
         entry = [name for stem in stems for name in _files(stem, names)]
         return tuple([STATE] * (len(stems) > 1 and STATE in names) + entry)
 
+    @override
     def open(self, directory: Path, names: Sequence[str]) -> TensorReader:
-        """See ``Format``.
-
-        Raises:
-            UsageError: there are several checkpoints and no state file, or the package for
-                checksums is not installed.
-        """
         index, *data = _files(_select_checkpoint(directory, names), names)
         _check_complete(directory, data)
         return TensorFlowReader(directory / index, [directory / name for name in data])
@@ -108,11 +98,7 @@ def _files(stem: str, names: Sequence[str]) -> list[str]:
 
 
 def _select_checkpoint(directory: Path, names: Sequence[str]) -> str:
-    """Return the only checkpoint, or the latest according to TensorFlow's state file.
-
-    Raises:
-        UsageError: there are several and no state file names one of them.
-    """
+    """Return the only checkpoint, or the latest according to TensorFlow's state file."""
     stems = [name.removesuffix(".index") for name in names if name.endswith(".index")]
     if len(stems) > 1 and STATE in names:
         state = read_regular(directory / STATE, "state file", MAX_SHAPES_BYTES)
@@ -129,12 +115,7 @@ def _select_checkpoint(directory: Path, names: Sequence[str]) -> str:
 
 
 class TensorFlowReader(TensorReader):
-    """Reader of a checkpoint.
-
-    Args:
-        index: path of the index.
-        data: paths of the data files, in order.
-    """
+    """Reader of a checkpoint."""
 
     def __init__(self, index: Path, data: Sequence[Path]) -> None:
         self.files = [index, *data]
@@ -146,22 +127,15 @@ class TensorFlowReader(TensorReader):
         self.tensors = {name: entry.info for name, entry in self._entries.items()}
         self._files = [DataFile(path, size) for path, size in self._sizes(index)]
 
+    @override
     def read(self, name: str) -> "NDArray[np.generic[Any]]":
-        """See ``TensorReader``.
-
-        Raises:
-            VerificationError: the checksum of the tensor does not match.
-        """
         array = self.lazy(name).read()
         array.flags.writeable = False
         return array
 
+    @override
     def lazy(self, name: str) -> FileArray:
-        """Return a tensor read on use, after its checksum was verified.
-
-        Raises:
-            VerificationError: the checksum of the tensor does not match.
-        """
+        """Return a tensor read on use, after its checksum was verified."""
         entry = self._entries[name]
         file, info = self._files[entry.shard], entry.info
         content = FileArray.stored(file, "|u1", (info.nbytes,), entry.offset)
@@ -212,11 +186,7 @@ def _check_complete(directory: Path, data: Sequence[str]) -> None:
 
 
 def load_checksum() -> Checksum:
-    """Return the function for CRC-32C of the ``google-crc32c`` package.
-
-    Raises:
-        UsageError: the package is not installed.
-    """
+    """Return the function for CRC-32C of the ``google-crc32c`` package."""
     try:
         import google_crc32c
     except ImportError as error:

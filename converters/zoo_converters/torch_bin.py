@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from zoo.errors import VerificationError
 from zoo.io.tensors.file_array import DataFile, FileArray
 from zoo.io.tensors.formats import STORAGE, Format, TensorInfo, TensorReader
+from zoo.overrides import override
 from zoo_converters.shards import choose, open_index
 
 if TYPE_CHECKING:
@@ -26,9 +27,6 @@ class TorchBin(Format):
 
     Its files are pickles, which may run code in other readers, and are read only on request; no
     code in them is executed.
-
-    Args:
-        ignore_crc: accept archives whose checksums do not match.
     """
 
     name: ClassVar[str] = "pytorch"
@@ -37,16 +35,16 @@ class TorchBin(Format):
     def __init__(self, *, ignore_crc: bool = False) -> None:
         self._ignore_crc = ignore_crc
 
+    @override
     def find(self, names: Sequence[str]) -> tuple[str, ...]:
-        """See ``Format``."""
         return choose(names, "pytorch_model", "bin")
 
+    @override
     def without_checksums(self) -> Self:
-        """See ``Format``."""
         return type(self)(ignore_crc=True)
 
+    @override
     def open(self, directory: Path, names: Sequence[str]) -> TensorReader:
-        """See ``Format``."""
         from zoo_converters.torch_file import inspect
 
         index = open_index(directory, names)
@@ -58,12 +56,7 @@ class TorchBin(Format):
 
 
 class TorchBinReader(TensorReader):
-    """Reader of one or several ``.bin`` files as one set of tensors.
-
-    Args:
-        contents: tensors of each file.
-        ignore_crc: accept storages whose checksums do not match.
-    """
+    """Reader of one or several ``.bin`` files as one set of tensors."""
 
     def __init__(self, contents: "Sequence[Contents]", *, ignore_crc: bool = False) -> None:
         self.files = [content.path for content in contents]
@@ -76,12 +69,8 @@ class TorchBinReader(TensorReader):
             self.tensors |= content.tensors
             self._files |= dict.fromkeys(content.views, file)
 
+    @override
     def read(self, name: str) -> "Array":
-        """See ``TensorReader``.
-
-        Raises:
-            VerificationError: the checksum of the storage does not match.
-        """
         import numpy as np
 
         array = self.lazy(name)
@@ -89,12 +78,8 @@ class TorchBinReader(TensorReader):
         array.flags.writeable = False
         return array
 
+    @override
     def lazy(self, name: str) -> "Array | FileArray":
-        """See ``TensorReader``.
-
-        Raises:
-            VerificationError: the checksum of the storage does not match.
-        """
         return self._files[name].array(name)
 
 

@@ -27,25 +27,15 @@ SETTINGS = "config"  # key of the configuration that some releases store with th
 
 @dataclass(frozen=True)
 class Contents:
-    """Tensors of a ``.bin`` file, and positions of their storages.
-
-    Attributes:
-        path: path of the file.
-        size: length of the file in bytes.
-        views: name -> tensor, a view of a storage.
-        records: key of the storage -> position in the file.
-        wrapper: key that holds the state dict; ``None`` if it is the top level.
-        zipped: ``True`` for a ZIP archive.
-        big_endian: ``True`` if the elements are big-endian.
-    """
+    """Tensors of a ``.bin`` file, and positions of their storages."""
 
     path: Path
-    size: int
-    views: Mapping[str, Tensor]
-    records: Mapping[str, Record]
-    wrapper: str | None
-    zipped: bool
-    big_endian: bool = False
+    size: int  # length of the file in bytes
+    views: Mapping[str, Tensor]  # name -> tensor, a view of a storage
+    records: Mapping[str, Record]  # key of the storage -> position in the file
+    wrapper: str | None  # key that holds the state dict; ``None`` if it is the top level
+    zipped: bool  # ``True`` for a ZIP archive
+    big_endian: bool = False  # ``True`` if the elements are big-endian
 
     @property
     def tensors(self) -> dict[str, TensorInfo]:
@@ -64,16 +54,7 @@ class _Layout:
 
 
 def inspect(path: Path, *, ignore_crc: bool = False) -> Contents:
-    """Check a ``.bin`` file and locate its tensors, without running code.
-
-    Args:
-        path: path of the file.
-        ignore_crc: accept records of an archive whose checksums do not match.
-
-    Raises:
-        SourceError: the file cannot be read.
-        VerificationError: the file is damaged, or its pickle has values other than tensors.
-    """
+    """Check a ``.bin`` file and locate its tensors, without running code."""
     with open_regular(path) as file:
         try:
             size = file.seek(0, io.SEEK_END)

@@ -22,32 +22,15 @@ DAMAGE = (zipfile.BadZipFile, ValueError, NotImplementedError, OverflowError, st
 
 
 class Record(NamedTuple):
-    """Range of a file with an uncompressed record.
+    """Range of a file with an uncompressed record."""
 
-    Attributes:
-        offset: position of the first byte.
-        length: number of bytes.
-        crc: CRC-32; ``None`` in the layout without checksums.
-    """
-
-    offset: int
-    length: int
-    crc: int | None
+    offset: int  # position of the first byte
+    length: int  # number of bytes
+    crc: int | None  # CRC-32; ``None`` in the layout without checksums
 
 
 def read_zip(file: BinaryIO, size: int) -> dict[str, Record]:
-    """Check an archive and locate its records.
-
-    Args:
-        file: archive.
-        size: length of the archive in bytes.
-
-    Returns:
-        name -> record; names are relative to the common top-level folder.
-
-    Raises:
-        Refused: the archive does not have the layout of ``torch.save``.
-    """
+    """Check an archive and locate its records."""
     begin = _directory(file, size)
     try:
         with zipfile.ZipFile(file) as archive:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap, TranslatedConfig
 from zoo.families.encoder import EncoderFamily, encoder_heads, mlm_head
+from zoo.overrides import override
 from zoo.plugins.hookspecs import hookimpl
 from zoo.tokenizers.train import TokenizerTrainSpec
 from zoo_albert.config import CONFIG_MAP, SPECIAL_TOKENS, AlbertConfig
@@ -52,31 +53,28 @@ class Albert(EncoderFamily):
         ),
     }
 
+    @override
     def starts_word(self, text: str) -> bool:
-        """Return whether a token starts a word: see ``Family``.
-
-        As ``_is_start_piece_sp`` of create_pretraining_data.py: without a space before them, single
-        punctuation characters start a word, too, and tokens with a character that is neither an
-        ASCII letter nor in ``PUNCTUATION``, such as a digit, an apostrophe or an accented letter.
-        """
+        # As ``_is_start_piece_sp`` of create_pretraining_data.py: without a space before them,
+        # single punctuation characters start a word, too, and tokens with a character that is
+        # neither an ASCII letter nor in ``PUNCTUATION``, such as a digit, an apostrophe or an
+        # accented letter
         return (
             text.startswith(" ")
             or text in PUNCTUATION
             or not PUNCTUATION.union(string.ascii_lowercase).issuperset(text.lower())
         )
 
+    @override
     def from_hf(self, hub: Mapping[str, Any], location: str = "config.json") -> TranslatedConfig:
-        """Translate a configuration; see ``Family``.
-
-        A file of Google's release, without ``model_type``, means by ``gelu`` the approximation by
-        tanh (``modeling.py`` of that release).
-        """
+        # A file of Google's release, without ``model_type``, means by ``gelu`` the approximation by
+        # tanh (``modeling.py`` of that release)
         if "model_type" not in hub and hub.get("hidden_act") == "gelu":
             hub = {**hub, "hidden_act": "gelu_new"}
         return super().from_hf(hub, location)
 
+    @override
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
-        """Build the SentencePiece tokenizer from the files of a checkpoint."""
         from zoo.tokenizers import CLS_SEP, sentencepiece_tokenizer
 
         return sentencepiece_tokenizer(

@@ -8,40 +8,26 @@ from zoo.io import limits
 
 
 class AlbertConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Configuration of an ALBERT; the defaults are those of ``xxlarge`` and of the Hub.
-
-    Attributes:
-        embedding_size: width of the embeddings, which a linear map projects to ``hidden_size``.
-        num_layers: number of layers; in each, one group of blocks runs.
-        num_groups: number of groups; each runs in an equal number of consecutive layers.
-        blocks_in_group: number of blocks in a group, which run one after another.
-        type_vocab_size: number of segment types.
-        classifier_dropout: dropout probability before a classifier.
-        layer_norm_eps: epsilon of the layer norms.
-        pooler: whether the backbone alone has a pooler; heads that use one always have it.
-    """
+    """Configuration of an ALBERT; the defaults are those of ``xxlarge`` and of the Hub."""
 
     vocab_size: int = 30000
+    # width of the embeddings, which a linear map projects to ``hidden_size``
     embedding_size: int = 128
     hidden_size: int = 4096
     num_heads: int = 64
     intermediate_size: int = 16384
-    num_groups: int = 1
-    blocks_in_group: int = 1
-    type_vocab_size: int = 2
+    num_groups: int = 1  # number of groups; each runs in an equal number of consecutive layers
+    blocks_in_group: int = 1  # number of blocks in a group, which run one after another
+    type_vocab_size: int = 2  # number of segment types
     activation: Activation = "gelu_new"
     dropout: float = 0.0
     attention_dropout: float = 0.0
-    classifier_dropout: float = 0.1
-    layer_norm_eps: float = 1e-12
+    classifier_dropout: float = 0.1  # dropout probability before a classifier
+    layer_norm_eps: float = 1e-12  # epsilon of the layer norms
+    # whether the backbone alone has a pooler; heads that use one always have it
     pooler: bool = True
 
     def __post_init__(self) -> None:
-        """Validate the fields.
-
-        Raises:
-            ValueError: a field is out of its range, or two contradict each other.
-        """
         super().__post_init__()
         if self.num_groups > self.num_layers:
             raise ValueError(f"num_groups {self.num_groups} is not in 1 to {self.num_layers}")

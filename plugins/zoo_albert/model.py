@@ -18,6 +18,7 @@ from torch import nn
 
 from zoo.nn.encoder import Encoder, MLMWithPairHead
 from zoo.nn.encoder_factory import ModelFactory, PoolerAndHead, make_blocks, make_embeddings
+from zoo.overrides import override
 from zoo_albert.config import AlbertConfig
 
 
@@ -35,16 +36,16 @@ class AlbertFactory(ModelFactory):
         "pretraining": Pretraining,
     }
 
+    @override
     def pooler_and_head(self, head: str) -> PoolerAndHead:
-        """Return pooler and head of a model; see ``ModelFactory``."""
         if head == "pretraining":
             # without dropout, as get_sentence_order_output of run_pretraining.py
             is_swapped = nn.Linear(self.width, len(self.config.labels))
             return self.mlm_and_pair_head(Pretraining.pair_head, is_swapped)
         return super().pooler_and_head(head)
 
+    @override
     def backbone_args(self) -> dict[str, Any]:
-        """Return embeddings, the distinct blocks and the order in which they run."""
         config = self.config
         return {
             "embeddings": make_embeddings(config, project=True),

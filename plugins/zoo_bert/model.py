@@ -25,6 +25,7 @@ from torch import nn
 
 from zoo.nn.encoder import Encoder, MLMWithPairHead
 from zoo.nn.encoder_factory import ModelFactory, PoolerAndHead
+from zoo.overrides import override
 from zoo_bert.config import BertConfig
 
 
@@ -42,8 +43,8 @@ class BertFactory(ModelFactory):
         "pretraining": Pretraining,
     }
 
+    @override
     def pooler_and_head(self, head: str) -> PoolerAndHead:
-        """Return pooler and head of a model; see ``ModelFactory``."""
         if head == "pretraining":
             is_next = nn.Linear(self.width, 2)  # class 0: it follows, class 1: it does not
             return self.mlm_and_pair_head(Pretraining.pair_head, is_next)

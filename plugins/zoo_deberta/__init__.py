@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap
 from zoo.families.encoder import EncoderFamily, encoder_heads, mlm_head, rtd_head
+from zoo.overrides import override
 from zoo.plugins.hookspecs import hookimpl
 from zoo.tokenizers.train import TokenizerTrainSpec
 from zoo_deberta.config import CONFIG_MAP, FIRST_MAP, DebertaConfig
@@ -56,33 +57,29 @@ class Deberta(EncoderFamily):
         ),
     }
 
+    @override
     def model_type(self, config: DebertaConfig) -> str:
-        """Return the model type of version 1, or of the later ones."""
         return "deberta-v2" if config.key_bias else "deberta"
 
+    @override
     def title(self, config: DebertaConfig) -> str:
-        """Return the name of the family or of version 1."""
         return self.name if config.key_bias else "DeBERTa 1"
 
+    @override
     def starts_word(self, text: str) -> bool:
-        """Return whether a token starts a word: see ``Family``.
-
-        As ``part_of_whole_word`` of deberta/spm_tokenizer.py and deberta/gpt2_tokenizer.py: single
-        punctuation and control characters start a word without a space before them, too.
-        """
+        # As ``part_of_whole_word`` of deberta/spm_tokenizer.py and deberta/gpt2_tokenizer.py:
+        # single punctuation and control characters start a word without a space before them, too
         return text.startswith(" ") or (len(text) == 1 and _separates_words(text))
 
+    @override
     def has_reference(self, config: DebertaConfig, head: str) -> bool:
-        """Return whether the Hub's library computes the same outputs; see ``Family``.
-
-        It has neither the enhanced mask decoder nor the replaced-token head.
-        """
+        # It has neither the enhanced mask decoder nor the replaced-token head
         if head in _OWN or (head == "masked-lm" and config.decodes_positions):
             return False
         return super().has_reference(config, head)
 
+    @override
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
-        """Build the tokenizer: byte-level BPE in version 1, SentencePiece since."""
         from zoo import tokenizers as of
 
         roles, template = self.special_tokens, of.CLS_SEP

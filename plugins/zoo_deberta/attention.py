@@ -33,39 +33,29 @@ GROUP = 1 << 19  # largest number of scores in a group: 2 MB in float32
 
 
 class Context(NamedTuple):
-    """The arguments of all blocks beside the hidden state.
+    """The arguments of all blocks beside the hidden state."""
 
-    Attributes:
-        table: (rows, hidden): the relative position embeddings; ``None`` without them, and where
-            blocks have cached their projection.
-        rows: (2 * tokens,), int64: the table's row for each difference ``i - j`` from
-            ``tokens - 1`` down to ``-tokens``; ``None`` where its rows are in that order.
-        mask: (batch, 1, tokens, tokens), added to the scores; ``None`` for no mask.
-        real: (batch, tokens, 1): 1 for tokens, 0 for padding; ``None`` for all 1.
-        document_ids: (batch, tokens), int64: the document of each token of a packed row, counted
-            from 1, 0 for padding; ``None`` where each row is one document.
-        position_ids: (batch, tokens), int64, from 0 in each document; ``None`` where each row is
-            one document.
-        source: (batch, tokens, hidden): the input of keys and values, where it is not that of the
-            queries.
-    """
-
+    # (rows, hidden): the relative position embeddings; ``None`` without them, and where blocks have
+    # cached their projection
     table: Tensor | None
+    # (2 * tokens,), int64: the table's row for each difference ``i - j`` from ``tokens - 1`` down
+    # to ``-tokens``; ``None`` where its rows are in that order
     rows: Tensor | None
+    # (batch, 1, tokens, tokens), added to the scores; ``None`` for no mask
     mask: Tensor | None = None
+    # (batch, tokens, 1): 1 for tokens, 0 for padding; ``None`` for all 1
     real: Tensor | None = None
+    # (batch, tokens), int64: the document of each token of a packed row, counted from 1, 0 for
+    # padding; ``None`` where each row is one document
     document_ids: Tensor | None = None
+    # (batch, tokens), int64, from 0 in each document; ``None`` where each row is one document
     position_ids: Tensor | None = None
+    # (batch, tokens, hidden): the input of keys and values, where it is not that of the queries
     source: Tensor | None = None
 
 
 class Projections(nn.Linear):
-    """The projections to query, key and value as one matrix.
-
-    Args:
-        hidden_size: width of the input and of each projection.
-        key_bias: whether one bias covers all three; else queries and values have biases alone.
-    """
+    """The projections to query, key and value as one matrix."""
 
     def __init__(self, hidden_size: int, *, key_bias: bool) -> None:
         super().__init__(hidden_size, 3 * hidden_size, bias=key_bias)
@@ -88,11 +78,7 @@ class Projections(nn.Linear):
 
 
 class DisentangledAttention(nn.Module):
-    """Self-attention by content and by relative position.
-
-    Args:
-        config: the configuration.
-    """
+    """Self-attention by content and by relative position."""
 
     def __init__(self, config: DebertaConfig) -> None:
         super().__init__()
@@ -116,7 +102,6 @@ class DisentangledAttention(nn.Module):
 
         Args:
             x: (batch, tokens, hidden).
-            context: relative positions, masks and the input of keys and values.
 
         Returns:
             (batch, tokens, hidden).
@@ -161,8 +146,6 @@ class DisentangledAttention(nn.Module):
 
         Args:
             qkv: (3, heads, batch, tokens, head_size).
-            positions: those of these heads, for as many tokens.
-            mask: see ``Context``, of these rows.
 
         Returns:
             (batch, tokens, heads, head_size).

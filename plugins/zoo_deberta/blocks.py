@@ -8,6 +8,7 @@ from zoo.nn import transformer
 from zoo.nn.layers.activations import activation
 from zoo.nn.layers.convolution import TokenConvolution
 from zoo.nn.transformer import PostNormBlock
+from zoo.overrides import override
 from zoo_deberta.attention import Context
 from zoo_deberta.config import DebertaConfig
 
@@ -15,6 +16,7 @@ from zoo_deberta.config import DebertaConfig
 class Embeddings(transformer.Embeddings):
     """Input embeddings that are zero for padding."""
 
+    @override
     def forward(
         self,
         input_ids: Tensor,
@@ -27,13 +29,7 @@ class Embeddings(transformer.Embeddings):
 
 
 class ConvolutionBlock(PostNormBlock):
-    """The first block of large models, with a convolution beside attention and FFN.
-
-    Args:
-        config: the configuration.
-        attention: see ``PostNormBlock``.
-        **block_args: see ``PostNormBlock``.
-    """
+    """The first block of large models, with a convolution beside attention and FFN."""
 
     def __init__(self, config: DebertaConfig, attention: nn.Module, **block_args: Any) -> None:
         super().__init__(attention, **block_args)
@@ -42,6 +38,7 @@ class ConvolutionBlock(PostNormBlock):
         self.conv_act = activation(config.conv_activation)
         self.conv_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
 
+    @override
     def forward(self, x: Tensor, *attention_args: Any) -> Tensor:  # type: ignore[override]
         """Transform (batch, tokens, hidden) to the same shape; see ``PostNormBlock``.
 

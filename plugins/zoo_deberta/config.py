@@ -11,65 +11,45 @@ TERMS = ("c2p", "p2c")
 
 
 class DebertaConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Configuration of a DeBERTa; the defaults are those of version 2 on the Hub.
-
-    Attributes:
-        type_vocab_size: number of segment types; 0 for no segment embeddings.
-        classifier_dropout: probability of dropping an element before a classifier of texts in
-            training; ``None`` for ``dropout``.
-        pooler_dropout: dropout probability before the pooler.
-        pooler_activation: activation function of the pooler.
-        layer_norm_eps: epsilon of the layer norms.
-        key_bias: whether keys have a bias. Version 1 has none, and stores its three projections
-            as one tensor.
-        relative_attention: whether attention has relative positions.
-        position_terms: the scores between content and position: ``c2p``, ``p2c`` or both, as a
-            list or separated by ``|``.
-        max_relative_positions: largest distinct distance; below 1 for ``max_positions``.
-        position_buckets: number of table rows of each direction, where large distances share
-            rows; below 1 for a row per distance.
-        share_att_key: project positions with the matrices of the contents.
-        norm_rel_ebd: ``layer_norm`` if the table of relative positions is normalized.
-        conv_kernel_size: width of the convolution of the first block; 0 for none.
-        conv_groups: number of groups of its channels.
-        conv_activation: activation function of the convolution.
-        position_biased_input: whether absolute positions are added to the input embeddings.
-        enhanced_decoder: whether the masked-LM head has the enhanced mask decoder, if the input
-            has no absolute positions. The checkpoint decides.
-        legacy_names: whether the Hub's file names the masked-LM head ``cls.predictions`` and not
-            ``lm_predictions.lm_head``. Both are read.
-    """
+    """Configuration of a DeBERTa; the defaults are those of version 2 on the Hub."""
 
     vocab_size: int = 128100
     hidden_size: int = 1536
     num_layers: int = 24
     num_heads: int = 24
     intermediate_size: int = 6144
-    type_vocab_size: int = 0
+    type_vocab_size: int = 0  # number of segment types; 0 for no segment embeddings
+    # probability of dropping an element before a classifier of texts in training; ``None`` for
+    # ``dropout``
     classifier_dropout: float | None = None
-    pooler_dropout: float = 0.0
-    pooler_activation: Activation = "gelu"
-    layer_norm_eps: float = 1e-7
+    pooler_dropout: float = 0.0  # dropout probability before the pooler
+    pooler_activation: Activation = "gelu"  # activation function of the pooler
+    layer_norm_eps: float = 1e-7  # epsilon of the layer norms
+    # whether keys have a bias. Version 1 has none, and stores its three projections as one tensor
     key_bias: bool = True
-    relative_attention: bool = False
+    relative_attention: bool = False  # whether attention has relative positions
+    # the scores between content and position: ``c2p``, ``p2c`` or both, as a list or separated by
+    # ``|``
     position_terms: str | tuple[str, ...] | None = None
-    max_relative_positions: int = -1
+    max_relative_positions: int = -1  # largest distinct distance; below 1 for ``max_positions``
+    # number of table rows of each direction, where large distances share rows; below 1 for a row
+    # per distance
     position_buckets: int = -1
-    share_att_key: bool = False
-    norm_rel_ebd: str = "none"
-    conv_kernel_size: int = 0
-    conv_groups: int = 1
-    conv_activation: Activation = "tanh"
+    share_att_key: bool = False  # project positions with the matrices of the contents
+    norm_rel_ebd: str = "none"  # ``layer_norm`` if the table of relative positions is normalized
+    conv_kernel_size: int = 0  # width of the convolution of the first block; 0 for none
+    conv_groups: int = 1  # number of groups of its channels
+    conv_activation: Activation = "tanh"  # activation function of the convolution
+    # whether absolute positions are added to the input embeddings
     position_biased_input: bool = True
+    # whether the masked-LM head has the enhanced mask decoder, if the input has no absolute
+    # positions. The checkpoint decides
     enhanced_decoder: bool = True
+    # whether the Hub's file names the masked-LM head ``cls.predictions`` and not
+    # ``lm_predictions.lm_head``. Both are read
     legacy_names: bool = False
 
     def __post_init__(self) -> None:
-        """Validate the fields.
-
-        Raises:
-            ValueError: a field is out of its range, or two contradict each other.
-        """
         super().__post_init__()
         terms, norm, buckets = self.terms, self.norm_rel_ebd, self.position_buckets
         kernel, groups, width = self.conv_kernel_size, self.conv_groups, self.hidden_size

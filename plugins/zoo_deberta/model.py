@@ -45,6 +45,7 @@ from zoo.nn.encoder_factory import ModelFactory, PoolerAndHead, make_blocks, mak
 from zoo.nn.heads import LinearHead, Pooler
 from zoo.nn.layers.activations import activation
 from zoo.nn.transformer import PostNormBlock
+from zoo.overrides import override
 from zoo_deberta.attention import Context, DisentangledAttention
 from zoo_deberta.blocks import ConvolutionBlock, Embeddings
 from zoo_deberta.config import DebertaConfig
@@ -52,12 +53,7 @@ from zoo_deberta.positions import rows_by_difference
 
 
 class Deberta(Encoder):
-    """The backbone.
-
-    Args:
-        config: the configuration.
-        **head_args: pooler and head; see ``Encoder``.
-    """
+    """The backbone."""
 
     layer_inputs: ClassVar[tuple[str, ...]] = ("relative", "relative_norm")
 
@@ -74,6 +70,7 @@ class Deberta(Encoder):
         self.rows = rows_by_difference(config)
         self.positions_are_cached = False  # by each block, see ``optimize_for_inference``
 
+    @override
     def encode(
         self,
         input_ids: Tensor,
@@ -82,7 +79,6 @@ class Deberta(Encoder):
         position_ids: Tensor | None = None,
         document_ids: Tensor | None = None,
     ) -> Tensor:
-        """Run embeddings, blocks and ``decode``; see ``Encoder``."""
         context = self._context(
             input_ids.shape[1], attention_mask, position_ids=position_ids, document_ids=document_ids
         )
@@ -99,7 +95,6 @@ class Deberta(Encoder):
         Args:
             last_input: (batch, tokens, hidden): the input of the last block.
             hidden: (batch, tokens, hidden): its output.
-            context: the further arguments of the blocks.
         """
         return hidden
 
@@ -163,6 +158,7 @@ class DebertaMaskedLM(MaskedLM, Deberta):
         size = (config.max_positions, config.hidden_size)
         self.positions = nn.Embedding(*size) if config.decodes_positions else None
 
+    @override
     def decode(self, last_input: Tensor, hidden: Tensor, context: Context) -> Tensor:
         """Run the last block twice more from absolute positions, if there is a table of them."""
         if self.positions is None:
@@ -224,10 +220,12 @@ class Pretraining(DebertaMaskedLM):
         super().__init__(config, **head_args)
         self.replaced = ReplacedHead(config)
 
+    @override
     def decode(self, last_input: Tensor, hidden: Tensor, context: Context) -> Tensor:
         """Return the inputs of both heads, (2, batch, tokens, hidden)."""
         return torch.stack((super().decode(last_input, hidden, context), hidden))
 
+    @override
     def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
         """Return the outputs of both heads."""
         decoded, last = hidden.unbind()
@@ -237,6 +235,7 @@ class Pretraining(DebertaMaskedLM):
 class DebertaTokenDiscriminator(TokenDiscriminator, Deberta):
     """Replaced-token detection."""
 
+    @override
     def scores(self, hidden: Tensor, position_ids: Tensor | None = None) -> Tensor:
         """Return one logit per token, (batch, tokens); see ``TokenDiscriminator``."""
         return self.apply_head(hidden, position_ids).squeeze(-1)
@@ -256,24 +255,24 @@ class DebertaFactory(ModelFactory):
         "replaced-token-detection": DebertaTokenDiscriminator,
     }
 
+    @override
     def backbone_args(self) -> dict[str, Any]:
-        """Return the configuration, from which ``Deberta`` builds its parts."""
         return {"config": self.config}
 
+    @override
     def pooler_and_head(self, head: str) -> PoolerAndHead:
-        """Return pooler and head of a model; see ``ModelFactory``."""
         if head == "pretraining":
             return None, self.masked_lm_head()
         if head == "replaced-token-detection":
             return None, ReplacedHead(self.config)
         return super().pooler_and_head(head)
 
+    @override
     def pooler(self) -> nn.Module:
-        """Return the pooler, with the configuration's activation function and dropout."""
         return Pooler(self.width, self.config.pooler_activation, self.config.pooler_dropout)
 
+    @override
     def token_head(self, outputs: int) -> nn.Module:
-        """Return the head for token classification."""
         return LinearHead(self.width, outputs, self.config.dropout)
 
 

@@ -35,17 +35,14 @@ def rows_by_difference(config: DebertaConfig) -> Sequence[int]:
 
 
 class Positions(NamedTuple):
-    """The table of relative positions, projected by one block: a column for each difference.
+    """The table of relative positions, projected by one block: a column for each difference."""
 
-    Attributes:
-        keys: scored with queries, (heads, head_size, 2 * tokens), for differences ``i - j`` from
-            ``tokens - 1`` down to ``-tokens``; ``None`` without that term.
-        queries: scored with keys, (heads, head_size, 2 * tokens), for differences from
-            ``1 - tokens`` up to ``tokens``, since the difference of a key to a query grows with
-            the query's position; ``None`` without that term.
-    """
-
+    # scored with queries, (heads, head_size, 2 * tokens), for differences ``i - j`` from ``tokens -
+    # 1`` down to ``-tokens``; ``None`` without that term
     keys: Tensor | None
+    # scored with keys, (heads, head_size, 2 * tokens), for differences from ``1 - tokens`` up to
+    # ``tokens``, since the difference of a key to a query grows with the query's position; ``None``
+    # without that term
     queries: Tensor | None
 
     def part(self, heads: slice, tokens: int) -> "Positions":

@@ -7,18 +7,12 @@ from zoo.families.encoder import FIXED, EncoderConfig
 
 
 class DistilBertConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Configuration of a DistilBERT; the defaults are those of ``base`` and of the Hub.
-
-    Attributes:
-        num_layers: number of blocks.
-        question_dropout: dropout probability before the question-answering head.
-        classifier_dropout: dropout probability in the heads for sequence classification and
-            multiple choice.
-    """
+    """Configuration of a DistilBERT; the defaults are those of ``base`` and of the Hub."""
 
     layer_norm_eps: ClassVar[float] = 1e-12  # the same in every norm of every release
-    num_layers: int = 6
-    question_dropout: float = 0.1
+    num_layers: int = 6  # number of blocks
+    question_dropout: float = 0.1  # dropout probability before the question-answering head
+    # dropout probability in the heads for sequence classification and multiple choice
     classifier_dropout: float = 0.2
 
 

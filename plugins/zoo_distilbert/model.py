@@ -20,14 +20,15 @@ from zoo.nn.encoder import Encoder
 from zoo.nn.encoder_factory import ModelFactory, PoolerAndHead, make_blocks, make_embeddings
 from zoo.nn.heads import DenseHead, FirstTokenPooler, LinearHead
 from zoo.nn.transformer import PostNormBlock, select_tokens
+from zoo.overrides import override
 from zoo_distilbert.config import DistilBertConfig
 
 
 class Block(PostNormBlock):
     """A block without dropout on the output of attention."""
 
+    @override
     def forward(self, x: Tensor, *attention_args: Any, positions: Tensor | None = None) -> Tensor:
-        """Transform (batch, tokens, hidden) to the same shape; see ``PostNormBlock``."""
         x, attended = select_tokens(positions, x, self.attention(x, *attention_args))
         x = self.attention_norm(x + attended)
         return self.ffn_norm(x + self.dropout(self.ffn(x)))  # type: ignore[no-any-return]
@@ -36,24 +37,24 @@ class Block(PostNormBlock):
 class DistilBertFactory(ModelFactory):
     """The default models of encoders, with other blocks and heads."""
 
+    @override
     def backbone_args(self) -> dict[str, Any]:
-        """Return embeddings and blocks; see ``ModelFactory``."""
         return {
             "embeddings": make_embeddings(self.config),
             "layers": make_blocks(self.config, Block),
         }
 
+    @override
     def sequence_head(self, outputs: int) -> PoolerAndHead:
-        """Return pooler and head for sequence classification."""
         dense = DenseHead(self.width, outputs, act="relu", inner_dropout=self.dropout)
         return FirstTokenPooler(), dense
 
+    @override
     def token_head(self, outputs: int) -> nn.Module:
-        """Return the head for token classification."""
         return LinearHead(self.width, outputs, self.config.dropout)
 
+    @override
     def span_head(self) -> nn.Module:
-        """Return the head for extractive question answering."""
         return LinearHead(self.width, 2, self.config.question_dropout)
 
 

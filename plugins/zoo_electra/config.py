@@ -5,26 +5,19 @@ from zoo.families.encoder import FIXED, KEYS, EncoderConfig
 
 
 class ElectraConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Configuration of a discriminator or a generator; the defaults are those of ``small``.
+    """Configuration of a discriminator or a generator; the defaults are those of ``small``."""
 
-    Attributes:
-        embedding_size: width of the embeddings; a linear map projects them to another
-            ``hidden_size``.
-        type_vocab_size: number of segment types.
-        classifier_dropout: dropout probability in the heads for sequence and token
-            classification; ``None`` for ``dropout``.
-        summary_dropout: dropout probability in the multiple-choice head.
-        layer_norm_eps: epsilon of the layer norms.
-    """
-
+    # width of the embeddings; a linear map projects them to another ``hidden_size``
     embedding_size: int = 128
     hidden_size: int = 256
     num_heads: int = 4
     intermediate_size: int = 1024
-    type_vocab_size: int = 2
+    type_vocab_size: int = 2  # number of segment types
+    # dropout probability in the heads for sequence and token classification; ``None`` for
+    # ``dropout``
     classifier_dropout: float | None = None
-    summary_dropout: float = 0.1
-    layer_norm_eps: float = 1e-12
+    summary_dropout: float = 0.1  # dropout probability in the multiple-choice head
+    layer_norm_eps: float = 1e-12  # epsilon of the layer norms
 
 
 CONFIG_MAP = ConfigMap(

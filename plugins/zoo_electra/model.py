@@ -18,6 +18,7 @@ from typing import ClassVar
 from zoo.nn.encoder import Encoder, TokenDiscriminator
 from zoo.nn.encoder_factory import ModelFactory, PoolerAndHead, make_mlm_head
 from zoo.nn.heads import DenseHead, FirstTokenPooler, MLMHead
+from zoo.overrides import override
 from zoo_electra.config import ElectraConfig
 
 
@@ -29,23 +30,23 @@ class ElectraFactory(ModelFactory):
         "replaced-token-detection": TokenDiscriminator,
     }
 
+    @override
     def pooler_and_head(self, head: str) -> PoolerAndHead:
-        """Return pooler and head of a model; see ``ModelFactory``."""
         if head == "replaced-token-detection":
             return None, DenseHead(self.width, 1, act=self.config.activation)
         return super().pooler_and_head(head)
 
+    @override
     def masked_lm_head(self) -> MLMHead:
-        """Return the generator's head."""
         return make_mlm_head(self.config, "gelu")
 
+    @override
     def sequence_head(self, outputs: int) -> PoolerAndHead:
-        """Return pooler and head for sequence classification."""
         dropout = {"dropout": self.dropout, "inner_dropout": self.dropout}
         return FirstTokenPooler(), DenseHead(self.width, outputs, act="gelu", **dropout)
 
+    @override
     def choice_head(self) -> PoolerAndHead:
-        """Return pooler and head for multiple choice."""
         dropout = self.config.summary_dropout
         return FirstTokenPooler(), DenseHead(self.width, 1, act="gelu", inner_dropout=dropout)
 

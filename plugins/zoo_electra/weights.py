@@ -49,13 +49,7 @@ def from_tensorflow(names: Collection[str], head: str) -> dict[str, ReleaseTenso
 
 
 def _released(name: str, unshared: Collection[str], *, generator: bool) -> ReleaseTensor:
-    """Return the Hub's counterpart of a tensor.
-
-    Args:
-        name: name in the release.
-        unshared: modules of the generator that are not shared with the discriminator.
-        generator: whether the generator is converted, not the discriminator.
-    """
+    """Return the Hub's counterpart of a tensor."""
     network, _, rest = name.partition("/")
     part = rest.partition("/")[0]
     shared = not unshared or (part == "embeddings" and part not in unshared)

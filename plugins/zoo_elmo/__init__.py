@@ -7,6 +7,7 @@ from zoo.errors import UsageError
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap
 from zoo.families.heads import standard_head
+from zoo.overrides import override
 from zoo.plugins.hookspecs import hookimpl
 from zoo.tokenizers.train import TokenizerTrainSpec
 from zoo_elmo.config import CONFIG_MAP, ElmoConfig
@@ -61,31 +62,27 @@ class ElmoFamily(Family):
         "bidirectional-lm": "zoo_elmo.objective:BidirectionalLm"
     }
 
+    @override
     def heads(self) -> Mapping[str, Head]:
-        """Return the heads by name."""
         return _HEADS
 
+    @override
     def matches_config(self, hub: Mapping[str, Any]) -> bool:
-        """Return whether a file has the two parts of ELMo's options."""
         return all(isinstance(hub.get(part), dict) for part in ("char_cnn", "lstm"))
 
+    @override
     def to_hf(self, config: ElmoConfig, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Translate to the keys of an ``options.json``; see ``Family``."""
         hub = super().to_hf(config, extra)
         return {key: value for key, value in hub.items() if key not in _UNWRITTEN}
 
+    @override
     def text_tokenizer(self, config: ElmoConfig) -> "TextTokenizer":
-        """Return the tokenizer, which splits texts at white space and words into characters."""
         from zoo_elmo.tokenizer import WordTokenizer
 
         return WordTokenizer(config.max_characters)
 
+    @override
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
-        """Raise an error: there is no vocabulary, and ``text_tokenizer`` needs no file.
-
-        Raises:
-            UsageError: always.
-        """
         raise UsageError(
             f"{files.directory} has a tokenizer's files, and ELMo reads characters",
             "leave --tokenizer out",

@@ -10,12 +10,7 @@ BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PADDING = range(257, 262)
 
 
 def word_ids(word: str, length: int) -> list[int]:
-    """Return the character ids of a word.
-
-    Args:
-        word: any text; it is truncated to ``length - 2`` bytes of UTF-8.
-        length: number of ids.
-    """
+    """Return ``length`` ids for a word, of which ``length - 2`` bytes of UTF-8 are kept."""
     return _framed([byte + 1 for byte in word.encode()[: length - 2]], length)
 
 

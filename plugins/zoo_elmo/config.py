@@ -21,50 +21,32 @@ _OF_TRAINING = (
 
 
 class ElmoConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Configuration of an ELMo; the defaults are those of absent keys in ``options.json``.
+    """Configuration of an ELMo; the defaults are those of absent keys in ``options.json``."""
 
-    Attributes:
-        vocab_size: number of words that pretraining predicts; 0 for none. The input has no
-            vocabulary: a word is its characters.
-        characters: number of character ids.
-        character_size: width of the character embeddings.
-        filters: (width in characters, number of filters) of each convolution.
-        highways: number of highway layers after the convolutions.
-        activation: activation function of the convolutions.
-        max_characters: number of character ids per word, with marks and padding.
-        lstm_layers: number of LSTM layers in each direction.
-        lstm_size: width of the cells.
-        projection_size: width of the word embeddings and of the LSTMs' outputs. There is no
-            projection if it is ``lstm_size``.
-        cell_clip: largest magnitude of a cell; ``None`` for no limit.
-        projection_clip: largest magnitude of the projected output; ``None`` for no limit.
-        skip_connections: add the input of every LSTM layer but the first to its output.
-        dropout: dropout probability of the input of every LSTM layer, and of the last output.
-        mix: whether the mix of the layers has weights; without, it is their mean.
-    """
-
+    # number of words that pretraining predicts; 0 for none. The input has no vocabulary: a word is
+    # its characters
     vocab_size: int = 0
-    characters: Literal[262] = CHARACTERS
-    character_size: int
+    characters: Literal[262] = CHARACTERS  # number of character ids
+    character_size: int  # width of the character embeddings
+    # (width in characters, number of filters) of each convolution
     filters: tuple[tuple[int, int], ...]
-    highways: int = 0
-    activation: Literal["relu", "tanh"]
-    max_characters: int = 50
+    highways: int = 0  # number of highway layers after the convolutions
+    activation: Literal["relu", "tanh"]  # activation function of the convolutions
+    max_characters: int = 50  # number of character ids per word, with marks and padding
     lstm_layers: int
-    lstm_size: int
+    lstm_size: int  # width of the cells
+    # width of the word embeddings and of the LSTMs' outputs. There is no projection if it is
+    # ``lstm_size``
     projection_size: int
-    cell_clip: float | None = None
+    cell_clip: float | None = None  # largest magnitude of a cell; ``None`` for no limit
+    # largest magnitude of the projected output; ``None`` for no limit
     projection_clip: float | None = None
-    skip_connections: bool = False
+    skip_connections: bool = False  # add the input of every LSTM layer but the first to its output
+    # dropout probability of the input of every LSTM layer, and of the last output
     dropout: float = 0.0
-    mix: bool = True
+    mix: bool = True  # whether the mix of the layers has weights; without, it is their mean
 
     def __post_init__(self) -> None:
-        """Validate the fields.
-
-        Raises:
-            ValueError: a field is out of its range, or two contradict each other.
-        """
         super().__post_init__()
         filters, longest, size = self.filters, self.max_characters, self.lstm_size
         self.refuse({

@@ -20,11 +20,6 @@ class ProjectedLstm(nn.Module):
         i, j, f, o = [x, h] kernel + bias
         c' = clip(sigmoid(f + 1) c + sigmoid(i) tanh(j))
         h' = clip((sigmoid(o) tanh(c')) projection)
-
-    Args:
-        config: the family's configuration.
-        name: prefix of the names of output and cell in a ``RecurrentState``.
-        reverse: start with the last word.
     """
 
     def __init__(self, config: ElmoConfig, name: str, *, reverse: bool) -> None:
@@ -46,7 +41,6 @@ class ProjectedLstm(nn.Module):
         Args:
             x: (batch, tokens, outputs).
             mask: (batch, tokens), bool: true for words.
-            state: provides the initial state, and stores the final one.
         """
         zeros = (x.new_zeros(x.shape[0], width) for width in self.state_widths.values())
         begin = tuple(map(state.before, self.state_widths, zeros))
@@ -82,11 +76,6 @@ class BidirectionalLstm(nn.Module):
     """A layer of two independent LSTMs, of the forward and of the backward language model.
 
     The first half of a hidden state is the forward LSTM's, the second half the backward one's.
-
-    Args:
-        config: the family's configuration.
-        index: index of the layer. All but the first have a skip connection if
-            ``skip_connections``.
     """
 
     def __init__(self, config: ElmoConfig, index: int) -> None:
@@ -103,7 +92,6 @@ class BidirectionalLstm(nn.Module):
         Args:
             x: (batch, tokens, hidden).
             mask: (batch, tokens), bool: true for words.
-            state: provides the initial state, and stores the final one.
         """
         x = self.dropout(x)
         left, right = x.chunk(2, dim=-1)

@@ -32,16 +32,13 @@ from zoo.nn.layers.dropout import Dropout
 from zoo.nn.layers.highway import Highway
 from zoo.nn.layers.recurrent import RecurrentState
 from zoo.nn.layers.scalar_mix import ScalarMix
+from zoo.overrides import override
 from zoo_elmo.config import CHARACTERS, ElmoConfig
 from zoo_elmo.lstm import BidirectionalLstm, ProjectedLstm
 
 
 class CharacterEncoder(nn.Module):
-    """Computes word embeddings from characters.
-
-    Args:
-        config: the family's configuration.
-    """
+    """Computes word embeddings from characters."""
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__()
@@ -73,12 +70,7 @@ class CharacterEncoder(nn.Module):
 
 
 class Elmo(nn.Module):
-    """The backbone with the mix of its layers.
-
-    Args:
-        config: the family's configuration.
-        mix: whether there is a mix.
-    """
+    """The backbone with the mix of its layers."""
 
     def __init__(self, config: ElmoConfig, *, mix: bool = True) -> None:
         super().__init__()
@@ -109,7 +101,6 @@ class Elmo(nn.Module):
             embeddings: (batch, tokens, hidden): inputs of the forward and of the backward LSTM,
                 concatenated.
             mask: (batch, tokens), bool: true for words.
-            state: see ``forward``.
         """
         hidden_states, state = [embeddings], state or RecurrentState()
         for layer in self.layers:
@@ -128,7 +119,6 @@ class Elmo(nn.Module):
         Args:
             character_ids: (batch, tokens, characters), int64; a word of zeros is padding.
             attention_mask: (batch, tokens), int64: 1 for words, 0 for padding; ``None`` for all 1.
-            state: state of the batch before; ``None`` for zeros.
         """
         return self.outputs(self.backbone(character_ids, attention_mask, state))
 
@@ -138,17 +128,14 @@ class Elmo(nn.Module):
 
 
 class LanguageModel(Elmo):
-    """The bidirectional language model: logits of the next and of the previous word.
-
-    Args:
-        config: the family's configuration.
-    """
+    """The bidirectional language model: logits of the next and of the previous word."""
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config, mix=False)
         self.dropout = Dropout(config.dropout)
         self.head = nn.Linear(config.projection_size, config.vocab_size)
 
+    @override
     def outputs(self, layers: list[Tensor]) -> dict[str, Tensor]:
         """Return the logits of both directions, (batch, tokens, vocabulary) each."""
         forward, backward = self.directions(layers)
@@ -160,16 +147,13 @@ class LanguageModel(Elmo):
 
 
 class WordClassifier(Elmo):
-    """Classification of words by the mix of the layers.
-
-    Args:
-        config: the family's configuration.
-    """
+    """Classification of words by the mix of the layers."""
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)
         self.head = LinearHead(config.hidden_size, len(config.labels), config.dropout)
 
+    @override
     def outputs(self, layers: list[Tensor]) -> dict[str, Tensor]:
         """Return the logits, (batch, tokens, labels)."""
         return {"logits": self.head(self.layers[-1](layers))}
@@ -181,6 +165,7 @@ class TextClassifier(WordClassifier):
     Conneau et al. 2017, arXiv:1705.02364, section 3.2.2, compare such a maximum with the mean.
     """
 
+    @override
     def forward(
         self,
         character_ids: Tensor,

@@ -53,6 +53,7 @@ from zoo.objectives.losses.sampled_softmax import (
     sampled_logits,
 )
 from zoo.objectives.options import Options
+from zoo.overrides import override
 from zoo_elmo.characters import BEGIN_SENTENCE, END_SENTENCE, boundary, word_ids
 from zoo_elmo.config import ElmoConfig
 
@@ -61,13 +62,7 @@ _ARRAYS = ("forward", "forward_targets", "backward", "backward_targets")
 
 
 class WindowDataset(ExampleDataset):
-    """Windows of both streams; the steps after the last whole window are dropped.
-
-    Args:
-        objective: the objective.
-        split: the documents.
-        seed: seed of the order of the documents.
-    """
+    """Windows of both streams; the steps after the last whole window are dropped."""
 
     def __init__(self, objective: "BidirectionalLm", split: Split, seed: int) -> None:
         self.split, self.length = split, objective.length
@@ -84,11 +79,11 @@ class WindowDataset(ExampleDataset):
         self.steps = np.concatenate([[0], np.cumsum(steps)])  # first step of each sentence
 
     def __len__(self) -> int:
-        """See ``ExampleDataset``."""
         return int(self.steps[-1]) // self.length
 
+    @override
     def example(self, index: int, rng: np.random.Generator) -> Example:
-        """See ``ExampleDataset``; the only draw is the seed of the sampled softmax."""
+        """The only draw is the seed of the sampled softmax."""
         first = index * self.length
         at = int(np.searchsorted(self.steps, first, side="right")) - 1
         pieces = []
@@ -115,10 +110,6 @@ class BidirectionalLm(Objective):
     A batch has ``character_ids``, (words, characters), int64, of each distinct word;
     ``word_indices``, (2, rows, length), int64: the indices of these words in the forward and in the
     backward stream; and ``targets``, (2, rows, length), int64: the labels, ids of the vocabulary.
-
-    Raises:
-        UsageError: the tokenizer has subwords, or the vocabulary has fewer words than are sampled,
-            or lacks ``<S>``, ``</S>`` or ``<UNK>``.
     """
 
     name: ClassVar[str] = "bidirectional-lm"
@@ -149,6 +140,7 @@ class BidirectionalLm(Objective):
         self.options.check_samples(config.vocab_size)
 
     @property
+    @override
     def loss_weights(self) -> Mapping[str, float]:
         """Loss term -> weight in the total loss; the mean of both directions."""
         return dict.fromkeys(DIRECTIONS, 0.5)
@@ -165,10 +157,11 @@ class BidirectionalLm(Objective):
             characters[self.vocabulary.special_token_id(role)] = boundary(mark, length)
         return characters
 
+    @override
     def dataset(self, split: Split, seed: int) -> ExampleDataset:
-        """See ``Objective``."""
         return WindowDataset(self, split, seed)
 
+    @override
     def collate(self, examples: Sequence[Example]) -> Batch:
         """Collate examples; the characters of each distinct word appear once."""
         arrays_of_rows = np.array([[row.arrays[name] for row in examples] for name in _ARRAYS])
@@ -191,8 +184,8 @@ class BidirectionalLm(Objective):
         counts = {way: sum(row.counts[way] for row in examples) for way in DIRECTIONS}
         return Batch(tensors, counts, rows=len(examples), tokens=len(examples) * self.length)
 
+    @override
     def forward(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Outputs:
-        """Return the logits of each direction, and the last hidden state of every LSTM."""
         module: Any = model
         words = module.embeddings(batch["character_ids"].unsqueeze(0)).squeeze(0)
         halves = zip(batch["word_indices"], words.chunk(2, dim=-1), strict=True)
@@ -208,8 +201,8 @@ class BidirectionalLm(Objective):
             )
         return Outputs(logits, labels, state.ended)
 
+    @override
     def loss(self, outputs: Outputs, batch: Mapping[str, Tensor]) -> LossOutput:
-        """Compute the cross-entropy of each direction."""
         sums = {
             direction: summed_cross_entropy(logits, outputs.labels[direction])[0]
             if isinstance(logits, VocabularyProjection)

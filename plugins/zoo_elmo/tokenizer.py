@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from zoo.errors import UsageError
+from zoo.overrides import override
 from zoo.tokenizers import Encoded, TextTokenizer
 from zoo.tokenizers.info import TokenizerInfo
 from zoo.tokenizers.tokenizer import unreadable
@@ -15,13 +16,7 @@ WORD = re.compile(r"\S+")
 
 
 class Sentence(Encoded):
-    """An encoded sentence, with boundaries; the ids of a word are a list.
-
-    Args:
-        text: the sentence.
-        length: number of character ids per word.
-        max_words: number of words after which the sentence is truncated; ``None`` for no limit.
-    """
+    """An encoded sentence, with boundaries; the ids of a word are a list."""
 
     def __init__(self, text: Any, length: int, max_words: int | None) -> None:
         matches = list(WORD.finditer(text))
@@ -36,16 +31,13 @@ class Sentence(Encoded):
 
 
 class WordTokenizer(TextTokenizer):
-    """Splits a text at white space. A text is one sentence.
-
-    Args:
-        max_characters: number of character ids per word.
-    """
+    """Splits a text at white space. A text is one sentence."""
 
     def __init__(self, max_characters: int) -> None:
         self.info = TokenizerInfo(special={"bos": BEGIN, "eos": END})
         self.max_characters = max_characters
 
+    @override
     def encode(
         self,
         texts: Sequence[str | tuple[str, str]],
@@ -53,11 +45,6 @@ class WordTokenizer(TextTokenizer):
         max_tokens: int | None,
         offsets: bool = True,
     ) -> list[Encoded]:
-        """Encode sentences; see ``TextTokenizer``.
-
-        Raises:
-            UsageError: ``max_tokens`` leaves no room for a word, a text is a pair, or is no text.
-        """
         if max_tokens is not None and max_tokens < 3:
             raise UsageError(f"{max_tokens} tokens leave no room for a word between two boundaries")
         for number, text in enumerate(texts, 1):
@@ -69,22 +56,14 @@ class WordTokenizer(TextTokenizer):
         except (TypeError, UnicodeEncodeError) as error:
             raise unreadable(texts) from error
 
+    @override
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
-        """Raise an error: the models generate no text.
-
-        Raises:
-            UsageError: always.
-        """
         raise UsageError("characters are read here, and never written")
 
+    @override
     def token_id(self, token: str) -> int | None:
-        """Return ``None``: words have no ids."""
         return None
 
+    @override
     def token(self, number: int) -> str:
-        """Raise an error: words have no ids.
-
-        Raises:
-            UsageError: always.
-        """
         raise UsageError(f"no word has the id {number}", "a word is its characters")

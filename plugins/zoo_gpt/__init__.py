@@ -7,6 +7,7 @@ from zoo.families.base import Family, Head
 from zoo.families.causal import CausalFamily, causal_lm_head
 from zoo.families.config import Config, ConfigMap
 from zoo.families.heads import standard_head
+from zoo.overrides import override
 from zoo.plugins.hookspecs import hookimpl
 from zoo_gpt.config import CONFIG_MAPS, GptConfig
 
@@ -44,24 +45,22 @@ class Gpt(CausalFamily):
     default_checkpoint: ClassVar[str] = "gpt2"
     named_heads: ClassVar[Mapping[str, Head]] = _HEADS
 
+    @override
     def model_type(self, config: GptConfig) -> str:
-        """Return the model type, which the position of the norms decides."""
         return "gpt2" if config.norm == "pre" else "openai-gpt"
 
+    @override
     def title(self, config: GptConfig) -> str:
-        """Return the name of the family or of the first GPT."""
         return self.name if config.norm == "pre" else "the first GPT"
 
+    @override
     def has_reference(self, config: GptConfig, head: str) -> bool:
-        """Return whether the Hub's library computes the same outputs; see ``Family``.
-
-        For multiple choice, the library needs the index of each choice's last token, and its
-        first GPT cannot mask padding.
-        """
+        # For multiple choice, the library needs the index of each choice's last token, and its
+        # first GPT cannot mask padding
         return head != "multiple-choice" and super().has_reference(config, head)
 
+    @override
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
-        """Build the byte-level BPE tokenizer of GPT-2, or the word-level one of the first GPT."""
         from zoo.tokenizers import word_bpe_tokenizer
 
         if files.json_if_any("config.json").get("model_type") == "openai-gpt":

@@ -7,51 +7,31 @@ from zoo.families.config import Activation, Config, ConfigMap, same_names
 
 
 class GptConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Configuration of a GPT; the defaults are those of GPT-2 ``small`` and of the Hub.
+    """Configuration of a GPT; the defaults are those of GPT-2 ``small`` and of the Hub."""
 
-    Attributes:
-        vocab_size: number of tokens in the vocabulary.
-        hidden_size: width of the hidden state.
-        num_layers: number of blocks.
-        num_heads: number of attention heads per block.
-        intermediate_size: inner width of the feed-forward networks; ``None`` for four times
-            ``hidden_size``.
-        max_positions: number of position embeddings, the longest row with generated tokens.
-        norm: ``pre`` for layer norms before attention and feed-forward network and after the last
-            block, as in GPT-2; ``post`` for layer norms after each residual sum, as in GPT.
-        activation: activation function of the feed-forward networks.
-        dropout: dropout probability of what is added to the residual path.
-        embedding_dropout: dropout probability of the embeddings.
-        attention_dropout: dropout probability of the attention weights.
-        choice_dropout: dropout probability before the multiple-choice head.
-        scale_attention: divide attention scores by the root of a head's width.
-        scale_by_layer: divide them by the index of the layer, too, counted from 1.
-        layer_norm_eps: epsilon of the layer norms.
-        initializer_range: standard deviation of initial weights.
-        pad_token_id: the padding token, or ``None``.
-        tie_embeddings: use the token embeddings as output embeddings.
-        mix: see ``EncoderConfig``.
-    """
-
-    vocab_size: int = 50257
-    hidden_size: int = 768
-    num_layers: int = 12
-    num_heads: int = 12
+    vocab_size: int = 50257  # number of tokens in the vocabulary
+    hidden_size: int = 768  # width of the hidden state
+    num_layers: int = 12  # number of blocks
+    num_heads: int = 12  # number of attention heads per block
+    # inner width of the feed-forward networks; ``None`` for four times ``hidden_size``
     intermediate_size: int | None = None
+    # number of position embeddings, the longest row with generated tokens
     max_positions: int = 1024
+    # ``pre`` for layer norms before attention and feed-forward network and after the last block, as
+    # in GPT-2; ``post`` for layer norms after each residual sum, as in GPT
     norm: Literal["pre", "post"] = "pre"
-    activation: Activation = "gelu_new"
-    dropout: float = 0.1
-    embedding_dropout: float = 0.1
-    attention_dropout: float = 0.1
-    choice_dropout: float = 0.1
-    scale_attention: bool = True
-    scale_by_layer: bool = False
-    layer_norm_eps: float = 1e-5
-    initializer_range: float = 0.02
-    pad_token_id: int | None = None
-    tie_embeddings: bool = True
-    mix: bool = False
+    activation: Activation = "gelu_new"  # activation function of the feed-forward networks
+    dropout: float = 0.1  # dropout probability of what is added to the residual path
+    embedding_dropout: float = 0.1  # dropout probability of the embeddings
+    attention_dropout: float = 0.1  # dropout probability of the attention weights
+    choice_dropout: float = 0.1  # dropout probability before the multiple-choice head
+    scale_attention: bool = True  # divide attention scores by the root of a head's width
+    scale_by_layer: bool = False  # divide them by the index of the layer, too, counted from 1
+    layer_norm_eps: float = 1e-5  # epsilon of the layer norms
+    initializer_range: float = 0.02  # standard deviation of initial weights
+    pad_token_id: int | None = None  # the padding token, or ``None``
+    tie_embeddings: bool = True  # use the token embeddings as output embeddings
+    mix: bool = False  # see ``EncoderConfig``
 
     @property
     def inner_size(self) -> int:
@@ -65,11 +45,6 @@ class GptConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return scale / (layer + 1) if self.scale_by_layer else scale
 
     def __post_init__(self) -> None:
-        """Validate the fields.
-
-        Raises:
-            ValueError: a field is out of its range, or two contradict each other.
-        """
         super().__post_init__()
         as_in_gpt = self.inner_size == 4 * self.hidden_size and self.scale_attention
         if self.norm == "post" and (not as_in_gpt or self.scale_by_layer):

@@ -32,16 +32,12 @@ from zoo.nn.encoder_factory import make_blocks, make_embeddings, make_self_atten
 from zoo.nn.heads import LinearHead, gather_rows
 from zoo.nn.layers.init import truncated_normal_
 from zoo.nn.transformer import PostNormBlock, PreNormBlock
+from zoo.overrides import override
 from zoo_gpt.config import GptConfig
 
 
 class Gpt(CausalBackbone):
-    """The backbone.
-
-    Args:
-        config: the configuration.
-        **head_args: pooler and head; see ``Encoder``.
-    """
+    """The backbone."""
 
     def __init__(self, config: GptConfig, **head_args: Any) -> None:
         pre_norm = config.norm == "pre"
@@ -87,6 +83,7 @@ class MultipleChoice(CausalLM, Gpt):
         super().__init__(config, **head_args)
         self.choice = LinearHead(config.hidden_size, 1, config.choice_dropout)
 
+    @override
     def forward(
         self,
         input_ids: Tensor,
@@ -95,15 +92,8 @@ class MultipleChoice(CausalLM, Gpt):
     ) -> dict[str, Tensor]:
         """Run the model on each choice, as a row of a larger batch.
 
-        Args:
-            input_ids: (batch, choices, tokens), int64.
-            attention_mask: (batch, choices, tokens), int64: 1 for tokens, 0 for padding; ``None``
-                for all 1.
-            mc_token_ids: (batch, choices), int64: the index of the token that scores a choice;
-                ``None`` for the last one.
-
-        Returns:
-            ``logits``, (batch, choices, tokens, vocabulary), and ``mc_logits``, (batch, choices).
+        Inputs are (batch, choices, tokens), int64, and ``mc_token_ids`` (batch, choices): the index
+        of the token that scores a choice, by default the last one.
         """
         hidden, choices = self.hidden_and_logits(input_ids, attention_mask, mc_token_ids)
         return {
@@ -150,8 +140,8 @@ class GptFactory(CausalModelFactory):
         "question-answering": GptQuestionAnswering,
     }
 
+    @override
     def token_head(self, outputs: int) -> nn.Module:
-        """Return the head for token classification, with the dropout of the Hub's class."""
         return LinearHead(self.width, outputs, dropout=0.1)
 
 

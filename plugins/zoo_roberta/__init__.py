@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap
 from zoo.families.encoder import EncoderFamily, encoder_heads
+from zoo.overrides import override
 from zoo.plugins.hookspecs import hookimpl
 from zoo.tokenizers.train import TokenizerTrainSpec
 from zoo_roberta.config import CONFIG_MAP, CONFIG_MAPS, SPECIAL_TOKENS, RobertaConfig
@@ -36,21 +37,21 @@ class Roberta(EncoderFamily):
         "Roberta", "XLMRoberta", "Camembert", pooler=True
     )
 
+    @override
     def model_type(self, config: RobertaConfig) -> str:
-        """Return the ``model_type`` of the configuration's source."""
         return config.model_type
 
+    @override
     def inputs(self, config: Any) -> tuple[str, ...]:
-        """Return the names of the inputs; with token types if there is more than one."""
         names = super().inputs(config)
         return names if config.type_vocab_size > 1 else names[:2]
 
+    @override
     def max_seq_len(self, config: RobertaConfig) -> int:
-        """Return the largest number of tokens in a row."""
         return config.max_seq_len
 
+    @override
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
-        """Build the byte-level BPE or SentencePiece tokenizer from the files of a checkpoint."""
         from zoo_roberta.tokenizer import tokenizer
 
         return tokenizer(files)

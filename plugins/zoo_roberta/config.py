@@ -11,34 +11,20 @@ ModelType = Literal["roberta", "xlm-roberta", "camembert"]
 
 
 class RobertaConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Configuration of a RoBERTa; the defaults are the Hub's, which no released model has.
+    """Configuration of a RoBERTa; the defaults are the Hub's, which no released model has."""
 
-    Attributes:
-        model_type: the Hub's ``model_type``; all three have one architecture.
-        max_positions: number of position embeddings. Tokens use those after ``pad_token_id``, so
-            the longest row is shorter; see ``max_seq_len``.
-        type_vocab_size: number of segment types; released models have one.
-        classifier_dropout: dropout probability in the heads for sequence and token
-            classification; ``None`` for ``dropout``.
-        layer_norm_eps: epsilon of the layer norms.
-        pad_token_id: the padding token, which positions do not count.
-        pooler: whether the backbone alone has a pooler; heads that use one always have it.
-    """
-
-    model_type: ModelType = "roberta"
+    model_type: ModelType = "roberta"  # the Hub's ``model_type``; all three have one architecture
     vocab_size: int = 50265
-    type_vocab_size: int = 2
+    type_vocab_size: int = 2  # number of segment types; released models have one
+    # dropout probability in the heads for sequence and token classification; ``None`` for
+    # ``dropout``
     classifier_dropout: float | None = None
-    layer_norm_eps: float = 1e-12
-    pad_token_id: int = 1
+    layer_norm_eps: float = 1e-12  # epsilon of the layer norms
+    pad_token_id: int = 1  # the padding token, which positions do not count
+    # whether the backbone alone has a pooler; heads that use one always have it
     pooler: bool = True
 
     def __post_init__(self) -> None:
-        """Validate the fields.
-
-        Raises:
-            ValueError: a field is out of its range, or two contradict each other.
-        """
         super().__post_init__()
         if self.max_seq_len < 1:
             raise ValueError(

@@ -29,23 +29,21 @@ from zoo.nn.encoder_factory import (
 )
 from zoo.nn.heads import DenseHead, FirstTokenPooler, LinearHead, MLMHead
 from zoo.nn.transformer import Embeddings
+from zoo.overrides import override
 from zoo_roberta.config import RobertaConfig
 
 
 class CountedEmbeddings(Embeddings):
-    """Embeddings whose positions count the tokens of a row that are not padding.
+    """Embeddings whose positions count the tokens of a row that are not padding."""
 
-    Attributes:
-        padding: the padding token, and the position of padding.
-    """
+    padding: int  # the padding token, and the position of padding
 
-    padding: int
-
+    @override
     def default_positions(self, input_ids: Tensor) -> Tensor:
-        """Return the position embeddings of rows of one document, (batch, tokens, hidden)."""
         real = (input_ids != self.padding).long()
         return self.positions(real.cumsum(1) * real + self.padding)  # type: ignore[no-any-return]
 
+    @override
     def embed_positions(self, position_ids: Tensor) -> Tensor:
         """Return the embeddings of positions that count from 0; row ``padding + 1`` is first."""
         return super().embed_positions(position_ids + self.padding + 1)
@@ -54,23 +52,23 @@ class CountedEmbeddings(Embeddings):
 class RobertaFactory(ModelFactory):
     """The default models of encoders, with other positions and heads."""
 
+    @override
     def backbone_args(self) -> dict[str, Any]:
-        """Return embeddings and blocks; see ``ModelFactory``."""
         embeddings = make_embeddings(self.config, CountedEmbeddings)
         embeddings.padding = self.config.pad_token_id
         return {"embeddings": embeddings, "layers": make_blocks(self.config)}
 
+    @override
     def masked_lm_head(self) -> MLMHead:
-        """Return the head for masked language modelling."""
         return make_mlm_head(self.config, "gelu")
 
+    @override
     def sequence_head(self, outputs: int) -> PoolerAndHead:
-        """Return pooler and head for sequence classification."""
         dropout = {"dropout": self.dropout, "inner_dropout": self.dropout}
         return FirstTokenPooler(), DenseHead(self.width, outputs, act="tanh", **dropout)
 
+    @override
     def choice_head(self) -> PoolerAndHead:
-        """Return pooler and head for multiple choice."""
         return self.pooler(), LinearHead(self.width, 1, self.config.dropout)
 
 

@@ -8,6 +8,7 @@ from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap, TranslatedConfig
 from zoo.families.heads import standard_head
 from zoo.families.seq2seq import Seq2SeqFamily, seq2seq_heads, seq2seq_lm_head
+from zoo.overrides import override
 from zoo.plugins.hookspecs import hookimpl
 from zoo_t5.config import CONFIG_MAPS, T5Config
 
@@ -46,20 +47,15 @@ class T5(Seq2SeqFamily):
         "question answering does, with the inverse root of the hidden size"
     }
 
+    @override
     def model_type(self, config: T5Config) -> str:
-        """Return ``t5`` or ``mt5``."""
         return config.series
 
+    @override
     def from_hf(self, hub: Mapping[str, Any], location: str = "config.json") -> TranslatedConfig:
-        """Translate a configuration in which some keys follow from others.
-
-        A model with unscaled hidden states has output embeddings of its own, unless the file has
-        none: the Hub's library declares every model that it writes as tied, and distinguishes by
-        the scale. A file that declares untied embeddings has to have the tensor.
-
-        Raises:
-            VerificationError: see ``Family``.
-        """
+        # A model with unscaled hidden states has output embeddings of its own, unless the file has
+        # none: the Hub's library declares every model that it writes as tied, and distinguishes by
+        # the scale. A file that declares untied embeddings has to have the tensor
         hub, untied = dict(hub), hub.get(_TIE) is False
         if hub.get("decoder_start_token_id") is None:
             hub.pop("decoder_start_token_id", None)

@@ -18,14 +18,15 @@ from zoo.nn.layers.activations import activate, activation
 from zoo.nn.layers.dropout import Dropout
 from zoo.nn.layers.scalar_mix import ScalarMix
 from zoo.nn.transformer import SelfAttention
+from zoo.overrides import override
 from zoo_t5.config import T5Config
 
 
 class RMSNorm(norms.RMSNorm):
     """The norm with a mean square in float32 for every dtype, as in the released code."""
 
+    @override
     def widened(self, x: Tensor) -> Tensor:
-        """Return ``x`` in float32."""
         return x.to(torch.float32)
 
 
@@ -56,12 +57,7 @@ class FeedForward(nn.Module):
 
 
 class RelativePositions(nn.Module):
-    """Relative position biases of the attention scores: one table for a stack of blocks.
-
-    Args:
-        config: the configuration.
-        bidirectional: whether a query attends to later keys.
-    """
+    """Relative position biases of the attention scores: one table for a stack of blocks."""
 
     def __init__(self, config: T5Config, bidirectional: bool) -> None:
         super().__init__()
@@ -85,11 +81,6 @@ def buckets(count: int, max_distance: int, bidirectional: bool) -> tuple[int, ..
     buckets that grow logarithmically up to ``max_distance`` (arXiv:1910.10683, section 2.1). Later
     keys use the other half of the buckets in the same way, or bucket 0 if the stack is causal. The
     logarithms are compared as powers of integers, which do not round.
-
-    Args:
-        count: number of buckets.
-        max_distance: distance from which on all share a bucket.
-        bidirectional: whether a query attends to later keys.
     """
     half = count // 2 if bidirectional else count
     exact, steps = half // 2, half - half // 2  # the first buckets, and the growing ones
@@ -141,10 +132,6 @@ class Block(nn.Module):
 
         Args:
             x: (batch, tokens, hidden).
-            bias: added to the self-attention scores, (batch or 1, heads, tokens, keys).
-            cache: keys and values of earlier tokens, extended by those of ``x``.
-            keys_and_values: see ``CrossAttention``; ``None`` in an encoder.
-            cross_mask: added to the cross-attention scores, or ``None``.
         """
         x = self._add(x, self.attention(self.attention_norm(x), bias, cache))
         if keys_and_values is not None:
@@ -161,14 +148,7 @@ _FLOAT16_RANGE = (torch.finfo(torch.float16).min, torch.finfo(torch.float16).max
 
 
 class Stack(nn.Module):
-    """Blocks that share one table of relative positions, and a final norm.
-
-    Args:
-        config: the configuration.
-        layers: number of blocks.
-        decoder: whether the blocks are those of a decoder.
-        mix: return a learned mix of the embeddings and the outputs of all blocks.
-    """
+    """Blocks that share one table of relative positions, and a final norm."""
 
     layer_inputs: ClassVar[tuple[str, ...]] = ("positions",)
 
@@ -185,8 +165,6 @@ class Stack(nn.Module):
 
         Args:
             x: (batch, tokens, hidden).
-            mask: broadcast to (batch, heads, tokens, past + tokens), or ``None``.
-            past: number of earlier tokens, whose keys are cached.
 
         Returns:
             (batch or 1, heads, tokens, past + tokens), the same for all blocks.
@@ -206,11 +184,6 @@ class Stack(nn.Module):
 
         Args:
             x: (batch, tokens, hidden): embeddings of the tokens that are not in the cache.
-            bias: see ``bias``.
-            keys_and_values: those of each block, see ``CrossAttention``, or the encoder's output;
-                ``None`` in an encoder.
-            cross_mask: mask of the source, by ``padding_mask`` or ``packed_mask``.
-            cache: keys and values of earlier tokens, extended by those of ``x``.
 
         Returns:
             (batch, tokens, hidden).
@@ -233,23 +206,13 @@ def causal_bias_mask(like: Tensor, queries: int, past: int = 0) -> Tensor | None
 
     Unlike ``causal_mask`` without padding, it is a tensor even without a past, since a bias keeps
     the attention kernel from being causal by itself.
-
-    Args:
-        like: tensor of the mask's dtype and device.
-        queries: number of new tokens.
-        past: number of earlier tokens, whose keys are cached.
     """
     attention_mask = like.new_ones(1, past + queries)
     return causal_mask(attention_mask, queries=queries, past=past, like=like)
 
 
 class T5Backbone(Stack):
-    """The encoder with its embeddings, common to all heads.
-
-    Args:
-        config: the configuration.
-        mix: see ``Stack``.
-    """
+    """The encoder with its embeddings, common to all heads."""
 
     def __init__(self, config: T5Config, *, mix: bool = False) -> None:
         super().__init__(config, config.num_layers, decoder=False, mix=mix)
@@ -275,12 +238,7 @@ class Encoder(T5Backbone):
 
 
 class EncoderDecoder(T5Backbone):
-    """Encoder and decoder.
-
-    Args:
-        config: the configuration.
-        mix: return a learned mix of the decoder's layers, see ``Stack``.
-    """
+    """Encoder and decoder."""
 
     def __init__(self, config: T5Config, *, mix: bool = False) -> None:
         super().__init__(config)
@@ -310,7 +268,6 @@ class EncoderDecoder(T5Backbone):
             decoder_document_ids: (batch, decoder_tokens), int64: the same for the target.
 
         Returns:
-            The last hidden states of encoder and decoder, (batch, tokens, hidden) and
             (batch, decoder_tokens, hidden).
         """
         x = self.embeddings(input_ids)

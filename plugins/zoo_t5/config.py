@@ -9,59 +9,38 @@ FeedForward = Literal["relu", "gelu", "silu", "gated-relu", "gated-gelu", "gated
 
 
 class T5Config(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Configuration of a T5; the defaults are those of ``small`` and of the Hub.
+    """Configuration of a T5; the defaults are those of ``small`` and of the Hub."""
 
-    Attributes:
-        series: ``t5`` or ``mt5``, which differ in the Hub's keys and names alone.
-        vocab_size: number of tokens in the vocabulary.
-        hidden_size: width of the hidden state.
-        head_size: width of an attention head, independent of ``hidden_size``.
-        intermediate_size: inner width of the feed-forward networks.
-        num_layers: number of encoder blocks.
-        num_decoder_layers: number of decoder blocks; ``None`` for ``num_layers``.
-        num_heads: number of attention heads per block.
-        num_buckets: number of buckets of relative positions.
-        max_distance: the distance from which on all are in one bucket.
-        feed_forward: activation function of the feed-forward networks, and whether it is a gate;
-            ``gated-gelu`` is the approximation by tanh.
-        dropout: dropout probability, also of attention weights.
-        classifier_dropout: dropout probability in the classifiers' heads.
-        layer_norm_eps: epsilon of the norms.
-        initializer_factor: factor of the initial weights.
-        mimetic_init_scale: the initial query weights of cross-attention are those of its keys times
-            this, so that hidden states of source and target attend to each other where they are
-            equal; ``None`` for independent weights. See ``zoo_t5.model.build``.
-        pad_token_id: the padding token.
-        eos_token_id: the token that ends a text, at which a text is classified.
-        decoder_start_token_id: the first input token of the decoder.
-        output_table: whether the output embeddings are not the token embeddings.
-        scale_outputs: scale the hidden state by ``hidden_size ** -0.5`` before the logits.
-        mix: whether classifiers read a learned mix of all layers, see
-            ``zoo.nn.layers.scalar_mix``, in place of the last one: of tokens those of the encoder,
-            of texts those of the decoder.
-    """
-
+    # ``t5`` or ``mt5``, which differ in the Hub's keys and names alone
     series: Literal["t5", "mt5"] = "t5"
-    vocab_size: int = 32128
-    hidden_size: int = 512
-    head_size: int = 64
-    intermediate_size: int = 2048
-    num_layers: int = 6
-    num_decoder_layers: int | None = None
-    num_heads: int = 8
-    num_buckets: int = 32
-    max_distance: int = 128
+    vocab_size: int = 32128  # number of tokens in the vocabulary
+    hidden_size: int = 512  # width of the hidden state
+    head_size: int = 64  # width of an attention head, independent of ``hidden_size``
+    intermediate_size: int = 2048  # inner width of the feed-forward networks
+    num_layers: int = 6  # number of encoder blocks
+    num_decoder_layers: int | None = None  # number of decoder blocks; ``None`` for ``num_layers``
+    num_heads: int = 8  # number of attention heads per block
+    num_buckets: int = 32  # number of buckets of relative positions
+    max_distance: int = 128  # the distance from which on all are in one bucket
+    # activation function of the feed-forward networks, and whether it is a gate; ``gated-gelu`` is
+    # the approximation by tanh
     feed_forward: FeedForward = "relu"
-    dropout: float = 0.1
-    classifier_dropout: float = 0.0
-    layer_norm_eps: float = 1e-6
-    initializer_factor: float = 1.0
+    dropout: float = 0.1  # dropout probability, also of attention weights
+    classifier_dropout: float = 0.0  # dropout probability in the classifiers' heads
+    layer_norm_eps: float = 1e-6  # epsilon of the norms
+    initializer_factor: float = 1.0  # factor of the initial weights
+    # the initial query weights of cross-attention are those of its keys times this, so that hidden
+    # states of source and target attend to each other where they are equal; ``None`` for
+    # independent weights. See ``zoo_t5.model.build``
     mimetic_init_scale: float | None = None
-    pad_token_id: int = 0
-    eos_token_id: int = 1
-    decoder_start_token_id: int = 0
-    output_table: bool = False
+    pad_token_id: int = 0  # the padding token
+    eos_token_id: int = 1  # the token that ends a text, at which a text is classified
+    decoder_start_token_id: int = 0  # the first input token of the decoder
+    output_table: bool = False  # whether the output embeddings are not the token embeddings
+    # scale the hidden state by ``hidden_size ** -0.5`` before the logits
     scale_outputs: bool = True
+    # whether classifiers read a learned mix of all layers, see ``zoo.nn.layers.scalar_mix``, in
+    # place of the last one: of tokens those of the encoder, of texts those of the decoder
     mix: bool = False
 
     @property
@@ -86,11 +65,6 @@ class T5Config(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return "gelu_new" if name == "gelu" and self.gated else name
 
     def __post_init__(self) -> None:
-        """Validate the fields.
-
-        Raises:
-            ValueError: a field is out of its range, or two contradict each other.
-        """
         super().__post_init__()
         if self.num_buckets < 4:
             raise ValueError(f"num_buckets is {self.num_buckets}, which is less than 4")

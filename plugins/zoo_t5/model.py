@@ -38,6 +38,7 @@ from zoo.nn.heads import (
     gather_rows,
 )
 from zoo.nn.layers.init import scale_rows_
+from zoo.overrides import override
 from zoo_t5.backbone import (
     Encoder,
     EncoderDecoder,
@@ -92,24 +93,24 @@ class Seq2SeqLM(Seq2SeqGenerationMixin, EncoderDecoder):
         """Return the logits after each token of the target, (batch, decoder_tokens, vocabulary)."""
         return self.outputs(self.hidden(input_ids, attention_mask, decoder_input_ids)[1])
 
+    @override
     def project(self, hidden: Tensor) -> VocabularyProjection:
-        """Return the projection to the logits of (..., hidden), which are scaled."""
         return super().project(hidden * self.scale)
 
+    @override
     def encode_source(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """Return the encoder's output, (batch, tokens, hidden)."""
         return self.encode(input_ids, attention_mask)
 
+    @override
     def cross_attention_cache(self, source: Tensor) -> list[KeysAndValues]:
-        """Return the keys and values of the source, for each block of the decoder."""
         return [layer.cross.keys_and_values(source) for layer in self.decoder.layers]  # type: ignore[operator, union-attr]
 
+    @override
     def decoder_input_ids(self, input_ids: Tensor) -> Tensor:
-        """Return ``decoder_start_token_id`` for each row, (batch, 1)."""
         return torch.full_like(input_ids[:, :1], self.config.decoder_start_token_id)
 
+    @override
     def forward_with_cache(self, tokens: Tensor, state: Seq2SeqState) -> Tensor:
-        """Return the hidden state of new tokens; see ``GenerationMixin``."""
         x, queries, past = self.embeddings(tokens), tokens.shape[1], state.cache.length
         if queries == 1:
             bias = state.bias(self.decoder.positions)
@@ -180,10 +181,6 @@ def build(config: T5Config, head: str) -> T5Backbone:
     a multiple of the identity: mimetic initialization (Trockman and Kolter 2023, arXiv:2305.09828),
     which the paper has for self-attention, and there for the product of value and output weights,
     too. Those are independent here.
-
-    Args:
-        config: the configuration.
-        head: name of the head.
     """
     model, factor = _HEADS[head](config), config.initializer_factor
     for module in model.modules():

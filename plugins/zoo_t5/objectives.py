@@ -8,24 +8,16 @@ from zoo.objectives.denoising import MaskTokens, NoiseOptions
 from zoo.objectives.examples.span_noise import Noise
 from zoo.objectives.examples.vocabulary import Ids
 from zoo.objectives.options import Options
+from zoo.overrides import override
 
 
 class BertStyleOptions(NoiseOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Options of ``BertStyle``.
+    """Options of ``BertStyle``."""
 
-    Attributes:
-        random_token_prob: fraction of the noise tokens that becomes a random token; the rest
-            becomes the mask token.
-    """
-
+    # fraction of the noise tokens that becomes a random token; the rest becomes the mask token
     random_token_prob: float = 0.1
 
     def __post_init__(self) -> None:
-        """Validate the fraction.
-
-        Raises:
-            ValueError: the fraction is out of its range.
-        """
         super().__post_init__()
         self.check_fraction("random_token_prob", ends=True)
 
@@ -41,6 +33,7 @@ class BertStyle(MaskTokens):
     name: ClassVar[str] = "bert-style"
     options_type: ClassVar[type[Options]] = BertStyleOptions
 
+    @override
     def corrupt(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
         """Return source and target, (tokens,) each; see ``DenoisingObjective``."""
         masked, target = super().corrupt(text, noise, rng)

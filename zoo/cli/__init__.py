@@ -10,6 +10,7 @@ import click
 
 from zoo.errors import did_you_mean
 from zoo.io.signals import exit_on_signals, interrupt_on_termination
+from zoo.overrides import override
 from zoo.plugins.named import find_object, import_instance, is_named, usable
 from zoo.version import __version__
 
@@ -84,9 +85,6 @@ def refuse_repeated_options(
     """Refuse arguments of a command, or of a command below it, that repeat an option of one value.
 
     click takes the last value without a word.
-
-    Raises:
-        click.UsageError: an option is repeated.
     """
     # parses and neither calls back nor raises errors, which click does afterwards
     settings = {**command.context_settings, "resilient_parsing": True}
@@ -105,22 +103,18 @@ def refuse_repeated_options(
 
 
 class LazyGroup(click.Group):
-    """Click group that imports the module of a command when the command is used.
-
-    Args:
-        table: command -> (module that defines it as ``command``, or ``module:name``; its help).
-    """
+    """Click group that imports the module of a command when the command is used."""
 
     def __init__(self, *args: object, table: dict[str, tuple[str, str]], **options: object) -> None:
         super().__init__(*args, **options)  # type: ignore[arg-type]
-        self.table = table
+        self.table = table  # command -> (module, or ``module:name``; its help)
 
+    @override
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """See ``click.Group``."""
         return list(self.table)
 
+    @override
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """See ``click.Group``."""
         if cmd_name not in self.table:
             return None
         module, _, attribute = self.table[cmd_name][0].partition(":")
@@ -155,26 +149,22 @@ class LazyGroup(click.Group):
 class Program(LazyGroup):
     """The group of all commands, those of plugins included, which entry points name."""
 
+    @override
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """See ``click.Group``."""
         return [*self.table, *usable("commands", self.table)]
 
+    @override
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """See ``click.Group``."""
         if cmd_name in self.table:
             return super().get_command(ctx, cmd_name)
         if not is_named("commands", cmd_name):
             return None
         return import_instance(find_object("commands", cmd_name, self.table), click.Command)
 
+    @override
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command with a name, of zoo or of a plugin; see ``LazyGroup``.
-
-        Raises:
-            click.UsageError: there is none; or an option that takes one value is given twice.
-        """
         name, command = args[0], None
         if name not in self.table and is_named("commands", name):
             command, rest = self.get_command(ctx, name), args[1:]
@@ -184,8 +174,8 @@ class Program(LazyGroup):
             refuse_repeated_options(ctx, name, command, rest)
         return name, command, rest
 
+    @override
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the tables of commands without importing them."""
         super().format_commands(ctx, formatter)
         if commands := usable("commands", self.table):
             with formatter.section("Commands of plugins"):
@@ -204,11 +194,7 @@ def cli() -> None:
 
 
 def main(args: list[str] | None = None) -> NoReturn:
-    """Run a command and exit with its exit code.
-
-    Args:
-        args: the arguments, by default those of the process.
-    """
+    """Run a command and exit with its exit code."""
     arguments = sys.argv[1:] if args is None else args
     try:
         code = _run(arguments)

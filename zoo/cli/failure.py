@@ -25,16 +25,7 @@ _NO_MEMORY = (
 
 
 def report(error: BaseException, arguments: Sequence[str]) -> int:
-    """Report the exception that ended a command, and return the exit code.
-
-    Args:
-        error: the exception.
-        arguments: arguments of the command; with ``--json`` the error is printed as an object, too.
-
-    Raises:
-        BaseException: the exception itself, if ``ZOO_DEBUG=1`` is set and it is not an error in the
-            command line.
-    """
+    """Report the exception that ended a command, and return the exit code."""
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
     if isinstance(error, click.exceptions.NoArgsIsHelpError):

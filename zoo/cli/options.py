@@ -9,6 +9,7 @@ import click
 from zoo.cli import output
 from zoo.cli.output import redirect_prints
 from zoo.io.numbers import parse_float, parse_int
+from zoo.overrides import override
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -19,32 +20,33 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class IntegerRange(click.IntRange):
     """Range of integers, written in ASCII digits; see ``zoo.io.numbers``."""
 
+    @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """See ``click.ParamType``."""
         if isinstance(value, str) and parse_int(value) is None:
             self.fail(f"{value!r} is not a valid integer.", param, ctx)
         number: int = super().convert(value, param, ctx)
         return number
 
+    @override
     def _describe_range(self) -> str:
-        """See ``FiniteRange``."""
         return "" if self.min is None and self.max is None else super()._describe_range()
 
 
 class FiniteRange(click.FloatRange):
     """Range of finite numbers, written as ASCII decimals; see ``zoo.io.numbers``."""
 
+    @override
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """See ``click.ParamType``."""
         if isinstance(value, str) and parse_float(value) is None:
             self.fail(f"{value!r} is not a finite number.", param, ctx)
         number: float = super().convert(value, param, ctx)
         return number
 
+    @override
     def _describe_range(self) -> str:
-        """Return the range in help texts, which click writes as ``x<=None`` without bounds."""
+        # click writes ``x<=None`` for a range without bounds
         return "" if self.min is None and self.max is None else super()._describe_range()
 
 

@@ -40,11 +40,10 @@ def prepare() -> None:
 
 
 def set_verbosity(verbosity: int) -> None:
-    """Set the amount of output on standard error beside warnings and errors.
+    """Set the amount of output on standard error in addition to warnings and errors.
 
-    Args:
-        verbosity: -1 for nothing; 0 for progress and zoo's own notes; 1 for these and the log
-            records of all libraries from level INFO.
+    -1 for nothing, 0 for progress and zoo's own notes, 1 also for the log records of all libraries
+    from level INFO.
     """
     enable_progress(verbosity >= 0)
     level = {-1: logging.WARNING, 0: logging.INFO, 1: logging.DEBUG}[verbosity]
@@ -196,11 +195,7 @@ def shorten(text: str, limit: int = 1200) -> str:
 
 
 def flush() -> None:
-    """Flush standard output.
-
-    Raises:
-        OSError: writing failed; its ``filename`` is ``STDOUT``.
-    """
+    """Flush standard output."""
     if sys.stdout is not None:
         with _naming_stdout():
             sys.stdout.flush()

@@ -34,10 +34,6 @@ def complete(program: click.Command, instruction: str) -> int:
 
     A shell calls this while the user types: nothing else is printed, and an error completes
     nothing, unless ``ZOO_DEBUG=1`` is set.
-
-    Args:
-        program: the command to complete.
-        instruction: value of ``VARIABLE``.
     """
     shell, _, action = instruction.partition("_")
     kind = get_completion_class(shell)

@@ -15,6 +15,7 @@ from zoo.cli.options import (
     reference_argument,
 )
 from zoo.cli.output import result
+from zoo.overrides import override
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,8 +31,8 @@ QUANTIZATION = ("int8", "int4", "block_size", "max_drop", "eval_file", "calibrat
 class _Scales(click.Choice[str]):
     """Choice of an option whose value may be left out, for which click takes the next argument."""
 
+    @override
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
-        """See ``click.Choice``."""
         message = super().get_invalid_choice_message(value, ctx)
         return f"{message} Give the model before this option, or a value after it."
 
@@ -172,16 +173,7 @@ def _quantization(
 
 
 def _require_used(values: "Mapping[str, object]", selected: str, owners: "Sequence[str]") -> None:
-    """Check that options of quantized graphs are given with the option that makes these.
-
-    Args:
-        values: name of an option -> its value, ``None`` if it is not given.
-        selected: the option of quantized graphs that is given.
-        owners: the options that read the values.
-
-    Raises:
-        UsageError: a value is given and not read.
-    """
+    """Check that options of quantized graphs are given with the option that makes these."""
     from zoo.errors import UsageError
 
     for name, value in values.items():

@@ -52,7 +52,7 @@ def documents(count: int = 60, *, longest: int = 12, most: int = 9) -> list[Docu
 
 
 def drawn(seed: int) -> Draw:
-    return uniform(generator(seed)).__next__
+    return uniform(generator(seed))
 
 
 def pairs_of(texts: list[Document], kind: str, room: int, draw: Draw) -> Iterator[Any]:

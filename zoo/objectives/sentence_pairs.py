@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from zoo.data.rng import generator
 from zoo.errors import UsageError
 from zoo.objectives.base import Batch, Example, ExampleDataset, LossOutput, Outputs
 from zoo.objectives.examples.packing import pack
 from zoo.objectives.examples.sentence_pair_data import (
     PairGenerator,
     SentencePairRows,
+    cached_pairs,
     consecutive_pairs,
-    make_pairs,
     next_sentence_pairs,
 )
 from zoo.objectives.losses.predictions import cross_entropy_sum, encode_at, predict
@@ -137,13 +136,12 @@ class SentencePairs(MaskedLanguageModelling):
                 f"rows of {self.length} tokens have no place for two texts", "make them longer"
             )
         self._check(np.asarray(split.documents))
-        rng = generator(seed, "pairs")
-        pairs = make_pairs(
+        pairs = cached_pairs(
             split,
             type(self).make_pairs,
             length=self.length,
             special_tokens=around,
-            rng=rng,
+            seed=seed,
             dupe_factor=self.options.dupe_factor,
         )
         return SentencePairDataset(self, split, pairs, seed)

@@ -16,13 +16,24 @@ segments; here, masks are always drawn anew, and ``dupe_factor`` sets the number
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain, islice, repeat
+from typing import Any
 
 import numpy as np
+from blake3 import blake3
 from numpy.typing import NDArray
 
+from zoo.data.array_cache import cached_arrays
 from zoo.data.corpus import Offsets, Split
+from zoo.data.rng import generator
+from zoo.io.progress import progress
+from zoo.version import __version__
 
 SHORT_FRACTION = 0.1  # fraction of the documents with shorter pairs
+BLOCK_PAIRS = 1 << 18  # pairs that are converted to arrays, or truncated, at once
+CACHED_SENTENCES = 50_000  # splits with fewer sentences take less time than their cache
+VERSION = 1  # of the pairs and of their arrays: increase it when either changes
+
 Pair = tuple[int, int, int, int, int]  # start, end of the first and of the second segment, label
 Draw = Callable[[], float]
 PairGenerator = Callable[[Split, int, Draw], Iterator[Pair]]
@@ -35,22 +46,58 @@ class SentencePairRows:
     Attributes:
         rows: first pair of each row, and the number of pairs, (rows + 1,), int64.
         spans: start and end of the first segment, then of the second, as token offsets in the
-            split, (pairs, 4), int64.
-        labels: label of each pair, (pairs,), int64.
+            split, (pairs, 4), uint32, or int64 if the split has more tokens.
+        labels: label of each pair, (pairs,), uint8.
     """
 
     rows: Offsets
-    spans: Offsets
-    labels: NDArray[np.int64]
+    spans: NDArray[np.integer[Any]]
+    labels: NDArray[np.uint8]
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self.rows) - 1
 
     def row(self, index: int) -> list[tuple[list[int], int]]:
         """Return offsets and label of each pair of a row."""
         there = slice(self.rows[index], self.rows[index + 1])
         return list(zip(self.spans[there].tolist(), self.labels[there].tolist(), strict=True))
+
+
+def cached_pairs(
+    split: Split,
+    generate: PairGenerator,
+    *,
+    length: int,
+    special_tokens: int,
+    seed: int,
+    dupe_factor: int,
+) -> SentencePairRows:
+    """Return the rows of ``make_pairs``, from the cache if they were made before.
+
+    Pairs depend on the offsets of sentences and documents, not on the tokens. The pairs of small
+    splits, and of generators whose version is not known here, are made in memory.
+    """
+
+    def make() -> SentencePairRows:
+        return make_pairs(
+            split,
+            generate,
+            length=length,
+            special_tokens=special_tokens,
+            rng=generator(seed, "pairs"),
+            dupe_factor=dupe_factor,
+        )
+
+    ours = generate in (next_sentence_pairs, consecutive_pairs)
+    if not ours or len(split.sentences) <= CACHED_SENTENCES:
+        return make()
+    settings = (length, special_tokens, seed, dupe_factor)
+    # another NumPy may draw other numbers of the same distribution
+    versions = (VERSION, __version__, np.__version__)
+    key = blake3(repr((generate.__name__, settings, versions)).encode())
+    for offsets in (split.sentences, split.documents):
+        key.update(blake3(_offsets(offsets).cast("B")).digest())
+    return SentencePairRows(**cached_arrays("pairs", key.hexdigest(16), lambda: vars(make())))
 
 
 def make_pairs(
@@ -72,27 +119,45 @@ def make_pairs(
         rng: random generator.
         dupe_factor: number of passes over the corpus, each with different draws.
     """
-    room, draw = length - special_tokens, uniform(rng).__next__
-    numbers = (
-        number
-        for _ in range(dupe_factor)
-        for pair in generate(split, room, draw)
-        for number in pair
-    )
-    made = np.fromiter(numbers, dtype=np.int64).reshape(-1, 5)
-    spans = truncate_pairs(made[:, :4], room, rng)
-    row_of = best_fit_decreasing(
-        spans[:, 1] - spans[:, 0] + spans[:, 3] - spans[:, 2] + special_tokens, length
-    )
+    room, draw = length - special_tokens, uniform(rng)
+    tokens = int(split.sentences[-1])
+    dtype = np.dtype(np.uint32 if tokens < 1 << 32 else np.int64)
+    blocks: list[NDArray[np.integer[Any]]] = []  # (pairs, 4) each
+    labels = [np.empty(0, dtype=np.uint8)]
+    with progress("making sentence pairs", tokens * dupe_factor) as advance:
+        for _ in range(dupe_factor):
+            pairs, done = generate(split, room, draw), 0
+            while len(block := _pair_array(islice(pairs, BLOCK_PAIRS))):
+                blocks.append(block[:, :4].astype(dtype))
+                labels.append(block[:, 4].astype(np.uint8))
+                advance(int(block[-1, 0]) - done)  # first segments are in the order of the split
+                done = int(block[-1, 0])
+            advance(tokens - done)
+    spans = np.concatenate([np.empty((0, 4), dtype), *blocks])
+    blocks.clear()
+    sizes = np.empty(len(spans), dtype=np.min_scalar_type(length))
+    for at in range(0, len(spans), BLOCK_PAIRS):
+        block = spans[at : at + BLOCK_PAIRS]
+        block[:] = truncate_pairs(block.astype(np.int64), room, rng)
+        tokens_of = block[:, 1] - block[:, 0] + block[:, 3] - block[:, 2]
+        sizes[at : at + BLOCK_PAIRS] = tokens_of + special_tokens
+    row_of = best_fit_decreasing(sizes, length)
+    del sizes
+    rows = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(row_of))])
     order = np.argsort(row_of, kind="stable")
-    counts = np.bincount(row_of)
-    return SentencePairRows(np.cumsum([0, *counts]), spans[order], made[order, 4])
+    del row_of
+    return SentencePairRows(rows, spans[order], np.concatenate(labels)[order])
 
 
-def uniform(rng: np.random.Generator) -> Iterator[float]:
-    """Yield uniform numbers in [0, 1), drawn in blocks because single draws are slow."""
-    while True:
-        yield from rng.random(4096).tolist()
+def _pair_array(pairs: Iterator[Pair]) -> NDArray[np.int64]:
+    """Return pairs as an array, (pairs, 5)."""
+    return np.fromiter(chain.from_iterable(pairs), dtype=np.int64).reshape(-1, 5)
+
+
+def uniform(rng: np.random.Generator) -> Draw:
+    """Return a function that draws uniform numbers in [0, 1), in blocks for speed."""
+    blocks = (rng.random(4096).tolist() for _ in repeat(None))
+    return chain.from_iterable(blocks).__next__
 
 
 def next_sentence_pairs(split: Split, max_tokens: int, draw: Draw) -> Iterator[Pair]:
@@ -106,18 +171,27 @@ def next_sentence_pairs(split: Split, max_tokens: int, draw: Draw) -> Iterator[P
         max_tokens: target number of tokens per pair; a pair may be longer, see ``truncate_pairs``.
         draw: returns a uniform number in [0, 1).
     """
-    for document, bounds in _documents(split):
-        target, at, last = _target_length(max_tokens, draw), 0, len(bounds) - 1
+    sentences, documents = _offsets(split.sentences), _offsets(split.documents)
+    for document in range(len(documents) - 1):
+        at, last = documents[document], documents[document + 1]
+        target = _target_length(max_tokens, draw)
         while at < last:
-            end = min(bisect_left(bounds, bounds[at] + target, at + 1), last)
+            start = sentences[at]
+            end = bisect_left(sentences, start + target, at + 1, last)
             cut = at + 1 + int(draw() * (end - at - 1))
-            first = bounds[at], bounds[cut]
+            middle = sentences[cut]
             if cut == end or draw() < 0.5:
-                wanted = target - (first[1] - first[0])
-                yield *first, *_random_sentences(split, document, wanted, draw), 1
+                # consecutive sentences of another document, from a random one on
+                other = int(draw() * (len(documents) - 2))
+                other += other >= document
+                first, after = documents[other], documents[other + 1]
+                drawn = first + int(draw() * (after - first))
+                wanted = sentences[drawn] + target - (middle - start)
+                until = bisect_left(sentences, wanted, drawn + 1, after)
+                yield start, middle, sentences[drawn], sentences[until], 1
                 at = cut
             else:
-                yield *first, bounds[cut], bounds[end], 0
+                yield start, middle, middle, sentences[end], 0
                 at = end
 
 
@@ -132,38 +206,28 @@ def consecutive_pairs(split: Split, max_tokens: int, draw: Draw) -> Iterator[Pai
         max_tokens: target number of tokens per pair; a pair may be longer, see ``truncate_pairs``.
         draw: returns a uniform number in [0, 1).
     """
-    for _, bounds in _documents(split):
-        target, at, last = _target_length(max_tokens, draw), 0, len(bounds) - 1
-        while at < last and last > 1:
+    sentences, documents = _offsets(split.sentences), _offsets(split.documents)
+    for document in range(len(documents) - 1):
+        at, last = documents[document], documents[document + 1]
+        target = _target_length(max_tokens, draw)
+        while at < last and last - documents[document] > 1:
             at = min(at, last - 2)
-            end = min(max(bisect_left(bounds, bounds[at] + target, at + 1), at + 2), last)
-            cut = at + 1 + int(draw() * (end - at - 1))
-            yield bounds[at], bounds[cut], bounds[cut], bounds[end], 0
+            start = sentences[at]
+            end = bisect_left(sentences, start + target, at + 2, last)
+            middle = sentences[at + 1 + int(draw() * (end - at - 1))]
+            yield start, middle, middle, sentences[end], 0
             at = end
 
 
-def _documents(split: Split) -> Iterator[tuple[int, list[int]]]:
-    """Yield the index of each document, and the token offsets of its sentences and of its end."""
-    sentences, documents = np.asarray(split.sentences), np.asarray(split.documents)
-    for document in range(len(documents) - 1):
-        yield document, sentences[documents[document] : documents[document + 1] + 1].tolist()
+def _offsets(numbers: Offsets) -> memoryview:
+    """Return offsets for access one by one, which is faster than by an array."""
+    native = np.ascontiguousarray(numbers, dtype=np.int64)
+    return native.view(np.int64).data  # memoryview refuses "<i8", the dtype of mapped files
 
 
 def _target_length(max_tokens: int, draw: Draw) -> int:
     """Draw the target length of a document's pairs: ``max_tokens``, or a random shorter one."""
     return 2 + int(draw() * (max_tokens - 1)) if draw() < SHORT_FRACTION else max_tokens
-
-
-def _random_sentences(split: Split, document: int, wanted: int, draw: Draw) -> tuple[int, int]:
-    """Draw consecutive sentences of another document, of about ``wanted`` tokens, or to its end."""
-    sentences, documents = np.asarray(split.sentences), np.asarray(split.documents)
-    drawn = int(draw() * (len(documents) - 2))
-    drawn += drawn >= document
-    first, last = int(documents[drawn]), int(documents[drawn + 1])
-    at = first + int(draw() * (last - first))
-    start = int(sentences[at])
-    end = at + 1 + int(np.searchsorted(sentences[at + 1 : last + 1], start + wanted))
-    return start, int(sentences[min(end, last)])
 
 
 def truncate_pairs(spans: Offsets, max_tokens: int, rng: np.random.Generator) -> Offsets:
@@ -194,35 +258,54 @@ def truncate_pairs(spans: Offsets, max_tokens: int, rng: np.random.Generator) ->
     return truncated
 
 
-def best_fit_decreasing(sizes: NDArray[np.int64], length: int) -> NDArray[np.int64]:
+def best_fit_decreasing(sizes: NDArray[np.integer[Any]], length: int) -> NDArray[np.int32]:
     """Assign items to rows: the largest first, each to the row with the least sufficient room.
 
-    Best-fit decreasing (Johnson 1974, "Fast algorithms for bin packing"), in time linear in the
-    number of items: rows are listed by their free room, and a bit mask has a bit for each list that
-    is not empty.
+    Best-fit decreasing (Johnson 1974, "Fast algorithms for bin packing"). Items of one size are
+    assigned at once: the fullest row that takes one of them remains the best for the following ones
+    until it has no room for another.
 
     Args:
-        sizes: size of each item, (items,), at most ``length``.
+        sizes: size of each item, (items,), from 1 to ``length``.
         length: capacity of a row.
 
     Returns:
-        Row of each item, (items,), int64.
+        Row of each item, (items,), int32.
     """
-    row_of = np.empty(len(sizes), dtype=np.int64)
-    by_room: list[list[int]] = [[] for _ in range(length + 1)]
-    nonempty, row_count = 0, 0  # bit n of nonempty: there are rows with room for n
-    order = np.argsort(-sizes.astype(np.int32), kind="stable")
-    for item, size in zip(order.tolist(), sizes[order].tolist(), strict=True):
-        if fitting := nonempty >> size:  # the rows with room for the item
-            # the lowest bit that is set stands for the least room that suffices
-            room = size + (fitting & -fitting).bit_length() - 1
-            row = by_room[room].pop()
-            if not by_room[room]:
-                nonempty ^= 1 << room
-        else:
-            row, room = row_count, length
-            row_count += 1
-        row_of[item] = row
-        by_room[room - size].append(row)
-        nonempty |= 1 << (room - size)
+    row_of = np.empty(len(sizes), dtype=np.int32)
+    order = np.argsort((length - sizes).astype(sizes.dtype), kind="stable")
+    counts = np.bincount(sizes, minlength=1)
+    free: list[list[NDArray[np.int32]]] = [[] for _ in range(length)]  # room -> stack of rows
+    item = row_count = 0
+    for size in np.flatnonzero(counts)[::-1].tolist():
+        last, room = item + int(counts[size]), size
+        while item < last:
+            room = next((r for r in range(room, length) if free[r]), length)
+            fitting = room // size
+            wanted = -(-(last - item) // fitting)
+            if room < length:
+                rows = _pop(free[room], wanted)
+            else:
+                rows = np.arange(row_count, row_count + wanted, dtype=np.int32)
+                row_count += wanted
+            placed = min(last - item, fitting * len(rows))
+            row_of[order[item : item + placed]] = np.repeat(rows, fitting)[:placed]
+            item += placed
+            full, rest = divmod(placed, fitting)
+            free[room - fitting * size].append(rows[:full])
+            if rest:
+                free[room - rest * size].append(rows[full:])
     return row_of
+
+
+def _pop(stack: list[NDArray[np.int32]], count: int) -> NDArray[np.int32]:
+    """Take up to ``count`` rows off a stack of arrays, the last row first."""
+    taken = []
+    while count and stack:
+        rows = stack.pop()
+        if len(rows) > count:
+            stack.append(rows[:-count])
+            rows = rows[-count:]
+        taken.append(rows[::-1])
+        count -= len(rows)
+    return np.concatenate(taken)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.interfaces import commands
-from zoo.plugins.named import KINDS
+from zoo.plugins.entry_point_objects import KINDS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -20,7 +20,13 @@ PAGES = sorted(
     if path.name != "CHANGELOG.md"  # it names what was removed
 )
 # files of a model and of a project, and a group of entry points: no Python names
-LOCAL_FILES = ("zoo.json", "zoo.lock", "zoo.api2", *(f"zoo.api1.{kind}" for kind in KINDS))
+LOCAL_FILES = (
+    "zoo.json",
+    "zoo.lock",
+    "zoo.api1",
+    "zoo.api2",
+    *(f"zoo.api1.{kind}" for kind in KINDS),
+)
 FOREIGN = re.compile(r"torchrun|srun|SBATCH|rdzv|signals-to-handle|mypy|tests\.fuzz|-m benchmarks")
 
 

@@ -5,11 +5,12 @@ import re
 import tomllib
 from collections.abc import Iterator
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from zoo.plugins.entry_points import DISTRIBUTION, installed_entry_points
 
 ROOT = Path(__file__).parents[1]
 PLUGINS = sorted(path for path in (ROOT / "plugins").iterdir() if path.name.startswith("zoo_"))
@@ -18,8 +19,8 @@ CORE = sorted([*(ROOT / "zoo").rglob("*.py"), *(ROOT / "converters").rglob("*.py
 
 
 def own_families() -> list[str]:
-    points = metadata.entry_points(group="zoo")
-    return [point.name for point in points if point.name not in ("converters", "loggers")]
+    (own,) = [points for points in installed_entry_points() if points.distribution == DISTRIBUTION]
+    return [name for name in own.of() if name not in ("converters", "loggers")]
 
 
 def imported(path: Path) -> set[str]:

@@ -13,7 +13,7 @@ from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.families.random_inputs import random_inputs
 from zoo.nn.capture import capture
-from zoo.plugins.provided import get_family
+from zoo.plugins.registry import get_family
 
 ENCODERS = ("bert", "roberta", "distilbert", "electra", "albert", "deberta")
 

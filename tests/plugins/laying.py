@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from zoo.plugins import discovery, entry_points, named
+from zoo.plugins import discovery, entry_point_objects, entry_points
 
 FAMILY = """
 from zoo.plugins.hookspecs import hookimpl
@@ -47,7 +47,7 @@ def lay_out(folder: Path, files: Mapping[str, str], first: str = FAMILY) -> Path
     info = folder / "zoo_mine-1.2.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: zoo-mine\nVersion: 1.2\n")
-    (info / "entry_points.txt").write_text("[zoo]\nmine = zoo_mine\n")
+    (info / "entry_points.txt").write_text("[zoo.api1]\nmine = zoo_mine\n")
     (folder / "zoo_mine").mkdir()
     for name, text in {"__init__.py": first, **files}.items():
         (folder / "zoo_mine" / name).write_text(text)
@@ -65,11 +65,11 @@ def declare_model_types(site: Path, module: str, *model_types: str) -> None:
 def find_again() -> None:
     """Let this process find its distributions again."""
     for cached in (
-        entry_points._entry_points,
+        entry_points.installed_entry_points,
         discovery.all_entry_points,
         discovery.entry_points_by_name,
         discovery.installed,
         discovery.declared_model_types,
-        named.named_objects,
+        entry_point_objects.named_objects,
     ):
         cached.cache_clear()

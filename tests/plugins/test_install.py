@@ -186,7 +186,7 @@ def commit(repository: Path, source: str) -> str:
     (repository / "zoo_mine.py").write_text(source)
     (repository / "pyproject.toml").write_text(
         '[project]\nname = "zoo-mine"\nversion = "1.2"\n'
-        '[project.entry-points.zoo]\nmine = "zoo_mine"\n'
+        '[project.entry-points."zoo.api1"]\nmine = "zoo_mine"\n'
         '[tool.setuptools]\npy-modules = ["zoo_mine"]\n'
     )
     author = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
@@ -220,7 +220,7 @@ def test_directory_is_built_and_its_family_used(environment: Environment, tmp_pa
     (source / "zoo_mine" / "__init__.py").write_text(FAMILY)
     (source / "pyproject.toml").write_text(
         '[project]\nname = "zoo-mine"\nversion = "2"\ndependencies = ["plm-zoo"]\n'
-        '[project.entry-points.zoo]\nmine = "zoo_mine"\n'
+        '[project.entry-points."zoo.api1"]\nmine = "zoo_mine"\n'
         '[tool.setuptools]\npackages = ["zoo_mine"]\n'
     )
     planned = json.loads(environment.zoo("install", source, "--json").stdout)

@@ -12,7 +12,7 @@ import transformers
 
 from tests.plugins.laying import declare_model_types
 from tests.plugins.test_plugins import HEALTHY, distribution, zoo
-from zoo.plugins.provided import families_of
+from zoo.plugins.registry import families_of
 
 ROOT = Path(__file__).parents[2]
 DECLARED = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
@@ -25,12 +25,12 @@ print(family.name, *sorted(name for name in sys.modules if name in sys.argv[2:])
 
 
 def test_built_in_plugins_declare_the_model_types_that_are_not_their_names() -> None:
-    families = [family for name in DECLARED["zoo"] for family in families_of(name)]
+    families = [family for name in DECLARED["zoo.api1"] for family in families_of(name)]
     assert DECLARED["zoo.api1.model_types"] == {
         model_type: type(family).__module__
         for family in families
         for model_type in family.model_types
-        if model_type not in DECLARED["zoo"]
+        if model_type not in DECLARED["zoo.api1"]
     }
 
 
@@ -56,7 +56,7 @@ def test_model_type_imports_the_plugin_that_declares_it_alone(
     distribution(tmp_path, "zoo-mine", "mine", "zoo_mine", source)
     distribution(tmp_path, "zoo-sad", "sad", "zoo_sad", "1 / 0\n")
     declare_model_types(tmp_path, "zoo_mine", "theirs")
-    modules = [*DECLARED["zoo"].values(), "zoo_mine", "zoo_sad"]
+    modules = [*DECLARED["zoo.api1"].values(), "zoo_mine", "zoo_sad"]
     done = subprocess.run(
         [sys.executable, "-c", IMPORTED, model_type, *modules],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},

@@ -5,11 +5,14 @@ Each test lays out distributions as pip does, and starts the command with them o
 
 import json
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from tests import warm
+from tests.plugins.laying import find_again
+from zoo.plugins import discovery
 
 HOOKIMPL = "from zoo.plugins.hookspecs import hookimpl\n"
 HEALTHY = """
@@ -32,6 +35,17 @@ def distribution(folder: Path, name: str, entry: str, module: str, source: str) 
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
     (info / "entry_points.txt").write_text(f"[zoo]\n{entry} = {module}\n")
     (folder / f"{module}.py").write_text(source)
+
+
+ROOT = Path(__file__).parents[2]
+PROJECTS = [ROOT / "pyproject.toml", *sorted(ROOT.glob("examples/plugins/*/pyproject.toml"))]
+
+
+@pytest.mark.parametrize("path", PROJECTS, ids=lambda path: path.parent.name)
+def test_projects_declare_plugins_in_one_group(path: Path) -> None:
+    groups = tomllib.loads(path.read_text("utf-8"))["project"]["entry-points"]
+    assert "zoo.api1" in groups
+    assert [group for group in groups if group.partition(".api1")[0] != "zoo"] == []
 
 
 def zoo(folder: Path, *arguments: str, **more: str) -> "subprocess.CompletedProcess[str]":
@@ -58,6 +72,32 @@ def test_third_party_family_is_listed(tmp_path: Path) -> None:
     built_in = next(plugin for plugin in plugins if plugin["name"] == "bert")
     assert len(built_in["record_sha256"]) == 64
     assert built_in["location"] == str(Path(__file__).parents[2] / "plugins" / "zoo_bert")
+
+
+@pytest.mark.parametrize("group", ["zoo", "zoo.api1"])
+def test_either_group_declares_plugins(tmp_path: Path, group: str) -> None:
+    """``zoo`` is an older name of version 1, which built-in plugins of old installations have."""
+    distribution(tmp_path, "zoo-mine", "mine", "zoo_mine", HEALTHY.format(name="mine"))
+    distribution(tmp_path, "plm-zoo", "bert", "zoo_bert", "")
+    (tmp_path / "zoo_bert.py").unlink()
+    for info in tmp_path.glob("*.dist-info"):
+        points = (info / "entry_points.txt").read_text()
+        (info / "entry_points.txt").write_text(points.replace("[zoo]", f"[{group}]"))
+    families = json.loads(zoo(tmp_path, "families", "--json").stdout)["families"]
+    assert list(families) == ["bert", "mine"]
+
+
+def test_a_source_tree_has_a_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its folder of metadata does not tell it."""
+    distribution(tmp_path, "zoo-mine", "mine", "zoo_mine", HEALTHY.format(name="mine"))
+    info = (tmp_path / "zoo_mine-1.2.dist-info").rename(tmp_path / "Zoo_Mine.egg-info")
+    (info / "METADATA").rename(info / "PKG-INFO")
+    monkeypatch.syspath_prepend(tmp_path)
+    find_again()
+    try:
+        assert [p.origin for p in discovery.all_entry_points()["mine"]] == ["zoo-mine 1.2"]
+    finally:
+        find_again()
 
 
 def test_disabled_plugins_are_not_imported(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_a_logger_that_fails_names_its_plugin(tmp_path: Path) -> None:
     install(site, "sad", "zoo_sad", source)
     done = pretrain(tmp_path / "run", site, "--report-to", "sad")
     assert done.returncode == 5
-    assert "plugin sad (from zoo_sad 1.2) is broken: KeyError: 'no_key'" in done.stderr
+    assert "plugin sad (from zoo-sad 1.2) is broken: KeyError: 'no_key'" in done.stderr
 
 
 @pytest.mark.usefixtures("shared_home")

@@ -11,7 +11,7 @@ import click
 from zoo.errors import did_you_mean
 from zoo.io.signals import exit_on_signals, interrupt_on_termination
 from zoo.overrides import override
-from zoo.plugins.named import find_object, import_instance, is_named, usable
+from zoo.plugins.entry_point_objects import find_object, import_instance, is_named, usable
 from zoo.version import __version__
 
 # command -> (module that defines it as ``command``, one-line help)

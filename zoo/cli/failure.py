@@ -74,7 +74,7 @@ def _as_known(error: BaseException) -> ZooError | None:
     """Return the error for an exception that is no bug in zoo, else ``None``."""
     if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
         return UsageError("there is not enough memory for this", "use a machine with more of it")
-    from zoo.plugins.blame import plugin_error  # after the check: an import takes memory
+    from zoo.plugins.attribution import plugin_error  # after the check: an import takes memory
 
     if blamed := plugin_error(error):
         return blamed

@@ -20,9 +20,10 @@ from zoo.conformance.kit import Finding, attempt, check_family, check_labels, de
 from zoo.io.json import dump_json
 from zoo.io.limits import PLUGIN_CHECK_SECONDS, PLUGIN_FULL_CHECK_SECONDS
 from zoo.plugins.discovery import PluginInfo, declared_model_types
-from zoo.plugins.named import (
+from zoo.plugins.entry_point_objects import (
     KINDS,
     NamedObject,
+    broken_object,
     import_class,
     import_instance,
     named_objects,
@@ -98,7 +99,7 @@ def findings(name: str, *, full: bool) -> Iterator[Finding]:
     """
     from zoo.conformance.plugin_report import provided_names
     from zoo.plugins.discovery import installed
-    from zoo.plugins.provided import families_of
+    from zoo.plugins.registry import families_of
 
     plugin = installed()[name]
     module_name = plugin.module.partition(":")[0].strip()
@@ -129,14 +130,23 @@ def _use(named: NamedObject) -> None:
     """Import an objective, a task or a command, and check its type."""
     import click
 
+    from zoo.evaluation.base import Evaluation
+    from zoo.families.tasks import Part
+    from zoo.finetune.base import FineTuning
     from zoo.inference.task import Task
     from zoo.objectives.base import Objective
+    from zoo.plugins.tasks import load_part, plugin_task
 
     if named.kind == "commands":
         import_instance(named, click.Command)
+    elif named.kind == "tasks":
+        spec = plugin_task(named)
+        bases: dict[Part, type] = {"predict": Task, "train": FineTuning, "evaluate": Evaluation}
+        for part, base in bases.items():
+            if spec.has(part) and not issubclass(load_part(spec, part), base):
+                raise broken_object(named, f"{getattr(spec, part)} is not a {base.__name__}")
     else:
-        base = Task if named.kind == "tasks" else Objective
-        import_class(named.kind, named.name, {}, base)
+        import_class(named.kind, named.name, {}, Objective)
 
 
 def _modules(plugin: PluginInfo) -> Iterable[str]:

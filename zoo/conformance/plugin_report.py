@@ -11,9 +11,9 @@ from zoo.hub.registry import read_registry
 from zoo.objectives import OBJECTIVES
 from zoo.plugins import entry_points_by_name
 from zoo.plugins.discovery import PluginInfo, all_entry_points, conflict, record_digest
+from zoo.plugins.entry_point_objects import KINDS, conflicts, named_objects
 from zoo.plugins.loading import broken
-from zoo.plugins.named import KINDS, conflicts, named_objects
-from zoo.plugins.provided import implementations
+from zoo.plugins.registry import implementations
 from zoo.plugins.tasks import reserved_names
 
 OK, DISABLED = "ok", "disabled"

@@ -33,7 +33,7 @@ def check_rules_of_plugin(family: "Family", config: Any, head: str) -> None:
     Otherwise the files that a conversion writes could not be loaded. The tests check it for
     built-in families.
     """
-    from zoo.plugins.blame import third_party
+    from zoo.plugins.attribution import third_party
     from zoo.plugins.loading import broken
 
     plugin = third_party(family)

@@ -15,7 +15,7 @@ from zoo.families.base import Family
 from zoo.families.config import Config
 from zoo.finetune.base import FineTuning
 from zoo.finetune.heads import check_head, kept_labels, unnamed_labels
-from zoo.plugins.blame import config_of_size
+from zoo.plugins.attribution import config_of_size
 from zoo.tokenizers import TextTokenizer
 from zoo.tokenizers.tokenizer_json import parse, read_checked
 from zoo.training.config.finetune import FineTuneConfig

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import UsageError
-from zoo.plugins.named import import_class
+from zoo.plugins.entry_point_objects import import_class
 
 if TYPE_CHECKING:
     from zoo.families.base import Family

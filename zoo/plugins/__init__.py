@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         require_installed,
         warn_or_raise,
     )
-    from zoo.plugins.provided import (
+    from zoo.plugins.registry import (
         all_families,
         all_formats,
         built_in_formats,
@@ -52,7 +52,7 @@ __all__ = [
     "state_of_family",
     "warn_or_raise",
 ]
-_MODULES = ("discovery", "loading", "provided")
+_MODULES = ("discovery", "loading", "registry")
 
 
 def __getattr__(name: str) -> Any:

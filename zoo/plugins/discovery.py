@@ -7,12 +7,17 @@ stops at the first that fails to import.
 import functools
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import metadata
 
 from zoo.errors import PluginError, did_you_mean
-from zoo.plugins.entry_points import API, CURRENT, DISTRIBUTION, MODEL_TYPES, PLUGINS
+from zoo.plugins.entry_points import (
+    API,
+    DISTRIBUTION,
+    installed_entry_points,
+    may_be_loaded,
+    requested_plugins,
+)
 from zoo.plugins.settings import read_settings, settings_file
 
 LOGGERS = "loggers"  # the plugin of the built-in loggers
@@ -51,39 +56,17 @@ class PluginInfo:
 
 @functools.cache
 def all_entry_points() -> dict[str, list[PluginInfo]]:
-    """Return name -> plugins with that name, those that may not be loaded included.
+    """Return name -> plugins with that name, including those that may not be loaded.
 
-    A distribution may have an entry point for several versions of the plugin API; the one for this
-    version counts.
+    Built-in ones are first. A distribution may have an entry point for several versions of the
+    plugin API; the one for this version counts.
     """
     plugins: dict[str, list[PluginInfo]] = {}
-    for plugin in _entry_points():
-        rivals = plugins.setdefault(plugin.name, [])
-        same = [r for r in rivals if _is_same(r, plugin)]
-        if not any(r.api in (API, plugin.api) for r in same):
-            rivals[:] = [r for r in rivals if r not in same] + [plugin]
+    for points in installed_entry_points():
+        for name, (module, api) in points.plugins().items():
+            plugin = PluginInfo(name, points.distribution, points.version, module, api)
+            plugins.setdefault(name, []).append(plugin)
     return plugins
-
-
-def _is_same(first: PluginInfo, second: PluginInfo) -> bool:
-    """Return whether two entry points are of one plugin: found twice, or for two versions."""
-    same_distribution = first.distribution == second.distribution
-    return same_distribution and (first.module == second.module or first.api != second.api)
-
-
-def _entry_points() -> Iterator[PluginInfo]:
-    points = metadata.entry_points()
-    origin = functools.cache(_origin)  # most are of one distribution, whose metadata are parsed
-    for group in sorted(points.groups):
-        if match := PLUGINS.fullmatch(group):
-            for point in points.select(group=group):
-                name, version = origin(point.dist)
-                yield PluginInfo(point.name, name, version, point.value, int(match[1] or 1))
-
-
-def _origin(distribution: metadata.Distribution | None) -> tuple[str, str]:
-    """Return name and version of a distribution."""
-    return (distribution.name, distribution.version) if distribution else ("?", "?")
 
 
 @functools.cache
@@ -98,24 +81,20 @@ def entry_points_by_name() -> dict[str, list[PluginInfo]]:
         VerificationError: the file is malformed.
     """
     plugins = all_entry_points()
-    requested = os.environ.get("ZOO_PLUGINS")
+    requested, place = requested_plugins(), "$ZOO_PLUGINS names"
     if requested is None:
-        settings = read_settings()
-        for name in settings.enabled or ():
-            if name not in plugins:
-                raise PluginError(
-                    f"{settings_file()} enables {name}, which is not installed",
-                    did_you_mean(name, list(plugins)) or f"`zoo plugins disable {name}` removes it",
-                )
-        return {name: plugins[name] for name in plugins if name in ALWAYS or settings.allows(name)}
-    names = [name.strip() for name in requested.split(",") if name.strip()]
-    for name in names:
+        requested, place = [*(read_settings().enabled or ())], f"{settings_file()} enables"
+    for name in requested:
         if name not in plugins:
+            remedy = f"installed: {', '.join(sorted(plugins))}"
+            if "ZOO_PLUGINS" not in os.environ:
+                remedy = f"`zoo plugins disable {name}` removes it"
             raise PluginError(
-                f"$ZOO_PLUGINS names {name}, which is not installed",
-                did_you_mean(name, list(plugins)) or f"installed: {', '.join(sorted(plugins))}",
+                f"{place} {name}, which is not installed",
+                did_you_mean(name, list(plugins)) or remedy,
             )
-    return {name: plugins[name] for name in plugins if name in (*names, *ALWAYS)}
+    allowed = may_be_loaded()
+    return {name: plugins[name] for name in plugins if name in ALWAYS or allowed(name)}
 
 
 @functools.cache
@@ -139,12 +118,10 @@ def declared_model_types() -> dict[str, tuple[str, ...]]:
     """
     names = {(p.distribution, p.module): p.name for p in installed().values()}
     declared: dict[str, tuple[str, ...]] = {}
-    origin = functools.cache(_origin)
-    for group in CURRENT:
-        for point in metadata.entry_points(group=f"{group}.{MODEL_TYPES}"):
-            name = names.get((origin(point.dist)[0], point.value))
-            if name is not None and name not in declared.get(point.name, ()):
-                declared[point.name] = (*declared.get(point.name, ()), name)
+    for points in installed_entry_points():
+        for model_type, module in points.of("model_types").items():
+            if (name := names.get((points.distribution, module))) is not None:
+                declared[model_type] = (*declared.get(model_type, ()), name)
     return declared
 
 
@@ -167,8 +144,23 @@ def conflict(rivals: list[PluginInfo]) -> PluginError | None:
     return PluginError(f"{len(rivals)} plugins are called {rivals[0].name}: {from_each}", hint)
 
 
+def contested(noun: str, name: str, plugins: Sequence[PluginInfo]) -> PluginError:
+    """Return the error for what several plugins provide under one name."""
+    from_each = " and ".join(f"{p.name} from {p.origin}" for p in plugins)
+    return PluginError(
+        f"{len(plugins)} plugins provide the {noun} {name}: {from_each}", removal_hint(plugins[-1])
+    )
+
+
+def removal_hint(plugin: PluginInfo) -> str:
+    """Return how to leave out a plugin that takes a name of others."""
+    return f"uninstall {plugin.distribution}, or `zoo plugins disable {plugin.name}`"
+
+
 def record_digest(plugin: PluginInfo) -> str | None:
     """Return the SHA-256 of the list of files of a plugin's distribution; ``None`` without one."""
+    from importlib import metadata
+
     for distribution in metadata.distributions(name=plugin.distribution):
         text = distribution.read_text("RECORD") if distribution.version == plugin.version else None
         if text is not None:  # the metadata of a source tree, which may come first, has none

@@ -1,7 +1,7 @@
-"""Entry points of installed distributions, read from their files.
+"""Entry points of the installed distributions, read from their files.
 
-``importlib.metadata`` reads them, too, but its import takes half the time of ``zoo --help``, which
-lists the commands of plugins.
+``importlib.metadata`` reads them as well, but importing it takes half the time of ``zoo --help``,
+which lists the commands of plugins.
 """
 
 import functools
@@ -9,17 +9,17 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-GROUP = "zoo"
 API = 1  # version of the hooks and of the classes that plugins subclass
+GROUP = f"zoo.api{API}"
+CURRENT = ("zoo", GROUP)  # groups for this version; "zoo" was the first name of version 1
+PLUGINS = re.compile(r"zoo(?:\.api([0-9]{1,4}))?")  # groups of plugins, for any version
 DISTRIBUTION = "plm-zoo"
 SETTINGS = "plugins.yaml"  # in $ZOO_HOME: the plugins that are enabled and disabled
-PLUGINS = re.compile(rf"{GROUP}(?:\.api([0-9]{{1,4}}))?")  # groups of plugins, for any version
-CURRENT = (GROUP, f"{GROUP}.api{API}")  # groups of plugins that are written for this version
-MODEL_TYPES = "model_types"  # last part of the groups that name the plugin of a model type
 _FOLDER = re.compile(r"([^-]+)(?:-(.+?))?(?:-py[\d.]+)?\.(?:dist|egg)-info")
+_VERSION = re.compile(r"^Version: *(\S+)", re.MULTILINE)
 
 
 class EntryPoints(NamedTuple):  # a dataclass would take as long to import as all of this module
@@ -27,7 +27,7 @@ class EntryPoints(NamedTuple):  # a dataclass would take as long to import as al
 
     Attributes:
         distribution: normalized name of the distribution, such as ``zoo-mine``.
-        version: its version; empty if its folder does not tell.
+        version: its version.
         groups: group -> name -> value.
     """
 
@@ -45,61 +45,93 @@ class EntryPoints(NamedTuple):  # a dataclass would take as long to import as al
         parts = [self.groups.get(group + suffix, {}) for group in CURRENT]
         return {name: value for part in parts for name, value in part.items()}
 
-    def plugins(self) -> set[str]:
-        """Return the names of the plugins for any version of the plugin API."""
-        return {
-            name
-            for group, entries in self.groups.items()
-            if PLUGINS.fullmatch(group)
-            for name in entries
-        }
+    def plugins(self) -> dict[str, tuple[str, int]]:
+        """Return name -> module and API version of the plugins; this version precedes others."""
+        found: dict[str, tuple[str, int]] = {}
+        for group, entries in sorted(self.groups.items()):
+            if match := PLUGINS.fullmatch(group):
+                api = int(match[1] or 1)
+                found |= {n: (m, api) for n, m in entries.items() if api == API or n not in found}
+        return found
 
 
-def third_party_entry_points() -> tuple[EntryPoints, ...]:
-    """Return the entry points of third parties' distributions with plugins, by name."""
-    return tuple(points for points in _entry_points() if points.distribution != DISTRIBUTION)
+@functools.cache
+def installed_entry_points() -> tuple[EntryPoints, ...]:
+    """Return the entry points of the distributions with plugins: zoo's own, then others by name."""
+    distributions: dict[str, EntryPoints] = {}
+    for folder in _metadata_folders():
+        match = _FOLDER.fullmatch(os.path.basename(folder))
+        groups = _parse(_read(folder, "entry_points.txt"))
+        if match and any(group.partition(".")[0] == "zoo" for group in groups):
+            name = re.sub(r"[-_.]+", "-", match[1]).lower()
+            version = match[2] or _version(folder)
+            distributions.setdefault(name, EntryPoints(name, version, groups))
+    return tuple(
+        distributions[n] for n in sorted(distributions, key=lambda n: (n != DISTRIBUTION, n))
+    )
 
 
 def contested_plugins() -> set[str]:
     """Return the names of plugins that several distributions have, or zoo and a third party."""
-    names = Counter(name for points in _entry_points() for name in points.plugins())
+    names = Counter(name for points in installed_entry_points() for name in points.plugins())
     return {name for name, count in names.items() if count > 1}
 
 
-@functools.cache
-def _entry_points() -> tuple[EntryPoints, ...]:
-    distributions: dict[str, EntryPoints] = {}
-    for path in _files():
-        match = _FOLDER.fullmatch(os.path.basename(os.path.dirname(path)))
-        groups = _read(path)
-        if match and any(group.partition(".")[0] == GROUP for group in groups):
-            name = re.sub(r"[-_.]+", "-", match[1]).lower()
-            distributions.setdefault(name, EntryPoints(name, match[2] or "", groups))
-    return tuple(distributions[name] for name in sorted(distributions))
+def requested_plugins() -> list[str] | None:
+    """Return the names in ``$ZOO_PLUGINS``; ``None`` if it is not set."""
+    text = os.environ.get("ZOO_PLUGINS")
+    return None if text is None else [name for part in text.split(",") if (name := part.strip())]
 
 
-def _files() -> Iterator[str]:
-    """Yield the paths of the files on the module search path, in its order."""
+def may_be_loaded() -> Callable[[str], bool]:
+    """Return the function that tells whether a plugin may be loaded, by its name.
+
+    Raises:
+        UsageError, VerificationError: the file of enabled plugins cannot be read, or is malformed.
+    """
+    if (requested := requested_plugins()) is not None:
+        return requested.__contains__
+    from zoo.io.paths import home
+
+    if not os.path.lexists(home() / SETTINGS):
+        return lambda name: True
+    from zoo.plugins.settings import read_settings  # imports msgspec
+
+    return read_settings().allows
+
+
+def _metadata_folders() -> Iterator[str]:
+    """Yield the folders of metadata on the module search path, in its order."""
     for folder in dict.fromkeys(sys.path):
         try:
             names = sorted(name for name in os.listdir(folder or ".") if name.endswith("-info"))
         except OSError:  # an archive, an import hook, or a directory that is not there
             continue
-        yield from (os.path.join(folder, name, "entry_points.txt") for name in names)
+        yield from (os.path.join(folder, name) for name in names)
 
 
-def _read(path: str) -> dict[str, dict[str, str]]:
-    """Return group -> name -> value; empty if the file cannot be read."""
+def _read(folder: str, name: str) -> str:
+    """Return the text of a file; empty if it cannot be read."""
+    try:
+        with open(os.path.join(folder, name), "rb") as file:
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _version(folder: str) -> str:
+    """Return the version in the metadata of a source tree, whose folder does not tell it."""
+    match = _VERSION.search(_read(folder, "PKG-INFO"))
+    return match[1] if match else ""
+
+
+def _parse(text: str) -> dict[str, dict[str, str]]:
+    """Return group -> name -> value."""
     groups: dict[str, dict[str, str]] = {}
     entries: dict[str, str] = {}
-    try:
-        with open(path, "rb") as file:
-            content = file.read()
-    except OSError:
+    if "[zoo" not in text:  # most distributions have no plugin
         return {}
-    if f"[{GROUP}".encode() not in content:  # most distributions have no plugin
-        return {}
-    for line in map(str.strip, content.decode("utf-8", "replace").splitlines()):
+    for line in map(str.strip, text.splitlines()):
         if line.startswith("["):
             entries = groups.setdefault(line.strip("[]"), {})
         elif "=" in line and line[0] not in "#;":

@@ -1,23 +1,21 @@
 """Hook specifications of plugins. Hooks return values and have no side effects.
 
-A distribution declares its plugin module under the entry-point group ``zoo``. If a
-plugin provides a family, its entry point has the name of the family, so that a command imports only
-that plugin.
+A distribution declares its plugin module in the entry-point group ``zoo.api1``. If the plugin
+provides a family, give the entry point the name of the family: a command then imports only that
+plugin.
 
-The group states the version of this API: ``zoo`` and ``zoo.api1`` are version 1, ``zoo.api2`` is
-version 2. A plugin for another version is refused without being imported, and a distribution may
-have an entry point in several groups.
+The group states the version of this API: ``zoo.api2`` would be version 2, and ``zoo`` is an older
+name of version 1. A plugin for another version is refused without being imported; a distribution
+may have an entry point in several groups.
 
-Pretraining objectives, tasks of ``zoo run`` and commands are no hooks but entry points of their
-own, so that they are listed without importing a plugin: see ``zoo.plugins.named``.
+Pretraining objectives, tasks of ``zoo run`` and commands are not hooks: each is an entry point, so
+that they are listed without importing a plugin (``zoo.plugins.entry_point_objects``).
 """
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import pluggy
-
-from zoo.plugins.entry_points import GROUP
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,8 +25,9 @@ if TYPE_CHECKING:
     from zoo.io.tensors.formats import Format
     from zoo.plugins.logger import Logger
 
-hookspec = pluggy.HookspecMarker(GROUP)
-hookimpl = pluggy.HookimplMarker(GROUP)
+PROJECT = "zoo"  # of pluggy's markers
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
 
 
 @hookspec

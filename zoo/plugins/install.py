@@ -12,6 +12,7 @@ from pathlib import Path
 
 from zoo.errors import PluginError, SourceError, UsageError
 from zoo.plugins.discovery import PluginInfo, all_entry_points
+from zoo.plugins.entry_points import GROUP
 
 _UV_LINE = re.compile(r"^ ([+-]) (\S+?)(?:==(\S+)| @ (\S+)|)(?: \(from (\S+)\))?$", re.MULTILINE)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -232,8 +233,8 @@ def require_plugins(changes: Sequence[Change], specs: Sequence[str]) -> list[Plu
     if not plugins:
         added = [change.name for change in changes]
         raise PluginError(
-            f"{' '.join(specs)} has no plugin: none of {', '.join(added)} has an entry point of "
-            "the group zoo",
+            f"{' '.join(specs)} has no plugin: none of {', '.join(added)} has an entry point in "
+            f"the group {GROUP}",
             f"`{' '.join([*installer(), 'uninstall', *added])}` removes them",
         )
     return plugins

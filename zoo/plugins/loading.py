@@ -2,11 +2,11 @@
 
 import contextlib
 import functools
+import importlib
 import os
 import threading
 import warnings
 from collections.abc import Iterable, Iterator
-from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import PluginError, UsageError, did_you_mean
@@ -17,7 +17,7 @@ from zoo.plugins.discovery import (
     disabled_hint,
     entry_points_by_name,
 )
-from zoo.plugins.entry_points import API, DISTRIBUTION, GROUP
+from zoo.plugins.entry_points import API, DISTRIBUTION
 from zoo.plugins.isolation import isolated
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def manager() -> "pluggy.PluginManager":
 
     from zoo.plugins import hookspecs
 
-    plugin_manager = pluggy.PluginManager(GROUP)
+    plugin_manager = pluggy.PluginManager(hookspecs.PROJECT)
     plugin_manager.add_hookspecs(hookspecs)
     return plugin_manager
 
@@ -80,26 +80,55 @@ def load(name: str) -> Any:
 
 
 def _register(plugin: PluginInfo) -> Any:
-    import pluggy
-
-    hooks = manager()
+    hooks, module = manager(), import_target(plugin, plugin.module)
     try:
-        module = _import(plugin)
-        hooks.register(module, plugin.name)
-        hooks.check_pending()
-    except pluggy.PluginValidationError as error:
+        with plugin_errors(plugin):
+            hooks.register(module, plugin.name)
+            hooks.check_pending()
+    except PluginError:
         hooks.unregister(name=plugin.name)
-        raise broken(plugin, str(error)) from error
-    except KeyboardInterrupt:
         raise
-    except BaseException as error:  # a third-party module can raise any exception
-        raise broken(plugin, f"{type(error).__name__}: {error}") from error
     return module
 
 
-def _import(plugin: PluginInfo) -> Any:
-    with guarded(plugin):
-        return metadata.EntryPoint(plugin.name, plugin.module, GROUP).load()
+def import_target(plugin: PluginInfo, target: str, what: str = "") -> Any:
+    """Import a module of a plugin, or an object in it.
+
+    Args:
+        plugin: the plugin.
+        target: value of an entry point, ``module`` or ``module:attribute``.
+        what: what is imported, for the message.
+
+    Raises:
+        PluginError: the import fails.
+    """
+    module, _, attribute = target.partition("[")[0].strip().partition(":")
+    with plugin_errors(plugin, what):
+        value = importlib.import_module(module.strip())
+        for name in filter(None, attribute.strip().split(".")):
+            value = getattr(value, name)
+        return value
+
+
+@contextlib.contextmanager
+def plugin_errors(plugin: PluginInfo, what: str = "") -> Iterator[None]:
+    """Isolate the code of a plugin within the block, and raise its exceptions as one error.
+
+    Args:
+        plugin: the plugin.
+        what: what its code does, for the message.
+
+    Raises:
+        PluginError: the block raised an exception.
+    """
+    try:
+        with guarded(plugin):
+            yield
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a third-party module can raise any exception
+        place = f"{what}: " if what else ""
+        raise broken(plugin, f"{place}{type(error).__name__}: {error}") from error
 
 
 @contextlib.contextmanager

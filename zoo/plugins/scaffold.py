@@ -13,7 +13,7 @@ from pathlib import Path
 from zoo.errors import UsageError
 from zoo.io.output.atomic import atomic_directory
 from zoo.plugins.discovery import all_entry_points
-from zoo.plugins.provided import family_of_model_type
+from zoo.plugins.registry import family_of_model_type
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.errors import UsageError, did_you_mean
 from zoo.families.tasks import Part, TaskSpec
-from zoo.plugins.named import (
+from zoo.plugins.entry_point_objects import (
     broken_object,
     find_object,
     import_object,
@@ -23,7 +23,7 @@ from zoo.plugins.named import (
 )
 
 if TYPE_CHECKING:
-    from zoo.plugins.named import NamedObject
+    from zoo.plugins.entry_point_objects import NamedObject
 
 # modules with declarations, in the order of help texts
 BUILT_IN = (

@@ -18,7 +18,7 @@ from zoo.distillation.recipes import SHARED
 from zoo.distillation.teachers.teacher import run_model
 from zoo.families.distillation import Term
 from zoo.objectives.base import Batch
-from zoo.plugins.provided import get_family
+from zoo.plugins.registry import get_family
 
 LENGTHS = (9, 6)  # of two rows, the second one padded
 RECIPES = {recipe.name: recipe for recipe in SHARED}

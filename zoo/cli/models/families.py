@@ -19,7 +19,7 @@ def command(as_markdown: bool, as_json: bool) -> None:
     The table shows what the installed plugins declare.
     """
     from zoo.plugins import all_families, warn_or_raise
-    from zoo.plugins.blame import provider_error
+    from zoo.plugins.attribution import provider_error
 
     families = {}
     for name, family in sorted(all_families().items()):

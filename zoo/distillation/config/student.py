@@ -10,7 +10,7 @@ from zoo.families.base import Family
 from zoo.families.config import Config
 from zoo.families.distillation import DistillationRecipe
 from zoo.plugins import all_families, get_family
-from zoo.plugins.blame import config_of_size
+from zoo.plugins.attribution import config_of_size
 from zoo.training.config.overrides import ConfigDict, with_location
 from zoo.training.fit_model import require_fields
 from zoo.training.state.pretrained import config_similarity

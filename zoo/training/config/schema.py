@@ -221,7 +221,7 @@ def build_config(
         SourceError, VerificationError: the pretrained model is missing or damaged.
     """
     from zoo.plugins import get_family
-    from zoo.plugins.blame import config_of_size
+    from zoo.plugins.attribution import config_of_size
 
     check_kinds(values, overrides)
     requested = deep_merge(values, overrides)

@@ -1,26 +1,28 @@
-"""Objectives, tasks and commands of plugins, which entry points name.
+"""Objectives, tasks and commands of plugins, each named by an entry point.
 
-The group of the entry points is that of plugins and the kind, such as ``zoo.api1.tasks``; the name
-is the name on the command line, the value ``module:attribute``. So they are listed without
-importing a plugin, and only the one that is used is imported. They belong to the plugins of their
-distribution: where these are disabled, or have the names of others' plugins, they are not there.
+The group of the entry point is the plugins' group and the kind, such as ``zoo.api1.tasks``. The
+name is the name on the command line, the value ``module:attribute``. They are listed without
+importing a plugin, and only the one that is used is imported. Each belongs to the plugin of its
+distribution: if that is disabled, or has the name of another plugin, they are left out.
 """
 
 import functools
-import importlib
-import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from zoo.errors import PluginError, UsageError, did_you_mean
-from zoo.io.named import import_named
-from zoo.plugins.entry_points import SETTINGS, contested_plugins, third_party_entry_points
+from zoo.io.lazy_import import lazy_import
+from zoo.plugins.entry_points import (
+    DISTRIBUTION,
+    contested_plugins,
+    installed_entry_points,
+    may_be_loaded,
+)
 
 if TYPE_CHECKING:
     from zoo.plugins.discovery import PluginInfo
 
-# what distributions name by entry points -> noun
-KINDS = {"objectives": "objective", "tasks": "task", "commands": "command"}
+KINDS = {"objectives": "objective", "tasks": "task", "commands": "command"}  # kind -> noun
 T = TypeVar("T")
 
 
@@ -32,14 +34,16 @@ class NamedObject(NamedTuple):
         name: its name.
         target: ``module:attribute``.
         plugin_name: name of the plugin that it belongs to, the first of its distribution.
-        origin: the distribution and its version.
+        distribution: name of the distribution.
+        version: version of the distribution.
     """
 
     kind: str
     name: str
     target: str
     plugin_name: str
-    origin: str
+    distribution: str
+    version: str
 
     @property
     def noun(self) -> str:
@@ -47,52 +51,54 @@ class NamedObject(NamedTuple):
         return KINDS[self.kind]
 
     @property
+    def origin(self) -> str:
+        """Name and version of the distribution."""
+        return f"{self.distribution} {self.version}"
+
+    @property
     def plugin(self) -> "PluginInfo":
         """The plugin that it belongs to, with the module of the object."""
         from zoo.plugins.discovery import PluginInfo
 
-        distribution, _, version = self.origin.partition(" ")
-        return PluginInfo(self.plugin_name, distribution, version, self.target)
+        return PluginInfo(self.plugin_name, self.distribution, self.version, self.target)
 
 
 @functools.cache
 def named_objects(kind: str) -> tuple[NamedObject, ...]:
-    """Return what enabled plugins have of a kind, without importing them.
+    """Return what enabled plugins of third parties have of a kind, without importing them.
 
     Raises:
         UsageError, VerificationError: the file of enabled plugins cannot be read, or is malformed.
     """
-    declared = [points for points in third_party_entry_points() if points.of(kind)]
-    if not declared:
+    points = [p for p in installed_entry_points() if p.distribution != DISTRIBUTION]
+    if not any(p.of(kind) for p in points):
         return ()
-    allows, contested = _allowance(), contested_plugins()
+    allowed, contested = may_be_loaded(), contested_plugins()
     return tuple(
-        NamedObject(kind, name, target, plugins[0], f"{points.distribution} {points.version}")
-        for points in declared
-        if (plugins := sorted(filter(allows, points.of().keys() - contested)))
-        for name, target in points.of(kind).items()
+        NamedObject(kind, name, target, plugins[0], distribution.distribution, distribution.version)
+        for distribution in points
+        if (plugins := sorted(filter(allowed, distribution.of().keys() - contested)))
+        for name, target in distribution.of(kind).items()
     )
 
 
-def _allowance() -> Callable[[str], bool]:
-    """Return the function that tells whether a plugin may be loaded, by its name."""
-    requested = os.environ.get("ZOO_PLUGINS")
-    if requested is not None:
-        return {name.strip() for name in requested.split(",")}.__contains__
-    from zoo.io.paths import home
+def _by_name(kind: str) -> dict[str, list[NamedObject]]:
+    objects: dict[str, list[NamedObject]] = {}
+    for named in named_objects(kind):
+        objects.setdefault(named.name, []).append(named)
+    return objects
 
-    if not os.path.lexists(home() / SETTINGS):
-        return lambda name: True
-    from zoo.plugins.settings import read_settings
 
-    return read_settings().allows
+def is_named(kind: str, name: str) -> bool:
+    """Return whether an enabled plugin has an object with a name."""
+    return any(named.name == name for named in named_objects(kind))
 
 
 def usable(kind: str, built_in: Collection[str]) -> dict[str, NamedObject]:
     """Return name -> object that may be used.
 
-    What is built in precedes what has the same name in a plugin; of several plugins' objects with
-    one name there is none. Both are reported.
+    A built-in object precedes one of a plugin with its name; of several plugins' objects with one
+    name there is none. Both are reported.
 
     Raises:
         PluginError: there is such a conflict, and ``ZOO_STRICT_PLUGINS=1``.
@@ -122,12 +128,12 @@ def find_object(kind: str, name: str, built_in: Collection[str]) -> NamedObject:
         UsageError: no plugin has it; the nearest names are given.
         PluginError: several distributions have it.
     """
-    rivals = _by_name(kind).get(name, [])
-    if rivals and (error := _conflict(rivals, ())):
-        raise error
-    if rivals:
+    objects = _by_name(kind)
+    if rivals := objects.get(name):
+        if error := _conflict(rivals, ()):
+            raise error
         return rivals[0]
-    names = [*built_in, *_by_name(kind)]
+    names = [*built_in, *objects]
     hint = did_you_mean(name, names) or f"there are {', '.join(sorted(names))}"
     raise UsageError(f"no {KINDS[kind]} is called {name!r}", hint)
 
@@ -147,12 +153,12 @@ def import_class(kind: str, name: str, built_in: Mapping[str, str], base: type[A
     """
     if name in built_in:
         if is_named(kind, name):
-            usable(kind, built_in)  # a warning
-        return import_named(built_in, name, KINDS[kind])
+            usable(kind, built_in)  # warns
+        return lazy_import(built_in, name, KINDS[kind])
     named = find_object(kind, name, built_in)
     value = import_object(named)
     if not (isinstance(value, type) and issubclass(value, base)):
-        raise broken_object(named, f"{named.target} is no {base.__name__}")
+        raise broken_object(named, f"{named.target} is not a subclass of {base.__name__}")
     if getattr(value, "name", None) != name:
         raise broken_object(named, f"{named.target} has another name")
     return value
@@ -166,7 +172,7 @@ def import_instance(named: NamedObject, kind: type[T]) -> T:
     """
     value = import_object(named)
     if not isinstance(value, kind):
-        raise broken_object(named, f"{named.target} is no {kind.__name__}")
+        raise broken_object(named, f"{named.target} is not a {kind.__name__}")
     return value
 
 
@@ -176,16 +182,9 @@ def import_object(named: NamedObject) -> Any:
     Raises:
         PluginError: the import fails.
     """
-    from zoo.plugins.loading import guarded
+    from zoo.plugins.loading import import_target
 
-    module, _, attribute = named.target.partition(":")
-    try:
-        with guarded(named.plugin):
-            return getattr(importlib.import_module(module), attribute)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # a third-party module can raise any exception
-        raise broken_object(named, f"{type(error).__name__}: {error}") from error
+    return import_target(named.plugin, named.target, f"{named.noun} {named.name}")
 
 
 def broken_object(named: NamedObject, reason: str) -> PluginError:
@@ -195,28 +194,17 @@ def broken_object(named: NamedObject, reason: str) -> PluginError:
     return broken(named.plugin, f"{named.noun} {named.name}: {reason}")
 
 
-def is_named(kind: str, name: str) -> bool:
-    """Return whether any plugin has an object with a name."""
-    return name in _by_name(kind)
-
-
-def _by_name(kind: str) -> dict[str, list[NamedObject]]:
-    objects: dict[str, list[NamedObject]] = {}
-    for named in named_objects(kind):
-        objects.setdefault(named.name, []).append(named)
-    return objects
-
-
 def _conflict(rivals: list[NamedObject], built_in: Collection[str]) -> PluginError | None:
-    """Return the error for names that are taken."""
-    last = rivals[-1]
-    hint = f"uninstall {last.origin.partition(' ')[0]}, or `zoo plugins disable {last.plugin_name}`"
-    if last.name in built_in:
-        what = f"plugin {last.plugin_name} (from {last.origin}) provides"
-        return PluginError(f"{what} the {last.noun} {last.name}, which is built in", hint)
-    if len(rivals) == 1:
+    """Return the error for a name that is taken, ``None`` if it is not."""
+    first, last = rivals[0], rivals[-1]
+    if last is first and last.name not in built_in:
         return None
-    from_each = " and ".join(f"{r.plugin_name} from {r.origin}" for r in rivals)
+    from zoo.plugins.discovery import contested, removal_hint
+
+    if last.name not in built_in:
+        return contested(last.noun, last.name, [named.plugin for named in rivals])
     return PluginError(
-        f"{len(rivals)} plugins provide the {last.noun} {last.name}: {from_each}", hint
+        f"plugin {last.plugin_name} (from {last.origin}) provides the {last.noun} {last.name}, "
+        "which is built in",
+        removal_hint(last.plugin),
     )

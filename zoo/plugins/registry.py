@@ -9,13 +9,14 @@ from zoo.plugins.discovery import (
     FORMATS,
     LOGGERS,
     PluginInfo,
+    contested,
     declared_model_types,
     disabled_hint,
     entry_points_by_name,
     installed,
     record_digest,
 )
-from zoo.plugins.loading import broken, guarded, load, manager, warn_or_raise
+from zoo.plugins.loading import broken, load, manager, plugin_errors, warn_or_raise
 
 if TYPE_CHECKING:
     from zoo.families.base import Family
@@ -53,14 +54,9 @@ def implementations(name: str, hook: str) -> list[Any]:
     load(name)
     hooks, plugin = manager(), installed()[name]
     call = hooks.subset_hook_caller(hook, [p for n, p in hooks.list_name_plugin() if n != name])
-    try:
-        with guarded(plugin):
-            values = [item for items in call() for item in items]
-            problems = [_problem(hook, item) for item in values]
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # a third-party hook can raise any exception
-        raise broken(plugin, f"{hook}: {type(error).__name__}: {error}") from error
+    with plugin_errors(plugin, hook):
+        values = [item for items in call() for item in items]
+        problems = [_problem(hook, item) for item in values]
     for problem in filter(None, problems):
         raise broken(plugin, f"{hook} returned {problem}")
     return values
@@ -186,22 +182,13 @@ def _by_name(hook: str, noun: str, requested: str = "") -> dict[str, Any]:
     for name, rivals in providers.items():
         (first, value), *others = rivals
         if others:
-            error = _contested(noun, name, [plugin for plugin, _ in rivals])
+            error = contested(noun, name, [plugin for plugin, _ in rivals])
             if name == requested and not first.built_in:
                 raise error
             warn_or_raise(error)
         if first.built_in or not others:
             values[name] = value
     return values
-
-
-def _contested(noun: str, name: str, plugins: list[PluginInfo]) -> PluginError:
-    from_each = " and ".join(f"{p.name} from {p.origin}" for p in plugins)
-    last = plugins[-1]
-    return PluginError(
-        f"{len(plugins)} plugins provide the {noun} {name}: {from_each}",
-        f"uninstall {last.distribution}, or `zoo plugins disable {last.name}`",
-    )
 
 
 def family_of_model_type(model_type: str) -> "Family | None":
@@ -219,7 +206,7 @@ def family_of_model_type(model_type: str) -> "Family | None":
         return next((f for _, f in others if model_type in f.model_types), None)
     plugin, family = providers[0]
     if len(providers) > 1:
-        error = _contested("model type", model_type, [plugin for plugin, _ in providers])
+        error = contested("model type", model_type, [plugin for plugin, _ in providers])
         if not plugin.built_in:
             raise error
         warn_or_raise(error)

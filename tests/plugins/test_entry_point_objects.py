@@ -12,7 +12,7 @@ from tests.plugins.laying import find_again
 from zoo.errors import PluginError, UsageError
 from zoo.objectives import OBJECTIVES
 from zoo.objectives.base import Objective
-from zoo.plugins import named
+from zoo.plugins.entry_point_objects import import_class
 
 GREET = """
 import click
@@ -30,7 +30,7 @@ PLUGINS = {
     "missing": ("lost", "import nowhere\n", "command lost: ModuleNotFoundError: No module named"),
     "exits": ("leave", "import os\nos._exit(3)\n", "command leave: SystemExit: 3"),
     "nameless": ("bare", "print('noise')\n", "command bare: AttributeError"),
-    "number": ("count", "command = 7\n", "zoo_number:command is no Command"),
+    "number": ("count", "command = 7\n", "zoo_number:command is not a Command"),
     "raises": ("fail", GREET.replace('click.echo("hello")', "1 / 0"), "division by zero"),
 }
 
@@ -153,17 +153,49 @@ class command(MaskedLanguageModelling):
     [
         ("masked-lm", OBJECTIVE.format("masked-lm"), "which is built in"),
         ("mine", OBJECTIVE.format("other"), "zoo_odd:command has another name"),
-        ("mine", "command = dict\n", "zoo_odd:command is no Objective"),
+        ("mine", "command = dict\n", "zoo_odd:command is not a subclass of Objective"),
     ],
 )
 def test_objectives(path: Path, entry: str, source: str, message: str) -> None:
     lay_out(path, "odd", "objectives", entry, source)
     if entry in OBJECTIVES:
         with pytest.warns(UserWarning, match=message):
-            kind = named.import_class("objectives", entry, OBJECTIVES, Objective)
+            kind = import_class("objectives", entry, OBJECTIVES, Objective)
         assert kind.__module__ == "zoo.objectives.masked"
         return
     with pytest.raises(PluginError, match=message):
-        named.import_class("objectives", entry, OBJECTIVES, Objective)
+        import_class("objectives", entry, OBJECTIVES, Objective)
     with pytest.raises(UsageError, match="did you mean masked-lm"):
-        named.import_class("objectives", "maskd-lm", OBJECTIVES, Objective)
+        import_class("objectives", "maskd-lm", OBJECTIVES, Objective)
+
+
+TASK = """
+from zoo.families.tasks import TaskSpec
+
+command = TaskSpec("{}", "Do something.", predict="zoo_odd:{}", train="zoo_odd:{}")
+
+def __getattr__(name):
+    if name not in ("Run", "Train"):
+        raise AttributeError(name)
+    from zoo.finetune.base import FineTuning
+    from zoo.inference.task import Task
+
+    return Task if name == "Run" else FineTuning
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (TASK.format("mine", "Run", "Train"), ""),
+        (TASK.format("mine", "Nowhere", "Train"), "task mine: AttributeError: Nowhere"),
+        (TASK.format("mine", "Run", "Run"), "task mine: zoo_odd:Run is not a FineTuning"),
+        (TASK.format("yours", "Run", "Train"), "task mine: zoo_odd:command has another name"),
+        ("command = 7\n", "task mine: zoo_odd:command is neither a TaskSpec nor a Task"),
+    ],
+)
+def test_declared_tasks_are_checked(tmp_path: Path, source: str, message: str) -> None:
+    lay_out(tmp_path, "odd", "tasks", "mine", source)
+    code, text, _ = zoo(tmp_path, "plugins", "check", "odd", "--json")
+    (report,) = json.loads(text)["plugins"]
+    assert (code, message in report["health"]) == (5 if message else 0, True), report

@@ -1,4 +1,4 @@
-"""Classes that are looked up by name, and imported on first use."""
+"""Objects that are looked up by name and imported on first use."""
 
 import importlib
 from collections.abc import Mapping
@@ -7,8 +7,8 @@ from typing import Any
 from zoo.errors import UsageError, did_you_mean
 
 
-def import_named(targets: Mapping[str, str], name: str, kind: str) -> Any:
-    """Return the object of a name."""
+def lazy_import(targets: Mapping[str, str], name: str, kind: str) -> Any:
+    """Import the object with a name, of ``targets``: name -> ``module:attribute``."""
     if name not in targets:
         raise UsageError(
             f"no {kind} is called {name!r}",

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.errors import PluginError, UsageError, ZooError, did_you_mean
 from zoo.plugins.discovery import PluginInfo, entry_points_by_name
+from zoo.plugins.entry_point_objects import KINDS, named_objects
 from zoo.plugins.loading import broken
-from zoo.plugins.named import KINDS, named_objects
 
 if TYPE_CHECKING:
     from zoo.families.base import Family

@@ -32,7 +32,7 @@ from zoo.export.report import Difference
 from zoo.export.validate import difference
 from zoo.families.base import Family
 from zoo.families.random_inputs import axis_lengths, random_inputs
-from zoo.inference import Session, open_session
+from zoo.inference import Session, load_session
 from zoo.inference.bench import random_batch
 from zoo.inference.exported import read_export_info
 from zoo.inference.generation.config import GenerationConfig
@@ -192,10 +192,10 @@ def _measure(checkpoint: Checkpoint, folder: Path, rounds: int) -> Mapping[str, 
         for dtype, names in read_export_info(plain).dtypes.items()
     }
     files[FUSED] = [fused.path / file for file in read_export_info(fused).graphs]
-    sessions = {TORCH: open_session(checkpoint, "cpu", threads=1)}
+    sessions = {TORCH: load_session(checkpoint, "cpu", threads=1)}
     for name in files:
         export, dtype = (fused, None) if name == FUSED else (plain, name)
-        sessions[name] = open_session(export, "onnx", dtype=dtype, threads=1)
+        sessions[name] = load_session(export, "onnx", dtype=dtype, threads=1)
     differences = _differences(checkpoint, sessions)
     timings = _times(checkpoint, sessions, rounds)
     return {

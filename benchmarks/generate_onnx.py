@@ -22,8 +22,8 @@ import torch
 
 from benchmarks._common import Timing, alternate, machine, table, versions, zoo
 from benchmarks.generate import contenders, pair, prompts, sides
-from zoo.convert.on_first_use import resolve_checkpoint
-from zoo.export.session import open_or_export
+from zoo.convert.cache import resolve_checkpoint
+from zoo.export.session import open_session
 from zoo.inference.generation.config import GenerationConfig
 from zoo.inference.generation.decoder import Decoder, pad
 from zoo.inference.generation.generate import generate
@@ -92,7 +92,7 @@ def all_sides(options: argparse.Namespace, scratch: Path) -> Iterator[tuple[str,
         ("zoo, ONNX Runtime int4", "onnx", "onnx", "int4"),
     ):
         checkpoint = resolve_checkpoint(str(scratch / folder))
-        session = open_or_export(checkpoint, backend, None, dtype, options.threads)
+        session = open_session(checkpoint, backend, None, dtype, options.threads)
         yield name, partial(ours, session.decoder())
 
 

@@ -20,7 +20,7 @@ from zoo.checkpoint import load_checkpoint
 from zoo.contrib import lm_eval as contrib
 from zoo.convert import convert
 from zoo.errors import UsageError
-from zoo.export.session import open_or_export
+from zoo.export.session import open_session
 from zoo.hub.source import CheckpointDir
 
 __all__ = ["causal", "hub", "source"]
@@ -82,7 +82,7 @@ def test_an_encoder_decoder_is_refused(hub: Path, tmp_path: Path) -> None:
     convert(CheckpointDir(hub, "test"), tmp_path / "ours")
     checkpoint = load_checkpoint(tmp_path / "ours")
     with pytest.raises(UsageError, match="is no causal model"):
-        contrib.harness_model(Model(checkpoint, open_or_export(checkpoint, "cpu")))
+        contrib.harness_model(Model(checkpoint, open_session(checkpoint, "cpu")))
 
 
 @harness

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from tests.checkpoints import Make
 from zoo.checkpoint import load_checkpoint
 from zoo.convert import convert
-from zoo.convert.on_first_use import resolve_checkpoint
+from zoo.convert.cache import resolve_checkpoint
 from zoo.errors import ZooError
 from zoo.export.export import export_onnx
 from zoo.hub.select_files import files_to_download

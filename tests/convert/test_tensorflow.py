@@ -10,7 +10,7 @@ import transformers
 from safetensors.numpy import load_file
 
 from zoo.convert import ConversionReport, convert
-from zoo.convert.on_first_use import resolve_checkpoint
+from zoo.convert.cache import resolve_checkpoint
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.hub.reference import resolve
 from zoo.hub.source import CheckpointDir, locate_or_download

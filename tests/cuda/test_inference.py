@@ -13,7 +13,7 @@ from tests.inference.making import draw_batch, make_checkpoint
 from zoo.export.export import export_onnx
 from zoo.export.graph.write import example_shape
 from zoo.export.validate import compare, require_equal, run_reference
-from zoo.inference import open_session
+from zoo.inference import load_session
 from zoo.inference.generation.config import GenerationConfig
 from zoo.inference.generation.decoder import pad
 from zoo.inference.generation.generate import generate
@@ -31,8 +31,8 @@ def test_hidden_states_of_a_session_are_those_of_a_cpu(
 ) -> None:
     checkpoint = make_checkpoint(tmp_path / "model")
     batch = draw_batch([20, 7, 13])
-    expected = open_session(checkpoint, "cpu").run(batch)
-    session = open_session(checkpoint, device.type, dtype=dtype)
+    expected = load_session(checkpoint, "cpu").run(batch)
+    session = load_session(checkpoint, device.type, dtype=dtype)
     real = batch["attention_mask"] == 1
     for name, array in session.run(batch).items():
         reference = expected[name]

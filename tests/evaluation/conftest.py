@@ -10,7 +10,7 @@ from tests.inference.conftest import Small, small
 from tests.inference.tasks.test_generate import MakeSource, source
 from zoo.api import Model
 from zoo.checkpoint import load_checkpoint
-from zoo.inference import open_session
+from zoo.inference import load_session
 
 __all__ = ["Make", "Small", "hub_checkpoint", "small", "source"]
 
@@ -24,4 +24,4 @@ def causal(source: MakeSource) -> tuple[Model, Any, Any]:
     hub: Path = checkpoint.path.parent / "hub"
     reference: Any = transformers.GPT2LMHeadModel.from_pretrained(hub)
     tokenizer = transformers.AutoTokenizer.from_pretrained(hub)
-    return Model(checkpoint, open_session(checkpoint, "cpu")), reference.eval(), tokenizer
+    return Model(checkpoint, load_session(checkpoint, "cpu")), reference.eval(), tokenizer

@@ -23,7 +23,7 @@ from zoo.data.readers.questions import QuestionSample, read_questions
 from zoo.data.readers.text_to_text import TextToText
 from zoo.evaluation.base import windows
 from zoo.evaluation.labelled import generated
-from zoo.inference import open_session
+from zoo.inference import load_session
 from zoo.tasks import make_evaluation
 
 __all__ = ["hub", "seq2seq_path"]
@@ -88,7 +88,7 @@ def test_sources_and_targets_are_dropped_after_their_predictions(
 ) -> None:
     checkpoint = load_checkpoint(seq2seq_path)
     table = labelled_lines(tmp_path / "t.tsv", 200)
-    counting: Any = CountingSession(open_session(checkpoint, "cpu"), TextToText)
+    counting: Any = CountingSession(load_session(checkpoint, "cpu"), TextToText)
     options: dict[str, Any] = {"max_new_tokens": 1}
     whole = make_evaluation("seq2seq", checkpoint, counting.session, **options).evaluate([table])
     monkeypatch.setattr(generated, "windows", partial(windows, size=20))

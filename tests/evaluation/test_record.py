@@ -17,7 +17,7 @@ from zoo.checkpoint.digests import check_digests
 from zoo.cli.inference.eval import command
 from zoo.convert import convert
 from zoo.errors import VerificationError
-from zoo.export.on_first_use import _key
+from zoo.export.cache import _key
 from zoo.hub.source import CheckpointDir
 from zoo.io.paths import store
 

@@ -13,8 +13,9 @@ from tests.inference.making import make_checkpoint
 from tests.once import shared
 from tests.warm import zoo
 from zoo.cli.installation.doctor import command as doctor
-from zoo.export.fastest import fastest_backend, open_fastest, save_measurements, save_speeds
-from zoo.export.on_first_use import cached_graph
+from zoo.export.cache import cached_graph
+from zoo.export.fastest import fastest_backend, save_measurements, save_speeds
+from zoo.export.session import open_session
 from zoo.inference.bench import Measurement
 from zoo.plugins import get_family
 
@@ -38,18 +39,18 @@ def test_the_command_keeps_the_fastest(tmp_path: Path) -> None:
     results = json.loads(done.stdout)["results"]
     fastest = max(results, key=lambda entry: entry["tokens_per_second"])["backend"]
     assert fastest_backend(checkpoint) == fastest
-    assert open_fastest(checkpoint).backend == fastest
+    assert open_session(checkpoint, fastest=True).backend == fastest
     assert fastest_backend(checkpoint, threads=7) is None  # another number of threads
 
 
 def test_what_leaves_no_choice(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     checkpoint = make_checkpoint(tmp_path / "model", family=get_family("bert"), num_layers=1)
     assert save_speeds(checkpoint, None, {"cpu": 1.0, "onnx": 2.0}) == "onnx"
-    assert open_fastest(checkpoint, dtype="float64").backend == "cpu"
-    assert open_fastest(checkpoint, device="cpu").backend == "cpu"
-    assert open_fastest(checkpoint, "cpu").backend == "cpu"
+    assert open_session(checkpoint, dtype="float64", fastest=True).backend == "cpu"
+    assert open_session(checkpoint, device="cpu", fastest=True).backend == "cpu"
+    assert open_session(checkpoint, "cpu", fastest=True).backend == "cpu"
     with caplog.at_level("INFO", "zoo"):
-        assert open_fastest(checkpoint).backend == "onnx"
+        assert open_session(checkpoint, fastest=True).backend == "onnx"
     assert "backend: onnx, the fastest of zoo bench" in caplog.text
 
 
@@ -68,7 +69,7 @@ def test_every_dtype_has_a_record(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     assert save_measurements(checkpoint, None, default) == {"float32": "cpu"}
     assert fastest_backend(checkpoint) == "cpu" == fastest_backend(checkpoint, dtype="float32")
     with caplog.at_level("INFO", "zoo"):
-        assert open_fastest(checkpoint, dtype="fp32").dtype == "float32"
+        assert open_session(checkpoint, dtype="fp32", fastest=True).dtype == "float32"
     assert "backend: cpu, the fastest of zoo bench on this machine in float32" in caplog.text
 
 

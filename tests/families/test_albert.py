@@ -82,12 +82,12 @@ def test_layers_that_share_a_block_are_compared(tmp_path: Path) -> None:
 def test_session_returns_hidden_states_of_all_layers(
     changes: dict[str, Any], tmp_path: Path
 ) -> None:
-    from zoo.inference import open_session
+    from zoo.inference import load_session
 
     config = replace(SMALL, **changes)
     parity.assert_there_and_back(ALBERT, config, "none", tmp_path)
     checkpoint = load_checkpoint(tmp_path / "ours")
-    session = open_session(checkpoint, backend="cpu")
+    session = load_session(checkpoint, backend="cpu")
     inputs = random_inputs(ALBERT.onnx(config, "none"), config, (7, 3))
     states = session.hidden_states({name: tensor.numpy() for name, tensor in inputs.items()})
     assert len(states) == session.layers == 1 + 3 * config.blocks_in_group

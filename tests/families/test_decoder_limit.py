@@ -25,7 +25,7 @@ from zoo.errors import UsageError
 from zoo.export.export import export_onnx
 from zoo.export.validate import run_reference
 from zoo.families.random_inputs import axis_lengths
-from zoo.inference import open_session
+from zoo.inference import load_session
 from zoo.inference.likelihood import Seq2SeqLikelihood
 from zoo.inference.processing.records import as_records
 from zoo.inference.tasks.seq2seq import Seq2Seq
@@ -107,7 +107,7 @@ def test_generation_fills_the_decoder_and_reports_its_limit(
     if backend == "onnx":
         export_onnx(checkpoint, tmp_path / "graph")
         checkpoint = load_checkpoint(tmp_path / "graph")
-    session = open_session(checkpoint, backend)
+    session = load_session(checkpoint, backend)
     with pytest.raises(UsageError, match=f"13 new tokens are more .* it takes {LIMIT}"):
         Seq2Seq(checkpoint, session, max_new_tokens=LIMIT + 1, num_beams=num_beams)
     task = Seq2Seq(checkpoint, session, num_beams=num_beams)  # 20 new tokens by default
@@ -121,7 +121,7 @@ def test_generation_fills_the_decoder_and_reports_its_limit(
 
 
 def test_likelihood_reports_the_limit(checkpoint: Checkpoint) -> None:
-    scorer = Seq2SeqLikelihood(checkpoint, open_session(checkpoint, "cpu"))
+    scorer = Seq2SeqLikelihood(checkpoint, load_session(checkpoint, "cpu"))
     (tokens,) = scorer.tokenize([("the cat", " ".join(sentences(9)))])
     with pytest.raises(UsageError, match=f"the decoder takes {LIMIT}"):
         list(scorer.split(tokens, 0))
@@ -144,7 +144,7 @@ def test_an_evaluation_cuts_targets_and_says_how_many(
 ) -> None:
     rows = [{"in": "the cat", "out": "a mat"}, {"in": "the dog", "out": " ".join(sentences(9))}]
     file = write_table(tmp_path / "t.jsonl", rows)
-    session = open_session(checkpoint, "cpu")
+    session = load_session(checkpoint, "cpu")
     evaluation = make_evaluation("seq2seq", checkpoint, session, text="in", label="out")
     with caplog.at_level("WARNING", "zoo"):
         metrics = evaluation.evaluate([file]).metrics
@@ -185,7 +185,7 @@ def test_predictions_of_fine_tuning_keep_to_the_limit_and_the_rules_of_the_famil
 def test_stored_lengths_are_capped(checkpoint: Checkpoint, key: str) -> None:
     long = msgspec.structs.replace(checkpoint.model, generation={key: 200})
     object.__setattr__(checkpoint, "model", long)
-    settings = Seq2Seq(checkpoint, open_session(checkpoint, "cpu")).settings
+    settings = Seq2Seq(checkpoint, load_session(checkpoint, "cpu")).settings
     assert settings.new_tokens(1) == LIMIT
 
 

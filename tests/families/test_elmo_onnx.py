@@ -20,7 +20,7 @@ from zoo.convert import convert
 from zoo.export.export import export_onnx
 from zoo.export.report import ExportReport
 from zoo.hub.source import CheckpointDir
-from zoo.inference import open_session
+from zoo.inference import load_session
 from zoo.inference.bench import measure
 from zoo_elmo.characters import sentence_ids
 
@@ -66,7 +66,7 @@ def test_a_graph_equals_the_numpy_model(exported: Exported, case: str) -> None:
     golden, graph, report = exported(case)
     assert report.validated and report.min_onnxruntime == "1.15"
     assert {256, 64, 17, 1} == {check.tokens for check in report.checks}
-    session = open_session(load_checkpoint(graph))
+    session = load_session(load_checkpoint(graph))
     random = np.random.default_rng(0)
     for lengths in BATCHES:
         mask = np.arange(max(lengths)) < np.array(lengths)[:, None]
@@ -139,6 +139,6 @@ def test_texts_through_the_graph(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 def test_benchmark_inputs_are_character_ids(tmp_path: Path) -> None:
     checkpoint, _ = converted(tmp_path, "none-mixed")
-    session = open_session(checkpoint, "cpu")
+    session = load_session(checkpoint, "cpu")
     first, again = measure(checkpoint, [session, session], batch_size=2, seq_len=9, iterations=1)
     assert first.tokens == 18 and first.difference == again.difference == 0

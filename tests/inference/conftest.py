@@ -13,7 +13,7 @@ from zoo.api import Model
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.convert import convert
 from zoo.hub.source import CheckpointDir
-from zoo.inference import open_session
+from zoo.inference import load_session
 
 __all__ = ["hub_checkpoint"]
 Small = Callable[..., "tuple[Model, Path]"]
@@ -36,7 +36,7 @@ def small(hub_checkpoint: Make, tmp_path: Path) -> Small:
         config = json.loads((source / "config.json").read_text())
         (source / "config.json").write_text(json.dumps({**config, **(hub or {})}))
         checkpoint = converted(source, tmp_path / "model")
-        return Model(checkpoint, open_session(checkpoint, "cpu")), source
+        return Model(checkpoint, load_session(checkpoint, "cpu")), source
 
     return make
 
@@ -54,4 +54,4 @@ def packaged() -> Path:
 def encoder(packaged: Path, tmp_path_factory: pytest.TempPathFactory) -> Model:
     """The converted sentence encoder, on the CPU."""
     checkpoint = converted(packaged, tmp_path_factory.mktemp("encoder") / "model")
-    return Model(checkpoint, open_session(checkpoint, "cpu"))
+    return Model(checkpoint, load_session(checkpoint, "cpu"))

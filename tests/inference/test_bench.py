@@ -14,9 +14,9 @@ from tests.warm import zoo
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.errors import UsageError, VerificationError, ZooError
 from zoo.export.fastest import fastest_backend, save_speeds
-from zoo.export.session import open_or_export
+from zoo.export.session import open_session
 from zoo.export.startup import StartupSettings, measure_startup
-from zoo.inference import open_session
+from zoo.inference import load_session
 from zoo.inference.bench import WARM_UP, default_new_tokens, default_seq_len, measure
 from zoo.inference.torch_session import TorchSession
 from zoo.plugins import get_family
@@ -32,7 +32,7 @@ def sequences(path: Path, **changes: Any) -> Checkpoint:
 @pytest.mark.long
 def test_a_source_and_a_target_are_read_on_every_backend(tmp_path: Path) -> None:
     checkpoint = sequences(tmp_path / "model")
-    sessions = [open_or_export(checkpoint, backend, threads=1) for backend in ("cpu", "onnx")]
+    sessions = [open_session(checkpoint, backend, threads=1) for backend in ("cpu", "onnx")]
     first, second = measure(checkpoint, sessions, **WORK)
     assert (first.backend, second.backend) == ("cpu", "onnx")
     assert first.difference == 0 < second.difference < 1e-4
@@ -59,7 +59,7 @@ def test_default_length_is_within_the_limit_of_the_model(
 def test_models_that_differ_are_not_timed(tmp_path: Path) -> None:
     checkpoint = sequences(tmp_path / "one")
     second = sequences(tmp_path / "other", scale_outputs=False)
-    sessions = [open_session(path, "cpu", threads=1) for path in (checkpoint, second)]
+    sessions = [load_session(path, "cpu", threads=1) for path in (checkpoint, second)]
     with pytest.raises(VerificationError, match="differs from cpu in float32"):
         measure(checkpoint, sessions, **WORK)
 
@@ -67,7 +67,7 @@ def test_models_that_differ_are_not_timed(tmp_path: Path) -> None:
 def test_no_numbers_are_no_agreement(tmp_path: Path) -> None:
     checkpoint = sequences(tmp_path / "one")
     second = sequences(tmp_path / "other")
-    sessions = [open_session(path, "cpu", threads=1) for path in (checkpoint, second)]
+    sessions = [load_session(path, "cpu", threads=1) for path in (checkpoint, second)]
     assert isinstance(sessions[1], TorchSession)
     next(p for p in sessions[1].model.parameters() if p.ndim == 1)[:] = np.nan
     with pytest.raises(VerificationError, match="differs from cpu in float32 by nan"):
@@ -77,7 +77,7 @@ def test_no_numbers_are_no_agreement(tmp_path: Path) -> None:
 def test_the_order_of_dtypes_does_not_matter(tmp_path: Path) -> None:
     """A coarse first session does not make precise ones differ."""
     checkpoint = make_checkpoint(tmp_path / "model", family=get_family("bert"))
-    sessions = [open_session(checkpoint, "cpu", dtype=d, threads=1) for d in ("int8", "float32")]
+    sessions = [load_session(checkpoint, "cpu", dtype=d, threads=1) for d in ("int8", "float32")]
     first, second = measure(checkpoint, sessions, **WORK)
     assert first.difference == 0 and second.difference > 1e-3
 
@@ -124,7 +124,7 @@ def decoder(path: Path) -> Checkpoint:
 
 
 def test_generation_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    session = open_session(decoder(tmp_path / "model"), "cpu", threads=1)
+    session = load_session(decoder(tmp_path / "model"), "cpu", threads=1)
     model, steps = session.decoder(), list[Tensor]()
     step = model.step
 
@@ -163,6 +163,6 @@ def test_new_tokens_are_within_the_limit(tmp_path: Path) -> None:
     assert (new_tokens, default_seq_len(checkpoint, new_tokens)) == (20, 20)
     assert default_new_tokens(checkpoint, 36) == 4
     assert default_new_tokens(make_checkpoint(tmp_path / "encoder"), None) == 0
-    session = open_session(checkpoint, "cpu", threads=1)
+    session = load_session(checkpoint, "cpu", threads=1)
     with pytest.raises(UsageError, match="takes 40 tokens, and 16 with 33 new ones are more"):
         measure(checkpoint, [session], **WORK, new_tokens=33)

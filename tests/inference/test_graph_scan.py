@@ -15,7 +15,7 @@ from tests.inference.making import draw_batch, write_manifest
 from tests.processes import run_limited
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.errors import UsageError, VerificationError
-from zoo.inference import open_session
+from zoo.inference import load_session
 from zoo.inference.exported import check_files
 from zoo.inference.graph_scan import scan_graph
 
@@ -120,7 +120,7 @@ def test_what_no_graph_of_ours_has(
 ) -> None:
     (copy / "onnx/model.onnx").write_bytes(make().SerializeToString())
     with pytest.raises(VerificationError, match=message):
-        open_session(accept(copy))
+        load_session(accept(copy))
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_what_no_graph_of_ours_has(
 def test_what_is_no_graph(copy: Path, content: bytes) -> None:
     (copy / "onnx/model.onnx").write_bytes(content)
     with pytest.raises(VerificationError, match=r"model\.onnx: not an ONNX graph") as caught:
-        open_session(accept(copy))
+        load_session(accept(copy))
     assert "\n" not in str(caught.value)
 
 
@@ -158,7 +158,7 @@ def test_external_data_under_any_name(copy: Path, location: str, message: str) -
         (copy / "onnx/model.onnx_data").read_bytes()
     )  # unlisted
     with pytest.raises(VerificationError, match=message):
-        open_session(checkpoint)
+        load_session(checkpoint)
 
 
 def test_external_data_of_another_name_is_compared(copy: Path) -> None:
@@ -170,7 +170,7 @@ def test_external_data_of_another_name_is_compared(copy: Path) -> None:
     content[len(content) // 2] ^= 1
     (copy / "onnx/weights.bin").write_bytes(content)
     with pytest.raises(VerificationError, match=r"weights\.bin is not the file"):
-        open_session(checkpoint)
+        load_session(checkpoint)
 
 
 @pytest.mark.parametrize(
@@ -193,19 +193,19 @@ def test_a_manifest_with_other_values(copy: Path, export: dict[str, Any]) -> Non
     manifest["export"] |= export
     rewrite(copy, manifest)
     with pytest.raises(VerificationError, match=r"zoo\.json"):
-        open_session(load_checkpoint(copy))
+        load_session(load_checkpoint(copy))
 
 
 def test_the_graph_of_another_model(copy: Path) -> None:
     model = small(helper.make_node("Identity", ["x"], ["y"]))
     (copy / "onnx/model.onnx").write_bytes(model.SerializeToString())
     with pytest.raises(VerificationError, match="takes x and returns y, where the model takes"):
-        open_session(accept(copy))
+        load_session(accept(copy))
 
 
 def test_sound_graphs_pass(split: Checkpoint) -> None:
     assert scan_graph(split.path / "onnx/model.onnx") == {"model.onnx_data"}
-    outputs = open_session(split).run(draw_batch([7, 3]))
+    outputs = load_session(split).run(draw_batch([7, 3]))
     assert [name for name, value in outputs.items() if not np.isfinite(value).all()] == []
 
 
@@ -214,7 +214,7 @@ def test_truncated_anywhere_is_one_line(copy: Path) -> None:
     for at in np.random.default_rng(0).integers(0, len(content), 20):
         (copy / "onnx/model.onnx").write_bytes(content[:at])
         try:
-            open_session(accept(copy))
+            load_session(accept(copy))
         except (VerificationError, UsageError) as error:
             assert "\n" not in str(error)
 

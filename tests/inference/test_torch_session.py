@@ -11,7 +11,7 @@ import torch
 from tests.inference.making import draw_batch, make_checkpoint
 from zoo.checkpoint import Checkpoint
 from zoo.errors import UsageError
-from zoo.inference import available, open_session
+from zoo.inference import available, load_session
 from zoo.inference.torch_session import load_model
 from zoo.nn.devices import has_bfloat16
 
@@ -24,7 +24,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 
 
 def test_outputs_are_those_of_the_module(checkpoint: Checkpoint) -> None:
-    session = open_session(checkpoint, "cpu")
+    session = load_session(checkpoint, "cpu")
     batch = draw_batch([9, 4])
     outputs = session.run(batch)
     with torch.inference_mode():
@@ -40,12 +40,12 @@ def test_outputs_are_those_of_the_module(checkpoint: Checkpoint) -> None:
 
 
 def test_only_the_outputs_asked_for(checkpoint: Checkpoint) -> None:
-    session = open_session(checkpoint, "cpu")
+    session = load_session(checkpoint, "cpu")
     assert list(session.run(draw_batch([3]), ["pooler_output"])) == ["pooler_output"]
 
 
 def test_inputs_that_are_absent_are_neutral(checkpoint: Checkpoint) -> None:
-    session = open_session(checkpoint, "cpu", dtype="float64")
+    session = load_session(checkpoint, "cpu", dtype="float64")
     ids = draw_batch([6, 6])["input_ids"]
     alone = session.run({"input_ids": ids})["last_hidden_state"]
     spelled = session.run(
@@ -57,7 +57,7 @@ def test_inputs_that_are_absent_are_neutral(checkpoint: Checkpoint) -> None:
 
 
 def test_padding_changes_nothing(checkpoint: Checkpoint) -> None:
-    session = open_session(checkpoint, "cpu", dtype="float64")
+    session = load_session(checkpoint, "cpu", dtype="float64")
     short, padded = draw_batch([7, 5]), draw_batch([7, 5], tokens=23)
     for name in short:
         padded[name][:, :7] = short[name]
@@ -68,15 +68,15 @@ def test_padding_changes_nothing(checkpoint: Checkpoint) -> None:
 
 @pytest.mark.parametrize("stored", [torch.float32, torch.float16, torch.bfloat16])
 def test_a_cpu_computes_in_float32_whatever_is_stored(tmp_path: Path, stored: torch.dtype) -> None:
-    session = open_session(make_checkpoint(tmp_path / "model", dtype=stored), "cpu")
+    session = load_session(make_checkpoint(tmp_path / "model", dtype=stored), "cpu")
     assert session.dtype == "float32"
     assert session.run(draw_batch([3]))["pooler_output"].dtype == np.float32
 
 
 def test_float64(checkpoint: Checkpoint) -> None:
     single, double = (
-        open_session(checkpoint, "cpu"),
-        open_session(checkpoint, "cpu", None, "float64"),
+        load_session(checkpoint, "cpu"),
+        load_session(checkpoint, "cpu", None, "float64"),
     )
     batch = draw_batch([9, 4])
     a, b = (s.run(batch)["last_hidden_state"] for s in (single, double))
@@ -87,18 +87,18 @@ def test_float64(checkpoint: Checkpoint) -> None:
 @pytest.mark.parametrize("name", ["float16", "fp16"])
 def test_float16_on_a_cpu_is_refused(checkpoint: Checkpoint, name: str) -> None:
     with pytest.raises(UsageError, match=r"use float32 .* or bfloat16"):
-        open_session(checkpoint, "cpu", dtype=name)
+        load_session(checkpoint, "cpu", dtype=name)
 
 
 def test_bfloat16_on_a_cpu_needs_hardware_for_it(checkpoint: Checkpoint) -> None:
     if not has_bfloat16():
         with pytest.raises(UsageError, match="neither AMX nor AVX512-BF16"):
-            open_session(checkpoint, "cpu", dtype="bfloat16")
+            load_session(checkpoint, "cpu", dtype="bfloat16")
         return
-    session = open_session(checkpoint, "cpu", dtype="bfloat16")
+    session = load_session(checkpoint, "cpu", dtype="bfloat16")
     batch = draw_batch([9, 4])
     rounded = session.run(batch)["last_hidden_state"]
-    exact = open_session(checkpoint, "cpu").run(batch)["last_hidden_state"]
+    exact = load_session(checkpoint, "cpu").run(batch)["last_hidden_state"]
     assert session.dtype == "bfloat16" and rounded.dtype == np.float32
     assert 1e-4 < np.abs(rounded - exact).max() / np.abs(exact).max() < 0.1
 
@@ -113,16 +113,16 @@ def test_has_bfloat16_is_what_the_processor_says() -> None:
 def test_threads(checkpoint: Checkpoint) -> None:
     before = torch.get_num_threads()
     try:
-        open_session(checkpoint, "cpu", threads=1)
+        load_session(checkpoint, "cpu", threads=1)
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
     with pytest.raises(UsageError, match="0 threads"):
-        open_session(checkpoint, "cpu", threads=0)
+        load_session(checkpoint, "cpu", threads=0)
 
 
 def test_hidden_states(checkpoint: Checkpoint) -> None:
-    session = open_session(checkpoint, "cpu")
+    session = load_session(checkpoint, "cpu")
     batch = draw_batch([9, 4])
     states = session.hidden_states(batch)
     assert session.layers == len(states) == 3
@@ -136,24 +136,24 @@ def test_cuda_is_used_or_says_why_not(checkpoint: Checkpoint) -> None:
     if not CUDA:
         for backend, device in (("cuda", None), ("auto", "cuda:0")):
             with pytest.raises(UsageError, match=r"CUDA is not available: torch .*; ") as caught:
-                open_session(checkpoint, backend, device)
+                load_session(checkpoint, backend, device)
             assert "--device cpu" in str(caught.value)
         assert available()["cuda"].startswith("not available: torch")
         return
-    session = open_session(checkpoint, "cuda")
+    session = load_session(checkpoint, "cuda")
     assert (session.backend, session.device, session.dtype) == ("cuda", "cuda:0", "float32")
     batch = draw_batch([9, 4])
     there, here = (
-        s.run(batch)["pooler_output"] for s in (session, open_session(checkpoint, "cpu"))
+        s.run(batch)["pooler_output"] for s in (session, load_session(checkpoint, "cpu"))
     )
     assert np.abs(there - here).max() < 1e-4
     with pytest.raises(UsageError, match="there is no device cuda:99"):
-        open_session(checkpoint, "cuda", "cuda:99")
+        load_session(checkpoint, "cuda", "cuda:99")
 
 
 def test_auto_takes_the_best_there_is(checkpoint: Checkpoint) -> None:
-    assert open_session(checkpoint).backend == ("cuda" if CUDA else "cpu")
-    assert open_session(checkpoint, device="cpu").backend == "cpu"
+    assert load_session(checkpoint).backend == ("cuda" if CUDA else "cpu")
+    assert load_session(checkpoint, device="cpu").backend == "cpu"
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_auto_takes_the_best_there_is(checkpoint: Checkpoint) -> None:
 )
 def test_wrong_requests(checkpoint: Checkpoint, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message) as caught:
-        open_session(checkpoint, **options)
+        load_session(checkpoint, **options)
     assert "\n" not in str(caught.value)
 
 
@@ -192,18 +192,18 @@ def test_wrong_requests(checkpoint: Checkpoint, options: dict[str, Any], message
     ],
 )
 def test_wrong_inputs(checkpoint: Checkpoint, inputs: dict[str, object], message: str) -> None:
-    session = open_session(checkpoint, "cpu")
+    session = load_session(checkpoint, "cpu")
     with pytest.raises(UsageError, match=message):
         session.run(inputs)  # type: ignore[arg-type]
 
 
 def test_an_unknown_output(checkpoint: Checkpoint) -> None:
     with pytest.raises(UsageError, match="no output is called 'logits'"):
-        open_session(checkpoint, "cpu").run(draw_batch([3]), ["logits"])
+        load_session(checkpoint, "cpu").run(draw_batch([3]), ["logits"])
 
 
 def test_arrays_may_be_read_only_or_of_another_integer_type(checkpoint: Checkpoint) -> None:
-    session = open_session(checkpoint, "cpu")
+    session = load_session(checkpoint, "cpu")
     ids = draw_batch([5, 5])["input_ids"]
     expected = session.run({"input_ids": ids})["pooler_output"]
     odd = np.asfortranarray(ids.astype(np.int32))

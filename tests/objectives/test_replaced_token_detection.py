@@ -21,7 +21,7 @@ from zoo.data.rng import generator
 from zoo.errors import UsageError
 from zoo.families.random_inputs import randomize_weights
 from zoo.hub.source import CheckpointDir
-from zoo.inference import open_session
+from zoo.inference import load_session
 from zoo.objectives import objective_type
 from zoo.objectives.base import Batch, Example
 from zoo.objectives.examples.packing import pack, without_special_tokens
@@ -288,5 +288,5 @@ def test_a_run_leaves_two_networks_that_the_reference_loads(tmp_path: Path) -> N
 
 
 def zoo_logits(path: Path, ids: Tensor) -> Tensor:
-    outputs = open_session(load_checkpoint(path), device="cpu").run({"input_ids": ids.numpy()})
+    outputs = load_session(load_checkpoint(path), device="cpu").run({"input_ids": ids.numpy()})
     return torch.from_numpy(outputs["logits"])

@@ -14,7 +14,7 @@ from zoo.api import Model
 from zoo.convert import convert
 from zoo.errors import VerificationError
 from zoo.hub.source import CheckpointDir
-from zoo.inference import open_session
+from zoo.inference import load_session
 
 __all__ = ["Make", "hub_checkpoint"]
 SIGMOID, IDENTITY = "torch.nn.modules.activation.Sigmoid", "torch.nn.modules.linear.Identity"
@@ -72,7 +72,7 @@ def test_scores_are_made_by_the_function_of_the_model(
     expected = logits(source)[:, 0]
     expected = expected.sigmoid() if activation == SIGMOID else expected
     for read in (checkpoint, converted(hub, tmp_path / "again")):
-        results = Model(read, open_session(read, "cpu")).classify(PAIRS)
+        results = Model(read, load_session(read, "cpu")).classify(PAIRS)
         scores = [result["score"] for result in results]
         assert scores == pytest.approx(expected.tolist(), abs=1e-5)
 
@@ -82,7 +82,7 @@ def test_the_function_of_several_labels_is_kept(hub_checkpoint: Make, tmp_path: 
     source = make(hub_checkpoint, labels=3)
     write(source, "group", "torch.nn.modules.activation.Tanh")
     checkpoint = converted(source, tmp_path / "model")
-    (result, _) = Model(checkpoint, open_session(checkpoint, "cpu")).classify(PAIRS)
+    (result, _) = Model(checkpoint, load_session(checkpoint, "cpu")).classify(PAIRS)
     expected = logits(source)[0].softmax(0).max()
     assert result["score"] == pytest.approx(float(expected), abs=1e-5)
     convert(CheckpointDir(checkpoint.path, "model"), tmp_path / "hub", to="hub")

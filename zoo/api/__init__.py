@@ -59,11 +59,11 @@ def load(
         >>> model.checkpoint.head_name  # doctest: +SKIP
         'none'
     """
-    from zoo.convert.on_first_use import resolve_checkpoint
-    from zoo.export.session import open_or_export
+    from zoo.convert.cache import resolve_checkpoint
+    from zoo.export.session import open_session
 
     checkpoint = resolve_checkpoint(fspath(ref), revision=revision, offline=offline)
-    session = open_or_export(checkpoint, backend, device, dtype, threads)
+    session = open_session(checkpoint, backend, device, dtype, threads)
     return Model(checkpoint, session)
 
 

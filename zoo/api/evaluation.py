@@ -89,12 +89,12 @@ def _load(
     offline: bool,
     compute: dict[str, Any],
 ) -> Model:
-    from zoo.convert.on_first_use import resolve_checkpoint
-    from zoo.export.fastest import open_fastest
+    from zoo.convert.cache import resolve_checkpoint
+    from zoo.export.session import open_session
 
     checkpoint = resolve_checkpoint(ref, revision=revision, offline=offline)
     kind.require_supported(checkpoint)  # before loading the weights
-    return Model(checkpoint, open_fastest(checkpoint, **compute))
+    return Model(checkpoint, open_session(checkpoint, **compute, fastest=True))
 
 
 def _require_known(kind: "type[Evaluation]", options: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from torch import Tensor, nn
 
 from zoo.checkpoint import TOKENIZER
-from zoo.convert.on_first_use import resolve_checkpoint
+from zoo.convert.cache import resolve_checkpoint
 from zoo.data.corpus import TRAIN
 from zoo.data.tokenizer import ExistingTokenizer
 from zoo.distillation.initial_weights import copy_teacher_weights, teacher_weights

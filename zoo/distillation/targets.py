@@ -19,7 +19,7 @@ from zoo.data.readers.text_to_text import TextToText
 from zoo.errors import UsageError
 from zoo.families.distillation import Targets
 from zoo.finetune.setup import SplitProblems, read_splits
-from zoo.inference import open_session
+from zoo.inference import load_session
 from zoo.inference.processing.records import as_records
 from zoo.io.digests.files import FileDigest
 from zoo.io.json import JsonStruct, encode_json
@@ -119,7 +119,7 @@ def _generate(
     task: str, checkpoint: Checkpoint, sources: Sequence[str], options: Any, device: str
 ) -> list[str]:
     """Return the text that a teacher generates for each source."""
-    session = open_session(checkpoint, "cuda" if device.startswith("cuda") else "cpu")
+    session = load_session(checkpoint, "cuda" if device.startswith("cuda") else "cpu")
     tokenizer = load_text_tokenizer(checkpoint)
     generation = make_task(
         task, checkpoint, session, tokenizer=tokenizer, do_sample=False, **options

@@ -16,8 +16,7 @@ import msgspec
 from blake3 import blake3
 
 from zoo.checkpoint import Checkpoint, encode_manifest
-from zoo.export.session import open_or_export
-from zoo.inference import BACKENDS, dtype_name
+from zoo.inference import BACKENDS
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_write
 from zoo.io.paths import home
@@ -25,7 +24,6 @@ from zoo.plugins import state_of_family
 from zoo.version import __version__, package_version
 
 if TYPE_CHECKING:
-    from zoo.inference import Session
     from zoo.inference.bench import Measurement
 
 LOG = logging.getLogger("zoo")
@@ -89,26 +87,6 @@ def fastest_backend(
     except (OSError, msgspec.DecodeError, ValueError):  # absent, or damaged: measured again
         return None
     return fastest if fastest in BACKENDS else None
-
-
-def open_fastest(
-    checkpoint: Checkpoint,
-    backend: str = "auto",
-    device: str | None = None,
-    dtype: str | None = None,
-    threads: int | None = None,
-) -> "Session":
-    """Load a checkpoint as ``open_or_export``, with ``auto`` as the fastest backend measured here.
-
-    A device and a graph without weights leave no choice. The dtype is the one that is asked for.
-    """
-    if backend == "auto" and device is None and not checkpoint.is_export:
-        measured = fastest_backend(checkpoint, threads, dtype_name(dtype))
-        if measured is not None:
-            at = f" in {dtype_name(dtype)}" if dtype else ""
-            LOG.info("backend: %s, the fastest of zoo bench on this machine%s", measured, at)
-            backend = measured
-    return open_or_export(checkpoint, backend, device, dtype, threads)
 
 
 def _record_path(checkpoint: Checkpoint, threads: int | None, dtype: str | None) -> Path:

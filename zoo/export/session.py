@@ -1,32 +1,47 @@
 """Sessions for any checkpoint; for ONNX Runtime, weights are exported to a graph first."""
 
+import logging
 from typing import TYPE_CHECKING
 
-from zoo.inference import INT4, check_threads, dtype_name, open_session, require_onnxruntime
+from zoo.inference import INT4, check_threads, dtype_name, load_session, require_onnxruntime
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
     from zoo.inference import Session
 
+LOG = logging.getLogger("zoo")
 
-def open_or_export(
+
+def open_session(
     checkpoint: "Checkpoint",
     backend: str = "auto",
     device: str | None = None,
     dtype: str | None = None,
     threads: int | None = None,
+    *,
+    fastest: bool = False,
 ) -> "Session":
     """Load a checkpoint into a backend; for ``onnx``, export weights to a graph on first use.
 
-    The graph is cached under ``$ZOO_HOME/onnx``; see ``cached_graph``.
+    The graph is cached under ``$ZOO_HOME/onnx``; see ``cached_graph``. With ``fastest``, the
+    backend ``auto`` is the fastest one that ``zoo bench`` measured here, unless a device or an
+    export without weights leaves no choice. The dtype never changes.
     """
+    if fastest and backend == "auto" and device is None and not checkpoint.is_export:
+        from zoo.export.fastest import fastest_backend
+
+        measured = fastest_backend(checkpoint, threads, dtype_name(dtype))
+        if measured is not None:
+            at = f" in {dtype_name(dtype)}" if dtype else ""
+            LOG.info("backend: %s, the fastest of zoo bench on this machine%s", measured, at)
+            backend = measured
     if backend == "auto" and dtype == INT4:  # torch has no products of int4
         backend = "onnx"
     if backend != "onnx" or checkpoint.is_export:
-        return open_session(checkpoint, backend, device, dtype, threads)
+        return load_session(checkpoint, backend, device, dtype, threads)
     check_threads(threads)
     require_onnxruntime()
-    from zoo.export.on_first_use import cached_graph
+    from zoo.export.cache import cached_graph
     from zoo.inference.ort.session import OnnxSession
 
     name = dtype_name(dtype)

@@ -18,7 +18,7 @@ class StartupSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the process that is measured."""
 
     path: str
-    backend: str  # see ``open_session``
+    backend: str  # see ``load_session``
     dtype: str | None = None
     threads: int | None = None
     batch_size: int  # number of rows
@@ -48,12 +48,12 @@ def measure_startup(settings: StartupSettings) -> Startup:
 def main() -> None:
     """Run one batch, or generate from it, and print the peak resident set size in bytes."""
     from zoo.checkpoint import load_checkpoint
-    from zoo.export.session import open_or_export
+    from zoo.export.session import open_session
     from zoo.inference.bench import random_batch, repeatable_run
 
     settings = msgspec.json.decode(sys.argv[1], type=StartupSettings)
     checkpoint = load_checkpoint(Path(settings.path))
-    session = open_or_export(
+    session = open_session(
         checkpoint, settings.backend, dtype=settings.dtype, threads=settings.threads
     )
     rows, new_tokens = settings.batch_size, settings.new_tokens

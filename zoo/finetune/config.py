@@ -151,7 +151,7 @@ def _family_name(requested: ConfigDict, *, offline: bool) -> str:
     Raises:
         UsageError: there is none.
     """
-    from zoo.convert.on_first_use import resolve_checkpoint
+    from zoo.convert.cache import resolve_checkpoint
 
     reference = (requested.get("init_from") or {}).get("model")
     if not isinstance(reference, str):

@@ -19,7 +19,7 @@ __all__ = [
     "check_threads",
     "dtype_name",
     "has_graph_alone",
-    "open_session",
+    "load_session",
     "require_onnxruntime",
 ]
 
@@ -31,7 +31,7 @@ QUANTIZED = (INT8, INT4)
 MAX_THREADS = 1024  # libraries abort the process if they cannot start that many threads
 
 
-def open_session(
+def load_session(
     checkpoint: "Checkpoint",
     backend: str = "auto",
     device: str | None = None,
@@ -64,9 +64,9 @@ def open_session(
     name = dtype_name(dtype)
     if _runs_in_onnxruntime(checkpoint, backend):
         require_onnxruntime()
-        from zoo.inference.ort.session import open_onnx
+        from zoo.inference.ort.session import OnnxSession
 
-        return open_onnx(checkpoint, device, name, threads)
+        return OnnxSession.checked(checkpoint, device, threads, name)
     if name == INT4:
         raise UsageError(f"torch does not compute in {name} here", "use --backend onnx")
     from zoo.inference.torch_session import TorchSession

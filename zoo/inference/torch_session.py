@@ -31,8 +31,8 @@ class TorchSession(Session):
     Args:
         checkpoint: the model.
         backend: ``auto``, ``cpu`` or ``cuda``.
-        device: see ``open_session``.
-        dtype: see ``open_session``.
+        device: see ``load_session``.
+        dtype: see ``load_session``.
         threads: number of CPU threads, set for the whole process.
 
     Attributes:

@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 import torch
 
-from tests.export.graph.test_cache import made
+from tests.export.graph.test_key_value_cache import made
 from tests.inference.making import make_checkpoint
 from tests.once import written_once
 from zoo.checkpoint import Checkpoint, load_checkpoint

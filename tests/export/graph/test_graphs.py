@@ -15,7 +15,7 @@ from zoo.checkpoint import load_checkpoint
 from zoo.conformance.verify import verify
 from zoo.errors import UsageError
 from zoo.export.export import export_onnx
-from zoo.inference import open_session
+from zoo.inference import load_session
 from zoo.io.digests.files import hash_file
 from zoo.plugins import get_family
 
@@ -29,8 +29,8 @@ BATCHES = [[1], [13, 7, 1, 4], [40, 21], [2, 2, 2]]
 @pytest.mark.parametrize("head", HEADS)
 def test_a_graph_equals_torch(exported: Callable[[str], Exported], head: str) -> None:
     checkpoint, graph, _ = exported(head)
-    torch_session = open_session(checkpoint, "cpu")
-    onnx_session = open_session(graph)
+    torch_session = load_session(checkpoint, "cpu")
+    onnx_session = load_session(graph)
     assert onnx_session.backend == "onnx" and onnx_session.dtype == "float32"
     assert onnx_session.inputs == torch_session.inputs
     assert onnx_session.outputs == torch_session.outputs
@@ -167,7 +167,7 @@ def test_float16(tmp_path: Path) -> None:
     assert graph.manifest.dtypes["F16"] > 10 and "F32" not in graph.manifest.dtypes
     types = dtypes(tmp_path / "graph/onnx/model_fp16.onnx")
     assert {types["last_hidden_state"], types["pooler_output"]} == {onnx.TensorProto.FLOAT}
-    session = open_session(graph)
+    session = load_session(graph)
     assert session.dtype == "float16"
     assert session.run(draw_batch([5, 2]))["pooler_output"].dtype == np.float32
     with pytest.raises(UsageError, match=r"in bfloat16: .* on CUDA alone"):

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from tests.export.conftest import Exported, exported_once
-from tests.export.graph.test_cache import batch, made
+from tests.export.graph.test_key_value_cache import batch, made
 from tests.inference.making import make_checkpoint, store
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.export.export import export_onnx
 from zoo.export.quantization.quantize import Quantization, quantizable, quantize
 from zoo.export.quantization.variants import QuantizationPlan
 from zoo.families.random_inputs import axis_lengths, random_inputs
-from zoo.inference import Session, open_session
+from zoo.inference import Session, load_session
 from zoo.inference.generation.config import GenerationConfig
 from zoo.inference.generation.decoder import Decoder
 from zoo.inference.generation.generate import generate
@@ -80,7 +80,7 @@ def test_fused_and_int8_graphs_at_the_edges(
     longest = spec.limits.get("tokens", LONGEST)
     lengths = [tokens if tokens > 0 else longest + 1 + tokens for tokens in shape]
     dtypes = (None, "int8")
-    sessions = [open_session(checkpoint, "cpu"), *(open_session(graph, dtype=d) for d in dtypes)]
+    sessions = [load_session(checkpoint, "cpu"), *(load_session(graph, dtype=d) for d in dtypes)]
     for expected, fused, int8 in rows(checkpoint, sessions, lengths):
         assert expected.shape == fused.shape == int8.shape and expected.size
         assert np.abs(fused - expected).max() <= 1e-5 * np.abs(expected).max()
@@ -107,7 +107,7 @@ def logits_of(decoder: Decoder, inputs: Mapping[str, Tensor], tokens: Tensor) ->
 def test_encoder_and_decoder_are_quantized(exported: Callable[[str], Exported]) -> None:
     checkpoint, graph, report = exported("t5")
     inputs, settings = batch(checkpoint, 8), GenerationConfig(max_new_tokens=24)
-    reference = open_session(checkpoint).decoder()
+    reference = load_session(checkpoint).decoder()
     # given tokens: after one that differs by rounding, generated ones have nothing in common
     tokens = torch.tensor(generate(reference, inputs, settings))
     expected = logits_of(reference, inputs, tokens).ravel()
@@ -122,7 +122,7 @@ def test_encoder_and_decoder_are_quantized(exported: Callable[[str], Exported]) 
         # self-attention, feed-forward; cross-attention and its branch of the first run, logits
         assert (encoder.count(operator), decoder.count(operator)) == (4, 4 + 3 + 1)
         assert report.quantized[dtype].agreement.measure == "argmax"
-        logits = logits_of(open_session(graph, dtype=dtype).decoder(), inputs, tokens).ravel()
+        logits = logits_of(load_session(graph, dtype=dtype).decoder(), inputs, tokens).ravel()
         assert torch.cosine_similarity(logits, expected, dim=0) >= least
 
 
@@ -193,7 +193,7 @@ def test_a_mix_of_layers_stays_in_float32(tmp_path: Path) -> None:
     checkpoint = store(tmp_path / "model", model, family, config, "none")
     export_onnx(checkpoint, tmp_path / "graph", quantization=QuantizationPlan([INT8]))
     graph = load_checkpoint(tmp_path / "graph")
-    sessions = [open_session(checkpoint, "cpu"), open_session(graph, dtype="int8")]
+    sessions = [load_session(checkpoint, "cpu"), load_session(graph, dtype="int8")]
     for expected, int8 in rows(checkpoint, sessions, [9, 4, 1]):
         a, b = expected.ravel(), int8.ravel()
         assert not np.array_equal(a, b)

@@ -13,7 +13,7 @@ import torch
 from click.testing import CliRunner
 
 from tests.export.conftest import Exported, with_tokenizer
-from tests.export.graph.test_cache import made
+from tests.export.graph.test_key_value_cache import made
 from tests.inference.making import LABELS, make_checkpoint
 from zoo.checkpoint import Checkpoint, load_checkpoint, load_text_tokenizer
 from zoo.cli.models.export import command
@@ -30,7 +30,7 @@ from zoo.export.quantization.quantize import Quantization, quantizable, quantize
 from zoo.export.quantization.search import Layer, search
 from zoo.export.quantization.variants import QuantizationPlan
 from zoo.export.report import Agreement
-from zoo.inference import open_session
+from zoo.inference import load_session
 from zoo.inference.generation.config import GenerationConfig
 from zoo.inference.generation.generate import generate
 from zoo.inference.ort.session import GraphSession
@@ -115,13 +115,13 @@ def test_a_map_of_rows_stays_in_float32(bias: bool, tmp_path: Path) -> None:
 def test_a_session_runs_the_graph_of_a_dtype(int8_encoder: Exported) -> None:
     export = int8_encoder[1]
     batch = {"input_ids": np.array([[2, 6, 7, 3], [2, 9, 8, 3]])}
-    sessions = [open_session(export, dtype=dtype) for dtype in (None, "int8")]
+    sessions = [load_session(export, dtype=dtype) for dtype in (None, "int8")]
     assert [session.dtype for session in sessions] == ["float32", "int8"]
     full, quantized = (session.run(batch)["last_hidden_state"].ravel() for session in sessions)
     assert not np.array_equal(full, quantized)
     assert full @ quantized >= 0.99 * np.linalg.norm(full) * np.linalg.norm(quantized)
     with pytest.raises(UsageError, match="holds a graph in float32 and int8, not int4"):
-        open_session(export, dtype="int4")
+        load_session(export, dtype="int4")
 
 
 def test_vectors_are_pooled_as_the_model_does(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_vectors_are_pooled_as_the_model_does(tmp_path: Path) -> None:
         np.concatenate(
             [session.run(sample.inputs)["last_hidden_state"][:, 0] for sample in samples]
         )
-        for session in (open_session(export, "onnx", dtype=dtype) for dtype in ("float32", "int8"))
+        for session in (load_session(export, "onnx", dtype=dtype) for dtype in ("float32", "int8"))
     )
     norms = np.linalg.norm(expected, axis=1) * np.linalg.norm(actual, axis=1)
     cosine = ((expected * actual).sum(1) / norms).mean()
@@ -178,7 +178,7 @@ def test_blocks_of_four_bits_generate(decoder: Exported) -> None:
     assert releases == {"int8": "1.15", "int4": "1.17"}
     tokens, settings = torch.tensor([[5, 9, 11, 4]]), GenerationConfig(max_new_tokens=5)
     for dtype in ("int8", "int4"):
-        session = open_session(export, dtype=dtype)
+        session = load_session(export, dtype=dtype)
         assert session.run({"input_ids": tokens.numpy()})["logits"].shape == (1, 4, 61)
         (generated,) = generate(session.decoder(), {"input_ids": tokens}, settings)
         assert len(generated) == 5
@@ -213,11 +213,11 @@ def test_copies_keep_large_weights_in_files_of_their_own(decoder: Exported, tmp_
         assert external.manifest.files.keys() >= {*files}
         sizes = [(external.path / file).stat().st_size for file in files]
         assert report.quantized[dtype].bytes == sum(sizes)
-        outputs = [open_session(path, dtype=dtype).run(tokens) for path in (export, external)]
+        outputs = [load_session(path, dtype=dtype).run(tokens) for path in (export, external)]
         assert np.array_equal(outputs[0]["logits"], outputs[1]["logits"])
     (external.path / "onnx/model_quantized.onnx_data").write_bytes(b"")
     with pytest.raises(VerificationError, match="model_quantized"):
-        open_session(external, dtype="int8")
+        load_session(external, dtype="int8")
 
 
 def test_labelled_data_measures_the_metric_of_the_task(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_a_single_logit_is_correlated(tmp_path: Path) -> None:
     batches = [sample.inputs for sample in make_samples(checkpoint, TEXTS)]
     scores = []
     for dtype in ("float32", "int8"):
-        session = open_session(export, "onnx", dtype=dtype)
+        session = load_session(export, "onnx", dtype=dtype)
         scores.append(np.concatenate([session.run(batch)["logits"][:, 0] for batch in batches]))
     correlation = float(np.corrcoef(np.stack(scores))[0, 1])
     assert (measured.measure, measured.argmax) == ("correlation", None)

@@ -23,7 +23,7 @@ from tests.inference.making import make_checkpoint
 from zoo.checkpoint import load_checkpoint
 from zoo.export.export import export_onnx
 from zoo.families.random_inputs import random_inputs
-from zoo.inference import open_session
+from zoo.inference import load_session
 from zoo.testing.conformance import FamilyTests
 from zoo_deberta.config import SIZES, DebertaConfig
 
@@ -133,8 +133,8 @@ def test_a_graph_equals_torch_at_every_length(version: str, head: str, tmp_path:
         tmp_path / "model", head, family=DEBERTA, num_layers=layers, **fields
     )
     export_onnx(checkpoint, tmp_path / "graph")
-    graph = open_session(load_checkpoint(tmp_path / "graph"))
-    torch_session = open_session(checkpoint, "cpu")
+    graph = load_session(load_checkpoint(tmp_path / "graph"))
+    torch_session = load_session(checkpoint, "cpu")
     spec = DEBERTA.onnx(checkpoint.config, head)
     for lengths in ((1,), (40, 21), (3, 9, 30)):
         batch = {n: t.numpy() for n, t in random_inputs(spec, checkpoint.config, lengths).items()}

@@ -21,7 +21,7 @@ from tests.inference.making import store
 from zoo.checkpoint import Checkpoint
 from zoo.conformance.hf_reference import reference_model
 from zoo.errors import UsageError
-from zoo.inference import open_session
+from zoo.inference import load_session
 from zoo.inference.generation.config import GenerationConfig, generation_config, token_ids
 from zoo.inference.generation.decoder import pad
 from zoo.inference.generation.generate import generate
@@ -180,7 +180,7 @@ def compare(written: Exported, reference: Reference, options: dict[str, Any], co
     settings = generation_config({}, options)
     expected = reference(count, options)
     inputs, ends = inputs_of(checkpoint, prompts(count)), [*token_ids(settings.eos_token_id)]
-    for session in (open_session(checkpoint, "cpu"), open_session(graph)):
+    for session in (load_session(checkpoint, "cpu"), load_session(graph)):
         assert generate(session.decoder(), inputs, settings, eos_token_ids=ends) == expected
     plain |= {"num_beams": settings.num_beams}
     if options != {**plain, "num_beams": 3, "encoder_no_repeat_ngram_size": 2}:
@@ -301,7 +301,7 @@ def test_a_sampled_beam_search_draws_like_the_reference() -> None:
 
 def test_several_sequences_of_a_prompt(written: Exported) -> None:
     checkpoint, _, _ = written
-    session, rows = open_session(checkpoint, "cpu"), prompts(3)
+    session, rows = load_session(checkpoint, "cpu"), prompts(3)
     model: Any = session
     inputs = inputs_of(checkpoint, rows)
     beams = GenerationConfig(max_new_tokens=6, num_beams=4, num_return_sequences=3)

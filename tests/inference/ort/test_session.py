@@ -16,8 +16,8 @@ from tests import warm
 from tests.inference.making import draw_batch
 from zoo.checkpoint import Checkpoint, encode_manifest, load_checkpoint
 from zoo.errors import UsageError, VerificationError
-from zoo.export.session import open_or_export
-from zoo.inference import BackendWarning, open_session
+from zoo.export.session import open_session
+from zoo.inference import BackendWarning, load_session
 from zoo.io.digests.files import hash_file
 from zoo.io.paths import home
 
@@ -52,12 +52,12 @@ def test_weights_in_a_file_of_their_own(source: Checkpoint, split: Checkpoint) -
     locations = {entry.value for entry in entries if entry.key == "location"}
     assert locations == {"model.onnx_data"}
     batch = draw_batch([40, 3])
-    ours, theirs = (open_session(c).run(batch)["pooler_output"] for c in (split, source))
+    ours, theirs = (load_session(c).run(batch)["pooler_output"] for c in (split, source))
     assert np.abs(ours - theirs).max() < 1e-5
 
 
 def test_inputs_that_are_absent_are_neutral(split: Checkpoint) -> None:
-    session = open_session(split)
+    session = load_session(split)
     ids = draw_batch([6, 6])["input_ids"]
     alone = session.run({"input_ids": ids})
     spelled = session.run(
@@ -69,11 +69,11 @@ def test_inputs_that_are_absent_are_neutral(split: Checkpoint) -> None:
 
 
 def test_only_the_outputs_asked_for(split: Checkpoint) -> None:
-    assert list(open_session(split).run(draw_batch([3]), ["pooler_output"])) == ["pooler_output"]
+    assert list(load_session(split).run(draw_batch([3]), ["pooler_output"])) == ["pooler_output"]
 
 
 def test_wrong_inputs_are_told_before_the_runtime_sees_them(split: Checkpoint) -> None:
-    session = open_session(split)
+    session = load_session(split)
     with pytest.raises(UsageError, match="holds -1, where values from 0 to 299 are"):
         session.run({"input_ids": np.array([[-1]])})
     with pytest.raises(UsageError, match="at most 40"):
@@ -95,7 +95,7 @@ def test_a_damaged_file_is_refused(
 ) -> None:
     damage(copy.path / name)
     with pytest.raises(VerificationError, match=f"{name} is not the file that .*zoo.json"):
-        open_session(copy)
+        load_session(copy)
 
 
 @pytest.mark.parametrize("words", [("run", "features"), ("run", "embed"), ("bench",)])
@@ -118,7 +118,7 @@ def test_a_graph_that_was_not_validated_warns(copy: Checkpoint) -> None:
     manifest = msgspec.structs.replace(copy.manifest, export=export)
     (copy.path / "zoo.json").write_bytes(encode_manifest(manifest))
     with pytest.warns(BackendWarning, match="did not pass the export gate"):
-        open_session(load_checkpoint(copy.path))
+        load_session(load_checkpoint(copy.path))
 
 
 def unknown_operator(model: onnx.ModelProto) -> None:
@@ -152,19 +152,19 @@ def test_what_the_runtime_lacks_is_one_line(
 
 
 def test_a_directory_with_a_graph_alone(split: Checkpoint) -> None:
-    assert open_session(split).backend == "onnx"
-    assert open_session(split, "onnx", dtype="float32").dtype == "float32"
+    assert load_session(split).backend == "onnx"
+    assert load_session(split, "onnx", dtype="float32").dtype == "float32"
     with pytest.raises(UsageError, match="no weights for torch; use --backend onnx"):
-        open_session(split, "cpu")
+        load_session(split, "cpu")
     with pytest.raises(UsageError, match="holds a graph in float32, not float16"):
-        open_session(split, dtype="float16")
+        load_session(split, dtype="float16")
     with pytest.raises(UsageError, match="the onnx backend does not expose single layers"):
-        open_session(split).hidden_states(draw_batch([2]))
+        load_session(split).hidden_states(draw_batch([2]))
 
 
 def test_threads(split: Checkpoint) -> None:
     batch = draw_batch([30, 3])
-    single = open_session(split, threads=1)
+    single = load_session(split, threads=1)
     assert single._session.get_session_options().intra_op_num_threads == 1  # type: ignore[attr-defined]
     assert np.abs(single.run(batch)["pooler_output"]).max() > 0
 
@@ -172,24 +172,24 @@ def test_threads(split: Checkpoint) -> None:
 def test_cuda_needs_its_own_runtime(split: Checkpoint) -> None:
     if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
         with pytest.raises(UsageError, match="has no CUDA; install onnxruntime-gpu"):
-            open_session(split, "onnx", "cuda:0")
+            load_session(split, "onnx", "cuda:0")
         return
-    assert open_session(split, "onnx", "cuda:0").device == "cuda:0"
+    assert load_session(split, "onnx", "cuda:0").device == "cuda:0"
 
 
 def test_weights_are_exported_once_and_kept(source: Checkpoint) -> None:
     batch = draw_batch([9, 4])
-    first = open_or_export(source, "onnx").run(batch)["pooler_output"]
+    first = open_session(source, "onnx").run(batch)["pooler_output"]
     (graph,) = (home() / "onnx").glob("*/onnx/model.onnx")
     made = graph.stat()
-    second = open_or_export(source, "onnx").run(batch)["pooler_output"]
+    second = open_session(source, "onnx").run(batch)["pooler_output"]
     assert graph.stat().st_ino == made.st_ino and graph.stat().st_mtime_ns == made.st_mtime_ns
     assert np.array_equal(first, second)
-    expected = open_session(source, "cpu").run(batch)["pooler_output"]
+    expected = load_session(source, "cpu").run(batch)["pooler_output"]
     assert np.abs(first - expected).max() < 1e-5
     assert b"torch" not in _modules(source), "a kept graph runs without torch"
     flip(graph)
-    repaired = open_or_export(source, "onnx").run(batch)["pooler_output"]
+    repaired = open_session(source, "onnx").run(batch)["pooler_output"]
     assert np.array_equal(first, repaired) and graph.stat().st_ino != made.st_ino
 
 
@@ -197,9 +197,9 @@ def _modules(checkpoint: Checkpoint) -> set[bytes]:
     """Return the modules that a process imports to run a checkpoint in ONNX Runtime."""
     code = (
         "import sys; from pathlib import Path;"
-        "from zoo.export.session import open_or_export;"
+        "from zoo.export.session import open_session;"
         "from zoo.checkpoint import load_checkpoint;"
-        "session = open_or_export(load_checkpoint(Path(sys.argv[1])), 'onnx');"
+        "session = open_session(load_checkpoint(Path(sys.argv[1])), 'onnx');"
         "session.run({'input_ids': [[1, 2]]}); print(*sys.modules)"
     )
     done = subprocess.run(
@@ -212,9 +212,9 @@ def _modules(checkpoint: Checkpoint) -> set[bytes]:
 def test_two_processes_that_export_at_once(source: Checkpoint) -> None:
     code = (
         "import sys; from pathlib import Path; import numpy as np;"
-        "from zoo.export.session import open_or_export;"
+        "from zoo.export.session import open_session;"
         "from zoo.checkpoint import load_checkpoint;"
-        "session = open_or_export(load_checkpoint(Path(sys.argv[1])), 'onnx', threads=1);"
+        "session = open_session(load_checkpoint(Path(sys.argv[1])), 'onnx', threads=1);"
         "print(session.run({'input_ids': np.arange(8).reshape(2, 4)})['pooler_output'].sum())"
     )
     command = [sys.executable, "-c", code, str(source.path)]
@@ -235,4 +235,4 @@ def test_a_home_that_cannot_be_written(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ZOO_HOME", str(tmp_path / "file"))
     with pytest.raises(UsageError, match="set ZOO_HOME to a folder you can write to"):
-        open_or_export(source, "onnx")
+        open_session(source, "onnx")

@@ -17,7 +17,7 @@ from zoo.checkpoint import load_checkpoint
 from zoo.cli.inference.run import command
 from zoo.convert import convert
 from zoo.errors import UsageError
-from zoo.export.session import open_or_export
+from zoo.export.session import open_session
 from zoo.hub.source import CheckpointDir
 from zoo.inference.processing.entities import AGGREGATES
 
@@ -80,7 +80,7 @@ def test_spans_of_a_tokenizer_without_prefixes(tmp_path: Path, aggregate: Any) -
     network.save_pretrained(hub)
     convert(CheckpointDir(hub, "test"), tmp_path / "ours")
     checkpoint = load_checkpoint(tmp_path / "ours")
-    model = Model(checkpoint, open_or_export(checkpoint, "cpu"))
+    model = Model(checkpoint, open_session(checkpoint, "cpu"))
     texts = ["the cat sat on the mat, a dog ran.", " a caf\u00e9"]
     expected = expected_entities(hub, "GPT2ForTokenClassification", texts, aggregate)
     assert_entities(model.classify(texts, aggregate=aggregate), expected)

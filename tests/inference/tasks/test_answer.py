@@ -22,7 +22,7 @@ from zoo.api import Model
 from zoo.checkpoint import load_checkpoint
 from zoo.cli.inference.run import command
 from zoo.errors import UsageError
-from zoo.export.session import open_or_export
+from zoo.export.session import open_session
 from zoo.families.heads import SpanBeams
 from zoo.inference.processing.spans import Span, SpanSearch, best_spans
 from zoo.inference.processing.windows import ContextWindows, Window
@@ -135,7 +135,7 @@ def soft(small: Small) -> tuple[Model, Path]:
     network.qa_outputs.weight.data *= 0.1
     network.save_pretrained(folder)
     checkpoint = converted(folder, folder.parent / "soft")
-    return Model(checkpoint, open_or_export(checkpoint, "cpu")), folder
+    return Model(checkpoint, open_session(checkpoint, "cpu")), folder
 
 
 @pytest.mark.parametrize("impossible", [False, True])
@@ -173,7 +173,7 @@ def test_an_answer_in_two_windows_has_the_sum_of_its_scores(soft: tuple[Model, P
 
 def test_a_family_without_a_token_for_no_answer(source: MakeSource) -> None:
     checkpoint = load_checkpoint(source("GPT2ForQuestionAnswering"))
-    model = Model(checkpoint, open_or_export(checkpoint, "cpu"))
+    model = Model(checkpoint, open_session(checkpoint, "cpu"))
     pairs = [("the cat?", "a dog ran to the mat. the cat sat on it."), ("who", "a cat " * 60)]
     folder = checkpoint.path.parent / "hub"
     results = model.answer(pairs, top_k=3, handle_impossible_answer=True, doc_stride=4)
@@ -193,7 +193,7 @@ def test_a_family_without_a_token_for_no_answer(source: MakeSource) -> None:
 @pytest.mark.long
 def test_backends_agree(soft: tuple[Model, Path]) -> None:
     model, _ = soft
-    onnx = Model(model.checkpoint, open_or_export(model.checkpoint, "onnx"))
+    onnx = Model(model.checkpoint, open_session(model.checkpoint, "onnx"))
     results = [m.answer(CASES, top_k=3, doc_stride=8) for m in (model, onnx)]
     for torch_result, onnx_result in zip(*results, strict=True):
         assert_same(onnx_result["predictions"], torch_result["predictions"])

@@ -14,7 +14,7 @@ from zoo.checkpoint import load_checkpoint
 from zoo.cli.inference.run import command
 from zoo.convert import convert
 from zoo.errors import UsageError
-from zoo.export.session import open_or_export
+from zoo.export.session import open_session
 from zoo.hub.source import CheckpointDir
 from zoo.inference.task import TaskWarning
 from zoo.io.terminal import escape_controls
@@ -79,7 +79,7 @@ def path(source: MakeSource) -> Path:
 
 def opened(path: Path, backend: str = "cpu") -> Model:
     checkpoint = load_checkpoint(path)
-    return Model(checkpoint, open_or_export(checkpoint, backend))
+    return Model(checkpoint, open_session(checkpoint, backend))
 
 
 def test_the_texts_are_the_references(path: Path) -> None:

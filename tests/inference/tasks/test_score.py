@@ -16,7 +16,7 @@ from zoo.checkpoint import load_checkpoint
 from zoo.cli.inference.run import command
 from zoo.convert import convert
 from zoo.errors import UsageError
-from zoo.export.session import open_or_export
+from zoo.export.session import open_session
 from zoo.hub.source import CheckpointDir
 from zoo.inference.task import TaskWarning
 
@@ -94,7 +94,7 @@ def test_targets_are_scored_given_their_source(hub: Path, tmp_path: Path) -> Non
     reference.eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(hub)
     pairs = [("The cat sat.", "A dog ran to the house"), ("Why?", "a"), ("", "the cat sat on")]
-    model = Model(checkpoint, open_or_export(checkpoint, "cpu"))
+    model = Model(checkpoint, open_session(checkpoint, "cpu"))
     for (text, target), result in zip(pairs, model.score(pairs), strict=True):
         labels = tokenizer(target, add_special_tokens=False, return_tensors="pt")["input_ids"]
         inputs = tokenizer(text, return_tensors="pt")
@@ -102,7 +102,7 @@ def test_targets_are_scored_given_their_source(hub: Path, tmp_path: Path) -> Non
             logits = reference(**inputs, labels=labels).logits[0].double()
         values = logits.log_softmax(-1).gather(1, labels[0][:, None])[:, 0]
         assert_scores(result, values.tolist(), (logits.argmax(-1) == labels[0]).tolist())
-    onnx = Model(checkpoint, open_or_export(checkpoint, "onnx"))
+    onnx = Model(checkpoint, open_session(checkpoint, "onnx"))
     for first, second in zip(model.score(pairs), onnx.score(pairs), strict=True):
         assert first["log_prob"] == pytest.approx(second["log_prob"], abs=1e-3)
     with pytest.raises(UsageError, match="text 1 has no context, which an encoder-decoder"):
@@ -112,7 +112,7 @@ def test_targets_are_scored_given_their_source(hub: Path, tmp_path: Path) -> Non
 @pytest.mark.long
 def test_backends_agree(causal: Causal) -> None:
     model, _, _ = causal
-    onnx = Model(model.checkpoint, open_or_export(model.checkpoint, "onnx"))
+    onnx = Model(model.checkpoint, open_session(model.checkpoint, "onnx"))
     for first, second in zip(model.score(TEXTS), onnx.score(TEXTS), strict=True):
         assert first["log_prob"] == pytest.approx(second["log_prob"], abs=1e-3)
         assert first["greedy"] == second["greedy"]
@@ -152,4 +152,4 @@ def test_texts_and_continuations_on_the_command_line(causal: Causal, tmp_path: P
 def test_a_model_that_predicts_no_tokens_is_refused(source: MakeSource) -> None:
     checkpoint = load_checkpoint(source("GPT2Model"))
     with pytest.raises(UsageError, match="and not score; convert the source with --head causal-lm"):
-        Model(checkpoint, open_or_export(checkpoint, "cpu")).score(["a"])
+        Model(checkpoint, open_session(checkpoint, "cpu")).score(["a"])

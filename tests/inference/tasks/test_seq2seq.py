@@ -17,7 +17,7 @@ from zoo.cli.inference.run import command
 from zoo.convert import convert
 from zoo.errors import UsageError
 from zoo.export.export import export_onnx
-from zoo.export.session import open_or_export
+from zoo.export.session import open_session
 from zoo.hub.source import CheckpointDir
 from zoo.inference.task import TaskWarning
 
@@ -87,7 +87,7 @@ def path(hub: Path) -> Path:
 
 def opened(path: Path, backend: str = "cpu") -> Model:
     checkpoint = load_checkpoint(path)
-    return Model(checkpoint, open_or_export(checkpoint, backend))
+    return Model(checkpoint, open_session(checkpoint, backend))
 
 
 @pytest.mark.parametrize("beams", [1, 3])

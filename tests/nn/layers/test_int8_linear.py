@@ -9,8 +9,8 @@ from torch import nn
 
 from tests.inference.making import make_checkpoint
 from zoo.errors import UsageError
-from zoo.export.session import open_or_export
-from zoo.inference import open_session
+from zoo.export.session import open_session
+from zoo.inference import load_session
 from zoo.nn.layers.int8_linear import Int8Linear, largest_weight, quantize_linear_maps
 from zoo.plugins import get_family
 
@@ -70,7 +70,7 @@ def test_subclasses_of_linear_maps_stay() -> None:
 
 def test_a_causal_model_generates_with_8_bits(tmp_path: Path) -> None:
     checkpoint = make_checkpoint(tmp_path / "model", "causal-lm", family=get_family("gpt"))
-    exact, quantized = (open_session(checkpoint, "cpu", dtype=name) for name in (None, "int8"))
+    exact, quantized = (load_session(checkpoint, "cpu", dtype=name) for name in (None, "int8"))
     assert quantized.dtype == "int8"
     inputs = {"input_ids": np.arange(24, dtype=np.int64).reshape(2, 12)}
     logits = [session.run(inputs)["logits"] for session in (exact, quantized)]
@@ -85,6 +85,6 @@ def test_a_causal_model_generates_with_8_bits(tmp_path: Path) -> None:
 def test_what_has_no_8_bits(tmp_path: Path) -> None:
     checkpoint = make_checkpoint(tmp_path / "model", family=get_family("bert"))
     with pytest.raises(UsageError, match="int4 is for models that generate text"):
-        open_or_export(checkpoint, "onnx", dtype="int4")
+        open_session(checkpoint, "onnx", dtype="int4")
     with pytest.raises(UsageError, match="torch does not compute in int4 here"):
-        open_session(checkpoint, "cpu", dtype="int4")
+        load_session(checkpoint, "cpu", dtype="int4")

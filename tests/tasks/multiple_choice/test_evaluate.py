@@ -9,7 +9,7 @@ from tests import warm
 from tests.evaluation.conftest import Small
 from tests.tasks.multiple_choice.test_predict import ROWS, reference_logits
 from zoo.errors import UsageError
-from zoo.export.session import open_or_export
+from zoo.export.session import open_session
 from zoo.tasks import make_evaluation
 
 TASK = "multiple-choice"
@@ -25,7 +25,7 @@ def test_accuracy(small: Small, tmp_path: Path, backend: str) -> None:
     labels = [*best[:-1], 1 - best[-1]]
     rows = [{**row, "label": label} for row, label in zip(ROWS, labels, strict=True)]
     table.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    session = open_or_export(model.checkpoint, backend)
+    session = open_session(model.checkpoint, backend)
     result = make_evaluation(TASK, model.checkpoint, session).evaluate([table])
     assert dict(result.metrics) == {"accuracy": 0.75, "questions": 4}
     low, high = result.details["intervals"]["accuracy"]

@@ -16,7 +16,7 @@ from zoo.api import Model
 from zoo.checkpoint import load_checkpoint
 from zoo.cli.inference.run import command
 from zoo.errors import UsageError
-from zoo.export.session import open_or_export
+from zoo.export.session import open_session
 
 __all__ = ["hub_checkpoint", "source"]
 Row = dict[str, Any]
@@ -64,7 +64,7 @@ def assert_same(result: Row, row: Row, logits: torch.Tensor) -> None:
 @pytest.mark.parametrize("backend", ["cpu", "onnx"])
 def test_scores_are_those_of_transformers(small: Small, backend: str) -> None:
     loaded, folder = small("BertForMultipleChoice")
-    model = Model(loaded.checkpoint, open_or_export(loaded.checkpoint, backend))
+    model = Model(loaded.checkpoint, open_session(loaded.checkpoint, backend))
     results = ask(model, ROWS)
     for row, result in zip(ROWS, results, strict=True):
         assert_same(result, row, reference_logits(folder, row))
@@ -84,7 +84,7 @@ def test_a_causal_model_reads_the_last_token(source: MakeSource) -> None:
         last = torch.tensor([[ids.shape[-1] - 1]])
         with torch.no_grad():
             logits.append(reference(ids, mc_token_ids=last).mc_logits[0, 0])
-    (result,) = ask(Model(checkpoint, open_or_export(checkpoint, "cpu")), [row])
+    (result,) = ask(Model(checkpoint, open_session(checkpoint, "cpu")), [row])
     assert_same(result, row, torch.stack(logits))
 
 
@@ -94,7 +94,7 @@ def test_byte_level_models_read_the_space_before_a_choice(
     """With ``Paris`` and `` Paris``, as the choices have it; a question adds one space."""
     folder = byte_level_roberta(hub_checkpoint, "RobertaForMultipleChoice")
     checkpoint = converted(folder, tmp_path / "model")
-    loaded = Model(checkpoint, open_or_export(checkpoint, "cpu"))
+    loaded = Model(checkpoint, open_session(checkpoint, "cpu"))
     reference: Any = transformers.RobertaForMultipleChoice.from_pretrained(folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     rows: list[Row] = [

@@ -105,7 +105,7 @@ def command(
     (--new-tokens 0) change nothing.
     """
     from zoo.checkpoint import check_tokenizer
-    from zoo.convert.on_first_use import resolve_checkpoint
+    from zoo.convert.cache import resolve_checkpoint
     from zoo.inference.bench import default_new_tokens, default_seq_len, measure
     from zoo.report.figures import plot_speeds, require_matplotlib
 
@@ -164,7 +164,7 @@ def _open(
     """
     from zoo.errors import UsageError
     from zoo.export.quantization.search import DropError
-    from zoo.export.session import open_or_export
+    from zoo.export.session import open_session
     from zoo.inference import check_threads
 
     check_threads(threads)
@@ -172,7 +172,7 @@ def _open(
     refused: dict[Pair, ZooError] = {}
     for name, dtype in pairs:
         try:
-            sessions[name, dtype] = open_or_export(checkpoint, name, dtype=dtype, threads=threads)
+            sessions[name, dtype] = open_session(checkpoint, name, dtype=dtype, threads=threads)
         except (UsageError, DropError) as error:
             refused[name, dtype] = error
     if not sessions:

@@ -93,9 +93,9 @@ def command(
     The result is written into the manifest of the model's directory, and is in the model card. A
     name of the store, the registry or the Hub keeps its manifest.
     """
-    from zoo.convert.on_first_use import resolve_checkpoint
+    from zoo.convert.cache import resolve_checkpoint
     from zoo.evaluation.record import evaluation_record, record_evaluation
-    from zoo.export.fastest import open_fastest
+    from zoo.export.session import open_session
     from zoo.report.figures import require_matplotlib
 
     compute = {name: options.pop(name) for name in ("backend", "device", "dtype", "threads")}
@@ -115,7 +115,7 @@ def command(
     checkpoint = resolve_checkpoint(ref, revision=revision, offline=offline, lock=lock)
     evaluation.require_supported(checkpoint)  # before loading the weights
     record = record and _is_recordable(ref, checkpoint)
-    session = open_fastest(checkpoint, **compute)
+    session = open_session(checkpoint, **compute, fastest=True)
     measured = evaluation(checkpoint, session, **requested).evaluate(data)
     if record:
         entry = evaluation_record(task, files, requested, session, measured)
@@ -209,10 +209,10 @@ def _print_glue(
     as_json: bool,
 ) -> None:
     """Evaluate the models of GLUE's tasks, and print their scores and the average."""
-    from zoo.convert.on_first_use import resolve_checkpoint
+    from zoo.convert.cache import resolve_checkpoint
     from zoo.data.readers.glue import GLUE
     from zoo.errors import UsageError
-    from zoo.export.fastest import open_fastest
+    from zoo.export.session import open_session
     from zoo.tasks.glue import evaluate_glue, glue_models
 
     if len(data) != 1:
@@ -220,7 +220,7 @@ def _print_glue(
 
     def open_model(path: Path) -> tuple[Any, Any]:
         checkpoint = resolve_checkpoint(str(path))
-        return checkpoint, open_fastest(checkpoint, **compute)
+        return checkpoint, open_session(checkpoint, **compute, fastest=True)
 
     scores = evaluate_glue(glue_models(models), data[0], open_model, limit=limit, record=record)
     average = sum(score.score for score in scores) / len(scores)

@@ -168,9 +168,8 @@ def _prepared(
     name: str, ref: str, texts: tuple[str, ...], options: dict[str, Any]
 ) -> "tuple[Any, Iterator[TextExample]]":
     """Return the task and its input records."""
-    from zoo.convert.on_first_use import resolve_checkpoint
-    from zoo.export.fastest import open_fastest
-    from zoo.export.session import open_or_export
+    from zoo.convert.cache import resolve_checkpoint
+    from zoo.export.session import open_session
     from zoo.inference.processing.inputs import read_records
     from zoo.inference.task_checks import require_head
     from zoo.tasks import make_task
@@ -186,8 +185,8 @@ def _prepared(
     records, options = task.from_command(records, options)
     checkpoint = resolve_checkpoint(ref, **checkpoint_options)
     require_head(checkpoint, specs[0].command, task.heads)  # before the slow loading of weights
-    open_model = open_or_export if task.reads_layers else open_fastest
-    return make_task(name, checkpoint, open_model(checkpoint, **compute), **options), records
+    session = open_session(checkpoint, **compute, fastest=not task.reads_layers)
+    return make_task(name, checkpoint, session, **options), records
 
 
 command = Tasks(

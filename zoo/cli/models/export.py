@@ -120,7 +120,7 @@ def command(ref: str, onnx: bool, output: Path | None, as_json: bool, **options:
     exit code is 3 and nothing is written.
     """
     from zoo.checkpoint import check_tokenizer
-    from zoo.convert.on_first_use import resolve_checkpoint
+    from zoo.convert.cache import resolve_checkpoint
     from zoo.errors import UsageError
     from zoo.export.export import export_onnx
     from zoo.io.output.overwrite import check_target

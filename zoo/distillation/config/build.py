@@ -261,7 +261,7 @@ def resolve_teacher(requested: ConfigDict, *, offline: bool) -> "Checkpoint":
     Raises:
         UsageError: the settings name none, or it is not here and cannot be downloaded.
     """
-    from zoo.convert.on_first_use import resolve_checkpoint
+    from zoo.convert.cache import resolve_checkpoint
     from zoo.errors import SourceError
 
     teachers = (requested.get("distillation") or {}).get("teachers")

@@ -7,7 +7,7 @@ from functools import partial
 
 from zoo.checkpoint import Checkpoint
 from zoo.errors import ZooError
-from zoo.export.session import open_or_export
+from zoo.export.session import open_session
 from zoo.inference import Session
 from zoo.inference.bench import default_seq_len, random_batch, time_in_turn
 from zoo.nn.devices import cuda_problem
@@ -49,7 +49,7 @@ def measure_speeds(checkpoints: Sequence[Checkpoint], backends: Sequence[str]) -
     seq_len, columns = shared_seq_len(checkpoints), []
     for backend in backends:
         try:
-            sessions = [open_or_export(checkpoint, backend) for checkpoint in checkpoints]
+            sessions = [open_session(checkpoint, backend) for checkpoint in checkpoints]
         except ZooError as error:
             LOG.info("speed on %s is not measured: %s", backend, error.what)
             continue

@@ -19,7 +19,7 @@ from zoo.distillation.losses.comparisons import Comparison, LogitsComparison, Mo
 from zoo.distillation.losses.token_masks import first_tokens, real_tokens
 from zoo.distillation.teachers.teacher import Teacher, teacher_batch
 from zoo.errors import UsageError
-from zoo.export.session import open_or_export
+from zoo.export.session import open_session
 from zoo.families.onnx import LOGITS
 from zoo.finetune.base import FineTuning
 from zoo.inference.exported import read_export_info
@@ -123,7 +123,7 @@ class OnnxTeacher(Teacher):
         """The session, of the directory itself or of a graph that is exported on first use."""
         dtype = str(self.dtype).removeprefix("torch.")
         threads = torch.get_num_threads()
-        return OnnxModel(open_or_export(self.checkpoint, "onnx", dtype=dtype, threads=threads))
+        return OnnxModel(open_session(self.checkpoint, "onnx", dtype=dtype, threads=threads))
 
     def open(self) -> None:
         """See ``Teacher``: the graph, exported now if that was not done before."""

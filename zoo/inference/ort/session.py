@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 from warnings import warn
 
 import numpy as np
@@ -21,33 +21,6 @@ from zoo.inference.validate_inputs import check_inputs, check_outputs, with_defa
 if TYPE_CHECKING:
     from zoo.inference.generation.decoder import Decoder
     from zoo.inference.session import Arrays, Floats
-
-
-def open_onnx(
-    checkpoint: Checkpoint, device: str | None, dtype: str | None, threads: int | None
-) -> "OnnxSession":
-    """Open the graph of a directory in ONNX Runtime.
-
-    Args:
-        checkpoint: an export written by ``zoo export``.
-        device: see ``open_session``.
-        dtype: dtype of the graph among those of the directory; by default the first.
-        threads: see ``open_session``.
-
-    Raises:
-        UsageError: there is no graph, it has another dtype, or the device is not available.
-        VerificationError: a file differs from the manifest.
-    """
-    if not checkpoint.is_export:
-        raise UsageError(f"{checkpoint.path} holds no ONNX graph", "make one with `zoo export`")
-    stored = read_export_info(checkpoint).dtypes
-    if dtype is not None and dtype not in stored:
-        raise UsageError(
-            f"{checkpoint.path} holds a graph in {' and '.join(stored)}, not {dtype}",
-            "leave --dtype out, or export it again",
-        )
-    check_files(checkpoint, dtype or next(iter(stored)))
-    return OnnxSession(checkpoint, device, threads, dtype)
 
 
 class GraphSession(Session):
@@ -164,3 +137,23 @@ class OnnxSession(GraphSession):
         except RefusedGraph as error:
             remedy = export.remedy(dtype, onnxruntime.__version__)
             raise VerificationError(error.what, remedy) from error
+
+    @classmethod
+    def checked(
+        cls,
+        checkpoint: Checkpoint,
+        device: str | None = None,
+        threads: int | None = None,
+        dtype: str | None = None,
+    ) -> Self:
+        """Open an export after checking its files; errors name what it holds."""
+        if not checkpoint.is_export:
+            raise UsageError(f"{checkpoint.path} holds no ONNX graph", "make one with `zoo export`")
+        stored = read_export_info(checkpoint).dtypes
+        if dtype is not None and dtype not in stored:
+            raise UsageError(
+                f"{checkpoint.path} holds a graph in {' and '.join(stored)}, not {dtype}",
+                "leave --dtype out, or export it again",
+            )
+        check_files(checkpoint, dtype or next(iter(stored)))
+        return cls(checkpoint, device, threads, dtype)

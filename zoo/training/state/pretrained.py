@@ -246,10 +246,10 @@ def resolve_init_checkpoint(reference: str, family: "Family", *, offline: bool) 
 
     Raises:
         UsageError: the checkpoint is of another family, or the reference is unknown.
-        SourceError, VerificationError: see ``zoo.convert.on_first_use.resolve_checkpoint``.
+        SourceError, VerificationError: see ``zoo.convert.cache.resolve_checkpoint``.
     """
     from zoo.checkpoint import check_tokenizer
-    from zoo.convert.on_first_use import resolve_checkpoint
+    from zoo.convert.cache import resolve_checkpoint
 
     checkpoint = resolve_checkpoint(reference, offline=offline)
     check_tokenizer(checkpoint)

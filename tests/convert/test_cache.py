@@ -11,7 +11,7 @@ import pytest
 
 from tests.checkpoints import Make
 from zoo.convert import convert
-from zoo.convert.on_first_use import resolve_checkpoint
+from zoo.convert.cache import resolve_checkpoint
 from zoo.hub.source import CheckpointDir
 from zoo.io import paths
 

@@ -11,8 +11,8 @@ import zoo
 from tests.inference.making import make_checkpoint
 from tests.plugins.laying import find_again, lay_out
 from zoo.errors import UsageError, VerificationError
+from zoo.export.cache import _key, cached_graph
 from zoo.export.fastest import fastest_backend, save_speeds
-from zoo.export.on_first_use import _key, cached_graph
 from zoo.export.quantization import variants
 from zoo.export.quantization.variants import QuantizationPlan
 from zoo.plugins import get_family, loading

@@ -28,7 +28,7 @@ from zoo.errors import UsageError, VerificationError
 from zoo.export.export import export_onnx
 from zoo.export.graph.onnx_file import EXTERNAL_OVER
 from zoo.families.random_inputs import random_inputs
-from zoo.inference import open_session
+from zoo.inference import load_session
 from zoo.inference.bench import measure
 from zoo.inference.generation.config import GenerationConfig
 from zoo.inference.generation.decoder import Decoder, pad
@@ -83,7 +83,7 @@ def written() -> Callable[[str], Exported]:
 
 
 def decoders(pair: Exported) -> tuple[Decoder, Decoder]:
-    return open_session(pair[0], "cpu").decoder(), open_session(pair[1]).decoder()
+    return load_session(pair[0], "cpu").decoder(), load_session(pair[1]).decoder()
 
 
 def batch(checkpoint: Checkpoint, count: int = 5) -> dict[str, Tensor]:
@@ -148,7 +148,7 @@ def test_a_run_is_the_model_as_it_is(written: Callable[[str], Exported], name: s
         key: tensor.numpy()
         for key, tensor in random_inputs(spec, checkpoint.config, (9, 4)).items()
     }
-    sessions = [open_session(checkpoint, "cpu"), open_session(graph)]
+    sessions = [load_session(checkpoint, "cpu"), load_session(graph)]
     expected, logits = (session.run(inputs)["logits"] for session in sessions)
     assert logits.shape == expected.shape and logits.dtype == np.float32
     real = inputs["attention_mask"] == 1 if name in ("first", "second") else ...
@@ -189,7 +189,7 @@ def test_a_continuation_by_the_names_that_others_know(written: Callable[[str], E
         tokens.append(ids[:, 0].tolist())
     inputs = {"input_ids": torch.tensor([[5, 9, 11], [8, 3, 2]])}
     expected = generate(
-        open_session(checkpoint).decoder(), inputs, GenerationConfig(max_new_tokens=20)
+        load_session(checkpoint).decoder(), inputs, GenerationConfig(max_new_tokens=20)
     )
     assert [list(row) for row in zip(*tokens, strict=True)] == expected
 
@@ -261,7 +261,7 @@ def test_a_family_that_only_says_how_it_reads(tmp_path: Path) -> None:
     checkpoint = changed(stored, family=SoloFamily())
     export_onnx(checkpoint, tmp_path / "graph")
     graph = changed(load_checkpoint(tmp_path / "graph"), family=SoloFamily())
-    ours, theirs = (open_session(path).decoder() for path in (checkpoint, graph))
+    ours, theirs = (load_session(path).decoder() for path in (checkpoint, graph))
     for settings in (
         GenerationConfig(max_new_tokens=64),
         GenerationConfig(max_new_tokens=20, num_beams=3),
@@ -311,7 +311,7 @@ def test_a_graph_without_a_cache_says_what_to_do(tmp_path: Path) -> None:
     report = export_onnx(checkpoint, tmp_path / "graph", cache=False)
     assert not report.cache and {check.past for check in report.checks} == {0}
     assert list(report.graphs["onnx/model.onnx"].inputs) == ["input_ids", "attention_mask"]
-    session = open_session(load_checkpoint(tmp_path / "graph"))
+    session = load_session(load_checkpoint(tmp_path / "graph"))
     assert session.run({"input_ids": np.array([[3, 4]])})["logits"].shape == (1, 2, 61)
     with pytest.raises(UsageError, match="cannot generate; export the model again, with --cache"):
         session.decoder()
@@ -326,13 +326,13 @@ def test_every_file_is_checked(written: Callable[[str], Exported], tmp_path: Pat
         content = path.read_bytes()
         path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
         with pytest.raises(VerificationError, match=f"{name} is not the file that"):
-            open_session(load_checkpoint(tmp_path / "graph"))
+            load_session(load_checkpoint(tmp_path / "graph"))
         path.unlink()
         with pytest.raises(VerificationError, match=f"{name} is not the file that"):
-            open_session(load_checkpoint(tmp_path / "graph"))
+            load_session(load_checkpoint(tmp_path / "graph"))
         path.write_bytes(content)
     (tmp_path / "graph" / "onnx/model.onnx").write_text("a graph that the manifest does not know")
-    open_session(load_checkpoint(tmp_path / "graph"))
+    load_session(load_checkpoint(tmp_path / "graph"))
 
 
 @pytest.mark.parametrize("name", ["plain", pytest.param("second", marks=pytest.mark.long)])
@@ -351,7 +351,7 @@ def test_float16(name: str, tmp_path: Path) -> None:
     assert len(whole) == (3 if name == "plain" else 1)
     assert {types[key] for key in whole} == {onnx.TensorProto.FLOAT}
     inputs, settings = batch(checkpoint, 2), GenerationConfig(max_new_tokens=9, num_beams=2)
-    generated = generate(open_session(graph).decoder(), inputs, settings)
+    generated = generate(load_session(graph).decoder(), inputs, settings)
     assert [len(row) for row in generated] == [9, 9]
 
 

@@ -31,8 +31,8 @@ class AlbertConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fiel
         super().__post_init__()
         if self.num_groups > self.num_layers:
             raise ValueError(f"num_groups {self.num_groups} is not in 1 to {self.num_layers}")
-        if self.num_layers * self.blocks_in_group > limits.CONFIG_COUNT:
-            raise ValueError(f"num_layers of blocks_in_group are over {limits.CONFIG_COUNT:,}")
+        if self.num_layers * self.blocks_in_group > limits.MAX_CONFIG_COUNT:
+            raise ValueError(f"num_layers of blocks_in_group are over {limits.MAX_CONFIG_COUNT:,}")
 
     @property
     def order(self) -> list[int]:

@@ -14,7 +14,7 @@ from zoo.data.corpus import Corpus
 from zoo.data.verify import require_intact, verify_corpus
 from zoo.errors import VerificationError, ZooError
 from zoo.io.digests.files import FileDigest
-from zoo.io.digests.sealed import NO_DIGEST, add_digest
+from zoo.io.digests.self_digest import NO_DIGEST, add_digest
 from zoo.io.json import encode_json
 
 

@@ -26,7 +26,7 @@ from tests.hub.hostile_server import (
 from tests.processes import run_limited
 from zoo.errors import SourceError, UsageError, VerificationError, ZooError
 from zoo.hub import client
-from zoo.io.limits import HUB_LISTING_BYTES
+from zoo.io.limits import MAX_HUB_LISTING_BYTES
 from zoo.io.terminal import escape_controls
 
 pytestmark = pytest.mark.usefixtures("hasty")
@@ -76,7 +76,7 @@ def refused(get: Fetch, kind: type[ZooError] = SourceError) -> str:
 
 def test_endless_file_list(serve: Serve, get: Fetch) -> None:
     serve(lambda request: Answer(body=endless()))
-    assert f"is longer than {HUB_LISTING_BYTES:,} bytes" in refused(get)
+    assert f"is longer than {MAX_HUB_LISTING_BYTES:,} bytes" in refused(get)
 
 
 def zeros_compressed(size: int) -> bytes:
@@ -297,7 +297,7 @@ def test_other_http_requests_are_not_limited(serve: Serve, get: Fetch) -> None:
     """Other requests of the program with the same HTTP client are not limited."""
     from huggingface_hub import HfApi, get_session
 
-    body = json.dumps({"id": REPO, "padding": "x" * HUB_LISTING_BYTES}).encode()
+    body = json.dumps({"id": REPO, "padding": "x" * MAX_HUB_LISTING_BYTES}).encode()
     server = serve(lambda request: Answer(body=body))
     refused(get)
     assert HfApi().model_info(REPO).id == REPO

@@ -16,7 +16,7 @@ from zoo.errors import ZooError
 from zoo.hub.reference import resolve
 from zoo.hub.source import CheckpointDir, locate_or_download
 from zoo.io.digests.files import hash_file
-from zoo.io.digests.sealed import NO_DIGEST, add_digest
+from zoo.io.digests.self_digest import NO_DIGEST, add_digest
 
 REPO = "someone/tiny-copy"
 CREATE, COMMIT = "/api/repos/create", f"/api/models/{REPO}/commit/main"

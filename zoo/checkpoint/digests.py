@@ -6,7 +6,7 @@ from pathlib import Path
 from zoo.checkpoint.records import MANIFEST, Manifest, encode_manifest
 from zoo.errors import VerificationError
 from zoo.io.digests.files import hash_file
-from zoo.io.digests.sealed import read_sealed
+from zoo.io.digests.self_digest import read_record
 from zoo.io.output.records import update_record
 from zoo.io.paths import safe_join
 
@@ -15,7 +15,7 @@ HINT = "make it again"
 
 def check_manifest(path: Path) -> Manifest:
     """Compare the manifest of a directory with the digest of itself that it has, and return it."""
-    return read_sealed(path / MANIFEST, Manifest, hint=HINT)
+    return read_record(path / MANIFEST, Manifest, hint=HINT)
 
 
 def update_manifest(path: Path, change: Callable[[Manifest], Manifest]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from zoo.io.digests.files import FileDigest
-from zoo.io.digests.sealed import NO_DIGEST, add_digest
+from zoo.io.digests.self_digest import NO_DIGEST, add_digest
 from zoo.io.json import JsonStruct, encode_json
 from zoo.io.limits import MAX_JSON_BYTES, check_limit
 from zoo.tokenizers.cross_encoder import ScoreActivation
@@ -98,7 +98,7 @@ class Manifest(JsonStruct):
     zoo: int  # version of the format
     created_by: dict[str, str]  # name -> version, of this distribution and of the plugin's
     files: dict[str, FileDigest]  # file name -> digest, of every other file of the directory
-    # BLAKE3 digest of this file, see ``zoo.io.digests.sealed``; empty in checkpoints of versions
+    # BLAKE3 of this file, see ``zoo.io.digests.self_digest``; empty in checkpoints of versions
     # that wrote none
     digest: str = ""
     source: SourceRecord | None = None  # source of the weights; ``None`` if they were trained here

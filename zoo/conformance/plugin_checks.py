@@ -18,7 +18,7 @@ import msgspec
 from zoo.conformance.declaration import check_declaration
 from zoo.conformance.kit import Finding, attempt, check_family, check_labels, describe
 from zoo.io.json import dump_json
-from zoo.io.limits import PLUGIN_CHECK_SECONDS, PLUGIN_FULL_CHECK_SECONDS
+from zoo.io.limits import MAX_PLUGIN_CHECK_SECONDS, MAX_PLUGIN_FULL_CHECK_SECONDS
 from zoo.plugins.discovery import PluginInfo, declared_model_types
 from zoo.plugins.entry_point_objects import (
     KINDS,
@@ -42,14 +42,14 @@ def check_plugins(names: Sequence[str], *, full: bool = False) -> dict[str, list
     Returns:
         name -> problems, and checks that do not apply.
     """
-    seconds = PLUGIN_FULL_CHECK_SECONDS if full else PLUGIN_CHECK_SECONDS
+    seconds = MAX_PLUGIN_FULL_CHECK_SECONDS if full else MAX_PLUGIN_CHECK_SECONDS
     with ThreadPoolExecutor(max(1, min(4, os.cpu_count() or 1))) as pool:
         findings_of_each = pool.map(lambda name: check_plugin(name, seconds, full=full), names)
         return dict(zip(names, findings_of_each, strict=True))
 
 
 def check_plugin(
-    name: str, seconds: float = PLUGIN_CHECK_SECONDS, *, full: bool = False
+    name: str, seconds: float = MAX_PLUGIN_CHECK_SECONDS, *, full: bool = False
 ) -> list[Finding]:
     """Check one plugin in a subprocess, and return what is found.
 

@@ -29,7 +29,7 @@ from zoo.convert.report import ConversionReport
 from zoo.convert.safetensors_writer import Create, write_weights
 from zoo.convert.tokenizer import SourceTokenizer
 from zoo.families.base import GENERATING
-from zoo.io.digests.sealed import NO_DIGEST, add_digest
+from zoo.io.digests.self_digest import NO_DIGEST, add_digest
 from zoo.io.json import encode_json
 from zoo.io.output.overwrite import HUB_RECORD, HubRecord
 from zoo.io.progress import Advance

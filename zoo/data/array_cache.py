@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from zoo.errors import UsageError, ZooError
 from zoo.io.digests.files import FileDigest, check_files, hash_file
-from zoo.io.digests.sealed import NO_DIGEST, add_digest, read_sealed
+from zoo.io.digests.self_digest import NO_DIGEST, add_digest, read_record
 from zoo.io.digests.verified import file_blake3
 from zoo.io.json import JsonStruct, encode_json
 from zoo.io.locks import file_lock
@@ -29,7 +29,7 @@ class ArraysRecord(JsonStruct):
 
     Attributes:
         files: digests of the files, by name.
-        digest: BLAKE3 of this file, see ``zoo.io.digests.sealed``.
+        digest: BLAKE3 of this file, see ``zoo.io.digests.self_digest``.
     """
 
     files: dict[str, FileDigest]
@@ -69,7 +69,7 @@ def _open(target: Path) -> dict[str, NDArray[Any]] | None:
     try:
         if not use_cached(target):
             return None
-        files = read_sealed(target / MANIFEST, ArraysRecord, hint=hint).files
+        files = read_record(target / MANIFEST, ArraysRecord, hint=hint).files
         check_files(target, files, MANIFEST, hint=hint, digest=file_blake3)
         arrays = {
             name.removesuffix(".npy"): np.load(target / name, mmap_mode="r", allow_pickle=False)

@@ -40,7 +40,7 @@ from zoo.data.split import ValidationSplit
 from zoo.data.tokenizer import ExistingTokenizer, TokenizerToTrain
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.io.digests.files import FileDigest, compute_blake3
-from zoo.io.digests.sealed import NO_DIGEST, add_digest
+from zoo.io.digests.self_digest import NO_DIGEST, add_digest
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.paths import readable_name

@@ -26,7 +26,7 @@ from zoo.checkpoint import TOKENIZER
 from zoo.data.readers.documents import ReaderConfig
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.io.digests.files import FileDigest
-from zoo.io.digests.sealed import check_digest
+from zoo.io.digests.self_digest import check_digest
 from zoo.io.files import read_regular
 from zoo.io.json import JsonStruct, parse_json_record
 from zoo.io.limits import (
@@ -85,7 +85,7 @@ class CorpusRecord(JsonStruct):
         sources: digests of the files that were read, in order.
         settings: settings of reader, tokenizer and split.
         splits: counts and files of each split.
-        digest: BLAKE3 of this file (see ``zoo.io.digests.sealed``); empty in corpora that earlier
+        digest: BLAKE3 of this file (``zoo.io.digests.self_digest``); empty in corpora that earlier
             versions wrote.
     """
 

@@ -22,7 +22,7 @@ from huggingface_hub.utils import logging as client_logging
 from zoo.errors import SourceError
 from zoo.hub.errors import HubRequest, error_of_status, map_errors
 from zoo.hub.retry import TransientError
-from zoo.io.limits import HUB_MESSAGE_BYTES, HUB_SLOW_SECONDS, HUB_SLOWEST_RATE
+from zoo.io.limits import HUB_SLOW_SECONDS, MAX_HUB_MESSAGE_BYTES, MIN_HUB_RATE
 
 CALL: "ContextVar[HubCall | None]" = ContextVar("zoo.hub.client.CALL", default=None)
 DROPPED_HEADERS = ("x-hf-warning", "x-xet-hash", "content-encoding", "content-length")
@@ -105,7 +105,7 @@ class HubCall:
             for chunk in chunks:
                 received += len(chunk)
                 seconds = time.monotonic() - begin
-                if seconds > HUB_SLOW_SECONDS and received < seconds * HUB_SLOWEST_RATE:
+                if seconds > HUB_SLOW_SECONDS and received < seconds * MIN_HUB_RATE:
                     raise TransientError(
                         f"{received:,} bytes for {self.request} came in {seconds:.0f} s",
                         "try again later: the download is resumed",
@@ -132,9 +132,9 @@ def _beginning(chunks: Iterator[bytes]) -> Iterator[bytes]:
     """Yield the first bytes of the body of an error or a redirect."""
     received = 0
     for chunk in chunks:
-        yield chunk[: HUB_MESSAGE_BYTES - received]
+        yield chunk[: MAX_HUB_MESSAGE_BYTES - received]
         received += len(chunk)
-        if received >= HUB_MESSAGE_BYTES:
+        if received >= MAX_HUB_MESSAGE_BYTES:
             return
 
 

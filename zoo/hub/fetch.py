@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from zoo.errors import SourceError, VerificationError
 from zoo.hub.files import hash_download, map_os_errors
-from zoo.io.limits import HUB_FILE_BYTES, check_limit
+from zoo.io.limits import MAX_HUB_FILE_BYTES, check_limit
 from zoo.io.locks import file_lock
 from zoo.io.progress import Advance, progress
 
@@ -153,7 +153,9 @@ class _Checkout:
         for name in names:
             if name not in self.listing:
                 raise SourceError(f"{self.repo} has no file {name} at {self.commit[:12]}")
-            check_limit(f"{self.repo} {name}", "length", self.listing[name].bytes, HUB_FILE_BYTES)
+            check_limit(
+                f"{self.repo} {name}", "length", self.listing[name].bytes, MAX_HUB_FILE_BYTES
+            )
         missing = sum(self.listing[name].bytes for name in names if self._path(name) is None)
         with progress(f"fetching {self.repo}", missing, bytes_=True) as advance:
             return {name: self._obtain(name, advance) for name in names}

@@ -12,7 +12,7 @@ from zoo.hub.client import HubCall
 from zoo.hub.errors import HubRequest, without_token
 from zoo.hub.metadata import RemoteFile
 from zoo.hub.retry import with_retries
-from zoo.io.limits import HUB_LISTED_FILES, HUB_LISTING_BYTES, check_limit
+from zoo.io.limits import MAX_HUB_LISTED_FILES, MAX_HUB_LISTING_BYTES, check_limit
 from zoo.io.paths import safe_join
 from zoo.io.terminal import escape_controls
 
@@ -54,7 +54,7 @@ def list_files(repo: str, revision: str) -> tuple[str, dict[str, RemoteFile]]:
 
 
 def _list_files(repo: str, revision: str) -> tuple[str, dict[str, RemoteFile]]:
-    with HubCall(HubRequest(repo, revision), HUB_LISTING_BYTES).active():
+    with HubCall(HubRequest(repo, revision), MAX_HUB_LISTING_BYTES).active():
         info = HfApi(library_name="zoo").model_info(
             repo,
             revision=revision,
@@ -68,7 +68,7 @@ def _list_files(repo: str, revision: str) -> tuple[str, dict[str, RemoteFile]]:
 
 def _files(info: ModelInfo, source: str) -> dict[str, RemoteFile]:
     siblings = info.siblings or []
-    check_limit(source, "number of files", len(siblings), HUB_LISTED_FILES)
+    check_limit(source, "number of files", len(siblings), MAX_HUB_LISTED_FILES)
     files = {}
     for file in siblings:
         _check_file_name(file.rfilename, source)
@@ -99,7 +99,7 @@ def record_revision(repo: str, revision: str, commit: str) -> None:
 
 
 def _resolve(repo: str, revision: str) -> None:
-    with HubCall(HubRequest(repo, revision), HUB_LISTING_BYTES).active():
+    with HubCall(HubRequest(repo, revision), MAX_HUB_LISTING_BYTES).active():
         HfApi(library_name="zoo").resolve_revision(repo, revision=revision)
 
 

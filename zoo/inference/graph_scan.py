@@ -16,7 +16,7 @@ import numpy as np
 from zoo.errors import NonFiniteError, VerificationError
 from zoo.inference.nan_weights import holds_nan
 from zoo.io.files import read_regular
-from zoo.io.limits import ONNX_ATTRIBUTES, ONNX_FILE_BYTES, ONNX_NODES, check_limit
+from zoo.io.limits import MAX_ONNX_ATTRIBUTES, MAX_ONNX_FILE_BYTES, MAX_ONNX_NODES, check_limit
 from zoo.io.protobuf import Value, as_bytes, fields
 from zoo.io.untrusted import parsing
 
@@ -63,7 +63,7 @@ def scan_graph(path: Path) -> set[str]:
         VerificationError: the file is not ONNX, or has operators that zoo does not export.
         NonFiniteError: a weight in the file holds NaN.
     """
-    content = memoryview(read_regular(path, "graph", ONNX_FILE_BYTES))
+    content = memoryview(read_regular(path, "graph", MAX_ONNX_FILE_BYTES))
     scan = _Scan(path)
     with parsing(path, "an ONNX graph"):
         scan.model(content)
@@ -111,7 +111,7 @@ class _Scan:
 
     def node(self, content: memoryview) -> None:
         self.nodes += 1
-        check_limit(self.path, "number of nodes", self.nodes, ONNX_NODES)
+        check_limit(self.path, "number of nodes", self.nodes, MAX_ONNX_NODES)
         operators = {_text(value) for number, value in _fields(content) if number == _NODE_OPERATOR}
         if refused := operators & REFUSED:
             self._refuse(f"the operator {', '.join(sorted(refused))}")
@@ -124,7 +124,7 @@ class _Scan:
 
     def attribute(self, content: memoryview, operators: set[str]) -> None:
         self.attributes += 1
-        check_limit(self.path, "number of attributes", self.attributes, ONNX_ATTRIBUTES)
+        check_limit(self.path, "number of attributes", self.attributes, MAX_ONNX_ATTRIBUTES)
         for number, value in _fields(content):
             if number in (_ATTRIBUTE_GRAPH, _ATTRIBUTE_GRAPHS):
                 self._body(_bytes(value), operators)

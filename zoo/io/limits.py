@@ -21,9 +21,9 @@ MAX_YAML_VALUES = 100_000
 MAX_YAML_DEPTH = 32
 
 # Configurations. The largest that is published has 250,880 tokens, 96 layers, 21,843 labels.
-CONFIG_NUMBER = 2**31 - 1  # of a size, such as vocab_size: token ids are 32-bit integers
-CONFIG_COUNT = 10_000  # of modules: layers, heads, groups of layers
-CONFIG_LABELS = 1_000_000  # outputs of a classification head
+MAX_CONFIG_NUMBER = 2**31 - 1  # of a size, such as vocab_size: token ids are 32-bit integers
+MAX_CONFIG_COUNT = 10_000  # of modules: layers, heads, groups of layers
+MAX_CONFIG_LABELS = 1_000_000  # outputs of a classification head
 
 # Tokenizers. Published ones have at most a million tokens, of at most 512 characters.
 MAX_TOKEN_ID = (1 << 24) - 1
@@ -41,7 +41,7 @@ MAX_PATTERN_REPEAT = 32  # a repetition with more choices counts as one without 
 MAX_PATTERN_WAYS = 1_000  # choices of a regular expression that an engine may have to try
 
 # Weights. A published checkpoint has fewer than 10,000 tensors.
-TENSORS = 100_000  # in its headers, or by its configuration
+MAX_TENSORS = 100_000  # in its headers, or by its configuration
 MAX_NAME_LENGTH = 1_000  # characters of a tensor's name
 MAX_HEADER_BYTES = 16 << 20  # of a safetensors file, where a tensor takes about 150
 MAX_HEADER_VALUES = 2_000_000  # of a safetensors header, where a tensor has about ten
@@ -58,11 +58,11 @@ MAX_HDF5_DEPTH = 32  # groups inside each other
 MAX_HDF5_CHUNK_BYTES = 1 << 25
 
 # ONNX graphs. The largest export, a decoder of 24 layers, has about 5,000 nodes.
-ONNX_FILE_BYTES = 1 << 31  # of a graph; where a protobuf ends
-ONNX_NODES = 200_000
-ONNX_ATTRIBUTES = 1_000_000
-ONNX_FOLDED_BYTES = 1 << 28  # of one constant that the runtime computes while it loads a graph
-ONNX_LOAD_SECONDS = 600.0  # to load a graph, with all optimisations
+MAX_ONNX_FILE_BYTES = 1 << 31  # of a graph; where a protobuf ends
+MAX_ONNX_NODES = 200_000
+MAX_ONNX_ATTRIBUTES = 1_000_000
+MAX_ONNX_FOLDED_BYTES = 1 << 28  # of one constant that the runtime computes while it loads a graph
+MAX_ONNX_LOAD_SECONDS = 600.0  # to load a graph, with all optimisations
 
 # Corpora and the texts that they are built from.
 MAX_CORPUS_MANIFEST_BYTES = 256 << 20  # corpus.json lists every source file: about a million
@@ -93,16 +93,16 @@ MAX_BEAMS = 1_000
 MAX_BEAM_TOKENS = 1_000_000  # beams times new tokens, for which caches are allocated
 
 # Responses of the Hub.
-HUB_LISTING_BYTES = 32 << 20  # of the list of a repository's files, decompressed
-HUB_LISTED_FILES = 100_000
-HUB_FILE_BYTES = 50 * 10**9  # the Hub serves no larger file over plain HTTP
-HUB_MESSAGE_BYTES = 64 << 10  # read of the body of an error or of a redirect
-HUB_SLOWEST_RATE = 1024  # bytes a second, on average ...
+MAX_HUB_LISTING_BYTES = 32 << 20  # of the list of a repository's files, decompressed
+MAX_HUB_LISTED_FILES = 100_000
+MAX_HUB_FILE_BYTES = 50 * 10**9  # the Hub serves no larger file over plain HTTP
+MAX_HUB_MESSAGE_BYTES = 64 << 10  # read of the body of an error or of a redirect
+MIN_HUB_RATE = 1024  # bytes a second, on average ...
 HUB_SLOW_SECONDS = 60  # ... over an answer that takes longer than this
 
 # Plugins.
-PLUGIN_CHECK_SECONDS = 300.0  # to check a plugin
-PLUGIN_FULL_CHECK_SECONDS = 7200.0  # ... with training and the reference library
+MAX_PLUGIN_CHECK_SECONDS = 300.0  # to check a plugin
+MAX_PLUGIN_FULL_CHECK_SECONDS = 7200.0  # ... with training and the reference library
 
 
 def check_limit(path: "str | os.PathLike[str]", quantity: str, value: int, limit: int) -> None:

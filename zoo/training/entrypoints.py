@@ -16,7 +16,7 @@ from blake3 import blake3
 
 from zoo.errors import Interrupted, SourceError, UsageError
 from zoo.io.digests.files import FileDigest
-from zoo.io.digests.sealed import NO_DIGEST, add_digest
+from zoo.io.digests.self_digest import NO_DIGEST, add_digest
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.output.staging import remove_stale_staging

@@ -230,7 +230,7 @@ class WeightMap:
         names = {key for text in templates for _, key, _, _ in Formatter().parse(text) if key}
         combinations = math.prod(self.counts[key] for key in names - {"p"})
         limits.check_limit(
-            "the configuration", f"number of {templates[0]}", combinations, limits.TENSORS
+            "the configuration", f"number of {templates[0]}", combinations, limits.MAX_TENSORS
         )
         values: dict[str, Sequence[str]] = {
             key: ("weight", "bias") if key == "p" else [str(n) for n in range(self.counts[key])]

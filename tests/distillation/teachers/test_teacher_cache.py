@@ -17,7 +17,7 @@ from tests.inference.making import make_checkpoint
 from zoo.distillation.teachers import teacher_cache
 from zoo.distillation.teachers.teacher_cache import CacheHeader, TeacherCache
 from zoo.errors import SourceError, UsageError, VerificationError, ZooError
-from zoo.io.digests.sealed import NO_DIGEST, add_digest
+from zoo.io.digests.self_digest import NO_DIGEST, add_digest
 
 HEADER = CacheHeader(
     teacher={"model.safetensors": "a"},

@@ -10,7 +10,7 @@ import pytest
 
 from zoo.errors import UsageError
 from zoo.io.digests.files import hash_file
-from zoo.io.digests.sealed import NO_DIGEST, add_digest
+from zoo.io.digests.self_digest import NO_DIGEST, add_digest
 from zoo.io.output.overwrite import check_target
 
 

@@ -26,7 +26,7 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from zoo.errors import UsageError, VerificationError
-from zoo.io.digests.sealed import NO_DIGEST, add_digest, parse_sealed
+from zoo.io.digests.self_digest import NO_DIGEST, add_digest, parse_record
 from zoo.io.json import JsonStruct, encode_json
 from zoo.io.limits import MAX_STATE_BYTES
 from zoo.io.output.atomic import atomic_write
@@ -72,7 +72,7 @@ class CacheManifest(JsonStruct, kw_only=True):
     Attributes:
         header: what the outputs depend on.
         complete: number of bytes of the other file that are complete blocks.
-        digest: BLAKE3 of this file, see ``zoo.io.digests.sealed``.
+        digest: BLAKE3 of this file, see ``zoo.io.digests.self_digest``.
     """
 
     header: CacheHeader
@@ -193,7 +193,7 @@ class TeacherCache:
         content = read_inside(self.directory, name, "record of a cache", MAX_STATE_BYTES)
         try:
             path = self.directory / name
-            return parse_sealed(content, path, CacheManifest, hint=self.remedy)
+            return parse_record(content, path, CacheManifest, hint=self.remedy)
         except VerificationError as error:
             raise VerificationError(error.what, self.remedy) from error
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from zoo.checkpoint import DATA
 from zoo.export.graph.trace import silence
 from zoo.export.quantization.fold import load_folded
-from zoo.io.limits import ONNX_FOLDED_BYTES
+from zoo.io.limits import MAX_ONNX_FOLDED_BYTES
 
 Inputs = Mapping[str, NDArray[Any]]
 BLOCK_SIZES = (32, 64, 128)
@@ -315,7 +315,7 @@ def _share_tables(graph: ir.Graph) -> None:
 
 def _is_transpose(weights: ir.Value | None, table: ir.Value) -> bool:
     rows, values = table.const_value, None if weights is None else weights.const_value
-    if rows is None or values is None or rows.size > ONNX_FOLDED_BYTES:
+    if rows is None or values is None or rows.size > MAX_ONNX_FOLDED_BYTES:
         return False
     equal_shapes = tuple(rows.shape) == tuple(values.shape)[::-1]
     return equal_shapes and np.array_equal(rows.numpy().T, values.numpy())

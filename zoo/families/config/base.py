@@ -69,8 +69,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 raise ValueError(f"{name} {token} is outside the vocabulary of {self.vocab_size}")
         if not self.labels:
             raise ValueError("labels are none at all")
-        if len(self.labels) > limits.CONFIG_LABELS:
-            raise ValueError(f"labels are {len(self.labels):,}, over {limits.CONFIG_LABELS:,}")
+        if len(self.labels) > limits.MAX_CONFIG_LABELS:
+            raise ValueError(f"labels are {len(self.labels):,}, over {limits.MAX_CONFIG_LABELS:,}")
         width, heads = values.get("hidden_size"), values.get("num_heads")
         if width and heads and "head_size" not in values and width % heads:
             raise ValueError(f"hidden_size {width} does not split into num_heads {heads}")
@@ -97,7 +97,7 @@ def upper_bound(name: str) -> int:
     The bound is lower for fields that count layers, heads and the like, which loops run over.
     """
     counts = name.startswith(("num_", "blocks_")) or name.endswith("layers")
-    return limits.CONFIG_COUNT if counts else limits.CONFIG_NUMBER
+    return limits.MAX_CONFIG_COUNT if counts else limits.MAX_CONFIG_NUMBER
 
 
 def field_error(field: msgspec.structs.FieldInfo, value: Any) -> str:

@@ -309,7 +309,7 @@ def _labels(hub: Mapping[str, Any], location: str) -> dict[str, Any]:
             raise VerificationError(
                 f"{location}: num_labels = {shown(count)} is not a positive number"
             )
-        limits.check_limit(location, "num_labels", count, limits.CONFIG_LABELS)
+        limits.check_limit(location, "num_labels", count, limits.MAX_CONFIG_LABELS)
         fields["labels"] = tuple(f"LABEL_{i}" for i in range(count))
     if hub.get("problem_type") is not None:
         fields["problem"] = _typed(

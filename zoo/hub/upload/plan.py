@@ -10,7 +10,7 @@ from typing import Any
 from zoo.errors import UsageError, VerificationError
 from zoo.hub.reference import REPO
 from zoo.io.digests.files import FileDigest, check_files
-from zoo.io.digests.sealed import parse_sealed
+from zoo.io.digests.self_digest import parse_record
 from zoo.io.files import decode_text
 from zoo.io.limits import MAX_JSON_BYTES, MAX_YAML_BYTES
 from zoo.io.output.inside import files_inside, read_inside, reader_inside
@@ -85,7 +85,7 @@ def _listed_files(path: Path) -> dict[str, FileDigest]:
             "convert the model first",
         )
     content = read_inside(path, HUB_RECORD, "manifest", MAX_JSON_BYTES)
-    files = parse_sealed(content, path / HUB_RECORD, HubRecord, hint=AGAIN).files
+    files = parse_record(content, path / HUB_RECORD, HubRecord, hint=AGAIN).files
     hidden = [name for name in files if any(part.startswith(".") for part in name.split("/"))]
     if hidden:
         raise VerificationError(

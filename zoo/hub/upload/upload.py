@@ -23,7 +23,7 @@ from zoo.hub.errors import HubRequest
 from zoo.hub.listing import check_names, is_offline
 from zoo.hub.retry import TransientError, with_retries
 from zoo.hub.upload.plan import BRANCH, UploadPlan
-from zoo.io.limits import HUB_LISTING_BYTES
+from zoo.io.limits import MAX_HUB_LISTING_BYTES
 from zoo.io.output.inside import reader_inside
 from zoo.io.progress import progress
 
@@ -34,7 +34,7 @@ class UploadCall(HubCall):
     """Context of one request of an upload."""
 
     def __init__(self, repo: str) -> None:
-        super().__init__(HubRequest(repo, BRANCH), HUB_LISTING_BYTES)
+        super().__init__(HubRequest(repo, BRANCH), MAX_HUB_LISTING_BYTES)
 
     def on_response(self, response: httpx2.Response) -> None:
         """See ``HubCall``; that a repository exists is no error."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from zoo.errors import UsageError, VerificationError
 from zoo.inference.ort.saturation import exact_products
-from zoo.io.limits import ONNX_FOLDED_BYTES, ONNX_LOAD_SECONDS
+from zoo.io.limits import MAX_ONNX_FOLDED_BYTES, MAX_ONNX_LOAD_SECONDS
 
 SILENT = 4  # log only fatal errors; errors are raised anyway
 # In 1.31, the operator of a norm after a sum takes several times as long as both on CPUs: see
@@ -42,14 +42,14 @@ def create_session(
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.log_severity_level = SILENT
-    options.add_session_config_entry(FOLDED, str(ONNX_FOLDED_BYTES))
+    options.add_session_config_entry(FOLDED, str(MAX_ONNX_FOLDED_BYTES))
     exact_products(options)
     if threads is not None:
         options.intra_op_num_threads = threads
     providers = _providers(device)
     disabled = SLOW_ON_CPU if device == "cpu" else []
     try:
-        with _cancelled_after(options, ONNX_LOAD_SECONDS):
+        with _cancelled_after(options, MAX_ONNX_LOAD_SECONDS):
             return onnxruntime.InferenceSession(
                 graph, options, providers=providers, disabled_optimizers=disabled
             )

@@ -14,7 +14,7 @@ import msgspec
 
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.io.digests.files import FileDigest
-from zoo.io.digests.sealed import check_digest
+from zoo.io.digests.self_digest import check_digest
 from zoo.io.digests.verified import file_blake3
 from zoo.io.json import JsonStruct
 from zoo.io.limits import MAX_CORPUS_MANIFEST_BYTES
@@ -33,7 +33,7 @@ class HubRecord(JsonStruct, kw_only=True):
     zoo: int  # version of the format
     created_by: dict[str, str]  # name of the distribution -> version
     files: dict[str, FileDigest]  # file name -> digest, of every other file of the directory
-    # BLAKE3 of this file, see ``zoo.io.digests.sealed``; empty in directories of versions that
+    # BLAKE3 of this file, see ``zoo.io.digests.self_digest``; empty in directories of versions that
     # wrote none
     digest: str = ""
 

@@ -81,7 +81,7 @@ def _parse(path: Path, raw: bytes) -> dict[str, Any]:
     header = parse_json(raw, name, max_values=limits.MAX_HEADER_VALUES, unique_keys=True)
     if not isinstance(header, dict):
         raise _damaged(path, "its header is not a JSON object")
-    limits.check_limit(path, "number of tensors", len(header), limits.TENSORS)
+    limits.check_limit(path, "number of tensors", len(header), limits.MAX_TENSORS)
     return header
 
 

@@ -19,7 +19,7 @@ from blake3 import blake3
 from zoo.errors import VerificationError
 from zoo.hub.files import map_os_errors
 from zoo.io.digests.files import FileDigest, check_files, check_strays, compute_blake3
-from zoo.io.digests.sealed import NO_DIGEST, add_digest, read_sealed
+from zoo.io.digests.self_digest import NO_DIGEST, add_digest, read_record
 from zoo.io.json import JsonStruct, encode_json
 from zoo.io.limits import MAX_STATE_BYTES
 from zoo.io.output.atomic import atomic_directory
@@ -47,8 +47,8 @@ class CheckpointMeta(JsonStruct):
         best: best value of an evaluation so far, by default the lowest loss, and its step.
         settings: digest of the run's configuration, see ``settings_digest``.
         files: digests of the other files of the directory.
-        digest: BLAKE3 of this file, see ``zoo.io.digests.sealed``. This and the other digests are
-            empty in checkpoints of earlier versions.
+        digest: BLAKE3 of this file, see ``zoo.io.digests.self_digest``. This and the other digests
+            are empty in checkpoints of earlier versions.
     """
 
     step: int
@@ -155,7 +155,7 @@ def read_meta(path: Path, *, steps: int, settings: str) -> CheckpointMeta:
     file = path / STATE
     if not file.is_file():
         raise VerificationError(f"{file} is missing", REMOVE_HINT)
-    state = read_sealed(file, CheckpointMeta, hint=REMOVE_HINT, limit=MAX_STATE_BYTES)
+    state = read_record(file, CheckpointMeta, hint=REMOVE_HINT, limit=MAX_STATE_BYTES)
     name = f"step-{state.step:08d}"
     if name != path.name:
         raise VerificationError(f"{file} is of step {state.step}", REMOVE_HINT)

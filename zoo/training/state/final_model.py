@@ -24,7 +24,7 @@ from zoo.errors import VerificationError
 from zoo.families.base import GENERATING, Family
 from zoo.hub.files import map_os_errors
 from zoo.io.digests.files import FileDigest
-from zoo.io.digests.sealed import NO_DIGEST, add_digest, read_sealed
+from zoo.io.digests.self_digest import NO_DIGEST, add_digest, read_record
 from zoo.io.json import JsonStruct, encode_json, read_json_record
 from zoo.io.limits import MAX_STATE_BYTES
 from zoo.io.output.atomic import atomic_directory, atomic_write
@@ -42,7 +42,7 @@ class FinalRecord(JsonStruct):
 
     Attributes:
         models: name of a model's directory -> digests of its files, without the manifest.
-        digest: BLAKE3 of this file, see ``zoo.io.digests.sealed``.
+        digest: BLAKE3 of this file, see ``zoo.io.digests.self_digest``.
     """
 
     models: dict[str, dict[str, FileDigest]]
@@ -182,7 +182,7 @@ def require_final(path: Path) -> None:
     file = path.parent / FINAL
     if not os.path.lexists(file):
         return
-    record = read_sealed(file, FinalRecord, hint=RESTORE_HINT, limit=MAX_STATE_BYTES)
+    record = read_record(file, FinalRecord, hint=RESTORE_HINT, limit=MAX_STATE_BYTES)
     before, now = record.models.get(path.name), check_manifest(path).files
     if (before is not None and before.keys() != now.keys()) or any(
         (now[name].bytes, now[name].blake3) != (digest.bytes, digest.blake3)

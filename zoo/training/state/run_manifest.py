@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from zoo.io.digests.files import FileDigest
-from zoo.io.digests.sealed import read_sealed
+from zoo.io.digests.self_digest import read_record
 from zoo.io.json import JsonStruct
 from zoo.io.limits import MAX_STATE_BYTES
 from zoo.tokenizers.info import TokenizerInfo
@@ -34,8 +34,8 @@ class RunManifest(JsonStruct, kw_only=True):
         settings: configuration of the run, as in ``config.yaml``.
         init_from: pretrained weights that the run started from; ``None`` for new weights.
         files: digests of the files that never change: ``config.yaml`` and a tokenizer.
-        digest: BLAKE3 of this file, see ``zoo.io.digests.sealed``. This and ``files`` are empty in
-            runs of earlier versions.
+        digest: BLAKE3 of this file, see ``zoo.io.digests.self_digest``. This and ``files``
+            are empty in runs of earlier versions.
     """
 
     zoo: str
@@ -62,6 +62,6 @@ def read_manifest(path: Path) -> RunManifest:
         SourceError: the file cannot be read.
         VerificationError: the file is not a manifest, or was changed.
     """
-    return read_sealed(
+    return read_record(
         path / MANIFEST, RunManifest, hint="restore it from a copy", limit=MAX_STATE_BYTES
     )

@@ -15,7 +15,7 @@ from zoo.io.limits import MAX_JSON_BYTES, MAX_JSON_VALUES
 NO_DIGEST = "0" * 64  # value of the field before the digest is known
 
 
-class SealedRecord(Protocol):
+class DigestedRecord(Protocol):
     """A record with a digest of itself; empty in records of versions that wrote none."""
 
     @property
@@ -23,20 +23,20 @@ class SealedRecord(Protocol):
         """BLAKE3 digest of the file."""
 
 
-Record = TypeVar("Record", bound=SealedRecord)
+Record = TypeVar("Record", bound=DigestedRecord)
 
 
-def read_sealed(
+def read_record(
     path: Path, kind: type[Record], *, hint: str, limit: int = MAX_JSON_BYTES
 ) -> Record:
     """Read a JSON record and compare it with its digest.
 
     The file is read once: another process may replace it at any time.
     """
-    return parse_sealed(read_regular(path, "record", limit), path, kind, hint=hint)
+    return parse_record(read_regular(path, "record", limit), path, kind, hint=hint)
 
 
-def parse_sealed(
+def parse_record(
     content: bytes,
     path: Path,
     kind: type[Record],
@@ -44,7 +44,7 @@ def parse_sealed(
     hint: str,
     max_values: int = MAX_JSON_VALUES,
 ) -> Record:
-    """Return the record of a file's content; see ``read_sealed``."""
+    """Return the record of a file's content; see ``read_record``."""
     record = parse_json_record(content, path, kind, max_values=max_values)
     if record.digest:
         check_digest(path, content, record.digest, hint=hint)

@@ -36,7 +36,7 @@ class UsageError(ZooError):
 
 
 class VerificationError(ZooError):
-    """A failed check: the account of tensors, a digest, parity, the export gate."""
+    """A failed check: the mapping of tensors, a digest, parity, the export gate."""
 
     exit_code = 3
 

@@ -159,8 +159,16 @@ CASES = [
         Faults(weights=constant(source=WORDS)),
         "read and left out",
     ),
-    Case("published_tensors", Faults(weights=rule(NORM, source=RENAMED)), "account .* is open"),
-    Case("published_tensors", Faults(weights=rule(NORM, shape=(7,))), "account .* is open"),
+    Case(
+        "published_tensors",
+        Faults(weights=rule(NORM, source=RENAMED)),
+        "do not match the rules",
+    ),
+    Case(
+        "published_tensors",
+        Faults(weights=rule(NORM, shape=(7,))),
+        "do not match the rules",
+    ),
     Case(
         "published_tensors",
         Faults(attributes={"named_heads": encoder_heads("BERT")}),
@@ -207,7 +215,7 @@ CASES = [
     Case(
         "exported_names_are_read",  # the old and the new ending are exchanged
         Faults(weights=lambda w: changed(w, legacy={"LayerNorm.weight": "LayerNorm.gamma"})),
-        "account .* is open",
+        "do not match the rules",
     ),
     Case("tensor_round_trip", Faults(weights=reversed_rows), "does not come back bit for bit"),
     Case("state_dict_round_trip", Faults(model=random_buffer), "differs after loading"),

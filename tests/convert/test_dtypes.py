@@ -189,7 +189,7 @@ def test_an_unused_copy_is_compared(hub_checkpoint: Make, tmp_path: Path, equal:
     save_file(stored, source / "model.safetensors", {"format": "pt"})
     report = convert(directory(source), tmp_path / "ours")
     word = "equal" if equal else "different"
-    assert report.account()["dropped"] == {
+    assert report.mapping_record()["dropped"] == {
         "cls.predictions.bias": "the model uses cls.predictions.decoder.bias instead, with "
         f"{word} values"
     }
@@ -202,5 +202,5 @@ def test_an_owner_that_is_read_from_its_alias(hub_checkpoint: Make, tmp_path: Pa
     stored["cls.predictions.decoder.weight"] = stored.pop(words)
     save_file(stored, source / "model.safetensors", {"format": "pt"})
     report = convert(directory(source), tmp_path / "ours")
-    assert report.account()["aliases"] == {"cls.predictions.decoder.weight": words}
+    assert report.mapping_record()["aliases"] == {"cls.predictions.decoder.weight": words}
     assert f"cls.predictions.decoder.weight read as {words}" in "\n".join(report.lines())

@@ -42,7 +42,7 @@ def test_fewer_names_than_labels(hub_checkpoint: Make) -> None:
     source = hub_checkpoint("BertForSequenceClassification", num_labels=3)
     edit(source, num_labels=3, id2label={"0": "good", "1": "bad"})
     message = str(error_of(source))
-    assert "num_labels is 3, and id2label names 2; the account of tensors" in message
+    assert "num_labels is 3, and id2label names 2; the tensors do not match" in message
     assert message.endswith("name each output in id2label, or leave id2label out")
     # what the message says works
     edit(source, id2label={"0": "good", "1": "bad", "2": "mixed"})
@@ -122,14 +122,14 @@ def test_next_sentence_prediction(hub_checkpoint: Make, tmp_path: Path) -> None:
     assert len(report.mapping.drops) == 2
 
 
-def test_unknown_keys_come_before_the_account(hub_checkpoint: Make) -> None:
+def test_unknown_keys_come_before_the_tensors(hub_checkpoint: Make) -> None:
     source = hub_checkpoint("BertForMaskedLM")
     edit(source, num_experts=4, router="top")
     stored = load_file(source / "model.safetensors")
     renamed = {name.replace("intermediate", "experts.0"): t for name, t in stored.items()}
     save_file(renamed, source / "model.safetensors", {"format": "pt"})
     message = str(error_of(source))
-    keys = "the configuration has keys that bert does not know: num_experts, router; the account"
+    keys = "the configuration has keys that bert does not know: num_experts, router; the tensors"
     assert keys in message and message.index(keys) < message.index("missing")
     assert message.endswith("see `zoo families` and `zoo plugins`")
 

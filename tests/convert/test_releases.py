@@ -73,7 +73,7 @@ def test_electra_release_has_two_models(tmp_path: Path, case: str) -> None:
     assert [name for name in slots if "optimizer" not in reasons[name]] == []
     dropped = reasons.keys() - slots
     assert [name for name in dropped if f"belongs to the {other}" not in reasons[name]] == []
-    mapped = {name for move in report.mapping.moves for name in move.names}
+    mapped = {name for copy in report.mapping.copies for name in copy.names}
     assert {name for name in mapped if "embeddings.word" in name} == {
         "electra.embeddings.word_embeddings.weight"
     }

@@ -54,7 +54,7 @@ def test_weights_are_converted_and_optimizer_slots_ignored(source: Path, tmp_pat
     assert (report.format, report.head) == ("tensorflow", "pretraining")
     values = np.load(DATA / "values.npz")
     weights = [n for n in values if n.startswith(("bert|", "cls|")) and "adam" not in n]
-    assert sum(len(move.names) for move in report.mapping.moves) == len(weights)
+    assert sum(len(copy.names) for copy in report.mapping.copies) == len(weights)
     assert len(report.mapping.drops) == 2 * len(weights) + 1
     assert [drop for drop in report.mapping.drops.values() if "optimizer" not in drop.reason] == []
     stored = load_file(tmp_path / "ours" / "model.safetensors")

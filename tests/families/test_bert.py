@@ -242,14 +242,14 @@ def test_file_of_the_first_release_is_matched() -> None:
     file["cls.predictions.decoder.weight"] = file["bert.embeddings.word_embeddings.weight"]
     file["cls.predictions.decoder.bias"] = file["cls.predictions.bias"]
     file["bert.embeddings.position_ids"] = TensorInfo("I64", (1, 40))
-    account = match_tensors(BERT.weights(SMALL, "pretraining"), file)
-    account.raise_if_incomplete("test")
-    assert account.ties == {
+    mapping = match_tensors(BERT.weights(SMALL, "pretraining"), file)
+    mapping.raise_if_incomplete("test")
+    assert mapping.ties == {
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
         "cls.predictions.decoder.bias": "cls.predictions.bias",
     }
-    assert list(account.drops) == ["bert.embeddings.position_ids"]
-    assert sum(name.endswith((".gamma", ".beta")) for name in account.renamed) == 16
+    assert list(mapping.drops) == ["bert.embeddings.position_ids"]
+    assert sum(name.endswith((".gamma", ".beta")) for name in mapping.renamed) == 16
 
 
 @pytest.mark.parametrize("head", ["masked-lm", "token-classification", "question-answering"])
@@ -257,9 +257,9 @@ def test_unused_pooler_is_ignored_with_a_reason(head: str) -> None:
     file = published(BERT, SMALL, head)
     file["bert.pooler.dense.weight"] = TensorInfo("F32", (48, 48))
     file["bert.pooler.dense.bias"] = TensorInfo("F32", (48,))
-    account = match_tensors(BERT.weights(SMALL, head), file)
-    account.raise_if_incomplete("test")
-    assert {drop.reason for drop in account.drops.values()} == {
+    mapping = match_tensors(BERT.weights(SMALL, head), file)
+    mapping.raise_if_incomplete("test")
+    assert {drop.reason for drop in mapping.drops.values()} == {
         "the Hub's class for this head has no pooler"
     }
 
@@ -268,9 +268,9 @@ def test_tensors_of_distillation_are_ignored_with_a_reason() -> None:
     file = published(BERT, SMALL, "pretraining")
     file |= {f"fit_denses.{n}.weight": TensorInfo("F32", (768, 48)) for n in range(4)}
     file |= {f"fit_denses.{n}.bias": TensorInfo("F32", (768,)) for n in range(4)}
-    account = match_tensors(BERT.weights(SMALL, "pretraining"), file)
-    account.raise_if_incomplete("test")
-    assert len(account.drops) == 8
+    mapping = match_tensors(BERT.weights(SMALL, "pretraining"), file)
+    mapping.raise_if_incomplete("test")
+    assert len(mapping.drops) == 8
     file["fit_denses.4.bias"] = TensorInfo("F32", (768,))
     assert match_tensors(BERT.weights(SMALL, "pretraining"), file).unexpected
 
@@ -279,15 +279,15 @@ def test_tensors_of_distillation_are_ignored_with_a_reason() -> None:
 def test_missing_pooler_of_a_head_is_an_error(head: str) -> None:
     file = published(BERT, SMALL, head)
     del file["bert.pooler.dense.weight"], file["bert.pooler.dense.bias"]
-    account = match_tensors(BERT.weights(SMALL, head), file)
-    assert account.missing == ("bert.pooler.dense.weight", "bert.pooler.dense.bias")
+    mapping = match_tensors(BERT.weights(SMALL, head), file)
+    assert mapping.missing == ("bert.pooler.dense.weight", "bert.pooler.dense.bias")
 
 
 def test_file_decides_whether_the_backbone_has_a_pooler() -> None:
     file = published(BERT, replace(SMALL, pooler=False), "none")
-    account = match_tensors(BERT.weights(SMALL, "none"), file)
-    account.raise_if_incomplete("test")
-    assert account.absent == ("pooler",)
+    mapping = match_tensors(BERT.weights(SMALL, "none"), file)
+    mapping.raise_if_incomplete("test")
+    assert mapping.absent == ("pooler",)
     file["pooler.dense.bias"] = TensorInfo("F32", (48,))
     half = match_tensors(BERT.weights(SMALL, "none"), file)
     assert half.missing == ("bert.pooler.dense.weight",)

@@ -73,9 +73,9 @@ def test_projection_between_equal_widths_is_ignored_with_a_reason() -> None:
     file = published(ELECTRA, config, head)
     file["electra.embeddings_project.weight"] = TensorInfo("F32", (48, 48))
     file["electra.embeddings_project.bias"] = TensorInfo("F32", (48,))
-    account = match_tensors(ELECTRA.weights(config, head), file)
-    account.raise_if_incomplete("test")
-    assert set(account.drops) == {
+    mapping = match_tensors(ELECTRA.weights(config, head), file)
+    mapping.raise_if_incomplete("test")
+    assert set(mapping.drops) == {
         "electra.embeddings_project.weight",
         "electra.embeddings_project.bias",
     }

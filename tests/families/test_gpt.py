@@ -289,10 +289,10 @@ def test_files_of_the_first_release_are_matched(config: GptConfig) -> None:
     }
     buffers = {f"h.{i}.attn.bias": TensorInfo("F32", (1, 1, 40, 40)) for i in range(3)}
     buffers |= {f"h.{i}.attn.masked_bias": TensorInfo("F32", ()) for i in range(3)}
-    account = match_tensors(GPT.weights(config, "causal-lm"), bare | buffers)
-    account.raise_if_incomplete("test")
-    assert account.drops.keys() == buffers.keys()
-    assert [drop for drop in account.drops.values() if not drop.value_check] == []
+    mapping = match_tensors(GPT.weights(config, "causal-lm"), bare | buffers)
+    mapping.raise_if_incomplete("test")
+    assert mapping.drops.keys() == buffers.keys()
+    assert [drop for drop in mapping.drops.values() if not drop.value_check] == []
 
 
 def test_names_of_the_first_release_are_known() -> None:
@@ -302,9 +302,9 @@ def test_names_of_the_first_release_are_known() -> None:
         stem, _, end = name.rpartition(".")
         norm = stem.endswith(("ln_1", "ln_2")) and end == "weight"
         old[name if "embed" in name else f"{stem}.{'g' if norm else ends[end]}"] = info
-    account = match_tensors(GPT.weights(FIRST, "none"), old)
-    account.raise_if_incomplete("test")
-    assert len(account.renamed) == 3 * 12
+    mapping = match_tensors(GPT.weights(FIRST, "none"), old)
+    mapping.raise_if_incomplete("test")
+    assert len(mapping.renamed) == 3 * 12
 
 
 # Conversion in both directions

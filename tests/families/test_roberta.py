@@ -104,9 +104,9 @@ def test_published_file_is_matched() -> None:
     file["roberta.embeddings.position_ids"] = TensorInfo("I64", (1, 42))
     file["roberta.pooler.dense.weight"] = TensorInfo("F32", (48, 48))
     file["roberta.pooler.dense.bias"] = TensorInfo("F32", (48,))
-    account = match_tensors(weights, file)
-    account.raise_if_incomplete("test")
-    assert len(account.ties) == 2 and len(account.drops) == 3
+    mapping = match_tensors(weights, file)
+    mapping.raise_if_incomplete("test")
+    assert len(mapping.ties) == 2 and len(mapping.drops) == 3
 
 
 # Behaviour

@@ -334,18 +334,18 @@ def test_file_of_the_first_release_is_matched() -> None:
     file |= dict.fromkeys(aliases, file["shared.weight"])
     unused = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
     file[unused] = TensorInfo("F32", (32, 3))
-    account = match_tensors(FAMILY.weights(SMALL, "seq2seq-lm"), file)
-    account.raise_if_incomplete("test")
-    assert account.ties == dict.fromkeys(aliases, "shared.weight")
-    assert list(account.drops) == [unused]
+    mapping = match_tensors(FAMILY.weights(SMALL, "seq2seq-lm"), file)
+    mapping.raise_if_incomplete("test")
+    assert mapping.ties == dict.fromkeys(aliases, "shared.weight")
+    assert list(mapping.drops) == [unused]
 
 
 def test_file_with_the_alias_alone_is_matched() -> None:
     file = parity.published(FAMILY, SMALL, "encoder")
     file["encoder.embed_tokens.weight"] = file.pop("shared.weight")
-    account = match_tensors(FAMILY.weights(SMALL, "encoder"), file)
-    account.raise_if_incomplete("test")
-    assert "encoder.embed_tokens.weight" in {name for move in account.moves for name in move.names}
+    mapping = match_tensors(FAMILY.weights(SMALL, "encoder"), file)
+    mapping.raise_if_incomplete("test")
+    assert "encoder.embed_tokens.weight" in {name for copy in mapping.copies for name in copy.names}
 
 
 def test_the_file_decides_whether_there_is_a_table_where_the_scale_allows_both() -> None:
@@ -354,13 +354,13 @@ def test_the_file_decides_whether_there_is_a_table_where_the_scale_allows_both()
     config = FAMILY.from_hf(hub).config
     assert isinstance(config, T5Config) and config.output_table and not config.scale_outputs
     file = parity.published(FAMILY, config, "seq2seq-lm")
-    account = match_tensors(FAMILY.weights(config, "seq2seq-lm"), file)
-    account.raise_if_incomplete("test")
-    assert account.present == ("output_table",)
+    mapping = match_tensors(FAMILY.weights(config, "seq2seq-lm"), file)
+    mapping.raise_if_incomplete("test")
+    assert mapping.present == ("output_table",)
     del file["lm_head.weight"]
-    account = match_tensors(FAMILY.weights(config, "seq2seq-lm"), file)
-    account.raise_if_incomplete("test")
-    assert account.absent == ("output_table",)
+    mapping = match_tensors(FAMILY.weights(config, "seq2seq-lm"), file)
+    mapping.raise_if_incomplete("test")
+    assert mapping.absent == ("output_table",)
 
 
 # Behaviour

@@ -245,7 +245,7 @@ def test_a_configuration_that_contradicts_the_weights(
     hub_checkpoint: Make, tmp_path: Path, changes: dict[str, int]
 ) -> None:
     edit_config(hub_checkpoint(), **changes)
-    refused(tmp_path, "source", 3, "the account of tensors is open")
+    refused(tmp_path, "source", 3, "the tensors do not match the rules")
 
 
 def test_a_vocabulary_that_does_not_fit(hub_checkpoint: Make, tmp_path: Path) -> None:

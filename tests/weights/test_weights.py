@@ -215,18 +215,18 @@ def test_ties_and_drops_expand() -> None:
 )
 def test_prefix_of_a_backbone_is_found(prefix: str) -> None:
     file = {prefix + name: info for name, info in file_of(TRUNK).items()}
-    account = match_tensors(TRUNK, file)
-    account.raise_if_incomplete("test")
-    assert account.prefix == prefix
-    assert {name for move in account.moves for name in move.names} == set(file)
+    mapping = match_tensors(TRUNK, file)
+    mapping.raise_if_incomplete("test")
+    assert mapping.prefix == prefix
+    assert {name for copy in mapping.copies for name in copy.names} == set(file)
 
 
 @pytest.mark.parametrize("wrapper", ["", "module.", "_orig_mod.", "model.module."])
 def test_wrapper_prefix_is_removed_from_heads(wrapper: str) -> None:
     file = {wrapper + name: info for name, info in file_of(SCORES).items()}
-    account = match_tensors(SCORES, file)
-    account.raise_if_incomplete("test")
-    assert account.prefix == wrapper + "net."
+    mapping = match_tensors(SCORES, file)
+    mapping.raise_if_incomplete("test")
+    assert mapping.prefix == wrapper + "net."
 
 
 def test_backbone_and_head_under_different_prefixes_do_not_match() -> None:
@@ -248,14 +248,14 @@ def test_two_backbones_are_ambiguous() -> None:
 def test_larger_of_two_backbones_is_matched() -> None:
     file = {f"net.{name}": info for name, info in file_of(TRUNK).items()}
     file["teacher.words.weight"] = TensorInfo("F32", (10, 4))
-    account = match_tensors(TRUNK, file)
-    assert account.prefix == "net." and account.unexpected == ("teacher.words.weight",)
+    mapping = match_tensors(TRUNK, file)
+    assert mapping.prefix == "net." and mapping.unexpected == ("teacher.words.weight",)
 
 
 def test_file_without_known_tensors() -> None:
-    account = match_tensors(TRUNK, {"something": TensorInfo("F32", (1,))})
-    assert account.unexpected == ("something",)
-    assert len(account.missing) == len(file_of(TRUNK))
+    mapping = match_tensors(TRUNK, {"something": TensorInfo("F32", (1,))})
+    assert mapping.unexpected == ("something",)
+    assert len(mapping.missing) == len(file_of(TRUNK))
 
 
 # Legacy names
@@ -279,17 +279,17 @@ def test_legacy_names_match_whole_components(name: str, present: str) -> None:
 def test_legacy_names_are_read_and_reported() -> None:
     file = file_of(TRUNK)
     file["words.LayerNorm.gamma"] = file.pop("words.LayerNorm.weight")
-    account = match_tensors(TRUNK, file)
-    account.raise_if_incomplete("test")
-    assert account.renamed == {"words.LayerNorm.gamma": "words.LayerNorm.weight"}
+    mapping = match_tensors(TRUNK, file)
+    mapping.raise_if_incomplete("test")
+    assert mapping.renamed == {"words.LayerNorm.gamma": "words.LayerNorm.weight"}
 
 
 def test_tensor_under_legacy_and_current_name_is_refused() -> None:
     file = file_of(TRUNK)
     file["words.LayerNorm.gamma"] = file["words.LayerNorm.weight"]
-    account = match_tensors(TRUNK, file)
-    assert "both are net.words.LayerNorm.weight" in account.shape_mismatches[0]
-    assert account.open_items == 1
+    mapping = match_tensors(TRUNK, file)
+    assert "both are net.words.LayerNorm.weight" in mapping.shape_mismatches[0]
+    assert mapping.open_items == 1
 
 
 # Optional parts
@@ -302,16 +302,16 @@ def without(file: Mapping[str, TensorInfo], *names: str) -> dict[str, TensorInfo
 
 def test_optional_part_is_present_or_absent() -> None:
     file = file_of(SCORES)
-    account = match_tensors(SCORES, file)
-    assert account.complete and account.present == ("pooler",) and account.absent == ()
-    account = match_tensors(SCORES, without(file, "net.pool.weight", "net.pool.bias"))
-    assert account.complete and account.present == () and account.absent == ("pooler",)
-    assert [move for move in account.moves if move.entry.target.startswith("pooler")] == []
+    mapping = match_tensors(SCORES, file)
+    assert mapping.complete and mapping.present == ("pooler",) and mapping.absent == ()
+    mapping = match_tensors(SCORES, without(file, "net.pool.weight", "net.pool.bias"))
+    assert mapping.complete and mapping.present == () and mapping.absent == ("pooler",)
+    assert [copy for copy in mapping.copies if copy.entry.target.startswith("pooler")] == []
 
 
 def test_incomplete_optional_part() -> None:
-    account = match_tensors(SCORES, without(file_of(SCORES), "net.pool.bias"))
-    assert account.missing == ("net.pool.bias",)
+    mapping = match_tensors(SCORES, without(file_of(SCORES), "net.pool.bias"))
+    assert mapping.missing == ("net.pool.bias",)
 
 
 # Ties
@@ -319,17 +319,17 @@ def test_incomplete_optional_part() -> None:
 
 def test_alias_and_owner_are_tied() -> None:
     file = file_of(SCORES) | {"cls.decoder.weight": TensorInfo("F32", (10, 4))}
-    account = match_tensors(SCORES, file)
-    assert account.complete and account.ties == {"cls.decoder.weight": "net.words.weight"}
+    mapping = match_tensors(SCORES, file)
+    assert mapping.complete and mapping.ties == {"cls.decoder.weight": "net.words.weight"}
 
 
 def test_unused_alias_is_dropped_beside_its_owner() -> None:
     unused = TiedAlias("cls.decoder.weight", to="net.words.weight", unused=True)
     weights = replace(SCORES, ties=[unused])
     file = file_of(SCORES) | {"cls.decoder.weight": TensorInfo("F32", (10, 4))}
-    account = match_tensors(weights, file)
-    assert account.complete and not account.ties
-    reason = account.drops["cls.decoder.weight"].reason
+    mapping = match_tensors(weights, file)
+    assert mapping.complete and not mapping.ties
+    reason = mapping.drops["cls.decoder.weight"].reason
     assert reason == "the model uses net.words.weight instead"
     alone = match_tensors(weights, without(file, "net.words.weight"))
     assert alone.complete and not alone.drops
@@ -338,10 +338,10 @@ def test_unused_alias_is_dropped_beside_its_owner() -> None:
 def test_alias_without_owner_is_read() -> None:
     file = without(file_of(SCORES), "net.words.weight")
     file["cls.decoder.weight"] = TensorInfo("F32", (10, 4))
-    account = match_tensors(SCORES, file)
-    assert account.complete and not account.ties
-    move = next(move for move in account.moves if move.entry.target == "tokens.weight")
-    assert move.names == ("cls.decoder.weight",)
+    mapping = match_tensors(SCORES, file)
+    assert mapping.complete and not mapping.ties
+    copy = next(copy for copy in mapping.copies if copy.entry.target == "tokens.weight")
+    assert copy.names == ("cls.decoder.weight",)
 
 
 def test_alias_without_a_tie_is_unexpected() -> None:
@@ -354,9 +354,9 @@ def test_alias_without_a_tie_is_unexpected() -> None:
 
 def test_ignored_tensor_has_reason_and_check() -> None:
     file = file_of(TRUNK) | {"words.position_ids": TensorInfo("I64", (1, 6))}
-    account = match_tensors(TRUNK, file)
-    drop = account.drops["words.position_ids"]
-    assert account.complete and drop.reason == "a buffer" and drop.value_check is is_arange
+    mapping = match_tensors(TRUNK, file)
+    drop = mapping.drops["words.position_ids"]
+    assert mapping.complete and drop.reason == "a buffer" and drop.value_check is is_arange
 
 
 @pytest.mark.parametrize(
@@ -376,7 +376,7 @@ def test_is_arange(values: Array, expected: bool) -> None:
 # Incomplete reports
 
 
-def open_account() -> MappingReport:
+def open_mapping() -> MappingReport:
     file = without(file_of(TRUNK), "block.1.k.weight", "words.LayerNorm.bias")
     file["words.weight"] = TensorInfo("F32", (11, 4))
     file["extra.weight"] = TensorInfo("F32", (3,))
@@ -384,16 +384,16 @@ def open_account() -> MappingReport:
 
 
 def test_incomplete_report_lists_problems() -> None:
-    account = open_account()
-    assert not account.complete and account.open_items == 4
-    assert account.missing == ("net.words.LayerNorm.bias", "net.block.1.k.weight")
-    assert account.unexpected == ("extra.weight",)  # block.1.q is known, but incomplete
-    assert account.shape_mismatches == ("words.weight 11x4, not 10x4",)
+    mapping = open_mapping()
+    assert not mapping.complete and mapping.open_items == 4
+    assert mapping.missing == ("net.words.LayerNorm.bias", "net.block.1.k.weight")
+    assert mapping.unexpected == ("extra.weight",)  # block.1.q is known, but incomplete
+    assert mapping.shape_mismatches == ("words.weight 11x4, not 10x4",)
 
 
 def test_incomplete_report_raises_one_line() -> None:
     with pytest.raises(VerificationError) as caught:
-        open_account().raise_if_incomplete("here")
+        open_mapping().raise_if_incomplete("here")
     line = str(caught.value)
     for part in ("here", "words.weight 11x4, not 10x4", "net.block.1.k.weight", "extra.weight"):
         assert part in line
@@ -419,42 +419,42 @@ def test_parts_of_several_dtypes_are_read_in_the_widest(
 ) -> None:
     file = file_of(TRUNK)
     file["block.0.q.weight"], file["block.0.k.weight"] = (TensorInfo(c, (4, 4)) for c in codes)
-    account = match_tensors(TRUNK, file)
-    assert account.complete
-    (move,) = (move for move in account.moves if "block.0.q.weight" in move.names)
-    assert (move.dtypes, move.dtype) == (codes, widest)
+    mapping = match_tensors(TRUNK, file)
+    assert mapping.complete
+    (copy,) = (copy for copy in mapping.copies if "block.0.q.weight" in copy.names)
+    assert (copy.dtypes, copy.dtype) == (codes, widest)
 
 
 @pytest.mark.parametrize("code", ["BOOL", "I8", "U8", "I64"])
 def test_integers_are_not_weights(code: str) -> None:
     file = file_of(TRUNK)
     file["words.weight"] = TensorInfo(code, file["words.weight"].shape)
-    account = match_tensors(TRUNK, file)
-    assert (account.complete, account.open_items) == (False, 1)
+    mapping = match_tensors(TRUNK, file)
+    assert (mapping.complete, mapping.open_items) == (False, 1)
     with pytest.raises(VerificationError, match=r"words\.weight is (bool|int8|uint8|int64)"):
-        account.raise_if_incomplete("here")
+        mapping.raise_if_incomplete("here")
 
 
 def test_tensors_of_other_heads_are_ignored_on_request() -> None:
     file = file_of(SCORES) | {"cls.other": TensorInfo("F32", (2,))}
     assert match_tensors(SCORES, file).unexpected == ("cls.other",)
-    account = match_tensors(SCORES, file, ignored={"cls.other": "belongs to another head"})
-    assert account.complete and account.drops["cls.other"].reason == "belongs to another head"
+    mapping = match_tensors(SCORES, file, ignored={"cls.other": "belongs to another head"})
+    assert mapping.complete and mapping.drops["cls.other"].reason == "belongs to another head"
 
 
 def test_new_head_is_initialized_on_request() -> None:
     file = {f"net.{name}": info for name, info in file_of(TRUNK).items()}
     assert match_tensors(SCORES, file).missing == ("cls.bias",)
-    account = match_tensors(SCORES, file, init=("head.bias",))
-    assert account.complete and [entry.target for entry in account.initialized] == ["head.bias"]
+    mapping = match_tensors(SCORES, file, init=("head.bias",))
+    assert mapping.complete and [entry.target for entry in mapping.initialized] == ["head.bias"]
     missing = without(file, "net.words.weight")
     assert match_tensors(SCORES, missing, init=("head.bias",)).missing == ("net.words.weight",)
 
 
 def test_partly_stored_tensor_is_not_initialized() -> None:
     half = without(file_of(TRUNK), "block.0.k.bias")
-    account = match_tensors(TRUNK, half, init=("layers.0.qk.bias",))
-    assert account.missing == ("net.block.0.k.bias",) and not account.initialized
+    mapping = match_tensors(TRUNK, half, init=("layers.0.qk.bias",))
+    assert mapping.missing == ("net.block.0.k.bias",) and not mapping.initialized
 
 
 def test_more_layers_than_tensors_is_refused() -> None:

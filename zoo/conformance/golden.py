@@ -90,9 +90,9 @@ class Golden:
 
             config = msgspec.structs.replace(config, **dict.fromkeys(report.absent, False))
         state_dict = {}
-        for move in report.moves:
-            arrays = [self.weights[name] for name in move.names]
-            state_dict[move.entry.target] = move.entry.op.to_ours(arrays, move.entry.shape)
+        for copy in report.copies:
+            arrays = [self.weights[name] for name in copy.names]
+            state_dict[copy.entry.target] = copy.entry.op.to_ours(arrays, copy.entry.shape)
         for name, drop in report.drops.items():
             if drop.value_check is not None and not drop.value_check(self.weights[name]):
                 raise VerificationError(f"{name} holds other values than {drop.reason}")

@@ -56,10 +56,10 @@ class TrainingChecks(TinyModel):
         excepted = f"reference_initialization {head}" in exceptions
         backbone = {entry.target for entry in self.family.weights(self.config, "none").entries()}
         infos = {name: TensorInfo("F32", tuple(tensor.shape)) for name, tensor in state.items()}
-        for move in match_tensors(self.family.weights(self.config, head), infos).moves:
-            target = move.entry.target
-            arrays = [state[name].detach().numpy() for name in move.names]
-            expected = torch.from_numpy(move.entry.op.to_ours(arrays, move.entry.shape))
+        for copy in match_tensors(self.family.weights(self.config, head), infos).copies:
+            target = copy.entry.target
+            arrays = [state[name].detach().numpy() for name in copy.names]
+            expected = torch.from_numpy(copy.entry.op.to_ours(arrays, copy.entry.shape))
             if excepted and target not in backbone and not _is_constant(expected):
                 continue
             _require_same_start(target, ours[target], expected)

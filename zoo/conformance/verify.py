@@ -63,7 +63,7 @@ def verify_model(path: Path, *, reference: bool) -> Iterator[Check]:
         return
     yield digests
     stages: list[tuple[str, Callable[[Checkpoint], str]]] = [
-        ("account", check_account),
+        ("mapping", check_mapping),
         ("round trip", check_round_trip),
         ("ties", check_ties),
     ]
@@ -75,17 +75,17 @@ def verify_model(path: Path, *, reference: bool) -> Iterator[Check]:
     shaped = True  # whether the tensors are those of the configuration
     for name, stage in stages:
         if not shaped:
-            yield Check(name, "not run", "see account")
+            yield Check(name, "not run", "see mapping")
             continue
         result = run_check(name, partial(stage, checkpoint))
         sound = sound and result.outcome == "ok"
-        shaped = name != "account" or result.outcome == "ok"
+        shaped = name != "mapping" or result.outcome == "ok"
         yield result
     if reference:
         yield _reference(checkpoint) if sound else Check(REFERENCE, "not run", "see above")
 
 
-def check_account(checkpoint: Checkpoint) -> str:
+def check_mapping(checkpoint: Checkpoint) -> str:
     """Check that the tensors on disk are those of the configuration and head.
 
     Raises:
@@ -93,10 +93,10 @@ def check_account(checkpoint: Checkpoint) -> str:
             tokenizer has no row in a table.
     """
     with checkpoint.open_weights() as reader:
-        account = match_tensors(identity_map(checkpoint.weights), reader.tensors)
-        account.raise_if_incomplete(str(checkpoint.path), "convert it again")
+        mapping = match_tensors(identity_map(checkpoint.weights), reader.tensors)
+        mapping.raise_if_incomplete(str(checkpoint.path), "convert it again")
     check_tokenizer(checkpoint)
-    return f"{len(account.moves)} tensors, none missing, none left over"
+    return f"{len(mapping.copies)} tensors, none missing, none left over"
 
 
 def check_round_trip(checkpoint: Checkpoint) -> str:

@@ -95,7 +95,7 @@ def convert(
             raise UsageError("a directory to write is needed", "give -o")
         if starting is not None:
             starting()
-        report = replace(report, copies=check_values(opened, plan))
+        report = replace(report, equal_copies=check_values(opened, plan))
         with atomic_directory(path, force=force, sources=sources) as staging:
             report = _Conversion(opened, plan, layout, report).write(staging, path)
             check_readable(staging, path, plan, text)
@@ -113,13 +113,13 @@ def _read_files(opened: OpenCheckpoint, tokenizer: CheckpointDir | None) -> list
 
 def check_values(opened: OpenCheckpoint, plan: ConversionPlan) -> dict[str, bool]:
     """Check that tied tensors are equal, and the values of constants and of dropped buffers."""
-    reader, account = opened.reader, plan.account
+    reader, mapping = opened.reader, plan.mapping
     codes = {name: info.dtype for name, info in reader.tensors.items()}
     equal = {
         copy: equal_values(reader.lazy(copy), codes[copy], reader.lazy(owner), codes[owner])
-        for copy, owner in {**account.ties, **account.unused}.items()
+        for copy, owner in {**mapping.ties, **mapping.unused}.items()
     }
-    for alias, owner in account.ties.items():
+    for alias, owner in mapping.ties.items():
         if not equal[alias]:
             names = [alias, owner]
             if codes[alias] != codes[owner]:
@@ -129,9 +129,9 @@ def check_values(opened: OpenCheckpoint, plan: ConversionPlan) -> dict[str, bool
                 "ties them",
                 _tie_hint(opened, plan, alias),
             )
-    for name, constant in account.constants.items():
+    for name, constant in mapping.constants.items():
         check_constant(reader, name, constant, str(opened.source.directory))
-    for name, drop in account.drops.items():
+    for name, drop in mapping.drops.items():
         if drop.value_check is not None and not drop.value_check(reader.read(name)):
             raise VerificationError(
                 f"{opened.source.directory}: {name} is left out as {drop.reason}, but holds "
@@ -203,23 +203,23 @@ class _Conversion:
         return sources
 
     def _write_tensors(self, staging: Path, digests: BackgroundHasher) -> list[Path]:
-        outputs = [out for move in self.plan.account.moves for out in self._copied(move)]
+        outputs = [out for copy in self.plan.mapping.copies for out in self._copied(copy)]
         outputs += [
-            out for entry in self.plan.account.initialized for out in self._initialized(entry)
+            out for entry in self.plan.mapping.initialized for out in self._initialized(entry)
         ]
         outputs += self.layout.constants(self.report.main_dtype)
         total = sum(out.info.nbytes for out in outputs)
         with progress("writing", total, bytes_=True) as advance:
             return self.layout.write_tensors(staging, outputs, advance, digests.create)
 
-    def _copied(self, move: TensorCopy) -> list[TensorToWrite]:
-        entry = self.plan.entries[move.entry.target]
+    def _copied(self, copy: TensorCopy) -> list[TensorToWrite]:
+        entry = self.plan.entries[copy.entry.target]
 
         def pieces(which: int, code: str) -> "Iterator[Array]":
-            for part in self.layout.chunks(entry, move.names, which):
-                yield from cast_pieces(part, move.dtype, code, entry.target)
+            for part in self.layout.chunks(entry, copy.names, which):
+                yield from cast_pieces(part, copy.dtype, code, entry.target)
 
-        tensors = zip(self.layout.names(entry), self.layout.dtypes(move), strict=True)
+        tensors = zip(self.layout.names(entry), self.layout.dtypes(copy), strict=True)
         return [
             TensorToWrite(name, TensorInfo(code, shape), partial(pieces, k, code))
             for k, ((name, shape), code) in enumerate(tensors)
@@ -240,13 +240,13 @@ class _Conversion:
         Of two dtypes, the comparison is in the source's, or in the dtype that the user asked for.
         """
         with self.layout.open_tensors(files) as written:
-            for move in self.plan.account.moves:
-                entry = self.plan.entries[move.entry.target]
+            for copy in self.plan.mapping.copies:
+                entry = self.plan.entries[copy.entry.target]
                 names = [name for name, _ in self.layout.names(entry)]
-                rebuilt = self.layout.rebuild_hf(entry, lazy_arrays(written, names))
-                original, codes = self.opened.stored_tensors(entry, move)
+                rebuilt = self.layout.rebuild_hub(entry, lazy_arrays(written, names))
+                original, codes = self.opened.stored_tensors(entry, copy)
                 parts = zip(rebuilt, original, codes, strict=True)
-                stored = itertools.cycle(self.layout.dtypes(move))  # one of ours may be several
+                stored = itertools.cycle(self.layout.dtypes(copy))  # one of ours may be several
                 for (part, source, code), new in zip(parts, stored, strict=False):
                     if self.layout.dtype:
                         pair, change = (part, source), (code, new)

@@ -27,7 +27,7 @@ class ConversionPlan:
     opened: OpenCheckpoint  # checkpoint, its tensors under the Hub's names
     # configuration, with flags of optional parts set by the tensors that are present
     config: Config
-    account: MappingReport  # mapped, tied, dropped, missing and unexpected tensors
+    mapping: MappingReport
     # parameter name -> rule of the family, for every tensor to write
     entries: dict[str, TensorMapping]
 
@@ -89,7 +89,7 @@ def _named(opened: OpenCheckpoint) -> ConversionPlan | None:
     """
     named = [head for head in _candidates(opened) if _names(opened, head)]
     plan = _plan(opened, named[0]) if len(named) == 1 else None
-    return plan if plan and plan.account.complete else None
+    return plan if plan and plan.mapping.complete else None
 
 
 def _candidates(opened: OpenCheckpoint) -> list[str]:
@@ -97,7 +97,7 @@ def _candidates(opened: OpenCheckpoint) -> list[str]:
 
 
 def _best(opened: OpenCheckpoint, plans: list[ConversionPlan]) -> ConversionPlan:
-    complete = [plan for plan in plans if plan.account.complete]
+    complete = [plan for plan in plans if plan.mapping.complete]
     named = [plan for plan in plans if _names(opened, plan.head)]
     if len(named) == 1:
         # a release with two models is read per head; another head would use the other model
@@ -113,7 +113,7 @@ def _best(opened: OpenCheckpoint, plans: list[ConversionPlan]) -> ConversionPlan
             f"{opened.source.directory}: the tensors fit {' and '.join(p.head for p in complete)}",
             "choose one with --head",
         )
-    fewest = min(named or plans, key=lambda plan: plan.account.open_items)
+    fewest = min(named or plans, key=lambda plan: plan.mapping.open_items)
     _require_complete(fewest)
     return fewest
 
@@ -129,17 +129,17 @@ def _plan(
     weights = opened.family.weights(opened.config, head)
     weight_map = identity_map(weights, opened.checkpoint.weights) if opened.checkpoint else weights
     initializable = _initializable(opened, weights) if init else ()
-    account = match_tensors(
+    mapping = match_tensors(
         weight_map,
         opened.reader.tensors,
         ignored={**opened.ignored, **(ignored or {})},
         init=initializable,
         declared_optional=opened.declared_optional,
     )
-    flags = dict.fromkeys(account.absent, False) | dict.fromkeys(account.present, True)
+    flags = dict.fromkeys(mapping.absent, False) | dict.fromkeys(mapping.present, True)
     config = msgspec.structs.replace(opened.config, **flags)
     entries = {entry.target: entry for entry in opened.family.weights(config, head).entries()}
-    return ConversionPlan(head, opened, config, account, entries)
+    return ConversionPlan(head, opened, config, mapping, entries)
 
 
 def _initializable(opened: OpenCheckpoint, weights: WeightMap) -> set[str]:
@@ -181,7 +181,7 @@ def _other_heads(opened: OpenCheckpoint, requested: str) -> dict[str, str]:
 
 def _require_complete(plan: ConversionPlan, requested: str | None = None) -> None:
     """Check that all tensors are accounted for."""
-    if plan.account.complete:
+    if plan.mapping.complete:
         return
     opened, family, causes = plan.opened, plan.opened.family, list[str]()
     if opened.doubt and family.heads()[plan.head].has_labels:
@@ -193,7 +193,7 @@ def _require_complete(plan: ConversionPlan, requested: str | None = None) -> Non
     classes = {name for head in family.heads().values() for name in head.architectures}
     if strange := [name for name in opened.architectures if name not in classes]:
         causes.append(f"no head is of the class {', '.join(strange[:SHOWN])}")
-    plan.account.raise_if_incomplete(
+    plan.mapping.raise_if_incomplete(
         f"{opened.source.directory} as {family.name} with head {plan.head}",
         _remedy(plan, requested),
         causes,
@@ -201,14 +201,14 @@ def _require_complete(plan: ConversionPlan, requested: str | None = None) -> Non
 
 
 def _remedy(plan: ConversionPlan, requested: str | None) -> str:
-    """Return the remedy for an account that is open; empty if none is known."""
+    """Return the remedy for tensors that do not match; empty if none is known."""
     opened = plan.opened
     if requested is not None and (hint := _init_hint(plan, requested)):
         return hint
-    if opened.doubt and plan.account.shape_mismatches:
+    if opened.doubt and plan.mapping.shape_mismatches:
         return "name each output in id2label, or leave id2label out"
     if requested is None and opened.checkpoint is None:
-        trunk = _plan(opened, "none", ignored=_other_heads(opened, "none")).account
+        trunk = _plan(opened, "none", ignored=_other_heads(opened, "none")).mapping
         if trunk.complete:
             return f"--head none converts the model without its head ({len(trunk.drops)} tensors)"
     if opened.unknown:
@@ -217,8 +217,8 @@ def _remedy(plan: ConversionPlan, requested: str | None) -> str:
 
 
 def _init_hint(plan: ConversionPlan, requested: str) -> str:
-    only_head = plan.account.missing and not (
-        plan.account.unexpected or plan.account.shape_mismatches
+    only_head = plan.mapping.missing and not (
+        plan.mapping.unexpected or plan.mapping.shape_mismatches
     )
     return f"--init-head starts {requested} from random weights" if only_head else ""
 
@@ -236,11 +236,11 @@ def with_labels(config: Config, labels: Sequence[str] | None) -> Config:
 
 def require_computable(plan: ConversionPlan, dtype: str | None) -> None:
     """Check that commands compute in the dtypes of the result."""
-    moves = plan.account.moves if dtype is None else ()
+    copies = plan.mapping.copies if dtype is None else ()
     found = [
         f"{name} is {DTYPE_NAMES[code]}"
-        for move in moves
-        for name, code in zip(move.names, move.dtypes, strict=True)
+        for copy in copies
+        for name, code in zip(copy.names, copy.dtypes, strict=True)
         if code in FLOAT8
     ]
     if found:

@@ -35,7 +35,7 @@ Rows = list[tuple[str, str]]
 def model_card(opened: OpenCheckpoint, plan: ConversionPlan, report: ConversionReport) -> bytes:
     """Return the model card of a conversion to the Hub's layout."""
     manifest = opened.checkpoint.manifest if opened.checkpoint else None
-    account = manifest.account if manifest else report.account()
+    mapping = manifest.account if manifest else report.mapping_record()
     metadata = card_metadata(opened, plan, report)
     front = yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True) if metadata else ""
     lines = [
@@ -48,7 +48,7 @@ def model_card(opened: OpenCheckpoint, plan: ConversionPlan, report: ConversionR
         f"{report.parameters:,} parameters, written by plm-zoo {__version__}.",
         *_table("", _facts(opened, plan, report)),
         *_table("## Source files", _digests(manifest)),
-        *_table("## Conversion", list(_conversion(account))),
+        *_table("## Conversion", list(_conversion(mapping))),
     ]
     if manifest is not None and manifest.training:
         lines += _training(manifest.training)
@@ -136,17 +136,17 @@ def _digest(file: "FileDigest") -> str:
     return f"{file.bytes:,} bytes, BLAKE3 {file.blake3}"
 
 
-def _conversion(account: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _conversion(mapping: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield what became of the tensors of the source; records of older releases say less."""
-    if account.get("rebuilt"):
-        yield "round trip", account["rebuilt"]
-    for change, count in account.get("cast", {}).items():
+    if mapping.get("rebuilt"):
+        yield "round trip", mapping["rebuilt"]
+    for change, count in mapping.get("cast", {}).items():
         yield "cast", f"{count} tensors from {change}"
-    for name, reason in account.get("dropped", {}).items():
+    for name, reason in mapping.get("dropped", {}).items():
         yield f"dropped: {name}", reason
-    for name, owner in account.get("tied", {}).items():
-        yield f"tied: {name}", f"{'equal' if account.get('tied_equal') else 'tied'} to {owner}"
-    for name, owner in account.get("aliases", {}).items():
+    for name, owner in mapping.get("tied", {}).items():
+        yield f"tied: {name}", f"{'equal' if mapping.get('tied_equal') else 'tied'} to {owner}"
+    for name, owner in mapping.get("aliases", {}).items():
         yield f"alias: {name}", f"read as {owner}"
 
 

@@ -96,7 +96,7 @@ class OpenCheckpoint:
         arrays = self._widened(names)
         return arrays if self.checkpoint else entry.op.chunks(arrays)
 
-    def hf_tensors(self, entry: TensorMapping, names: Sequence[str]) -> "Sequence[Array]":
+    def hub_tensors(self, entry: TensorMapping, names: Sequence[str]) -> "Sequence[Array]":
         """Return the Hub's tensors from which a tensor of the zoo's layout is computed.
 
         Tensors of several dtypes are read in the smallest that holds all their values.
@@ -105,13 +105,13 @@ class OpenCheckpoint:
         return entry.op.to_hf(arrays[0]) if self.checkpoint else arrays
 
     def stored_tensors(
-        self, entry: TensorMapping, move: TensorCopy
+        self, entry: TensorMapping, copy: TensorCopy
     ) -> "tuple[Sequence[Array], Sequence[str]]":
         """Return the Hub's tensors of a rule in the dtypes of the files, and these dtypes."""
         if self.checkpoint:
-            parts = self.hf_tensors(entry, move.names)
-            return parts, [move.dtype] * len(parts)
-        return lazy_arrays(self.reader, move.names), move.dtypes
+            parts = self.hub_tensors(entry, copy.names)
+            return parts, [copy.dtype] * len(parts)
+        return lazy_arrays(self.reader, copy.names), copy.dtypes
 
     def _widened(self, names: Sequence[str]) -> "Sequence[Array]":
         codes = [self.reader.tensors[name].dtype for name in names]

@@ -56,7 +56,7 @@ class ConversionReport:
     casts: "Mapping[str, Cast]" = field(default_factory=dict)
     # name of a tied or unused copy -> whether it equals the tensor that is read; ``None`` for a dry
     # run, which compares no values
-    copies: Mapping[str, bool] | None = None
+    equal_copies: Mapping[str, bool] | None = None
     # configuration keys that the family does not declare; they are copied unchanged
     unknown: tuple[str, ...] = ()
     licence: str | None = None  # licence that the registry states
@@ -74,11 +74,11 @@ class ConversionReport:
         tokenizer: bool,
     ) -> Self:
         """Return the report of a plan, written in a layout."""
-        moves = plan.account.moves
-        codes = Counter(code for move in moves for code in layout.dtypes(move))
+        copies = plan.mapping.copies
+        codes = Counter(code for copy in copies for code in layout.dtypes(copy))
         main = codes.most_common(1)[0][0] if codes else "F32"
         names = Counter({DTYPE_NAMES[code]: n for code, n in codes.items()})
-        if initialized := len(plan.account.initialized):
+        if initialized := len(plan.mapping.initialized):
             names[DTYPE_NAMES[layout.dtype or main]] += initialized
         changes = dict(_changes(opened, plan, layout))
         rounds = layout.dtype and any(widest_dtype(c.codes) != c.new for c in changes.values())
@@ -89,7 +89,7 @@ class ConversionReport:
             family=opened.family.name,
             head=plan.head,
             format=opened.format,
-            mapping=plan.account,
+            mapping=plan.mapping,
             parameters=sum(math.prod(e.shape) for e in _written(plan)),
             hidden_size=getattr(plan.config, "hidden_size", 0),
             dtypes=dict(names),
@@ -110,7 +110,7 @@ class ConversionReport:
     @property
     def mapped(self) -> int:
         """Number of tensors of the source that are read."""
-        return sum(len(move.names) for move in self.mapping.moves)
+        return sum(len(copy.names) for copy in self.mapping.copies)
 
     @property
     def source_tensors(self) -> int:
@@ -128,24 +128,26 @@ class ConversionReport:
     def dropped(self) -> dict[str, str]:
         """Return name of a tensor that is left out -> the reason."""
         reasons = {name: drop.reason for name, drop in self.mapping.drops.items()}
-        for name, equal in (self.copies or {}).items():
+        for name, equal in (self.equal_copies or {}).items():
             if name in reasons:
                 reasons[name] += f", with {'equal' if equal else 'different'} values"
         return reasons
 
-    def account(self) -> dict[str, Any]:
+    def mapping_record(self) -> dict[str, Any]:
         """Return counts and reasons, for the manifest and for ``--json``."""
         mapping = self.mapping
         return {
             "source_tensors": self.source_tensors,
             "mapped": self.mapped,
-            "tensors": len(mapping.moves) + len(mapping.initialized),
+            "tensors": len(mapping.copies) + len(mapping.initialized),
             "dropped": self.dropped(),
             "tied": dict(mapping.ties),
             "constants": {name: constant.reason for name, constant in mapping.constants.items()},
-            "tied_equal": None if self.copies is None else True,  # otherwise nothing is written
+            "tied_equal": None
+            if self.equal_copies is None
+            else True,  # otherwise nothing is written
             "aliases": dict(mapping.adopted),
-            "rebuilt": self.rebuilt() if self.copies is not None else None,
+            "rebuilt": self.rebuilt() if self.equal_copies is not None else None,
             "cast": dict(Counter(map(str, self.casts.values()))),
             "prefix": mapping.prefix,
             "renamed": dict(mapping.renamed),
@@ -164,7 +166,7 @@ class ConversionReport:
             "parameters": self.parameters,
             "dtypes": dict(self.dtypes),
             "tokenizer": self.tokenizer,
-            "account": self.account(),
+            "account": self.mapping_record(),
             "round_trip": self.round_trip if self.path else None,
             "path": str(self.path) if self.path else None,
         }
@@ -175,11 +177,11 @@ class ConversionReport:
         dtypes = ", ".join(f"{n} {name}" for name, n in self.dtypes.items())
         yield f"{self.reference} is {self.family} with head {self.head}, read from {self.format}"
         yield f"  parameters   {self.parameters:,}"
-        yield f"  mapped       {self.mapped} tensors to {len(mapping.moves)} ({dtypes})"
+        yield f"  mapped       {self.mapped} tensors to {len(mapping.copies)} ({dtypes})"
         yield f"  prefix       {mapping.prefix or 'none'}"
         yield from self._cast()
         yield from _listed("dropped", self.dropped(), ": ")
-        equal = "" if self.copies is None else ", equal"
+        equal = "" if self.equal_copies is None else ", equal"
         yield from _listed("tied", {a: f"{o}{equal}" for a, o in mapping.ties.items()}, " = ")
         yield from _listed("alias", mapping.adopted, " read as ")
         computed = {name: constant.reason for name, constant in mapping.constants.items()}
@@ -228,20 +230,20 @@ def _changes(
 
     Where one of ours is several on the Hub, and these are written, they are meant.
     """
-    for move in plan.account.moves:
-        written = layout.dtypes(move)
-        names, old = move.names, move.dtypes
+    for copy in plan.mapping.copies:
+        written = layout.dtypes(copy)
+        names, old = copy.names, copy.dtypes
         if opened.checkpoint and len(written) > 1:
-            names = plan.entries[move.entry.target].sources
-            old = (move.dtype,) * len(names)
-        mixed = len({*move.dtypes}) > 1 or len({*written}) > 1
+            names = plan.entries[copy.entry.target].sources
+            old = (copy.dtype,) * len(names)
+        mixed = len({*copy.dtypes}) > 1 or len({*written}) > 1
         for name, code, new in zip(names, old, itertools.cycle(written), strict=False):
             if code != new:
                 yield name, Cast(code, new, mixed)
 
 
 def _written(plan: ConversionPlan) -> list[TensorMapping]:
-    return [*(move.entry for move in plan.account.moves), *plan.account.initialized]
+    return [*(copy.entry for copy in plan.mapping.copies), *plan.mapping.initialized]
 
 
 def _listed(title: str, items: Mapping[str, str], sign: str) -> Iterator[str]:

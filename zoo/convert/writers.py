@@ -76,10 +76,10 @@ class CheckpointWriter(ABC):
     def names(self, entry: TensorMapping) -> list[tuple[str, tuple[int, ...]]]:
         """Return the name and the shape of each tensor that is written for a rule."""
 
-    def dtypes(self, move: TensorCopy) -> list[str]:
+    def dtypes(self, copy: TensorCopy) -> list[str]:
         """Return the safetensors code of each tensor that is written for a rule."""
-        entry = self.plan.entries[move.entry.target]
-        return [output_dtype(move.dtype, self.dtype)] * len(self.names(entry))
+        entry = self.plan.entries[copy.entry.target]
+        return [output_dtype(copy.dtype, self.dtype)] * len(self.names(entry))
 
     @abstractmethod
     def chunks(self, entry: TensorMapping, names: Sequence[str], which: int) -> "Sequence[Array]":
@@ -94,7 +94,7 @@ class CheckpointWriter(ABC):
         return []
 
     @abstractmethod
-    def rebuild_hf(self, entry: TensorMapping, written: "Sequence[Array]") -> "Sequence[Array]":
+    def rebuild_hub(self, entry: TensorMapping, written: "Sequence[Array]") -> "Sequence[Array]":
         """Rebuild the Hub's tensors from the written ones."""
 
     @abstractmethod
@@ -133,7 +133,7 @@ class ZooWriter(CheckpointWriter):
         return (tensor,)
 
     @override
-    def rebuild_hf(self, entry: TensorMapping, written: "Sequence[Array]") -> "Sequence[Array]":
+    def rebuild_hub(self, entry: TensorMapping, written: "Sequence[Array]") -> "Sequence[Array]":
         return entry.op.to_hf(written[0])
 
     @override
@@ -176,27 +176,27 @@ class ZooWriter(CheckpointWriter):
             dtypes=dict(report.dtypes),
             ties=self.opened.family.weights(self.plan.config, self.plan.head).aliases(),
             source_dtypes=self._source_dtypes(),
-            account=report.account(),
+            account=report.mapping_record(),
             round_trip=report.round_trip,
         )
         (staging / MANIFEST).write_bytes(encode_manifest(manifest))
 
     def _source_dtypes(self) -> dict[str, str]:
         """Return Hub name -> dtype, for tensors that share one of ours with other dtypes."""
-        moves = self.plan.account.moves
+        copies = self.plan.mapping.copies
         if (before := self.opened.checkpoint) is not None:
             names = {name for entry in self.plan.entries.values() for name in entry.sources}
             recorded = {} if self.dtype else before.manifest.source_dtypes
             return {name: dtype for name, dtype in recorded.items() if name in names}
         return {
             source: DTYPE_NAMES[code]
-            for move in moves
-            if len(set(move.dtypes)) > 1
-            for source, code in zip(move.entry.sources, move.dtypes, strict=True)
+            for copy in copies
+            if len(set(copy.dtypes)) > 1
+            for source, code in zip(copy.entry.sources, copy.dtypes, strict=True)
         }
 
 
-class HFWriter(CheckpointWriter):
+class HubWriter(CheckpointWriter):
     """Writer of the Hub's layout, which ``from_pretrained`` loads without missing keys."""
 
     metadata: ClassVar[Mapping[str, str]] = {"format": "pt"}
@@ -227,25 +227,25 @@ class HFWriter(CheckpointWriter):
         return [(self._weights.written(n), shapes[s]) for s, n in self._names(entry)]
 
     @override
-    def dtypes(self, move: TensorCopy) -> list[str]:
+    def dtypes(self, copy: TensorCopy) -> list[str]:
         if self.dtype is not None:
-            return super().dtypes(move)
-        entry = self.plan.entries[move.entry.target]
+            return super().dtypes(copy)
+        entry = self.plan.entries[copy.entry.target]
         if (before := self.opened.checkpoint) is None:
-            by_source = dict(zip(entry.sources, move.dtypes, strict=True))
+            by_source = dict(zip(entry.sources, copy.dtypes, strict=True))
         else:
             recorded = {s: before.manifest.source_dtypes.get(s, "") for s in entry.sources}
-            codes = {s: CODES.get(name, move.dtype) for s, name in recorded.items()}
+            codes = {s: CODES.get(name, copy.dtype) for s, name in recorded.items()}
             # a dtype that --dtype rounded away is not restored
             by_source = {
-                s: code if widest_dtype((code, move.dtype)) == move.dtype else move.dtype
+                s: code if widest_dtype((code, copy.dtype)) == copy.dtype else copy.dtype
                 for s, code in codes.items()
             }
         return [by_source[source] for source, _ in self._names(entry)]
 
     @override
     def chunks(self, entry: TensorMapping, names: Sequence[str], which: int) -> "Sequence[Array]":
-        return (self._each(entry, self.opened.hf_tensors(entry, names))[which],)
+        return (self._each(entry, self.opened.hub_tensors(entry, names))[which],)
 
     @override
     def split(self, entry: TensorMapping, tensor: "Array") -> "Sequence[Array]":
@@ -260,7 +260,7 @@ class HFWriter(CheckpointWriter):
         ]
 
     @override
-    def rebuild_hf(self, entry: TensorMapping, written: "Sequence[Array]") -> "Sequence[Array]":
+    def rebuild_hub(self, entry: TensorMapping, written: "Sequence[Array]") -> "Sequence[Array]":
         return written[: len(entry.sources)]
 
     @cached_property
@@ -305,7 +305,7 @@ class HFWriter(CheckpointWriter):
         (staging / HUB_RECORD).write_bytes(add_digest(encode_json(record)))
 
 
-LAYOUTS: Mapping[str, type[CheckpointWriter]] = {"zoo": ZooWriter, "hub": HFWriter}
+LAYOUTS: Mapping[str, type[CheckpointWriter]] = {"zoo": ZooWriter, "hub": HubWriter}
 
 
 def _write(staging: Path, files: Mapping[str, bytes]) -> list[Path]:

@@ -34,7 +34,7 @@ class TensorCopy:
 class MappingReport:
     """Result of matching the tensors of a file with those of a model."""
 
-    moves: tuple[TensorCopy, ...]
+    copies: tuple[TensorCopy, ...]
     # name in the file -> the rule that ignores it
     drops: Mapping[str, Ignore] = field(default_factory=dict)
     # name of an alias in the file -> name of its owner; their values must be equal
@@ -86,8 +86,8 @@ class MappingReport:
         if self.not_floating:
             hint = QUANTIZED
         raise VerificationError(
-            f"{location}: {''.join(f'{cause}; ' for cause in causes)}the account of tensors is "
-            f"open: {'; '.join(filter(None, problems))}",
+            f"{location}: {''.join(f'{cause}; ' for cause in causes)}the tensors do not "
+            f"match the rules: {'; '.join(filter(None, problems))}",
             hint or "nothing was written",
         )
 
@@ -148,7 +148,7 @@ class _Matcher:
             self.file_name.setdefault(known, name)
 
     def close(self, declared_optional: Collection[str]) -> MappingReport:
-        moves, initialized, missing, misshaped = [], [], [], list(self.twice)
+        copies, initialized, missing, misshaped = [], [], [], list(self.twice)
         integers: list[str] = []
         adopted = self._adopt_owners()
         absent = self._absent() - set(declared_optional)
@@ -169,7 +169,7 @@ class _Matcher:
                     for name, code in zip(names, codes, strict=True)
                     if code not in FLOATING
                 ]
-                moves.append(TensorCopy(entry, names, codes))
+                copies.append(TensorCopy(entry, names, codes))
         constants = {
             self.file_name[known]: constant
             for known, constant in self.constants.items()
@@ -180,7 +180,7 @@ class _Matcher:
         drops, ties, unused, unexpected = self._leftovers(constants)
         optional = {entry.optional for entry in self.entries} - {""}
         return MappingReport(
-            moves=tuple(moves),
+            copies=tuple(copies),
             drops=drops,
             ties=ties,
             constants=constants,

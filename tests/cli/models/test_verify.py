@@ -23,7 +23,7 @@ def model(hub_checkpoint: Make, tmp_path: Path) -> Path:
 
 def outcomes(text: str) -> dict[str, str]:
     """Parse the printed checks; return a mapping from name to outcome."""
-    names = ("digests", "account", "round trip", "ties", "transformers")
+    names = ("digests", "mapping", "round trip", "ties", "transformers")
     lines = text.splitlines()
     outcome = {
         n: line.removeprefix(n).split()[0] for n in names for line in lines if line.startswith(n)
@@ -44,7 +44,7 @@ def test_a_sound_checkpoint(model: Path) -> None:
     done = zoo("verify", model)
     assert done.returncode == 0, done.stderr
     assert outcomes(done.stdout) == dict.fromkeys(
-        ("digests", "account", "round trip", "ties", "transformers"), "ok"
+        ("digests", "mapping", "round trip", "ties", "transformers"), "ok"
     )
 
 
@@ -54,7 +54,7 @@ def test_json(model: Path) -> None:
     assert value["ok"] is True
     assert [check["name"] for check in value["checks"]] == [
         "digests",
-        "account",
+        "mapping",
         "round trip",
         "ties",
     ]
@@ -117,7 +117,7 @@ def test_files_both_ways(model: Path, fault: str) -> None:
     assert outcomes(done.stdout)["digests"] == "failed"
 
 
-def test_an_account_that_no_longer_closes(model: Path) -> None:
+def test_tensors_that_no_longer_match(model: Path) -> None:
     path = model / "model.safetensors"
     tensors = load_file(path)
     tensors["more"] = np.zeros(3, np.float32)
@@ -127,7 +127,7 @@ def test_an_account_that_no_longer_closes(model: Path) -> None:
     done = zoo("verify", model)
     assert done.returncode == 3
     result = outcomes(done.stdout)
-    assert (result["digests"], result["account"]) == ("ok", "failed")
+    assert (result["digests"], result["mapping"]) == ("ok", "failed")
     assert "head.bias" in done.stdout
     assert result["transformers"] == "not"  # not run, as the model is missing
 

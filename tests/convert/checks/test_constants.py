@@ -95,7 +95,9 @@ def test_a_source_may_have_the_tensor_or_lack_it(stored: bool, tmp_path: Path) -
     if not stored:
         change_source(tmp_path / "source", lambda tensors: tensors.pop(POSITIONS))
     report = convert(from_hub(tmp_path / "source"), tmp_path / "ours")
-    assert report.account()["constants"] == ({POSITIONS: "sines and cosines"} if stored else {})
+    assert report.mapping_record()["constants"] == (
+        {POSITIONS: "sines and cosines"} if stored else {}
+    )
     assert "embeddings.positions.weight" not in load_file(tmp_path / "ours" / "model.safetensors")
     assert set(outcomes(tmp_path / "ours").values()) == {"ok"}
     ours = load_model(load_checkpoint(tmp_path / "ours"))

@@ -47,18 +47,18 @@ def test_both_names_of_the_masked_token_head_are_read(legacy_names: bool) -> Non
     file = published(DEBERTA, other, "masked-lm")
     file["cls.predictions.decoder.weight"] = TensorInfo("F32", (101, 48))
     file["cls.predictions.decoder.bias"] = TensorInfo("F32", (101,))
-    account = match_tensors(DEBERTA.weights(present, "masked-lm"), file)
-    account.raise_if_incomplete("test")
-    assert len(account.renamed) == 5 and len(account.ties) == 2
+    mapping = match_tensors(DEBERTA.weights(present, "masked-lm"), file)
+    mapping.raise_if_incomplete("test")
+    assert len(mapping.renamed) == 5 and len(mapping.ties) == 2
 
 
 @pytest.mark.parametrize("head", ["none", "sequence-classification", "question-answering"])
 def test_positions_without_a_decoder_are_ignored_with_a_reason(head: str) -> None:
     config = replace(THIRD, enhanced_decoder=True)
     table = {name: TensorInfo("F32", shape) for name, shape in POSITIONS.items()}
-    account = match_tensors(DEBERTA.weights(config, head), published(DEBERTA, config, head) | table)
-    account.raise_if_incomplete("test")
-    assert [drop.reason for drop in account.drops.values()] == [
+    mapping = match_tensors(DEBERTA.weights(config, head), published(DEBERTA, config, head) | table)
+    mapping.raise_if_incomplete("test")
+    assert [drop.reason for drop in mapping.drops.values()] == [
         "absolute positions, used by masked-LM heads alone"
     ]
 
@@ -81,9 +81,9 @@ def test_embedding_differences_are_ignored_with_a_reason(head: str) -> None:
         "deberta.embeddings.word_embeddings._weight": TensorInfo("F16", (101, 48)),
         "deberta.embeddings.position_embeddings._weight": TensorInfo("F16", (40, 48)),
     }
-    account = match_tensors(DEBERTA.weights(config, head), released_file(config, head) | added)
-    account.raise_if_incomplete("test")
-    assert {drop.reason for drop in account.drops.values()} == {
+    mapping = match_tensors(DEBERTA.weights(config, head), released_file(config, head) | added)
+    mapping.raise_if_incomplete("test")
+    assert {drop.reason for drop in mapping.drops.values()} == {
         "the difference to the generator's; the sum is stored"
     }
 
@@ -95,6 +95,6 @@ def test_the_file_decides_whether_there_is_a_decoder() -> None:
     weights = DEBERTA.weights(config, "masked-lm")
     assert match_tensors(weights, file).present == ("enhanced_decoder",)
     del file["deberta.embeddings.position_embeddings.weight"]
-    account = match_tensors(weights, file)
-    account.raise_if_incomplete("test")
-    assert account.absent == ("enhanced_decoder",)
+    mapping = match_tensors(weights, file)
+    mapping.raise_if_incomplete("test")
+    assert mapping.absent == ("enhanced_decoder",)

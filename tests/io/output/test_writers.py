@@ -35,7 +35,7 @@ LISTED = {
     "zoo/conformance/weight_checks.py:WeightChecks.check_state_dict_round_trip": TEMPORARY,
     "zoo/convert/safetensors_writer.py:create": STAGED,
     "zoo/convert/safetensors_writer.py:write_weights": STAGED,
-    "zoo/convert/writers.py:HFWriter.write_manifest": STAGED,
+    "zoo/convert/writers.py:HubWriter.write_manifest": STAGED,
     "zoo/convert/writers.py:ZooWriter.write_manifest": STAGED,
     "zoo/convert/writers.py:_write": STAGED,
     "zoo/data/array_cache.py:_write": STAGED,

@@ -53,7 +53,7 @@ Examples:
 @click.option(
     "--ignore-crc", is_flag=True, help="Read .bin files that were written without checksums."
 )
-@click.option("--dry-run", is_flag=True, help="Read only headers and print the account of tensors.")
+@click.option("--dry-run", is_flag=True, help="Read only headers and print how tensors map.")
 @hub_options
 @force_option
 @common_options

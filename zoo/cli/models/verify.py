@@ -22,7 +22,7 @@ def command(ref: str, no_parity: bool, as_json: bool) -> None:
     """Verify every byte of a converted model, an export, a corpus or a training run.
 
     REF is a directory of one of these, a checkpoint of a training run, or the name of a model in
-    the store. For a model, digests, the account of tensors, the round trip and ties are checked.
+    the store. For a model, digests, the mapping of tensors, the round trip and ties are checked.
     If transformers is installed, outputs are compared with those of transformers layer by layer,
     and the first layer that differs is named.
     """

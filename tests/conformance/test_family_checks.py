@@ -60,6 +60,7 @@ from tests.conformance.faults import (
 )
 from zoo.conformance import smoke_train
 from zoo.conformance.family_checks import FamilyChecks
+from zoo.conformance.kit import CHECKS
 from zoo.errors import VerificationError
 from zoo.families.base import Family
 from zoo.families.encoder import encoder_heads
@@ -455,4 +456,4 @@ OTHERS: dict[str, Callable[..., None]] = {
 
 def test_every_check_has_a_fault() -> None:
     checks = {name.removeprefix("check_") for name in dir(FamilyChecks) if "check_" in name}
-    assert checks == {case.check for case in CASES} | OTHERS.keys()
+    assert checks == CHECKS.keys() == {case.check for case in CASES} | OTHERS.keys()

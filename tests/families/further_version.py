@@ -6,6 +6,6 @@ from zoo.testing.conformance import FamilyTests
 class FurtherVersionTests(FamilyTests):
     """``FamilyTests`` without those that cover all sizes and versions of the family at once."""
 
-    test_rules_cover_parameters = None  # type: ignore[assignment]  # of every size
-    test_fine_tuning = None  # type: ignore[assignment]  # of the size tiny
-    test_golden_file = None  # type: ignore[assignment]  # of every version
+    test_rules_cover_parameters = None  # of every size
+    test_fine_tuning = None  # of the size tiny
+    test_golden_file = None  # of every version

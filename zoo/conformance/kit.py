@@ -1,6 +1,7 @@
-"""The conformance checks of a family without pytest, for ``zoo plugins check``.
+"""The conformance checks of a family: the table of them, and runs without pytest.
 
-Each check is called for every head, and what it finds is one line.
+``zoo plugins check`` calls each check for every head, and what it finds is one line.
+``zoo.testing`` makes a pytest test of each.
 """
 
 import contextlib
@@ -8,7 +9,8 @@ import inspect
 import os
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,33 +23,100 @@ if TYPE_CHECKING:
     from zoo.families.base import Family
     from zoo.families.config import Config
 
-ELSEWHERE = ("check_imports", "check_golden_file")  # of a plugin, and of files in its tests
-SLOW = (
-    "check_loss_decreases",
-    "check_fine_tuning",
-    "check_resume",
-    "check_export",
-    "check_published_tensors",
-    "check_reference_defaults",
-    "check_reference_outputs",
-    "check_reference_initialization",
-    "check_dropout_rates",
-    "check_decoder_start",
-    "check_unequal_sizes",
-    "check_reference_tokenizer",
-    "check_label_leaks",
-)  # these need the reference library, or training
-OPTIONAL = (
-    "check_fine_tuning",
-    "check_resume",
-    "check_published_tensors",
-    "check_reference_defaults",
-    "check_reference_outputs",
-    "check_reference_initialization",
-    "check_dropout_rates",
-    "check_reference_tokenizer",
-)  # a ``UsageError`` of these means that the family has no such head, or the library no such class
-VOCABULARY = 1000  # tokens of the models of the other checks
+VOCABULARY = 1000  # tokens of the models of quick checks
+
+
+@dataclass(frozen=True)
+class Check:
+    """How a check is run: the method of ``FamilyChecks`` with its name after ``check_``.
+
+    Attributes:
+        test: name of the pytest test after ``test_``; by default that of the check.
+        slow: it trains, exports or compares with the reference library, on a model of full size;
+            ``zoo plugins check`` runs it with ``--full``.
+        optional: a ``UsageError`` means that the family has no such head, or the library no such
+            class.
+        compares: it is a test of ``ReferenceTests``, not of ``FamilyTests``.
+        elsewhere: why ``zoo plugins check`` does not run it with the others.
+    """
+
+    test: str = ""
+    slow: bool = False
+    optional: bool = False
+    compares: bool = False
+    elsewhere: str = ""
+
+
+CHECKS: Mapping[str, Check] = {
+    "imports": Check(elsewhere="it runs once for the whole plugin"),
+    "declarations": Check(),
+    "config_round_trip": Check(),
+    "invalid_sizes": Check(),
+    "rules_cover_parameters": Check(),
+    "published_tensors": Check(slow=True, optional=True),
+    "constants": Check(),
+    "rules_read_tensors_once": Check(),
+    "exported_names_are_read": Check(),
+    "tensor_round_trip": Check(),
+    "state_dict_round_trip": Check(),
+    "golden_file": Check(elsewhere="it compares with files, which the plugin's own tests have"),
+    "output_shapes": Check(),
+    "cached_decoding": Check(),
+    "generation": Check(),
+    "padding": Check(test="padding_changes_nothing"),
+    "packed_rows": Check(),
+    "longest_input": Check(),
+    "default_inputs": Check(),
+    "row_of_padding": Check(),
+    "dropout": Check(),
+    "dropout_rates": Check(slow=True, optional=True),
+    "decoder_start": Check(slow=True),
+    "unequal_sizes": Check(slow=True),
+    "bfloat16": Check(),
+    "gradients": Check(test="gradients_reach_every_parameter"),
+    "loss_decreases": Check(slow=True),
+    "label_leaks": Check(slow=True),
+    "export": Check(slow=True),
+    "fine_tuning": Check(slow=True, optional=True),
+    "resume": Check(slow=True, optional=True),
+    "initialization": Check(),
+    "reference_outputs": Check(
+        "outputs_equal_the_reference", slow=True, optional=True, compares=True
+    ),
+    "reference_initialization": Check(
+        "initialization_equals_the_reference", slow=True, optional=True, compares=True
+    ),
+    "reference_tokenizer": Check(
+        "tokenizer_equals_the_reference", slow=True, optional=True, compares=True
+    ),
+    "reference_defaults": Check("reference_defaults", slow=True, optional=True, compares=True),
+}
+
+
+def run_check(checks: "FamilyChecks", name: str, arguments: Mapping[str, Any]) -> None:
+    """Run a check with new directories for its files and for ``$ZOO_HOME``.
+
+    Args:
+        checks: the checks of a family.
+        name: one of ``CHECKS``.
+        arguments: those of the check, without the directory.
+
+    Raises:
+        NotApplicable: there is nothing to check.
+        VerificationError: the family fails the check.
+    """
+    from zoo.conformance.tiny_model import NotApplicable
+
+    check = getattr(checks, f"check_{name}")
+    with tempfile.TemporaryDirectory() as folder, _home(os.path.join(folder, "home")):
+        files = {"directory": Path(folder, "run")}
+        needed = inspect.signature(check).parameters.keys() & files.keys()
+        try:
+            check(**arguments, **{argument: files[argument] for argument in needed})
+        except UsageError as error:
+            if not CHECKS[name].optional:
+                raise
+            raise NotApplicable(error.what, error.hint) from error
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -78,10 +147,14 @@ def check_family(family: "Family", *, full: bool) -> Iterator[Finding]:
     if builds:
         yield from builds
         return
-    yield from _run_checks(_checks(family, _smaller(tiny)), heads, lambda name: name not in SLOW)
+    for slow in (False, True) if full else (False,):
+        checks = _checks(family, tiny if slow else _smaller(tiny))
+        for name, check in sorted(CHECKS.items()):
+            if check.slow == slow and not check.elsewhere:
+                for arguments in _calls(getattr(checks, f"check_{name}"), heads):
+                    yield from _attempt_check(checks, name, arguments)
     if full:
-        yield from _run_checks(_checks(family, tiny), heads, lambda name: name in SLOW)
-        reason = "it compares with files, which the plugin's own tests have"
+        reason = CHECKS["golden_file"].elsewhere
         yield Finding(f"golden file of {family.name}: {reason}", skipped=True)
 
 
@@ -109,16 +182,7 @@ def _checks(provided: "Family", configuration: "Config") -> "FamilyChecks":
     return Checks()
 
 
-def _run_checks(
-    checks: "FamilyChecks", heads: Sequence[str], wanted: Callable[[str], bool]
-) -> Iterator[Finding]:
-    for name in sorted(name for name in dir(checks) if name.startswith("check_")):
-        if name not in ELSEWHERE and wanted(name):
-            for arguments in _calls(getattr(checks, name), heads):
-                yield from _run_check(checks, name, arguments)
-
-
-def _calls(check: Callable[..., None], heads: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _calls(check: Any, heads: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Yield the arguments of the calls of a check: every head and task, and the size ``tiny``."""
     from zoo.conformance.smoke_train import SMOKE_TASKS
 
@@ -132,18 +196,14 @@ def _calls(check: Callable[..., None], heads: Sequence[str]) -> Iterator[dict[st
     yield values
 
 
-def _run_check(checks: "FamilyChecks", name: str, arguments: dict[str, Any]) -> Iterator[Finding]:
-    check = getattr(checks, name)
-    label = f"{name.removeprefix('check_').replace('_', ' ')} of {checks.family.name}"
+def _attempt_check(
+    checks: "FamilyChecks", name: str, arguments: Mapping[str, Any]
+) -> Iterator[Finding]:
+    label = f"{name.replace('_', ' ')} of {checks.family.name}"
     for kind in ("head", "task"):
         if kind in arguments:
             label += f" with {kind} {arguments[kind]}"
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as home:
-        files = {"directory": Path(folder, "run") if name in SLOW else Path(folder)}
-        needed = inspect.signature(check).parameters.keys() & files.keys()
-        call = {**arguments, **{name: files[name] for name in needed}}
-        with _home(home):
-            yield from attempt(label, lambda: check(**call), may_not_apply=name in OPTIONAL)
+    yield from attempt(label, lambda: run_check(checks, name, arguments))
 
 
 def check_labels(objective: str) -> Iterator[Finding]:
@@ -177,27 +237,16 @@ def _smaller(config: "Config") -> "Config":
     return msgspec.structs.replace(config, **{n: v for n, v in changes.items() if n in values})
 
 
-def attempt(label: str, call: Any, *, may_not_apply: bool = False) -> Iterator[Finding]:
-    """Call a function, and yield its exception as a finding.
-
-    Args:
-        label: what is called, for the text.
-        call: the function.
-        may_not_apply: a ``UsageError`` means that there is nothing to check.
-    """
+def attempt(label: str, call: Any) -> Iterator[Finding]:
+    """Call a function, and yield its exception as a finding: skipped if it does not apply."""
     try:
         call()
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a third party's module can raise anything
-        skipped = isinstance(error, UsageError) and (may_not_apply or _does_not_apply(error))
-        yield Finding(describe(label, error), skipped)
+        from zoo.conformance.tiny_model import NotApplicable  # imports torch
 
-
-def _does_not_apply(error: UsageError) -> bool:
-    from zoo.conformance.tiny_model import NotApplicable  # imports torch
-
-    return isinstance(error, NotApplicable)
+        yield Finding(describe(label, error), isinstance(error, NotApplicable))
 
 
 def describe(label: str, error: BaseException) -> str:

@@ -167,6 +167,7 @@ class WeightChecks(TinyModel):
         from safetensors.torch import load_file, save_file
 
         model, inputs = self.model(head), self.inputs(head)
+        directory.mkdir(parents=True, exist_ok=True)
         save_file(model.state_dict(), directory / "model.safetensors")
         loaded = self.model(head)
         with torch.no_grad():

@@ -34,7 +34,10 @@ def main() -> None:
         if outcome.failure or options.case is not None:
             print(_line(outcome), flush=True)
         if number % 1000 == 0:
-            print(f"{number} cases, {time.monotonic() - begin:.0f} s", flush=True)
+            seconds = round(time.monotonic() - begin)
+            print(f"{number} cases, {seconds} s", flush=True)
+            if options.output is not None:  # what has run, should the campaign be cut off
+                _write(options, summarise(outcomes), seconds)
     summaries = summarise(outcomes)
     seconds = round(time.monotonic() - begin)
     failures = sum(len(summary.failures) for summary in summaries.values())

@@ -21,11 +21,14 @@ from tests.fuzz.readers import all_readers
 MEMORY_DISK = Path("/dev/shm")
 PRELOADED = (
     "torch",
+    "torch._dynamo",  # imported by the first optimizer
+    "torch.utils.tensorboard",
     "safetensors.numpy",
     "safetensors.torch",
     "onnx",
     "onnxruntime",
     "tokenizers",
+    "jinja2",
     "h5py",
     "pyarrow.parquet",
     "zstandard",

@@ -12,6 +12,7 @@ from huggingface_hub import ModelCard
 from tests.checkpoints import Make
 from zoo.checkpoint import MANIFEST, Manifest, encode_manifest, load_checkpoint
 from zoo.convert import convert
+from zoo.errors import VerificationError
 from zoo.hub.registry import RegistryEntry
 from zoo.hub.source import CheckpointDir
 from zoo.io.digests.files import hash_file
@@ -120,6 +121,43 @@ def test_the_card_of_a_trained_model_has_its_training(hub_checkpoint: Make, tmp_
         assert row in text
     assert "$ zoo pretrain bert '--set=data.train=[a b.tsv, c/d]' runs\n" in text
     assert "huggingface.co" not in text and "secret" not in text
+
+
+def with_manifest(model: Path, **fields: Any) -> None:
+    """Change fields of a model's manifest, whose digest of itself is right afterwards."""
+    manifest = msgspec.structs.replace(load_checkpoint(model).manifest, **fields)
+    (model / MANIFEST).write_bytes(encode_manifest(manifest))
+
+
+@pytest.mark.parametrize(
+    ("data", "row"),
+    [
+        ({"a.txt": {"bytes": [1], "blake3": "ab"}}, "| a.txt bytes | 1 |"),
+        ({"a.txt": {"bytes": 1, "blake3": ["ab"]}}, "| a.txt blake3 | ab |"),
+        ({"a.txt": {"blake3": "ab"}}, "| a.txt blake3 | ab |"),
+    ],
+)
+def test_a_digest_of_other_types_is_shown_as_any_record(
+    data: dict[str, Any], row: str, hub_checkpoint: Make, tmp_path: Path
+) -> None:
+    convert(CheckpointDir(hub_checkpoint("BertForMaskedLM"), "source"), tmp_path / "ours")
+    with_manifest(tmp_path / "ours", training={"seed": 1, "data": data})
+    convert(CheckpointDir(tmp_path / "ours", "model"), tmp_path / "back", to="hub")
+    assert row in card(tmp_path / "back")[1]
+
+
+@pytest.mark.parametrize(
+    "account",
+    [{"cast": ["F16"]}, {"dropped": {"a": 1}}, {"rebuilt": 3}, {"tied": "a"}, {"aliases": [1]}],
+)
+def test_an_account_of_other_types_is_refused(
+    account: dict[str, Any], hub_checkpoint: Make, tmp_path: Path
+) -> None:
+    convert(CheckpointDir(hub_checkpoint("BertForMaskedLM"), "source"), tmp_path / "ours")
+    with_manifest(tmp_path / "ours", account=account)
+    with pytest.raises(VerificationError, match=r"zoo.json: account: Expected"):
+        convert(CheckpointDir(tmp_path / "ours", "model"), tmp_path / "back", to="hub")
+    assert not (tmp_path / "back").exists()
 
 
 def test_conversion_is_repeatable_to_the_byte(hub_checkpoint: Make, tmp_path: Path) -> None:

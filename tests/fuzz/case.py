@@ -126,7 +126,7 @@ class Runner:
             stderr = (folder / "err").read_text("utf-8", "backslashreplace")
             if code:
                 failure = refusal_fault(code, stderr, scene, reader.names())
-                failure = failure or _left_behind(scene, before)
+                failure = failure or _left_behind(scene, before, reader.may_leave(stderr))
                 _write(folder, code, failure, stderr)
                 return
             if CONTROL.search(stderr):
@@ -163,12 +163,12 @@ def refusal_fault(code: int, stderr: str, folder: Path, also_named: Sequence[str
     return ""
 
 
-def _left_behind(scene: Path, before: set[Path]) -> str:
+def _left_behind(scene: Path, before: set[Path], allowed: Sequence[str]) -> str:
     """Return the files that a failed command left; store and caches in ``home`` may change."""
     left = sorted(
         str(path.relative_to(scene))
         for path in _files(scene) - before
-        if "home" not in path.relative_to(scene).parts[:1]
+        if path.relative_to(scene).parts[0] not in ("home", *allowed)
     )
     return f"left behind: {', '.join(left[:5])}" if left else ""
 

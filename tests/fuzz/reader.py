@@ -55,6 +55,10 @@ class Reader(ABC):
             description of the difference; empty if there is none.
         """
 
+    def may_leave(self, stderr: str) -> Sequence[str]:
+        """Return directories that a command with an error may leave, such as a run that began."""
+        return ()
+
     def mutations(self, path: Path) -> Sequence[Mutate]:
         """Return the mutations of a file, which are drawn uniformly."""
         return by_suffix(path)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -26,6 +27,8 @@ from zoo.io.paths import safe_join
 from zoo.io.tensors.safetensors import SafetensorsReader
 from zoo.plugins import get_family
 from zoo.weights import WeightMap
+
+Record = TypeVar("Record", bound=msgspec.Struct)
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,18 @@ class Checkpoint:
     def is_export(self) -> bool:
         """``True`` if the directory is an ONNX export."""
         return self.manifest.export is not None
+
+    def read_part(self, field: str, kind: type[Record]) -> Record:
+        """Return an untyped field of the manifest, such as ``account``, as a record of a type.
+
+        Raises:
+            VerificationError: a value has the wrong type.
+        """
+        try:
+            return msgspec.convert(getattr(self.manifest, field) or {}, kind)
+        except msgspec.ValidationError as error:
+            hint = "export it again" if field == "export" else "convert or train it again"
+            raise VerificationError(f"{self.path / MANIFEST}: {field}: {error}", hint) from error
 
     def weight_files(self) -> list[Path]:
         """Return the paths of the safetensors files, sorted by name."""

@@ -70,6 +70,27 @@ class SourceRecord(JsonStruct):
     extra_config: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
+class MappingRecord(msgspec.Struct):
+    """The fields of a manifest's ``account`` that commands read; older releases wrote fewer.
+
+    Attributes:
+        rebuilt: how many tensors of the source were rebuilt.
+        dropped: tensor of the source -> reason.
+        tied, aliases: tensor of the source -> tensor that it shares its values with.
+        tied_equal: whether tied tensors were compared and are equal.
+        cast: change of dtype -> number of tensors.
+        initialised: tensors with random weights.
+    """
+
+    rebuilt: str | None = None
+    dropped: dict[str, str] = msgspec.field(default_factory=dict)
+    tied: dict[str, str] = msgspec.field(default_factory=dict)
+    aliases: dict[str, str] = msgspec.field(default_factory=dict)
+    tied_equal: bool | None = None
+    cast: dict[str, int] = msgspec.field(default_factory=dict)
+    initialised: list[str] = msgspec.field(default_factory=list)
+
+
 class EvaluationRecord(JsonStruct):
     """Result of an evaluation of a model."""
 

@@ -10,8 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import yaml
 
+from zoo.checkpoint.records import MappingRecord
 from zoo.convert.infer_head import ConversionPlan
 from zoo.convert.open import OpenCheckpoint
 from zoo.convert.report import ConversionReport
@@ -35,7 +37,10 @@ Rows = list[tuple[str, str]]
 def model_card(opened: OpenCheckpoint, plan: ConversionPlan, report: ConversionReport) -> bytes:
     """Return the model card of a conversion to the Hub's layout."""
     manifest = opened.checkpoint.manifest if opened.checkpoint else None
-    mapping = manifest.account if manifest else report.mapping_record()
+    if opened.checkpoint is not None:
+        mapping = opened.checkpoint.read_part("account", MappingRecord)
+    else:
+        mapping = msgspec.convert(report.mapping_record(), MappingRecord)
     metadata = card_metadata(opened, plan, report)
     front = yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True) if metadata else ""
     lines = [
@@ -136,17 +141,17 @@ def _digest(file: "FileDigest") -> str:
     return f"{file.bytes:,} bytes, BLAKE3 {file.blake3}"
 
 
-def _conversion(mapping: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _conversion(mapping: MappingRecord) -> Iterator[tuple[str, str]]:
     """Yield what became of the tensors of the source; records of older releases say less."""
-    if mapping.get("rebuilt"):
-        yield "round trip", mapping["rebuilt"]
-    for change, count in mapping.get("cast", {}).items():
+    if mapping.rebuilt:
+        yield "round trip", mapping.rebuilt
+    for change, count in mapping.cast.items():
         yield "cast", f"{count} tensors from {change}"
-    for name, reason in mapping.get("dropped", {}).items():
+    for name, reason in mapping.dropped.items():
         yield f"dropped: {name}", reason
-    for name, owner in mapping.get("tied", {}).items():
-        yield f"tied: {name}", f"{'equal' if mapping.get('tied_equal') else 'tied'} to {owner}"
-    for name, owner in mapping.get("aliases", {}).items():
+    for name, owner in mapping.tied.items():
+        yield f"tied: {name}", f"{'equal' if mapping.tied_equal else 'tied'} to {owner}"
+    for name, owner in mapping.aliases.items():
         yield f"alias: {name}", f"read as {owner}"
 
 
@@ -194,8 +199,8 @@ def _measured(value: float, interval: tuple[float, float] | None) -> str:
 
 def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
     """Yield the path and the text of each value of a nested record."""
-    if isinstance(value, Mapping) and "blake3" in value:
-        yield prefix, f"{value.get('bytes', 0):,} bytes, BLAKE3 {value['blake3']}"
+    if isinstance(value, Mapping) and _is_digest(value):
+        yield prefix, f"{value['bytes']:,} bytes, BLAKE3 {value['blake3']}"
     elif isinstance(value, Mapping):
         for key, part in value.items():
             yield from _flat(f"{prefix} {key}".strip(), part)
@@ -203,6 +208,11 @@ def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
         yield prefix, ", ".join(_value(part) for part in value)
     elif value is not None:
         yield prefix, _value(value)
+
+
+def _is_digest(value: Mapping[str, Any]) -> bool:
+    """Return whether a value of an untyped record is the digest of a file."""
+    return isinstance(value.get("bytes"), int) and isinstance(value.get("blake3"), str)
 
 
 def _value(value: Any) -> str:

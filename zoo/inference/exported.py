@@ -75,15 +75,12 @@ def read_export_info(checkpoint: Checkpoint) -> ExportInfo:
     Raises:
         VerificationError: a value has the wrong type, or the number of graphs is wrong.
     """
-    manifest = checkpoint.path / MANIFEST
-    try:
-        info = msgspec.convert(checkpoint.manifest.export or {}, ExportInfo)
-    except msgspec.ValidationError as error:
-        raise VerificationError(f"{manifest}: export: {error}", "export it again") from error
+    info = checkpoint.read_part("export", ExportInfo)
     for graphs in info.dtypes.values():
         if not 1 <= len(graphs) <= (2 if info.cache else 1):
             raise VerificationError(
-                f"{manifest}: export: graphs: {len(graphs)} are listed", "export it again"
+                f"{checkpoint.path / MANIFEST}: export: graphs: {len(graphs)} are listed",
+                "export it again",
             )
     return info
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from zoo.checkpoint.records import MappingRecord
 from zoo.distillation.scoring.evaluation import scored_teachers
 from zoo.distillation.teachers.teacher import Teacher
 from zoo.distillation.teachers.teacher_cache import TeacherCache
@@ -191,7 +192,7 @@ def _time_pass(
 
 def warn_about_new_weights(teacher: Teacher) -> None:
     """Warn about a teacher some of whose tensors were new when it was converted."""
-    new = teacher.checkpoint.manifest.account.get("initialised")
+    new = teacher.checkpoint.read_part("account", MappingRecord).initialised
     if new:
         LOG.warning(
             "warning: %s tensors of the teacher %s have random weights, such as %s",

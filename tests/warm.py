@@ -28,7 +28,13 @@ import zoo as program
 from tests.conftest import reload_hub_settings
 
 ZOO = "zoo.cli"
-PRELOADED = "import torch.utils.tensorboard, transformers; transformers.BertModel"
+PRELOADED = (
+    "torch.utils.tensorboard",
+    "transformers.models.bert.modeling_bert",
+    # imported by the first optimizer, and by an export
+    *("torch._dynamo", "torch._inductor.codecache", "torch.export._trace", "networkx"),
+    *("onnxruntime.quantization", "onnxscript.rewriter", "torch.onnx._internal.exporter._core"),
+)
 
 
 @dataclass(frozen=True)
@@ -144,6 +150,8 @@ def _waiting() -> "subprocess.Popen[str]":
 
 def _import_all() -> None:
     """Import the modules of the program; plugins are imported by the commands that find them."""
+    for name in PRELOADED:
+        importlib.import_module(name)
     for module in pkgutil.walk_packages(program.__path__, "zoo."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
@@ -223,7 +231,6 @@ def _become(order: dict[str, Any], environment: Mapping[str, str]) -> None:
 
 
 if __name__ == "__main__":
-    exec(PRELOADED)
     _import_all()
     # Otherwise the garbage collector of each fork touches, and thereby copies, all memory at exit.
     gc.freeze()

@@ -29,8 +29,8 @@ PROMISES = {
     "read-only": "A read-only disk is reported in one line, and no files are left behind",
     "odd-names": "A FIFO, a device, a folder or a name that is not UTF-8 is used or refused in one "
     "line, and no files are left behind",
-    "no-home": "Without `$HOME`, and with `LANG=C`, each verb succeeds or says what it lacks",
-    "processes": "2 to 8 processes that share a folder end with the result of one after the other",
+    "no-home": "Without `$HOME` and with `LANG=C`, a command succeeds or says what it lacks",
+    "processes": "2 to 8 processes that share a directory end with the result of a sequential run",
     "clock": "Changes of the system clock change no result",
     "changing-file": "A file that changes while it is read is never converted to other values",
     "small-memory": "In 1 GB of address space, a command succeeds "
@@ -42,8 +42,8 @@ PROMISES = {
     "large-conversion": "A checkpoint of 12 GB is converted within 500 MB of memory",
     "large-corpus": "A corpus is built from 2 GB of text within 1 GB of memory",
     "many-inputs": "`zoo run` processes 50,000 inputs in constant memory",
-    "many-samples": "`zoo eval` and `zoo finetune` evaluate 50,000 samples "
-    "in the memory of a few, and of the tokens of `zoo finetune`",
+    "many-samples": "`zoo eval` and `zoo finetune` evaluate 50,000 samples in constant memory; "
+    "`zoo finetune` also holds their token ids",
     "resume": "A run that is resumed 200 times writes the same bytes as an uninterrupted one",
 }
 

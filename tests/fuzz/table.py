@@ -44,7 +44,8 @@ def promises(results: Path) -> list[str]:
 def _figures(tests: Sequence[Mapping[str, Any]]) -> tuple[str, str, str, str]:
     if not tests:
         return "no result yet", "", "", ""
-    commands = "<br>".join(dict.fromkeys(f"`{test['command']}`" for test in tests))
+    functions = (test["command"].partition("[")[0] for test in tests)  # without parameters
+    commands = "<br>".join(dict.fromkeys(f"`{function}`" for function in functions))
     measured = "<br>".join(dict.fromkeys(test["measured"] for test in tests if test["measured"]))
     cases, failures = (sum(test[key] for test in tests) for key in ("cases", "failures"))
     return commands, f"{cases:,}", f"{failures:,}", measured

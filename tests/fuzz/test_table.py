@@ -30,6 +30,16 @@ def test_results_of_several_tests_are_added_up(
     assert row.endswith("| `one`<br>`two` | 1,250 | 3 | peak 3 MB |")
 
 
+def test_a_test_with_parameters_is_named_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    for name in ("convert", "eval"):
+        record("full-disk", cases=1, command=f"pytest tests/test_disks.py::test_full[{name}]")
+    (row,) = [row for row in promises(tmp_path) if "full disk" in row]
+    assert row.endswith("| `pytest tests/test_disks.py::test_full` | 2 | 0 |  |")
+
+
 def test_results_are_whole() -> None:
     for path in RESULTS.glob("*.*.json"):
         result = json.loads(path.read_text("utf-8"))

@@ -3,12 +3,15 @@
 Every command refuses what it cannot use in one line, and begins nothing.
 """
 
+import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests import warm
+from tests.faults import newer
 from tests.finetune.making import labelled, texts
 from tests.inference.making import make_checkpoint
 from tests.reporting import record
@@ -37,6 +40,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("texts.txt").write_text("\n\n".join(texts(40)))
     make_checkpoint(Path("model"), num_layers=1)
     make_checkpoint(Path(ODD), num_layers=1)
+    newer.newer_inputs(folder / "newer")
     return folder
 
 
@@ -72,6 +76,25 @@ REFUSED: dict[str, tuple[tuple[str, ...], int]] = {
     ),
     "pretraining into one": (("pretrain", "bert", "--data", "texts.txt", "-o", f"r{ODD}", *FEW), 2),
     "a model in one": (("run", "embed", f"./{ODD}", "a b"), 2),
+    "evaluation of a model in one": (
+        ("eval", f"./{ODD}", *CLASSIFIER, "--data", "table.jsonl"),
+        2,
+    ),
+    "export into one": (("export", "model", "--onnx", "-o", f"x{ODD}"), 2),
+    "distilling into one": (("distill", "newer/distill.yaml", *TRAIN, "-o", f"r{ODD}"), 2),
+    **{
+        f"cache of a teacher in {name}": (
+            ("distill", "newer/distill.yaml", *TRAIN, "-o", "r", "--cache-teacher", name),
+            2,
+        )
+        for name in ("fifo", "table.jsonl", f"k{ODD}")
+    },
+    "push to one": (("push", "newer/hub", f"a{ODD}/b"), 2),
+    **{
+        f"installation of {name}": (("plugins", "install", f"./{name}", "--yes"), 2)
+        for name in ("fifo", "device.jsonl")
+    },
+    "uninstallation of one": (("plugins", "uninstall", ODD, "--yes"), 2),
 }
 
 
@@ -86,6 +109,37 @@ def test_one_line(case: str, scene: Path) -> None:
     record("odd-names", cases=1, failures=int(not ends_right))
     assert (done.returncode, len(errors), left) == (code, 1, []), done.stderr
     assert done.stderr.endswith(errors[0] + "\n")
+
+
+WRITERS: dict[str, Callable[[Path], list[object]]] = {
+    "finetune": newer.finetune,
+    "distill": newer.distill,
+    "pretrain": newer.pretrain,
+    "export": newer.export,
+}
+
+
+@pytest.mark.parametrize("verb", WRITERS)
+def test_a_working_directory_that_is_not_utf8(verb: str, scene: Path) -> None:
+    """Runs record it, and the checker of ONNX takes no such path."""
+    folder = scene / f"cwd{ODD}"
+    folder.mkdir()
+    done = warm.zoo(*WRITERS[verb](scene / "newer"), "-o", "out", cwd=folder)
+    ends_right = done.returncode == 2 and "is not UTF-8; rename it" in done.stderr
+    left = os.listdir(folder)
+    record("odd-names", cases=1, failures=int(not ends_right or bool(left)))
+    assert ends_right, done.stderr
+    assert left == []
+
+
+def test_uploads_and_conversions_in_odd_places_succeed(scene: Path) -> None:
+    made = warm.zoo("convert", "newer/model", "--to", "hub", "-o", f"hub{ODD}")
+    plan = warm.zoo("push", f"./hub{ODD}", "someone/model", "--json")
+    codes = [made.returncode, plan.returncode]
+    record("odd-names", cases=2, failures=sum(map(bool, codes)))
+    assert codes == [0, 0], made.stderr + plan.stderr
+    names = [file["name"] for file in json.loads(plan.stdout)["files"]]
+    assert "model.safetensors" in names and ".zoo.json" not in names
 
 
 @pytest.mark.parametrize("option", ["--calibration", "--eval"])

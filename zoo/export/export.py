@@ -30,6 +30,7 @@ from zoo.families.onnx import PAST
 from zoo.inference.ort.decoder import OrtDecoder
 from zoo.io.digests.files import FileDigest, hash_file
 from zoo.io.output.atomic import atomic_directory
+from zoo.io.paths import check_unicode
 from zoo.io.progress import progress
 from zoo.io.tensors.formats import DTYPE_NAMES
 from zoo.version import package_version
@@ -60,6 +61,7 @@ def export_onnx(
     The reference is torch in float32 for any dtype of the graph.
     """
     opset, dtype = check_opset(opset), _check_dtype(dtype)
+    check_unicode(target.absolute(), "the directory of the export")
     if quantization is not None:
         quantization.check(checkpoint, dtype, cache)
     output = atomic_directory(target, force=force, sources=[checkpoint.path], managed=managed)

@@ -140,6 +140,9 @@ def _check_spec(spec: str) -> None:
     """Check that a requirement is no option, and no directory that was meant as a path."""
     if spec.startswith("-"):
         raise UsageError(f"{spec} is an option, not a requirement")
+    path = Path(spec)
+    if path.exists() and not path.is_file() and not path.is_dir():  # an installer waits for a FIFO
+        raise UsageError(f"{spec} is neither a regular file nor a directory")
     project = any(Path(spec, name).is_file() for name in ("pyproject.toml", "setup.py"))
     if project and _NAME.fullmatch(spec):
         raise UsageError(

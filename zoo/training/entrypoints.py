@@ -168,6 +168,7 @@ def train(
         VerificationError: a loss, gradient or weight is not finite.
         SourceError: a file or checkpoint is missing.
     """
+    check_unicode(Path.cwd(), "the working directory")  # a run records it
     if output is not None:
         check_unicode(output, "the directory of the run")
     build = partial(kind.build_config, values, overrides, offline=offline)

@@ -168,6 +168,13 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
     assert "truncated" in refusal(tmp_path).what
 
 
+def test_a_missing_file_is_refused_and_not_made(tmp_path: Path) -> None:
+    write(tmp_path, range(10))
+    (tmp_path / "cache" / "outputs-0.bin").unlink()
+    assert "outputs-0.bin is missing" in refusal(tmp_path).what
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["outputs-0.json"]
+
+
 def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     write(tmp_path, range(10))
     write(tmp_path, range(10, 20))

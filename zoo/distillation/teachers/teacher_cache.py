@@ -121,6 +121,8 @@ class TeacherCache:
             self.directory.mkdir(parents=True, exist_ok=True)
             if not self._manifest.exists():  # first, since a file without it is not ours
                 self._write_manifest(0)
+            if self._read_manifest(self._manifest.name).complete and not self._data.exists():
+                raise VerificationError(f"{self._data} is missing", self.remedy)
             file = open_inside(self.directory, self._data.name, os.O_RDWR | os.O_CREAT)
             try:
                 self._lock(file)

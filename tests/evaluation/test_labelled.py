@@ -10,7 +10,7 @@ import torch
 from tests import warm
 from tests.evaluation.conftest import Small
 from zoo.errors import UsageError
-from zoo.evaluation.metrics import regression_metrics
+from zoo.metrics.ranks import regression_metrics
 from zoo.tasks import make_evaluation
 
 TEXTS = ["a", "b a", "c c d", "e f a b", "j", "h i", "a a a", "g b"]

@@ -14,7 +14,7 @@ from zoo.data.readers.problems import RowError, RowProblems
 from zoo.data.readers.review import Reviewed
 from zoo.data.readers.tables import Row, read_table
 from zoo.evaluation.base import LikelihoodEvaluation, Result
-from zoo.evaluation.metrics import binomial_error
+from zoo.metrics.intervals import binomial_error
 
 COLUMNS = ("paradigm", "good", "bad")
 

@@ -1,7 +1,6 @@
 """Perplexity of texts: exp of the mean negative log-likelihood of their tokens."""
 
 import itertools
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,6 +10,7 @@ from zoo.errors import UsageError
 from zoo.evaluation.base import TEXTS_AT_ONCE, LikelihoodEvaluation, Reread, Result
 from zoo.inference.scoring import CausalScorer, MaskedScorer, ScoredRow, Scorer, TextScore
 from zoo.io.limits import MAX_TEXT_CHARACTERS
+from zoo.metrics.likelihood import likelihood_metrics
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -200,14 +200,5 @@ def likelihood_result(scores: Iterable[tuple[int, TextScore]], texts: TextStream
         tokens, correct = tokens + score.tokens, correct + score.correct
     if not tokens:
         raise UsageError("the texts have no tokens to score", "give more text")
-    loss = total / tokens
-    return Result(
-        {
-            "loss": loss,
-            "perplexity": math.exp(loss) if loss < 700 else math.inf,
-            "bits_per_byte": total / math.log(2) / texts.size,
-            "accuracy": correct / tokens,
-            "tokens": tokens,
-            "texts": texts.count,
-        }
-    )
+    metrics = likelihood_metrics(total, correct, tokens, texts.size)
+    return Result({**metrics, "tokens": tokens, "texts": texts.count})

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from zoo.data.rng import generator
 from zoo.errors import UsageError
 from zoo.evaluation.base import LikelihoodEvaluation, Reread, Result
-from zoo.evaluation.metrics import roc_auc
 from zoo.evaluation.perplexity import TextStream, read_texts
 from zoo.inference.scoring import DiscriminatorScorer, ScoredRow, Scorer
+from zoo.metrics.classification import accuracy
+from zoo.metrics.ranks import roc_auc
 
 if TYPE_CHECKING:
     import numpy as np
@@ -76,7 +77,7 @@ class ReplacedTokens(LikelihoodEvaluation):
         return Result(
             {
                 "area_under_curve": roc_auc(-np.concatenate(scores), actual),
-                "accuracy": float((np.concatenate(predicted) == actual).mean()),
+                "accuracy": accuracy(np.concatenate(predicted), actual),
                 "replaced": float(actual.mean()),
                 "tokens": len(actual),
                 "rows": count,

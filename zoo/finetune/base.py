@@ -16,6 +16,7 @@ from zoo.families.base import Family
 from zoo.families.config import Config, Problem
 from zoo.finetune.heads import HEAD, serves_other_task
 from zoo.finetune.rows import TokenizedRows, TokenizedTexts, pad_and_stack, tokenize
+from zoo.metrics import LOWER_IS_BETTER
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainingObjective
 from zoo.objectives.options import Options, parse_options
 from zoo.tokenizers import TextTokenizer
@@ -62,7 +63,7 @@ class FineTuning(TrainingObjective):
     needs_teacher: ClassVar[bool] = False
     problem: ClassVar[Problem | None] = None
     default_metric: ClassVar[str] = "loss"
-    lower_is_better: ClassVar[tuple[str, ...]] = ("loss", "mse", "perplexity")
+    lower_is_better: ClassVar[tuple[str, ...]] = LOWER_IS_BETTER
     defaults: ClassVar[Mapping[str, Any]] = {}
     split_hint: ClassVar[str] = ""
     options_type: ClassVar[type[Options]] = Options

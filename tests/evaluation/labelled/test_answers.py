@@ -19,7 +19,7 @@ from tests.evaluation.conftest import Small
 from tests.inference.tasks.test_answer import soft, words
 from zoo.api import Model
 from zoo.errors import UsageError
-from zoo.evaluation.squad import ScoredAnswers, best_threshold, normalize_answer
+from zoo.metrics.squad import ScoredAnswers, best_threshold, normalize_answer
 from zoo.tasks import make_evaluation
 
 __all__ = ["soft"]

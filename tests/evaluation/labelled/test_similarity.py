@@ -13,7 +13,8 @@ from tests.evaluation.conftest import Small
 from tests.finetune.making import write_table
 from tests.inference.tasks.test_embed import pooled
 from zoo.errors import UsageError
-from zoo.evaluation.retrieval import NAMES, retrieval_scores
+from zoo.inference.processing.similarity import similarity_rows
+from zoo.metrics.retrieval import NAMES, retrieval_scores
 from zoo.tasks import make_evaluation
 from zoo.tokenizers.pooling import Pooling
 
@@ -113,7 +114,9 @@ def test_ties_are_of_the_dtype_of_the_session(small: Small, tmp_path: Path) -> N
     ]
     vectors = half.embed(queries), half.embed(corpus)
     scores = {
-        dtype: retrieval_scores(*vectors, relevant, dtype=dtype).mean(0).tolist()
+        dtype: retrieval_scores(similarity_rows(*vectors, "cosine", dtype), relevant)
+        .mean(0)
+        .tolist()
         for dtype in ("float32", "bfloat16")
     }
     assert scores["float32"] != scores["bfloat16"]

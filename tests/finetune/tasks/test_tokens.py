@@ -17,10 +17,10 @@ from zoo.data.readers.labelled import Columns
 from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.words import first_tokens, is_iob, marks_spans, read_words, repair_iob
 from zoo.errors import UsageError
-from zoo.evaluation.entities import entities, entity_counts, entity_scores
 from zoo.finetune.config import build_config
 from zoo.finetune.tasks.tokens import TokenClassification
 from zoo.inference.task import TaskWarning
+from zoo.metrics.entities import entities, entity_counts, entity_scores
 from zoo.plugins import get_family
 from zoo.tasks import make_evaluation
 from zoo.training.config.finetune import TableConfig

@@ -46,6 +46,11 @@ class TextForm:
         """Metric that selects the best checkpoint, or ``None`` for ``exact_match``."""
         return self.metrics[0] if self.metrics and self.metrics[0] != "f1" else None
 
+    @property
+    def classes(self) -> int | None:
+        """Number of labels; ``None`` for numbers."""
+        return None if self.rounded else len(self.words)
+
     def source(self, sample: Sample) -> str:
         """Return the source of a sample."""
         first = f"{self.prefix}{sample.text}"

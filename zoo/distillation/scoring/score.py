@@ -24,6 +24,7 @@ from zoo.errors import VerificationError
 from zoo.finetune.setup import FineTuneSetup
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_write
+from zoo.metrics.likelihood import LARGEST, perplexity
 from zoo.nn.devices import resolve_device
 from zoo.training.config.kinds import config_type
 from zoo.training.config.overrides import read_config_file
@@ -161,9 +162,9 @@ def _metrics(setup: DistillSetup, result: Evaluation) -> dict[str, float]:
     metrics = result.metrics()
     text = not isinstance(setup.base, FineTuneSetup)
     language_model = text and len(setup.objective.base.loss_weights) == 1
-    if language_model and metrics["loss"] < 700:
+    if language_model and metrics["loss"] < LARGEST:
         loss = metrics.pop("loss")
-        return {"loss": loss, "perplexity": math.exp(loss), **metrics}
+        return {"loss": loss, "perplexity": perplexity(loss), **metrics}
     return metrics
 
 

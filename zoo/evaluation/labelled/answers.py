@@ -8,13 +8,13 @@ from zoo.data.readers.labelled import Columns
 from zoo.data.readers.questions import COLUMNS, QuestionSample, iter_questions
 from zoo.data.readers.review import review_question
 from zoo.evaluation.base import Evaluation, Result
-from zoo.evaluation.metrics import bootstrap_samples
-from zoo.evaluation.squad import ScoredAnswers, answer_scores, best_threshold
 from zoo.inference.processing.records import TextExample
 from zoo.inference.processing.spans import Candidates
 from zoo.inference.task import EncodedExample
 from zoo.inference.task_checks import require_head
 from zoo.inference.tasks.answer import Answer
+from zoo.metrics.intervals import bootstrap_samples
+from zoo.metrics.squad import ScoredAnswers, answer_scores, best_threshold
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,7 +43,7 @@ class QuestionAnswering(Evaluation):
 
     If the data has questions without answers, no answer competes with the spans, there are metrics
     of both kinds of questions, and the details have the thresholds of no answer that are best for
-    this data; see ``zoo.evaluation.squad``.
+    this data; see ``zoo.metrics.squad``.
 
     Args:
         *args: see ``Evaluation``; ``limit`` is the number of questions.

@@ -1,16 +1,16 @@
 """Evaluation of causal language models on completions of prompts."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from math import exp, inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.readers.completions import Completion, iter_completions
 from zoo.data.readers.review import review_completion
 from zoo.evaluation.base import LikelihoodEvaluation, Result, windows
-from zoo.evaluation.metrics import bootstrap_samples
 from zoo.inference.completions import CompletionTokenizer, CompletionTokens
 from zoo.inference.scoring import CausalScorer, ScoredRow, Scorer
+from zoo.metrics.intervals import bootstrap_samples
+from zoo.metrics.likelihood import likelihood_metrics
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,10 +62,7 @@ class Completions(LikelihoodEvaluation):
         table = np.fromiter(values_of, np.dtype((np.float64, (3,))))
 
         def metrics(rows: "NDArray[np.integer[Any]]") -> dict[str, float]:
-            total, correct, count = table[rows].sum(0).tolist()
-            loss = total / count
-            perplexity = exp(loss) if loss < 700 else inf
-            return {"loss": loss, "perplexity": perplexity, "accuracy": correct / count}
+            return likelihood_metrics(*table[rows].sum(0).tolist())
 
         values = metrics(np.arange(len(table)))
         return Result(

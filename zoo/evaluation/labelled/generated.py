@@ -10,14 +10,15 @@ from zoo.data.readers.review import review_target
 from zoo.data.readers.text_forms import TextForm, form_of, glue_tables
 from zoo.data.readers.text_to_text import TextToText, iter_text_to_text, split_name
 from zoo.evaluation.base import Evaluation, Result, windows
-from zoo.evaluation.generated_labels import NO_LABEL, GeneratedLabels, number_of
-from zoo.evaluation.metrics import bootstrap_samples
 from zoo.inference.likelihood import Seq2SeqLikelihood
 from zoo.inference.processing.records import TextExample
 from zoo.inference.scoring import ScoredRow
 from zoo.inference.task_checks import require_head
 from zoo.inference.tasks.seq2seq import Seq2Seq as Generation
 from zoo.io.limits import MAX_NEW_TOKENS
+from zoo.metrics.generated_labels import NO_LABEL, GeneratedLabels, number_of
+from zoo.metrics.intervals import bootstrap_samples
+from zoo.metrics.likelihood import likelihood_metrics
 
 if TYPE_CHECKING:
     import numpy as np
@@ -113,12 +114,12 @@ class Seq2Seq(Evaluation):
         exact, labels = self._generated(samples, form, int(table[:, 2].max()))
 
         def metrics(rows: "NDArray[np.integer[Any]]") -> dict[str, float]:
-            loss, correct, tokens = table[rows].sum(0).tolist()
+            tokens = likelihood_metrics(*table[rows].sum(0).tolist())
             return {
                 "exact_match": float(exact[rows].mean()),
-                **labels.metrics(form, rows),
-                "loss": loss / tokens,
-                "accuracy": correct / tokens,
+                **labels.metrics(form.metrics, form.classes, rows),
+                "loss": tokens["loss"],
+                "accuracy": tokens["accuracy"],
             }
 
         values = metrics(np.arange(len(table)))

@@ -12,13 +12,15 @@ from zoo.data.readers.tables import column_names
 from zoo.data.readers.text_groups import TextGroup, iter_text_groups
 from zoo.errors import UsageError
 from zoo.evaluation.base import Evaluation, Result
-from zoo.evaluation.metrics import bootstrap_samples, correlations
 from zoo.evaluation.one_sided import warn_of_equal_numbers
-from zoo.evaluation.retrieval import NAMES, retrieval_scores
 from zoo.inference.processing.records import TextExample
+from zoo.inference.processing.similarity import similarity_rows
 from zoo.inference.task_checks import require_head
 from zoo.inference.tasks.embed import Embed
 from zoo.inference.tasks.similarity import Similarity
+from zoo.metrics.intervals import bootstrap_samples
+from zoo.metrics.ranks import correlations
+from zoo.metrics.retrieval import NAMES, retrieval_scores
 from zoo.tokenizers.pooling import Pooling
 
 if TYPE_CHECKING:
@@ -129,13 +131,13 @@ class SentenceEmbedding(Evaluation):
                 relevant.append({})
             relevant[anchors[anchor]][numbers[0]] = None
         pooling = self.checkpoint.model.pooling or Pooling()
-        table = retrieval_scores(
+        rows = similarity_rows(
             self._embeddings(anchors, pooling.query_prompt()),
             self._embeddings(texts, pooling.document_prompt()),
-            [list(r) for r in relevant],
             pooling.similarity_fn_name,
             self.session.dtype,
         )
+        table = retrieval_scores(rows, [list(numbers) for numbers in relevant])
 
         def metrics(rows: "NDArray[np.integer[Any]]") -> dict[str, float]:
             return dict(zip(NAMES, table[rows].mean(0).tolist(), strict=True))

@@ -19,22 +19,21 @@ from zoo.data.readers.problems import RowError, RowProblems
 from zoo.data.readers.review import Reviewed
 from zoo.errors import UsageError
 from zoo.evaluation.base import Evaluation, Result
-from zoo.evaluation.metrics import (
-    ClassCounts,
-    bootstrap_classification,
-    bootstrap_samples,
-    class_scores,
-    classification_metrics,
-    confusion_cells,
-    multi_label_metrics,
-    regression_metrics,
-    reliability,
-)
 from zoo.evaluation.one_sided import warn_of_absent_labels, warn_of_equal_numbers
 from zoo.families.config import Problem
 from zoo.inference.processing.records import TextExample
 from zoo.inference.task_checks import require_head
 from zoo.inference.tasks.classify import Classify
+from zoo.metrics.classification import (
+    ClassCounts,
+    class_scores,
+    classification_metrics,
+    confusion_cells,
+    multi_label_metrics,
+    reliability,
+)
+from zoo.metrics.intervals import bootstrap_classification, bootstrap_samples
+from zoo.metrics.ranks import regression_metrics
 
 if TYPE_CHECKING:
     import numpy as np

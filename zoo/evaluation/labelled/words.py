@@ -23,13 +23,14 @@ from zoo.data.readers.words import (
 )
 from zoo.errors import UsageError
 from zoo.evaluation.base import Evaluation, Result
-from zoo.evaluation.entities import entity_counts, entity_scores
-from zoo.evaluation.metrics import ClassCounts, bootstrap_samples, class_scores, f1_macro
 from zoo.evaluation.one_sided import warn_of_absent_labels
 from zoo.inference.processing.records import TextExample
 from zoo.inference.task import EncodedExample
 from zoo.inference.task_checks import require_head
 from zoo.inference.tasks.classify import Classify
+from zoo.metrics.classification import ClassCounts, class_scores, f1_macro
+from zoo.metrics.entities import entity_counts, entity_scores
+from zoo.metrics.intervals import bootstrap_samples
 
 if TYPE_CHECKING:
     import numpy as np

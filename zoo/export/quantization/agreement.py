@@ -22,6 +22,9 @@ from zoo.inference.processing.inputs import read_records
 from zoo.inference.processing.pooling import pool
 from zoo.inference.validate_inputs import with_defaults
 from zoo.io.files import open_regular
+from zoo.metrics.classification import accuracy
+from zoo.metrics.likelihood import finite_perplexity
+from zoo.metrics.ranks import correlations
 from zoo.tokenizers.pooling import Pooling
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -154,9 +157,11 @@ def agreement(expected: Sequence[Summary], actual: Sequence[Summary], spec: Onnx
     cosines = np.concatenate([_cosines(a.vectors, b.vectors) for a, b in pairs])
     values: dict[str, Any] = {"cosine": float(cosines.mean())}
     if any(summary.scores.size for summary in expected):
-        values["correlation"] = _correlation(_scores(expected), _scores(actual))
+        values["correlation"] = correlations(_scores(expected), _scores(actual))["pearson"]
     elif any("logits" in name for name in spec.outputs):
-        values["argmax"] = float(np.concatenate([a.argmax == b.argmax for a, b in pairs]).mean())
+        values["argmax"] = accuracy(
+            *(np.concatenate([summary.argmax for summary in side]) for side in (expected, actual))
+        )
     losses = [
         -float(np.concatenate([summary.log_probs for summary in side]).mean())
         for side in (expected, actual)
@@ -171,9 +176,9 @@ def agreement(expected: Sequence[Summary], actual: Sequence[Summary], spec: Onnx
     return Agreement(
         texts=len(cosines),
         measure="perplexity",
-        drop=at_least_0(_exp(after - before) - 1) if finite else math.inf,
-        perplexity=_exp(after),
-        reference=_exp(before),
+        drop=at_least_0(finite_perplexity(after - before) - 1) if finite else math.inf,
+        perplexity=finite_perplexity(after),
+        reference=finite_perplexity(before),
         **values,
     )
 
@@ -190,16 +195,6 @@ def require_different_scores(expected: Sequence[Summary]) -> None:
 
 def _scores(summaries: Sequence[Summary]) -> NDArray[np.float64]:
     return np.concatenate([summary.scores for summary in summaries])
-
-
-def _correlation(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
-    """Return Pearson's correlation; 0 where one side is constant."""
-    (cosine,) = _cosines((first - first.mean())[None], (second - second.mean())[None])
-    return float(cosine)
-
-
-def _exp(loss: float) -> float:
-    return math.exp(min(loss, 700.0))  # the largest that does not overflow
 
 
 def _summary(outputs: Arrays, sample: Sample, pooling: Pooling, *, single: bool) -> Summary:

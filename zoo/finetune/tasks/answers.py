@@ -15,13 +15,13 @@ from zoo.data.readers.questions import COLUMNS, AnswerSpan, QuestionSample, read
 from zoo.data.readers.review import Reviewed, review_question
 from zoo.errors import UsageError
 from zoo.evaluation.labelled.answers import MAX_ANSWER_LEN, predicted_text
-from zoo.evaluation.squad import ScoredAnswers
 from zoo.finetune.base import FineTuning
 from zoo.finetune.heads import HEAD
 from zoo.finetune.rows import TokenizedRows
 from zoo.inference.processing.spans import Span, SpanSearch, WindowSpans
 from zoo.inference.processing.windows import WINDOW_TOKENS, ContextWindows, Window
 from zoo.inference.tasks.answer import LOGITS, Answer
+from zoo.metrics.squad import ScoredAnswers
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.objectives.losses.cross_entropy import IGNORED
 from zoo.objectives.options import Options
@@ -315,7 +315,7 @@ class QuestionAnswering(FineTuning):
         return {name: torch.from_numpy(values) for name, values in arrays.items()}
 
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
-        """Return exact match and F1, see ``zoo.evaluation.squad``."""
+        """Return exact match and F1, see ``zoo.metrics.squad``."""
         keys = zip(predictions[SAMPLE].tolist(), predictions[WINDOW].tolist(), strict=True)
         row_of = {key: row for row, key in enumerate(keys)}
         search = SpanSearch(None, self.options.max_answer_len)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import exp
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -15,6 +14,7 @@ from zoo.errors import UsageError
 from zoo.finetune.base import LABELS, FineTuning
 from zoo.finetune.rows import TokenizedRows
 from zoo.inference.completions import CompletionTokenizer, CompletionTokens
+from zoo.metrics.likelihood import finite_perplexity
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.objectives.losses.cross_entropy import IGNORED
 from zoo.objectives.losses.predictions import cross_entropy_sum, predict_at
@@ -119,4 +119,5 @@ class CausalLanguageModelling(FineTuning):
 
     def metrics(self, predictions: Mapping[str, NDArray[Any]]) -> dict[str, float]:
         """Return the perplexity, at most e^700."""
-        return {"perplexity": exp(min(700.0, predictions[NLL].sum() / predictions[TOKENS].sum()))}
+        loss = predictions[NLL].sum() / predictions[TOKENS].sum()
+        return {"perplexity": finite_perplexity(loss)}

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from torch.nn import functional as F
 
 from zoo.data.readers.labelled import label_name
-from zoo.evaluation.metrics import ClassCounts, classification_metrics
 from zoo.families.config import Problem
 from zoo.finetune.base import LABELS
 from zoo.finetune.labels import ClassTask, label_index
 from zoo.finetune.rows import TokenizedRows
 from zoo.finetune.text_inputs import TextTask
+from zoo.metrics.classification import ClassCounts, classification_metrics
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.tokenizers import TextTokenizer
 from zoo.training.config.finetune import TableConfig
@@ -70,7 +70,7 @@ class TextClassification(ClassTask, TextTask):
         )
 
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
-        """See ``zoo.evaluation.metrics.classification_metrics``."""
+        """See ``zoo.metrics.classification.classification_metrics``."""
         counts = ClassCounts.of(
             predictions["label"], predictions["prediction"], len(self.config.labels)
         )

@@ -15,9 +15,7 @@ from zoo.data.readers.problems import RowError, RowProblems
 from zoo.data.readers.review import Reviewed, review_group
 from zoo.data.readers.text_groups import TextGroup, read_text_groups
 from zoo.errors import UsageError
-from zoo.evaluation.metrics import correlations
 from zoo.evaluation.one_sided import warn_of_equal_numbers
-from zoo.evaluation.retrieval import NAMES, retrieval_scores, triplet_accuracy
 from zoo.finetune.base import LABELS, FineTuning
 from zoo.finetune.labels import label_index, order_labels
 from zoo.finetune.order import NoDuplicatesOrder, text_numbers
@@ -39,7 +37,10 @@ from zoo.finetune.tasks.embedding_options import (
     stored_options,
 )
 from zoo.inference.processing.pooling import count_prompt_tokens
-from zoo.inference.processing.similarity import pairwise_similarity
+from zoo.inference.processing.similarity import compare_pairs, pairwise_similarity, similarity_rows
+from zoo.metrics.classification import accuracy
+from zoo.metrics.ranks import correlations
+from zoo.metrics.retrieval import NAMES, retrieval_scores, triplet_accuracy
 from zoo.objectives.base import LossOutput, Outputs, TrainedModel
 from zoo.objectives.options import Options
 from zoo.tokenizers import TextTokenizer
@@ -472,13 +473,12 @@ class SentenceEmbedding(FineTuning):
         if self.metric_names[0] == "spearman":
             return correlations(predictions["similarity"], predictions["label"])
         if self.kind == "softmax":
-            return {"accuracy": float(np.mean(predictions["prediction"] == predictions["label"]))}
+            return {"accuracy": accuracy(predictions["prediction"], predictions["label"])}
         anchors, texts = predictions["anchor"], predictions["text"]
         if self.kind == "triplet":
             negatives = predictions["negative"]
-            return {
-                "accuracy": triplet_accuracy(anchors, texts, negatives, self.similarity, self.dtype)
-            }
+            compared = compare_pairs(anchors, texts, negatives, self.similarity, self.dtype)
+            return {"accuracy": triplet_accuracy(*compared)}
         return self._retrieval(anchors, texts, predictions[TEXTS])
 
     def _retrieval(
@@ -498,13 +498,10 @@ class SentenceEmbedding(FineTuning):
         relevant: list[set[int]] = [set() for _ in first_anchors]
         for query, candidate in zip(queries.tolist(), candidates.tolist(), strict=True):
             relevant[query].add(candidate)
-        scores = retrieval_scores(
-            anchors[first_anchors],
-            texts[first_texts],
-            [*map(list, relevant)],
-            self.similarity,
-            self.dtype,
+        rows = similarity_rows(
+            anchors[first_anchors], texts[first_texts], self.similarity, self.dtype
         )
+        scores = retrieval_scores(rows, [*map(list, relevant)])
         means = dict(zip(NAMES, scores.mean(0).tolist(), strict=True))
         return {name: means[name] for name in self.metric_names}
 

@@ -8,11 +8,11 @@ from torch.nn import functional as F
 
 from zoo.data.readers.labelled import Columns, read_samples, split_labels
 from zoo.data.readers.problems import RowProblems
-from zoo.evaluation.metrics import multi_label_metrics
 from zoo.families.config import Problem
 from zoo.finetune.base import LABELS
 from zoo.finetune.labels import ClassTask, label_index
 from zoo.finetune.text_inputs import TextTask
+from zoo.metrics.classification import multi_label_metrics
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.training.config.finetune import TableConfig
 
@@ -68,5 +68,5 @@ class MultiLabel(ClassTask, TextTask):
         return LossOutput({self.name: loss}, predictions=predictions)
 
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
-        """See ``zoo.evaluation.metrics.multi_label_metrics``."""
+        """See ``zoo.metrics.classification.multi_label_metrics``."""
         return multi_label_metrics(predictions["prediction"], predictions["label"])

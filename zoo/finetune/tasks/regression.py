@@ -8,12 +8,12 @@ from torch.nn import functional as F
 
 from zoo.data.readers.labelled import label_number
 from zoo.data.readers.review import Reviewed
-from zoo.evaluation.metrics import regression_metrics
 from zoo.evaluation.one_sided import warn_of_equal_numbers
 from zoo.families.config import Problem
 from zoo.finetune.base import LABELS
 from zoo.finetune.rows import TokenizedRows
 from zoo.finetune.text_inputs import TextTask
+from zoo.metrics.ranks import regression_metrics
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.training.config.finetune import TableConfig
 
@@ -75,5 +75,5 @@ class Regression(TextTask):
         )
 
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
-        """See ``zoo.evaluation.metrics.regression_metrics``."""
+        """See ``zoo.metrics.ranks.regression_metrics``."""
         return regression_metrics(predictions["prediction"], predictions["label"])

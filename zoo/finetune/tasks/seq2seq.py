@@ -13,7 +13,6 @@ from zoo.data.readers.review import Reviewed, review_target
 from zoo.data.readers.text_forms import TextForm, form_of, glue_tables
 from zoo.data.readers.text_to_text import dataset_names, iter_text_to_text, split_name
 from zoo.errors import UsageError
-from zoo.evaluation.generated_labels import NO_LABEL, GeneratedLabels, number_of
 from zoo.families.base import DECODER_TOKENS
 from zoo.finetune.base import LABELS, FineTuning
 from zoo.finetune.order import ProportionalMixture
@@ -26,6 +25,8 @@ from zoo.inference.generation.config import (
 )
 from zoo.inference.generation.generate import generate
 from zoo.io.limits import MAX_NEW_TOKENS, MAX_ROW_TOKENS
+from zoo.metrics.classification import accuracy
+from zoo.metrics.generated_labels import NO_LABEL, GeneratedLabels, number_of
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.objectives.losses.cross_entropy import IGNORED
 from zoo.objectives.losses.predictions import cross_entropy_sum, predict_at
@@ -363,7 +364,7 @@ class Seq2Seq(FineTuning):
         """Return the exact match of all samples, and the metrics of each data set that has some."""
         if not predictions:
             return {}
-        metrics = {"exact_match": float((predictions[PREDICTION] == predictions[TARGET]).mean())}
+        metrics = {"exact_match": accuracy(predictions[PREDICTION], predictions[TARGET])}
         for number, name in enumerate(self.datasets):
             rows = predictions[DATASET] == number
             if rows.any():
@@ -388,8 +389,8 @@ def form_metrics(form: TextForm, values: "Mapping[str, NDArray[Any]]") -> dict[s
     labels = GeneratedLabels(
         words[TARGET], words[PREDICTION], values[NUMBER], values[PREDICTED_NUMBER]
     )
-    exact = float((values[PREDICTION] == values[TARGET]).mean())
-    return {"exact_match": exact, **labels.metrics(form)}
+    exact = accuracy(values[PREDICTION], values[TARGET])
+    return {"exact_match": exact, **labels.metrics(form.metrics, form.classes)}
 
 
 def text_key(text: str) -> int:

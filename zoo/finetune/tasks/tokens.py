@@ -18,8 +18,6 @@ from zoo.data.readers.words import (
     repair_samples,
 )
 from zoo.errors import UsageError
-from zoo.evaluation.entities import entity_counts, entity_scores
-from zoo.evaluation.metrics import ClassCounts, f1_macro
 from zoo.finetune.base import LABELS
 from zoo.finetune.labels import ClassTask, label_index
 from zoo.finetune.layers import Layers, LayerTask
@@ -33,6 +31,8 @@ from zoo.finetune.windows import (
 )
 from zoo.inference.processing.viterbi import viterbi
 from zoo.inference.processing.windows import Window, select_windows
+from zoo.metrics.classification import ClassCounts, accuracy, f1_macro
+from zoo.metrics.entities import entity_counts, entity_scores
 from zoo.nn.layers.crf import IGNORED, crf_negative_log_likelihood, gather_labelled
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainedModel
 from zoo.objectives.options import Options
@@ -287,10 +287,10 @@ class TokenClassification(ClassTask, LayerTask):
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
         """Return the accuracy of words, and precision, recall and F1 of entities or labels."""
         labels, predicted = predictions["label"], predictions["prediction"]
-        accuracy = float((labels == predicted).mean())
+        by_word = accuracy(predicted, labels)
         if not is_iob(self.labels):
             by_label = ClassCounts.of(labels, predicted, len(self.labels))
-            return {"accuracy": accuracy, "f1_macro": float(f1_macro(by_label))}
+            return {"accuracy": by_word, "f1_macro": float(f1_macro(by_label))}
         names = np.array(self.labels, object)
         cuts = np.flatnonzero(predictions["begins"])[1:]
         actual, guessed = (np.split(names[values], cuts) for values in (labels, predicted))
@@ -299,7 +299,7 @@ class TokenClassification(ClassTask, LayerTask):
             for first, second in zip(actual, guessed, strict=True)
             for numbers in entity_counts(first.tolist(), second.tolist()).values()
         ]
-        return {"accuracy": accuracy, **entity_scores(counts)}
+        return {"accuracy": by_word, **entity_scores(counts)}
 
 
 def _token_labels(

@@ -1,5 +1,6 @@
 """Similarity of sentence embeddings, by the functions of sentence-transformers."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from zoo.tokenizers.pooling import SimilarityFunction
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.floating[Any]]
 
 Array = TypeVar("Array")  # of NumPy or torch
+COMPARED = 1 << 25  # similarities that are computed at once
 ROUNDED = 16  # units in the last place
 # relative rounding of the computation in lower precision, whatever the dtype of the embeddings: one
 # unit, and in 8 bits two steps of activations, whose scale depends on the other texts of a batch
@@ -69,6 +71,48 @@ def similarity_matrix(
             for row, vector in zip(matrix, a, strict=True):
                 row[:] = pairwise_similarity(b, vector, function)
     return matrix
+
+
+def similarity_rows(
+    first: "Floats", second: "Floats", function: SimilarityFunction, dtype: str = "float32"
+) -> "Iterator[tuple[NDArray[np.float64], float]]":
+    """Yield the similarities of each row of ``first`` to all of ``second``, (m,), and its error.
+
+    Args:
+        first: (n, hidden).
+        second: (m, hidden).
+        function: function of the model.
+        dtype: see ``rounding_error``, whose values the errors are.
+    """
+    count = max(1, COMPARED // len(second))
+    for start in range(0, len(first), count):
+        part = first[start : start + count]
+        errors = rounding_error(part, second, function, dtype).tolist()
+        yield from zip(similarity_matrix(part, second, function), errors, strict=True)
+
+
+def compare_pairs(
+    anchors: "Floats",
+    texts: "Floats",
+    negatives: "Floats",
+    function: SimilarityFunction,
+    dtype: str = "float32",
+) -> "tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]":
+    """Return the similarity of anchors to their texts and to their negatives, and its error.
+
+    Args:
+        anchors: embeddings, (n, hidden).
+        texts: embeddings of the text of each anchor, (n, hidden).
+        negatives: embeddings of the negative of each anchor, (n, hidden).
+        function: function of the model.
+        dtype: see ``rounding_error``.
+    """
+    import numpy as np
+
+    exact, *others = (vectors.astype(np.float64) for vectors in (anchors, texts, negatives))
+    near, far = (pairwise_similarity(exact, other, function) for other in others)
+    compared = np.concatenate([texts, negatives])
+    return near, far, rounding_error(anchors, compared, function, dtype)
 
 
 def rounding_error(

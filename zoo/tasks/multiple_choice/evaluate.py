@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.evaluation.base import Evaluation, Result
-from zoo.evaluation.metrics import bootstrap_samples
 from zoo.inference.processing.records import TextExample
 from zoo.inference.task_checks import require_head
+from zoo.metrics.classification import accuracy
+from zoo.metrics.intervals import bootstrap_samples
 from zoo.tasks.multiple_choice.data import (
     CHOICES,
     ChoiceColumns,
@@ -68,14 +69,14 @@ class MultipleChoice(Evaluation):
             lambda problems: iter_choices(files, self.columns, problems), review_choice
         )
         labels = np.fromiter((sample.label for sample in samples), np.int64)
-        hits = np.fromiter(self._choices(samples), np.int64) == labels
+        chosen = np.fromiter(self._choices(samples), np.int64)
 
         def metrics(rows: "NDArray[np.integer[Any]]") -> dict[str, float]:
-            return {"accuracy": float(hits[rows].mean())}
+            return {"accuracy": accuracy(chosen[rows], labels[rows])}
 
         return Result(
-            {**metrics(np.arange(len(hits))), "questions": len(hits)},
-            {"intervals": bootstrap_samples(metrics, len(hits), self.seed)},
+            {**metrics(np.arange(len(labels))), "questions": len(labels)},
+            {"intervals": bootstrap_samples(metrics, len(labels), self.seed)},
         )
 
     def _choices(self, samples: Iterable[ChoiceSample]) -> Iterator[int]:

@@ -11,6 +11,7 @@ from zoo.data.readers.review import Reviewed
 from zoo.finetune.base import LABELS
 from zoo.finetune.rows import TokenizedRows, pad_and_stack, tokenize
 from zoo.finetune.text_inputs import NEXT_TOKEN, InputTask
+from zoo.metrics.classification import accuracy
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs
 from zoo.tasks.multiple_choice.data import ChoiceColumns, read_choices, review_choice
 from zoo.tokenizers import TextTokenizer
@@ -108,4 +109,4 @@ class MultipleChoice(InputTask):
 
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
         """Return the fraction of questions with the correct choice."""
-        return {"accuracy": float((predictions["prediction"] == predictions["label"]).mean())}
+        return {"accuracy": accuracy(predictions["prediction"], predictions["label"])}

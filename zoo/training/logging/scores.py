@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 
 from zoo.io.json import JsonStruct, read_json_record
+from zoo.metrics import LOWER_IS_BETTER
 from zoo.report.svg import scatter_chart
 
 SCORES = "scores.json"
-LOWER_IS_BETTER = ("loss", "perplexity", "mse", "kl")
 
 
 class Speed(JsonStruct, kw_only=True):

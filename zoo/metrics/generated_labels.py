@@ -5,15 +5,14 @@ Texts that are no labels count as in the code released with Raffel et al. 2020, 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from zoo.data.readers.text_forms import TextForm
-from zoo.evaluation.metrics import ClassCounts, classification_metrics, correlations
+import numpy as np
+from numpy.typing import NDArray
+
 from zoo.io.numbers import parse_float
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+from zoo.metrics.classification import ClassCounts, classification_metrics
+from zoo.metrics.ranks import correlations
 
 NO_LABEL = -1  # of a text that is no word of a label
 NO_NUMBER = -1.0  # of a text that is no number, as in ``string_to_float`` there
@@ -36,27 +35,35 @@ class GeneratedLabels:
         predicted_numbers: generated texts as numbers, see ``number_of``.
     """
 
-    words: "NDArray[np.integer[Any]]"
-    predicted_words: "NDArray[np.integer[Any]]"
-    numbers: "NDArray[np.float64]"
-    predicted_numbers: "NDArray[np.float64]"
+    words: NDArray[np.integer[Any]]
+    predicted_words: NDArray[np.integer[Any]]
+    numbers: NDArray[np.float64]
+    predicted_numbers: NDArray[np.float64]
 
     def metrics(
-        self, form: TextForm, rows: "NDArray[Any] | slice" = slice(None)
+        self,
+        names: Sequence[str],
+        classes: int | None,
+        rows: NDArray[Any] | slice = slice(None),
     ) -> dict[str, float]:
-        """Return the metrics of a form, of some of the samples."""
-        if not form.metrics:
+        """Return metrics by their names.
+
+        Args:
+            names: names of the metrics.
+            classes: number of labels that are words; ``None`` for labels that are numbers.
+            rows: the samples to measure.
+        """
+        if not names:
             return {}
-        if form.rounded:
-            return number_metrics(form.metrics, self.predicted_numbers[rows], self.numbers[rows])
-        classes = len(form.words)
-        return word_metrics(form.metrics, self.predicted_words[rows], self.words[rows], classes)
+        if classes is None:
+            return number_metrics(names, self.predicted_numbers[rows], self.numbers[rows])
+        return word_metrics(names, self.predicted_words[rows], self.words[rows], classes)
 
 
 def word_metrics(
     names: Sequence[str],
-    predictions: "NDArray[np.integer[Any]]",
-    labels: "NDArray[np.integer[Any]]",
+    predictions: NDArray[np.integer[Any]],
+    labels: NDArray[np.integer[Any]],
     classes: int,
 ) -> dict[str, float]:
     """Return metrics of a classifier; see ``classification_metrics``.
@@ -70,15 +77,13 @@ def word_metrics(
         labels: (n,).
         classes: number of classes.
     """
-    import numpy as np
-
     predictions = np.where(predictions == NO_LABEL, (labels + 1) % classes, predictions)
     metrics = classification_metrics(ClassCounts.of(labels, predictions, classes))
     return {name: float(metrics[name]) for name in names}
 
 
 def number_metrics(
-    names: Sequence[str], predictions: "NDArray[Any]", labels: "NDArray[Any]"
+    names: Sequence[str], predictions: NDArray[Any], labels: NDArray[Any]
 ) -> dict[str, float]:
     """Return correlations of numbers; see ``correlations``.
 

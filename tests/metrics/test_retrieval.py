@@ -6,12 +6,12 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from zoo.evaluation.retrieval import (
+from zoo.inference.processing.similarity import compare_pairs, similarity_matrix, similarity_rows
+from zoo.metrics.retrieval import (
     CUTOFFS,
     NAMES,
     expected_reciprocal_rank,
@@ -19,10 +19,26 @@ from zoo.evaluation.retrieval import (
     retrieval_scores,
     triplet_accuracy,
 )
-from zoo.inference.processing.similarity import pairwise_similarity, similarity_matrix
 from zoo.tokenizers.pooling import SimilarityFunction
 
 FUNCTIONS = get_args(SimilarityFunction)
+Floats = NDArray[np.floating[Any]]
+
+
+def scores_of(
+    anchors: Floats,
+    texts: Floats,
+    relevant: Sequence[Sequence[int]],
+    function: SimilarityFunction = "cosine",
+    dtype: str = "float32",
+) -> NDArray[np.float64]:
+    return retrieval_scores(similarity_rows(anchors, texts, function, dtype), relevant)
+
+
+def accuracy_of(
+    anchors: Floats, texts: Floats, negatives: Floats, function: SimilarityFunction
+) -> float:
+    return triplet_accuracy(*compare_pairs(anchors, texts, negatives, function))
 
 
 def ranked_scores(order: Sequence[int], relevant: Sequence[int]) -> list[float]:
@@ -58,7 +74,7 @@ def test_ranks_worked_by_hand() -> None:
     """The anchor (1, 0) has its texts at the ranks 2 and 4; (0, 1) has its own at rank 1 or 2."""
     angles = np.radians([0, 20, 40, 60, 90, 90])
     texts = np.stack([np.cos(angles), np.sin(angles)], 1)
-    scores = retrieval_scores(np.eye(2), texts, [[1, 3], [5]])
+    scores = scores_of(np.eye(2), texts, [[1, 3], [5]])
     assert NAMES == ("mrr", "accuracy", "recall_at_1", "recall_at_5", "recall_at_10")
     assert scores.tolist() == [[1 / 2, 0, 0, 1, 1], [3 / 4, 1 / 2, 1 / 2, 1, 1]]
 
@@ -69,7 +85,7 @@ def test_reciprocal_ranks_are_those_of_scikit_learn(function: SimilarityFunction
     metrics = pytest.importorskip("sklearn.metrics")
     rng = np.random.default_rng(1)
     anchors, texts = rng.normal(size=(2, 30, 4)).astype(np.float32)
-    scores = retrieval_scores(anchors, texts, [[k] for k in range(30)], function)
+    scores = scores_of(anchors, texts, [[k] for k in range(30)], function)
     similarity = similarity_matrix(anchors, texts, function)
     mean = metrics.label_ranking_average_precision_score(np.eye(30), similarity)
     assert scores[:, 0].mean() == pytest.approx(mean)
@@ -86,11 +102,11 @@ def test_a_constant_encoder_finds_by_chance(function: SimilarityFunction, noise:
     constant = 30 * rng.normal(size=64)
     rows = constant * (1 + noise * rng.normal(size=(count, 64)))
     vectors = rows.astype(np.float32)
-    scores = retrieval_scores(vectors, vectors, [[k] for k in range(count)], function)
+    scores = scores_of(vectors, vectors, [[k] for k in range(count)], function)
     harmonic = sum(1 / rank for rank in range(1, count + 1))
     expected = [harmonic / count, 1 / count, 1 / count, 5 / count, 1]
     assert scores == pytest.approx(np.tile(expected, (count, 1)))
-    assert triplet_accuracy(vectors, vectors, vectors[::-1], function) == 0.5
+    assert accuracy_of(vectors, vectors, vectors[::-1], function) == 0.5
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8"])
@@ -100,60 +116,31 @@ def test_rounding_is_of_the_dtype_of_the_computation(dtype: str) -> None:
     rows = rng.normal(size=64) + 2**-8 * rng.normal(size=(8, 64))
     vectors = rows.astype(np.float32)
     relevant = [[k] for k in range(8)]
-    assert retrieval_scores(vectors, vectors, relevant)[:, 0].min() > 0.9  # taken for an order
-    scores = retrieval_scores(vectors, vectors, relevant, dtype=dtype)
+    assert scores_of(vectors, vectors, relevant)[:, 0].min() > 0.9  # taken for an order
+    scores = scores_of(vectors, vectors, relevant, dtype=dtype)
     harmonic = sum(1 / rank for rank in range(1, 9))
     assert scores[:, 0] == pytest.approx(harmonic / 8)
     far = np.array([[1, 0], [1, 0.5]], np.float32)
-    assert retrieval_scores(far[:1], far, [[0]], dtype=dtype)[0, 0] == 1
+    assert scores_of(far[:1], far, [[0]], dtype=dtype)[0, 0] == 1
 
 
 def test_similarities_that_differ_by_more_than_rounding_are_ranked() -> None:
     texts = np.array([[1, 0], [1, 2e-3]], np.float32)  # cosines with (1, 0) differ by 2e-6
-    assert retrieval_scores(texts[:1], texts, [[0]])[0, 0] == 1
-    assert retrieval_scores(texts[:1], texts, [[1]])[0, 0] == 0.5
+    assert scores_of(texts[:1], texts, [[0]])[0, 0] == 1
+    assert scores_of(texts[:1], texts, [[1]])[0, 0] == 0.5
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_similarity_that_is_not_finite_gives_no_score(value: float) -> None:
     assert np.isnan(expected_scores(np.array([0.5, value]), [0])).all()
     vectors = np.array([[1.0, value]])
-    assert np.isnan(triplet_accuracy(vectors, np.ones((1, 2)), np.ones((1, 2)), "dot"))
+    assert np.isnan(accuracy_of(vectors, np.ones((1, 2)), np.ones((1, 2)), "dot"))
 
 
 def test_triplets_by_hand() -> None:
     """Nearer, tied, farther: one and a half of three."""
     anchors = np.tile([[1.0, 0.0]], (3, 1))
     texts, negatives = np.array([[2, 0], [0, 1], [0, 1]]), np.array([[0, 1], [0, 3], [1, 0]])
-    assert triplet_accuracy(anchors, texts, negatives, "cosine") == pytest.approx(1.5 / 3)
+    assert accuracy_of(anchors, texts, negatives, "cosine") == pytest.approx(1.5 / 3)
     # by distance, the second text is nearer than its negative
-    assert triplet_accuracy(anchors, texts, negatives, "euclidean") == pytest.approx(2 / 3)
-
-
-def reference(a: NDArray[np.float64], b: NDArray[np.float64], function: str) -> float:
-    """Return the similarity of two vectors, by SciPy's distances."""
-    distance: Any = pytest.importorskip("scipy.spatial.distance")
-    similarities = {
-        "cosine": 1 - distance.cosine(a, b),
-        "dot": np.dot(a, b),
-        "euclidean": -distance.euclidean(a, b),
-        "manhattan": -distance.cityblock(a, b),
-    }
-    return float(similarities[function])
-
-
-@pytest.mark.parametrize("function", FUNCTIONS)
-def test_similarity_functions(function: SimilarityFunction) -> None:
-    rng = np.random.default_rng(3)
-    first, second = rng.normal(size=(4, 7)), rng.normal(size=(5, 7))
-    expected = [[reference(a, b, function) for b in second] for a in first]
-    np.testing.assert_allclose(similarity_matrix(first, second, function), expected, rtol=1e-9)
-    pairs = pairwise_similarity(first, second[:4], function)
-    np.testing.assert_allclose(pairs, np.diagonal(expected), rtol=1e-9)
-    tensors = torch.from_numpy(first), torch.from_numpy(second[:4])
-    np.testing.assert_allclose(pairwise_similarity(*tensors, function), pairs, rtol=1e-9)
-
-
-def test_the_cosine_with_zeros_is_zero() -> None:
-    assert pairwise_similarity(np.zeros(3), np.ones(3), "cosine") == 0
-    assert similarity_matrix(np.zeros((1, 3)), np.ones((2, 3)), "cosine").tolist() == [[0, 0]]
+    assert accuracy_of(anchors, texts, negatives, "euclidean") == pytest.approx(2 / 3)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from zoo.evaluation.generated_labels import NO_NUMBER, number_metrics, number_of, word_metrics
+from zoo.metrics.generated_labels import NO_NUMBER, number_metrics, number_of, word_metrics
 
 LABELS = np.array([0, 0, 1, 1, 1, 0])
 ANSWERS = np.array([0, -1, 1, -1, 0, 1])  # -1: no word of a label

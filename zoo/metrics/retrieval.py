@@ -4,62 +4,40 @@ With ties, a metric is its expectation over random orders of the tied texts, so 
 cannot tell texts apart finds them by chance. Similarities that differ by rounding are tied.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from zoo.inference.processing.similarity import (
-    pairwise_similarity,
-    rounding_error,
-    similarity_matrix,
-)
-from zoo.tokenizers.pooling import SimilarityFunction
+import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.floating[Any]]
+Floats = NDArray[np.floating[Any]]
 
 CUTOFFS = (1, 5, 10)  # of recall
-COMPARED = 1 << 25  # similarities that are computed at once
 NAMES = ("mrr", "accuracy", *(f"recall_at_{cutoff}" for cutoff in CUTOFFS))
 
 
 def retrieval_scores(
-    anchors: "Floats",
-    texts: "Floats",
-    relevant: Sequence[Sequence[int]],
-    function: SimilarityFunction = "cosine",
-    dtype: str = "float32",
-) -> "NDArray[np.float64]":
+    similarities: Iterable[tuple[Floats, float]], relevant: Sequence[Sequence[int]]
+) -> NDArray[np.float64]:
     """Return the values of ``NAMES`` for each anchor, (anchors, names); metrics are their means.
 
     As in ``InformationRetrievalEvaluator`` of sentence-transformers: 1 / rank of the first relevant
     text, without a cutoff; whether it is the first of all texts; and the fraction of the relevant
-    texts among the first k. Of ties, each is the expectation over their orders.
+    texts among the first k. With ties, each is the expectation over their orders.
 
     Args:
-        anchors: embeddings, (anchors, hidden).
-        texts: embeddings, (texts, hidden).
+        similarities: of each anchor, the similarity of each text, (texts,), and the difference up
+            to which two of them are tied.
         relevant: indices of the texts that belong to each anchor, at least one.
-        function: similarity of embeddings.
-        dtype: dtype in which they were computed; similarities that differ by its rounding are tied.
     """
-    import numpy as np
-
-    scores = np.empty((len(anchors), len(NAMES)))
-    count = max(1, COMPARED // len(texts))
-    for start in range(0, len(anchors), count):
-        part = anchors[start : start + count]
-        errors = rounding_error(part, texts, function, dtype).tolist()
-        for number, row in enumerate(similarity_matrix(part, texts, function)):
-            expected = expected_scores(row, relevant[start + number], errors[number])
-            scores[start + number] = expected
+    scores = np.empty((len(relevant), len(NAMES)))
+    for number, (row, error) in enumerate(similarities):
+        scores[number] = expected_scores(row, relevant[number], error)
     return scores
 
 
 def expected_scores(
-    similarities: "Floats", relevant: Sequence[int], error: float = 0.0
+    similarities: Floats, relevant: Sequence[int], error: float = 0.0
 ) -> list[float]:
     """Return the values of ``NAMES`` for one anchor, expected over random orders of tied texts.
 
@@ -71,8 +49,6 @@ def expected_scores(
         relevant: indices of the texts that belong to it.
         error: difference up to which similarities are tied.
     """
-    import numpy as np
-
     if not np.isfinite(similarities).all():
         return [float("nan")] * len(NAMES)
     own = similarities[list(relevant)]
@@ -96,8 +72,6 @@ def expected_reciprocal_rank(before: int, tied: int, relevant: int = 1) -> float
         tied: number t of tied texts, which are in random order.
         relevant: number of relevant texts among the tied ones, at least one.
     """
-    import numpy as np
-
     places = np.arange(1, tied - relevant + 2)  # of the first relevant text among the tied ones
     # the probability of each place follows from the one before, from relevant / tied
     steps = (tied - places[:-1] - relevant + 1) / (tied - places[:-1])
@@ -105,31 +79,17 @@ def expected_reciprocal_rank(before: int, tied: int, relevant: int = 1) -> float
     return float((chances / (before + places)).sum())
 
 
-def triplet_accuracy(
-    anchors: "Floats",
-    texts: "Floats",
-    negatives: "Floats",
-    function: SimilarityFunction,
-    dtype: str = "float32",
-) -> float:
+def triplet_accuracy(near: Floats, far: Floats, errors: Floats) -> float:
     """Return the fraction of anchors whose text is nearer than the negative; ties count a half.
 
     NaN if a similarity is not finite.
 
     Args:
-        anchors: embeddings, (n, hidden).
-        texts: embeddings of the text of each anchor, (n, hidden).
-        negatives: embeddings of the negative of each anchor, (n, hidden).
-        function: similarity of embeddings.
-        dtype: see ``retrieval_scores``.
+        near: similarity of each anchor to its text, (n,).
+        far: similarity of each anchor to its negative, (n,).
+        errors: differences up to which the two are tied, (n,).
     """
-    import numpy as np
-
-    exact, *others = (vectors.astype(np.float64) for vectors in (anchors, texts, negatives))
-    near, far = (pairwise_similarity(exact, other, function) for other in others)
     difference = near - far
     if not np.isfinite(difference).all():
         return float("nan")
-    compared = np.concatenate([texts, negatives])
-    tied = abs(difference) <= rounding_error(anchors, compared, function, dtype)
-    return float(np.where(tied, 0.5, difference > 0).mean())
+    return float(np.where(abs(difference) <= errors, 0.5, difference > 0).mean())

@@ -5,13 +5,12 @@ import string
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import NDArray
 
-    Floats = NDArray[np.floating[Any]]
+Floats = NDArray[np.floating[Any]]
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -67,9 +66,9 @@ class ScoredAnswers:
         answerable: whether the question has an answer, (questions,).
     """
 
-    exact: "Floats"
-    f1: "Floats"
-    answerable: "NDArray[np.bool_]"
+    exact: Floats
+    f1: Floats
+    answerable: NDArray[np.bool_]
 
     @classmethod
     def score(cls, predictions: Sequence[str], answers: Sequence[Sequence[str]]) -> "ScoredAnswers":
@@ -79,8 +78,6 @@ class ScoredAnswers:
             predictions: text for each question; empty for no answer.
             answers: correct answers of each question.
         """
-        import numpy as np
-
         answerable = np.array([bool(texts) for texts in answers])
         unanswerable = not answerable.all()
         pairs = zip(predictions, answers, strict=True)
@@ -88,7 +85,7 @@ class ScoredAnswers:
         exact, f1 = np.array(scores).T
         return cls(exact, f1, answerable)
 
-    def metrics(self, rows: "NDArray[np.integer[Any]] | None" = None) -> dict[str, float]:
+    def metrics(self, rows: NDArray[np.integer[Any]] | None = None) -> dict[str, float]:
         """Return means over questions, from 0 to 1.
 
         If some questions have no answers, also over those with answers and those without; a mean
@@ -97,8 +94,6 @@ class ScoredAnswers:
         Args:
             rows: indices of questions, (n,); ``None`` for all.
         """
-        import numpy as np
-
         rows = np.arange(len(self.exact)) if rows is None else rows
         exact, f1, answerable = self.exact[rows], self.f1[rows], self.answerable[rows]
         parts = {"": np.ones(len(rows), bool)}
@@ -112,10 +107,10 @@ class ScoredAnswers:
 
 
 def best_threshold(
-    scores: "Floats",
-    null_scores: "Floats",
-    answerable: "NDArray[np.bool_]",
-    answered: "NDArray[np.bool_]",
+    scores: Floats,
+    null_scores: Floats,
+    answerable: NDArray[np.bool_],
+    answered: NDArray[np.bool_],
 ) -> tuple[float, float]:
     """Return the highest mean score over all thresholds of no answer, and that threshold.
 
@@ -128,8 +123,6 @@ def best_threshold(
         answerable: whether the question has an answer, (questions,).
         answered: whether there is a best span, (questions,).
     """
-    import numpy as np
-
     order = np.argsort(null_scores, kind="stable")
     gains = np.where(answerable, scores, -1.0 * answered)[order]  # of an answer instead of none
     totals = np.concatenate([[0.0], gains.cumsum()]) + (~answerable).sum()

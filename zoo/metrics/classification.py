@@ -1,0 +1,187 @@
+"""Metrics of predicted labels, in float64."""
+
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.integer[Any]]
+Floats = NDArray[np.floating[Any]]
+
+BINS = 15  # of reliability curves, as in Guo et al. 2017
+
+
+def accuracy(predictions: NDArray[Any], labels: NDArray[Any]) -> float:
+    """Return the fraction of predictions that equal their labels, of numbers or texts, (n,)."""
+    return float((predictions == labels).mean())
+
+
+class ClassCounts(NamedTuple):
+    """What the metrics of a classifier need of its confusion matrix, whose size is labels squared.
+
+    Attributes:
+        hits: samples of each label that are predicted, (..., classes).
+        predicted: predictions of each label, (..., classes).
+        actual: samples of each label, (..., classes).
+    """
+
+    hits: NDArray[np.int64]
+    predicted: NDArray[np.int64]
+    actual: NDArray[np.int64]
+
+    @classmethod
+    def of(
+        cls,
+        labels: Ints,
+        predictions: Ints,
+        classes: int,
+        weights: Ints | None = None,
+    ) -> Self:
+        """Return the counts of samples.
+
+        Args:
+            labels: (n,), from 0.
+            predictions: (n,), from 0.
+            classes: number of classes.
+            weights: number of times that each sample counts, (n,); by default once.
+        """
+        times = np.ones(len(labels), np.int64) if weights is None else weights
+        hits = np.where(labels == predictions, times, 0)
+        return cls(
+            *(
+                np.bincount(numbers, weights=values, minlength=classes).astype(np.int64)
+                for numbers, values in ((labels, hits), (predictions, times), (labels, times))
+            )
+        )
+
+    def first(self, classes: int) -> Self:
+        """Return the counts of the first classes only."""
+        return type(self)(*(values[..., :classes] for values in self))
+
+
+def confusion_cells(labels: Ints, predictions: Ints) -> NDArray[np.int64]:
+    """Return the cells of the confusion matrix that have samples.
+
+    Args:
+        labels: (n,), from 0.
+        predictions: (n,), from 0.
+
+    Returns:
+        label, prediction and number of samples of each cell, (cells, 3), sorted.
+    """
+    pairs = np.stack([labels, predictions], axis=1)
+    cells, counts = np.unique(pairs, axis=0, return_counts=True)
+    return np.concatenate([cells, counts[:, None]], axis=1).astype(np.int64)
+
+
+def class_scores(counts: ClassCounts) -> dict[str, NDArray[np.float64]]:
+    """Return ``precision``, ``recall`` and ``f1`` of each class, (..., classes) each.
+
+    A quotient of which both parts are 0 is 0, as in scikit-learn.
+    """
+
+    def ratio(above: Any, below: Any) -> NDArray[np.float64]:
+        quotient: NDArray[np.float64] = np.zeros(np.broadcast(above, below).shape)
+        np.divide(above, below, out=quotient, where=below > 0)
+        return quotient
+
+    return {
+        "precision": ratio(counts.hits, counts.predicted),
+        "recall": ratio(counts.hits, counts.actual),
+        "f1": ratio(2 * counts.hits, counts.predicted + counts.actual),
+    }
+
+
+def f1_macro(counts: ClassCounts) -> NDArray[np.float64]:
+    """Return the mean F1 of the classes that have samples or predictions, (...,).
+
+    This is ``f1_score(average="macro")`` of scikit-learn without ``labels``: a class that the data
+    lacks counts as 0 if it is predicted, and is left out otherwise.
+    """
+    seen = counts.predicted + counts.actual > 0
+    mean: NDArray[np.float64] = class_scores(counts)["f1"].sum(-1) / np.maximum(seen.sum(-1), 1)
+    return mean
+
+
+def matthews_correlation(counts: ClassCounts) -> NDArray[np.float64]:
+    """Return the Matthews correlation of several classes (Gorodkin 2004, Computational Biology and
+    Chemistry 28, equation 8); 0 where all labels or all predictions are equal.
+
+    Returns:
+        (...,).
+    """
+    hits, predicted, actual = (values.astype(np.float64) for values in counts)
+    total = actual.sum(-1)
+    above = hits.sum(-1) * total - (predicted * actual).sum(-1)
+    below = (total**2 - (predicted**2).sum(-1)) * (total**2 - (actual**2).sum(-1))
+    correlation: NDArray[np.float64] = np.zeros(np.shape(above))
+    np.divide(above, np.sqrt(below), out=correlation, where=below > 0)
+    return correlation
+
+
+def classification_metrics(counts: ClassCounts) -> dict[str, NDArray[np.float64]]:
+    """Return the metrics of a classifier, (...,) each.
+
+    ``f1`` of two classes is that of the second one; of more classes, see ``f1_macro``.
+    """
+    two = counts.hits.shape[-1] == 2
+    f1 = {"f1": class_scores(counts)["f1"][..., 1]} if two else {"f1_macro": f1_macro(counts)}
+    return {
+        "accuracy": counts.hits.sum(-1) / np.maximum(counts.actual.sum(-1), 1),
+        **f1,
+        "matthews_correlation": matthews_correlation(counts),
+    }
+
+
+def multi_label_metrics(
+    predictions: NDArray[np.bool_], labels: NDArray[np.bool_]
+) -> dict[str, float]:
+    """Return the F1 over all labels (``f1_micro``), its mean over labels (``f1_macro``), and the
+    fraction of samples with all labels right (``exact_match``).
+
+    As in ``f1_score`` of scikit-learn for several labels, the mean is over all labels of the model,
+    and one with neither samples nor predictions counts as 0.
+
+    Args:
+        predictions: (n, labels).
+        labels: (n, labels).
+    """
+    hits, total = (predictions & labels).sum(0), predictions.sum(0) + labels.sum(0)
+    per_label = np.divide(2 * hits, total, out=np.zeros(len(hits)), where=total > 0)
+    return {
+        "f1_micro": float(2 * hits.sum() / max(1, total.sum())),
+        "f1_macro": float(per_label.mean()),
+        "exact_match": float((predictions == labels).all(1).mean()),
+    }
+
+
+def reliability(
+    confidences: Floats, correct: NDArray[np.bool_], bins: int = BINS
+) -> tuple[float, list[dict[str, float]]]:
+    """Return the expected calibration error, and the points of the reliability curve.
+
+    Predictions are put into bins of equal width by their confidence. The error is the mean
+    distance between accuracy and mean confidence of the bins, weighted by their samples (Guo et
+    al. 2017, arXiv:1706.04599, equation 3).
+
+    Args:
+        confidences: probabilities of the predicted labels, (n,), from 0 to 1.
+        correct: (n,), true where the prediction is the label.
+        bins: number of bins.
+
+    Returns:
+        the error; and ``confidence``, ``accuracy`` and ``samples`` of each bin that has samples.
+    """
+    # a bin excludes its lower end, and includes the upper one
+    numbers = np.clip(np.ceil(confidences * bins).astype(np.int64) - 1, 0, bins - 1)
+    points = [
+        {
+            "confidence": float(confidences[inside].mean()),
+            "accuracy": float(correct[inside].mean()),
+            "samples": int(inside.sum()),
+        }
+        for inside in (numbers == number for number in range(bins))
+        if inside.any()
+    ]
+    gaps = (abs(point["accuracy"] - point["confidence"]) * point["samples"] for point in points)
+    return sum(gaps) / len(confidences), points

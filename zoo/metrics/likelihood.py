@@ -1,0 +1,31 @@
+"""Metrics of log-likelihoods of tokens."""
+
+import math
+
+LARGEST = 700.0  # nats, whose exponential does not overflow
+
+
+def perplexity(loss: float) -> float:
+    """Return the exponential of the mean loss per token in nats; infinite from ``LARGEST``."""
+    return math.exp(loss) if loss < LARGEST else math.inf
+
+
+def finite_perplexity(loss: float) -> float:
+    """Return the perplexity where infinity has no place, such as in a ratio; at most e^700."""
+    return math.exp(min(loss, LARGEST))
+
+
+def likelihood_metrics(
+    nats: float, correct: float, tokens: float, size: int | None = None
+) -> dict[str, float]:
+    """Return loss, perplexity and accuracy per token, and bits per byte if there is a size.
+
+    Args:
+        nats: sum of the negative log-likelihoods.
+        correct: number of tokens that are predicted correctly.
+        tokens: number of tokens, at least one.
+        size: number of bytes of the text.
+    """
+    loss = nats / tokens
+    bits = {} if size is None else {"bits_per_byte": nats / math.log(2) / size}
+    return {"loss": loss, "perplexity": perplexity(loss), **bits, "accuracy": correct / tokens}

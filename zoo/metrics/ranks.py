@@ -1,0 +1,83 @@
+"""Correlations, the area under the ROC curve and the squared error, in float64."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.floating[Any]]
+
+
+def mean_ranks(values: Floats) -> NDArray[np.float64]:
+    """Return the rank of each value, from 1; tied values have the mean of their ranks.
+
+    Args:
+        values: (n,).
+    """
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = counts.cumsum()
+    mean: NDArray[np.float64] = (ends - (counts - 1) / 2)[inverse]
+    return mean
+
+
+def roc_auc(scores: Floats, labels: NDArray[np.bool_]) -> float:
+    """Return the area under the ROC curve: the probability that a positive outranks a negative.
+
+    Ties count a half (Mann-Whitney statistic). NaN if all labels are equal.
+
+    Args:
+        scores: (n,), higher for the positive class.
+        labels: (n,), true for the positive class.
+    """
+    positives = int(labels.sum())
+    negatives = len(labels) - positives
+    if not positives or not negatives:
+        return float("nan")
+    wins = mean_ranks(scores)[labels].sum() - positives * (positives + 1) / 2
+    return float(wins / (positives * negatives))
+
+
+def pearson(first: Floats, second: Floats) -> float:
+    """Return Pearson's correlation; NaN if one side is constant.
+
+    Args:
+        first: (n,).
+        second: (n,).
+    """
+    a, b = (
+        values.astype(np.float64) - np.mean(values, dtype=np.float64) for values in (first, second)
+    )
+    scale = np.sqrt((a * a).sum()) * np.sqrt((b * b).sum())
+    return float(np.clip((a * b).sum() / scale, -1, 1)) if scale else float("nan")
+
+
+def spearman(first: Floats, second: Floats) -> float:
+    """Return Spearman's correlation, that of the ranks; NaN if one side is constant.
+
+    Args:
+        first: (n,).
+        second: (n,).
+    """
+    return pearson(mean_ranks(first), mean_ranks(second))
+
+
+def correlations(first: Floats, second: Floats) -> dict[str, float]:
+    """Return Pearson's and Spearman's correlations; those with a constant are 0.
+
+    Args:
+        first: (n,).
+        second: (n,).
+    """
+    values = {"pearson": pearson(first, second), "spearman": spearman(first, second)}
+    return {name: 0.0 if np.isnan(value) else value for name, value in values.items()}
+
+
+def regression_metrics(predictions: Floats, labels: Floats) -> dict[str, float]:
+    """Return Pearson's and Spearman's correlations and the mean squared error.
+
+    Args:
+        predictions: (n,).
+        labels: (n,).
+    """
+    error = float(np.mean((predictions.astype(np.float64) - labels) ** 2))
+    return {**correlations(predictions, labels), "mse": error}

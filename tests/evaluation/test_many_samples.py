@@ -19,12 +19,12 @@ from tests.reporting import record
 from zoo.api import Model
 from zoo.checkpoint import load_checkpoint
 from zoo.data.readers.labelled import Columns, Sample, iter_samples
-from zoo.data.readers.questions import QuestionSample, read_questions
 from zoo.data.readers.text_to_text import TextToText
 from zoo.evaluation.base import windows
 from zoo.evaluation.labelled import generated
 from zoo.inference import load_session
 from zoo.tasks import make_evaluation
+from zoo.tasks.question_answering.data import QuestionSample, read_questions
 
 __all__ = ["hub", "seq2seq_path"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import transformers
 
-from tests.inference.tasks.test_answer import Answers, add, characters
+from tests.tasks.question_answering.test_predict import Answers, add, characters
 
 
 def beam_answers(

@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 
 from tests import warm
 from tests.finetune.making import write_table
-from tests.inference.tasks.test_answer import Answers, assert_same
 from tests.plugins.beam_answers import beam_answers
 from tests.plugins.installed import Installed
+from tests.tasks.question_answering.test_predict import Answers, assert_same
 from tests.training.runs import DATA
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "plugins"

@@ -300,7 +300,7 @@ class Model:
         Returns:
             for each pair ``question``, ``context``, ``answer``, ``score``, ``start`` and ``end``
             (characters of the context); with ``top_k`` over 1 also ``predictions``; see
-            ``zoo.inference.tasks.answer.Answer``.
+            ``zoo.tasks.question_answering.predict.Answer``.
 
         Raises:
             UsageError: a question leaves no room for its context.

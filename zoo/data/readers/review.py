@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from blake3 import blake3
 
 from zoo.data.readers.completions import Completion
-from zoo.data.readers.questions import QuestionSample
 from zoo.data.readers.text_groups import TextGroup
 from zoo.data.readers.text_to_text import TextToText
 
@@ -37,12 +36,6 @@ class Reviewed:
     answer: tuple[Any, ...] | None
     labels: Sequence[str] = ()
     whole: tuple[Any, ...] = ()
-
-
-def review_question(sample: QuestionSample) -> Reviewed:
-    """Return what is reviewed of a question about a context."""
-    answers = tuple((answer.text, answer.answer_start) for answer in sample.answers)
-    return Reviewed([sample.question, sample.context], None, whole=(sample.question, answers))
 
 
 def review_group(sample: TextGroup) -> Reviewed:

@@ -27,9 +27,9 @@ TASKS = (
         "Answer questions by spans of their contexts.",
         verb="answer",
         heads=("question-answering",),
-        predict="zoo.inference.tasks.answer:Answer",
-        train="zoo.finetune.tasks.answers:QuestionAnswering",
-        evaluate="zoo.evaluation.labelled.answers:QuestionAnswering",
+        predict="zoo.tasks.question_answering.predict:Answer",
+        train="zoo.tasks.question_answering.train:QuestionAnswering",
+        evaluate="zoo.tasks.question_answering.evaluate:QuestionAnswering",
         run_options=(
             TaskOption("top_k", "Number of predictions.", int, minimum=1, default=1),
             TaskOption(

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.inference.processing.batching import Batch
 from zoo.inference.processing.records import RecordKeys
-from zoo.inference.processing.spans import Candidates, SpanSearch, WindowSpans
 from zoo.inference.processing.windows import WINDOW_TOKENS, ContextWindows, Window
 from zoo.inference.task import BatchTask, EncodedExample
 from zoo.inference.task_checks import require_finite
+from zoo.tasks.question_answering.spans import Candidates, SpanSearch, WindowSpans
 
 if TYPE_CHECKING:
     from zoo.tokenizers import Encoded

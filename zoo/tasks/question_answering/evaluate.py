@@ -5,16 +5,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.readers.labelled import Columns
-from zoo.data.readers.questions import COLUMNS, QuestionSample, iter_questions
-from zoo.data.readers.review import review_question
 from zoo.evaluation.base import Evaluation, Result
 from zoo.inference.processing.records import TextExample
-from zoo.inference.processing.spans import Candidates
 from zoo.inference.task import EncodedExample
 from zoo.inference.task_checks import require_head
-from zoo.inference.tasks.answer import Answer
 from zoo.metrics.intervals import bootstrap_samples
 from zoo.metrics.squad import ScoredAnswers, answer_scores, best_threshold
+from zoo.tasks.question_answering.data import (
+    COLUMNS,
+    QuestionSample,
+    iter_questions,
+    review_question,
+)
+from zoo.tasks.question_answering.predict import Answer
+from zoo.tasks.question_answering.spans import MAX_ANSWER_LEN, Candidates
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +31,6 @@ SCORES = [  # of a prediction, and of the best span, which is never no answer
     *(("span_exact_match", "f8"), ("span_f1", "f8")),
     *(("null_score", "f8"), ("answered", "?")),
 ]
-MAX_ANSWER_LEN = 30  # tokens, as in run_squad.py of the released code of Devlin et al. 2018
 
 
 class AnswerCandidates(Answer):
@@ -112,8 +115,8 @@ class QuestionAnswering(Evaluation):
         """Yield a row of ``SCORES`` for each question, which is then dropped."""
         for sample, candidates in zip(samples, self._candidates(samples), strict=True):
             answers = [answer.text for answer in sample.answers]
-            text = predicted_text(candidates, unanswerable, self.null_threshold)
-            span = predicted_text(candidates, False)
+            text = candidates.best_text(unanswerable, self.null_threshold)
+            span = candidates.best_text(False)
             yield (
                 *answer_scores(text, answers, unanswerable=unanswerable),
                 *answer_scores(span, answers, unanswerable=unanswerable),
@@ -125,19 +128,6 @@ class QuestionAnswering(Evaluation):
         records = (TextExample(s.question, s.context, location=s.location) for s in samples)
         for _, added in self.task.stream(records):
             yield added["candidates"]
-
-
-def predicted_text(candidates: Candidates, unanswerable: bool, null_threshold: float = 0.0) -> str:
-    """Return the answer to a question; empty for no answer.
-
-    Args:
-        candidates: answers over all windows.
-        unanswerable: let no answer compete with the spans.
-        null_threshold: see ``Answer``.
-    """
-    ranked = candidates.ranked(handle_impossible_answer=unanswerable, null_threshold=null_threshold)
-    text: str = ranked[0]["answer"]
-    return text
 
 
 def _best(table: "NDArray[Any]", answerable: "NDArray[np.bool_]") -> dict[str, float]:

@@ -10,6 +10,7 @@ import msgspec
 from zoo.data.readers.documents import iter_files
 from zoo.data.readers.labelled import Columns, text_hash
 from zoo.data.readers.problems import RowError, RowProblems
+from zoo.data.readers.review import Reviewed
 from zoo.data.readers.tables import Row, column_names, parse_cell, read_rows, require_text
 from zoo.errors import VerificationError
 from zoo.io.json import JsonItems
@@ -79,6 +80,12 @@ class _Article(msgspec.Struct):
 
 class _Squad(msgspec.Struct):
     data: list[dict[str, Any]]
+
+
+def review_question(sample: QuestionSample) -> Reviewed:
+    """Return what is reviewed of a question about a context."""
+    answers = tuple((answer.text, answer.answer_start) for answer in sample.answers)
+    return Reviewed([sample.question, sample.context], None, whole=(sample.question, answers))
 
 
 def read_questions(

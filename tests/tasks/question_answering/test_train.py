@@ -14,7 +14,6 @@ from torch import Tensor
 
 import zoo
 from tests import warm
-from tests.data.readers.test_questions import squad
 from tests.finetune.conftest import Pretrained
 from tests.finetune.making import (
     LETTERS,
@@ -28,13 +27,14 @@ from tests.finetune.making import (
     write_table,
 )
 from tests.finetune.test_errors import refused
+from tests.tasks.question_answering.test_data import squad
 from tests.training.runs import records
-from zoo.data.readers.questions import AnswerSpan, read_questions
 from zoo.errors import UsageError
-from zoo.finetune.tasks.answers import answer_tokens
 from zoo.inference.processing.windows import ContextWindows
 from zoo.objectives.base import Batch
 from zoo.tasks import make_evaluation
+from zoo.tasks.question_answering.data import AnswerSpan, read_questions
+from zoo.tasks.question_answering.train import answer_tokens
 
 TASK = "question-answering"
 QUESTIONS = "BertForQuestionAnswering"

@@ -24,8 +24,8 @@ from zoo.cli.inference.run import command
 from zoo.errors import UsageError
 from zoo.export.session import open_session
 from zoo.families.heads import SpanBeams
-from zoo.inference.processing.spans import Span, SpanSearch, best_spans
 from zoo.inference.processing.windows import ContextWindows, Window
+from zoo.tasks.question_answering.spans import Span, SpanSearch, best_spans
 
 __all__ = ["source"]
 LIMIT = 40  # position embeddings of the tiny models

@@ -9,9 +9,14 @@ from typing import Any
 import pytest
 
 from zoo.data.readers.labelled import Columns
-from zoo.data.readers.questions import AnswerSpan, QuestionSample, iter_questions, read_questions
 from zoo.errors import UsageError, VerificationError
 from zoo.tasks.multiple_choice.data import ChoiceColumns, read_choices
+from zoo.tasks.question_answering.data import (
+    AnswerSpan,
+    QuestionSample,
+    iter_questions,
+    read_questions,
+)
 
 CONTEXT = "Grüße an the cat, the cat sat."
 TWO = {"text": ["the cat", "cat"], "answer_start": [18, 22]}

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.floating[Any]]
 
+MAX_ANSWER_LEN = 30  # tokens, as in run_squad.py of the released code of Devlin et al. 2018
 LOWEST = 1e-300  # probability below which logarithms are cut off
 
 
@@ -113,6 +114,12 @@ class Candidates:
         before = [a for a in self.answers if self._lead(a["score"]) <= null_threshold]
         no_answer = {"answer": "", "score": self.no_answer, "start": 0, "end": 0}
         return [*before, no_answer, *self.answers[len(before) :]]
+
+    def best_text(self, unanswerable: bool, null_threshold: float = 0.0) -> str:
+        """Return the first of ``ranked``; empty for no answer."""
+        ranked = self.ranked(handle_impossible_answer=unanswerable, null_threshold=null_threshold)
+        text: str = ranked[0]["answer"]
+        return text
 
 
 @dataclass(frozen=True)

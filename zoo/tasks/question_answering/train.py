@@ -11,21 +11,26 @@ from torch.nn import functional as F
 
 from zoo.data.readers.labelled import Columns
 from zoo.data.readers.problems import RowProblems
-from zoo.data.readers.questions import COLUMNS, AnswerSpan, QuestionSample, read_questions
-from zoo.data.readers.review import Reviewed, review_question
+from zoo.data.readers.review import Reviewed
 from zoo.errors import UsageError
-from zoo.evaluation.labelled.answers import MAX_ANSWER_LEN, predicted_text
 from zoo.finetune.base import FineTuning
 from zoo.finetune.heads import HEAD
 from zoo.finetune.rows import TokenizedRows
-from zoo.inference.processing.spans import Span, SpanSearch, WindowSpans
 from zoo.inference.processing.windows import WINDOW_TOKENS, ContextWindows, Window
-from zoo.inference.tasks.answer import LOGITS, Answer
 from zoo.metrics.squad import ScoredAnswers
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.objectives.losses.cross_entropy import IGNORED
 from zoo.objectives.options import Options
 from zoo.plugins import get_family
+from zoo.tasks.question_answering.data import (
+    COLUMNS,
+    AnswerSpan,
+    QuestionSample,
+    read_questions,
+    review_question,
+)
+from zoo.tasks.question_answering.predict import LOGITS, Answer
+from zoo.tasks.question_answering.spans import MAX_ANSWER_LEN, Span, SpanSearch, WindowSpans
 from zoo.tokenizers import TextTokenizer
 from zoo.tokenizers.tokenizer import Encoded
 from zoo.training.config.finetune import FineTuneConfig, TableConfig
@@ -48,7 +53,7 @@ CHUNK = 512  # questions that are tokenized together, with offsets
 
 
 class QuestionOptions(Options, frozen=True, kw_only=True):
-    """Options of the task, ``task_args``; see ``zoo.inference.tasks.answer.Answer``.
+    """Options of the task, ``task_args``; see ``zoo.tasks.question_answering.predict.Answer``.
 
     Attributes:
         doc_stride: number of tokens that consecutive windows share.
@@ -327,7 +332,7 @@ class QuestionAnswering(FineTuning):
                 for number, window in enumerate(self._context_windows.split(pair))
             ]
             candidates = search.candidates(pair, self.samples[index].context, spans)
-            texts.append(predicted_text(candidates, unanswerable, self.options.null_threshold))
+            texts.append(candidates.best_text(unanswerable, self.options.null_threshold))
         return ScoredAnswers.score(texts, answers).metrics()
 
 

@@ -46,7 +46,7 @@ lowest: .venv-lowest/.installed
 .venv-lowest/.installed: $(VENV)/.installed pyproject.toml Makefile
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check '$(TORCH_LOWEST)'
-	VIRTUAL_ENV=.venv-lowest $(BIN)/uv pip install --quiet --resolution lowest-direct -e '.[hdf5,tensorflow,parquet,zstd,tensorboard,plots]'
+	VIRTUAL_ENV=.venv-lowest $(BIN)/uv pip install --quiet --resolution lowest-direct -e '.[hdf5,tensorflow,parquet,zstd,tensorboard]'
 	VIRTUAL_ENV=.venv-lowest $(BIN)/uv pip install --quiet -e '.[dev]'
 	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check --no-deps '$(REAL)'
 	touch $@

@@ -19,7 +19,7 @@ and scored on the documents of it that runs hold out:
 
 ``--set`` changes settings, for sweeps. ``--keep DIR`` keeps the runs and repeats none that
 it has. Prints a row per family, the median over the seeds and the range, and the validation curves;
-``--figures DIR`` draws them (matplotlib).
+``--figures DIR`` draws them.
 """
 
 import argparse

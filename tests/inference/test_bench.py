@@ -101,7 +101,7 @@ def test_dtypes_memory_and_percentiles_of_one_row(tmp_path: Path) -> None:
         assert entry["startup"]["peak_bytes"] > 50e6  # torch alone is more
     assert "float64" in figure.read_text()
     done = zoo("bench", str(tmp_path / "model"), "-o", str(tmp_path / "speed.txt"))
-    assert done.returncode == 2 and "speed.txt is no figure" in done.stderr
+    assert done.returncode == 2 and "speed.txt: figures are written as SVG" in done.stderr
 
 
 def test_pairs_that_are_not_possible_are_left_out(tmp_path: Path) -> None:

@@ -190,7 +190,16 @@ def test_the_command_that_resumes_a_run_is_named(tmp_path: Path) -> None:
         find_runs([tmp_path / "none"])
 
 
-def test_a_figure_of_an_unknown_format_is_refused(runs: Path) -> None:
-    done = CliRunner().invoke(compare, [str(runs), "-o", "figure.bmp"])
+def test_curves_without_common_steps_are_not_drawn(tmp_path: Path) -> None:
+    paths = [str(write_run(tmp_path / f"s{seed}", {"seed": seed}, 1.0)) for seed in (1, 2)]
+    second = tmp_path / "s2" / "metrics.jsonl"
+    second.write_text(second.read_text().replace('"step": 1', '"step": 2'))
+    done = CliRunner().invoke(compare, [*paths, "-o", str(tmp_path / "figure.svg")])
     assert isinstance(done.exception, UsageError)
-    assert "must end in .svg, .png, .pdf" in str(done.exception)
+    assert "different seeds have no evaluations at the same steps" in str(done.exception)
+
+
+def test_a_figure_that_is_not_svg_is_refused(runs: Path) -> None:
+    done = CliRunner().invoke(compare, [str(runs), "-o", "figure.png"])
+    assert isinstance(done.exception, UsageError)
+    assert "figure.png: figures are written as SVG" in str(done.exception)

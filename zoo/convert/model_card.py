@@ -1,7 +1,10 @@
 """Model card of a directory in the Hub's layout: facts of the manifest, and nothing else.
 
 https://huggingface.co/docs/hub/model-cards describes the YAML at the top. Cards have no date and no
-local path, so that a conversion that is repeated writes the same bytes.
+local path, so that a conversion that is repeated writes the same bytes. The classes of
+huggingface_hub would add its import to every conversion for three keys of YAML, and its
+``EvalResult`` needs a dataset of the Hub, where evaluations here are of files; tests read cards by
+its ``ModelCard``.
 """
 
 import re

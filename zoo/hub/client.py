@@ -3,6 +3,10 @@
 huggingface_hub reads the body of any response to its end, waits for as long as a server requests,
 stores a file under the name in the server's headers, and switches to another client, hf_xet, if a
 server offers it. The hooks limit and check the responses to calls of this package only.
+
+They are added by a factory of clients, because huggingface_hub replaces its client after some
+errors. Its public API sets a factory and cannot return the one that is set, so that one attribute
+of the private module ``_http`` is read, to keep a factory with a program's proxies or certificates.
 """
 
 import contextlib
@@ -157,8 +161,7 @@ class _HookedFactory:
 def _install_hooks() -> None:
     """Install the factory in huggingface_hub, which creates new clients after some errors.
 
-    A factory that the program set, for proxies or certificates, is wrapped. No public function
-    returns it.
+    A factory that the program set, for proxies or certificates, is wrapped.
     """
     with _INSTALLING:
         factory: Any = _http._GLOBAL_CLIENT_FACTORY

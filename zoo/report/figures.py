@@ -1,74 +1,115 @@
-"""Figures by matplotlib, an optional dependency."""
+"""Figures as SVG files of their own, with the axes of ``zoo.report.svg``."""
 
-import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html import escape
 from pathlib import Path
-from typing import Any
 
 from zoo.errors import UsageError
 from zoo.io.output.atomic import atomic_write
+from zoo.io.terminal import escape_controls
+from zoo.report.svg import DOTS, HEIGHT, LEFT, WIDTH, Axis, Plot, downsample
 
-FORMATS = (".svg", ".png", ".pdf")
 Band = Sequence[tuple[float, float, float, float]]
 
-MOST_LABELS = 40  # of a figure of a confusion matrix
+MOST_LABELS = 40  # of a confusion matrix
+MOST_CHARACTERS = 48  # of a name; the middle of longer ones is left out
+CHARACTER = 6.4  # approximate width
+CELL = 44  # of a confusion matrix
+COLOURS = ("#4c78a8", "#e4772e", "#54a24b", "#b0417a", "#2a9d9d", "#8c6d31", "#7f7f7f", "#9467bd")
+STYLE = """
+text { font: 12px Helvetica, Arial, "DejaVu Sans", sans-serif; fill: #57606a }
+.end { text-anchor: end } .middle { text-anchor: middle } .name { fill: #1f2328 }
+.grid { stroke: #e7e5e1 } .axis { stroke: #8b9199 }
+"""
 
 
-def require_matplotlib(path: Path) -> Any:
-    """Import matplotlib without a display.
-
-    Args:
-        path: file of the figure.
+def require_svg(path: Path) -> None:
+    """Check that a file can be written as a figure, before its data are computed.
 
     Raises:
-        UsageError: it is not installed, or cannot write the file's format.
+        UsageError: its name has another suffix than that of SVG.
     """
-    if path.suffix.lower() not in FORMATS:
+    if path.suffix.lower() != ".svg":
         raise UsageError(
-            f"{path} is no figure that can be written", f"its name must end in {', '.join(FORMATS)}"
+            f"{path}: figures are written as SVG, and their names must end in .svg",
+            "a browser, Inkscape or rsvg-convert turns them into PNG or PDF",
         )
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise UsageError(
-            "figures take matplotlib, which is not installed", "pip install 'plm-zoo[plots]'"
-        ) from error
-    matplotlib.use("agg")
-    return matplotlib
+
+
+def plot_bands(path: Path, curves: Mapping[str, Band], *, x: str, y: str) -> None:
+    """Write a figure of curves, each with a band around it.
+
+    Args:
+        path: file to write.
+        curves: name -> points (x, middle, lowest, highest), of which at least one has a point;
+            empty ones are omitted.
+        x: label of the horizontal axis.
+        y: label of the vertical axis.
+    """
+    curves = {name: band for name, band in curves.items() if band}
+    points = [point for band in curves.values() for point in band]
+    plot = Plot(
+        Axis.around(min(0, *(p[0] for p in points)), max(p[0] for p in points), 6, tight=True),
+        Axis.around(min(p[2] for p in points), max(p[3] for p in points), 5),
+    )
+    drawn = [plot.grid(y, x)]
+    for number, (name, band) in enumerate(curves.items()):
+        colour = COLOURS[number % len(COLOURS)]
+        middle, low, high = (
+            _path(plot, downsample([(point[0], point[column]) for point in band]))
+            for column in (1, 2, 3)
+        )
+        around = " ".join([*high.split(), *reversed(low.split())])
+        drawn.append(f'<polygon points="{around}" fill="{colour}" fill-opacity="0.2"/>')
+        drawn.append(_line(middle, colour))
+        if len(band) <= DOTS:
+            drawn += _dots(map(plot.place, ((point[0], point[1]) for point in band)), colour)
+        drawn += _key(name, colour, HEIGHT + 16 + 18 * number)
+    _write(path, WIDTH, HEIGHT + 12 + 18 * len(curves), f"{y} by {x}", drawn)
 
 
 def plot_confusion(path: Path, counts: Mapping[str, Mapping[str, int]]) -> None:
     """Write a figure of a confusion matrix: counts, and shares of each row as shades.
 
     Args:
-        path: file to write; the suffix decides the format.
+        path: file to write.
         counts: label -> predicted label -> number of samples; cells without samples may be left
             out. Of more than ``MOST_LABELS``, those with the most wrong predictions are drawn.
-
-    Raises:
-        UsageError: see ``require_matplotlib``.
-        OSError: the file cannot be written.
     """
-    require_matplotlib(path)
-    from matplotlib.figure import Figure
-
     labels = _worst_labels(counts)
-    size = 2.5 + 0.5 * len(labels)
-    rows = [[counts[label].get(other, 0) for other in labels] for label in labels]
-    totals = [max(1, sum(counts[label].values())) for label in labels]
-    shares = [[count / total for count in row] for row, total in zip(rows, totals, strict=True)]
-    figure = Figure(figsize=(size, size), layout="constrained")
-    axes = figure.subplots()
-    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    for y, row in enumerate(rows):
-        for x, count in enumerate(row):
-            shade = "white" if shares[y][x] > 0.6 else "black"
-            axes.text(x, y, f"{count:,}", ha="center", va="center", color=shade)
-    axes.set_xticks(range(len(labels)), labels, rotation=45, ha="right")
-    axes.set_yticks(range(len(labels)), labels)
-    axes.set_xlabel("predicted label")
-    axes.set_ylabel("label")
-    _write(figure, path)
+    names = [_shortened(name) for name in labels]
+    margin = 28 + CHARACTER * max(len(name) for name in names)
+    side = CELL * len(labels)
+    drawn = [
+        f'<text x="14" y="{12 + side / 2}" class="middle" '
+        f'transform="rotate(-90 14 {12 + side / 2})">label</text>'
+    ]
+    for row, name in enumerate(labels):
+        total = max(1, sum(counts[name].values()))
+        centre = 12 + CELL * (row + 0.5)
+        drawn.append(
+            f'<text x="{margin - 6:.1f}" y="{centre + 4}" class="end name">{names[row]}</text>'
+        )
+        for column, other in enumerate(labels):
+            count = counts[name].get(other, 0)
+            across = margin + CELL * column
+            drawn.append(
+                f'<rect x="{across:.1f}" y="{12 + CELL * row}" width="{CELL}" height="{CELL}" '
+                f'fill="#1f5a99" fill-opacity="{count / total:.3f}" class="grid"/>'
+                f'<text x="{across + CELL / 2:.1f}" y="{centre + 4}" class="middle"'
+                f' style="fill:{"#fff" if count / total > 0.55 else "#1f2328"}">{count:,}</text>'
+            )
+    for column, name in enumerate(names):
+        place = f"{margin + CELL * (column + 0.5) + 4:.1f} {side + 26}"
+        drawn.append(
+            f'<text class="end name" transform="translate({place}) rotate(-45)">{name}</text>'
+        )
+    height = side + 44 + 0.72 * margin
+    drawn.append(
+        f'<text x="{margin + side / 2:.1f}" y="{height - 8:.1f}" class="middle">'
+        "predicted label</text>"
+    )
+    _write(path, margin + side + 12, height, "confusion matrix", drawn)
 
 
 def _worst_labels(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
@@ -82,94 +123,101 @@ def _worst_labels(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
 
 
 def plot_reliability(path: Path, points: Sequence[Mapping[str, float]]) -> None:
-    """Write a figure of a reliability curve, beside the diagonal of a calibrated model.
+    """Write a figure of a reliability curve, next to the diagonal of a calibrated model.
 
     Args:
-        path: file to write; the suffix decides the format.
+        path: file to write.
         points: ``confidence`` and ``accuracy`` of bins.
-
-    Raises:
-        UsageError: see ``require_matplotlib``.
-        OSError: the file cannot be written.
     """
-    require_matplotlib(path)
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(4.2, 4.2), layout="constrained")
-    axes = figure.subplots()
-    axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--", label="calibrated")
-    confidences, accuracies = (
-        [point[name] for point in points] for name in ("confidence", "accuracy")
-    )
-    axes.plot(confidences, accuracies, marker="o", linewidth=1.6, label="model")
-    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="accuracy")
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
-    _write(figure, path)
+    plot = Plot(Axis(0, 1, 0.2), Axis(0, 1, 0.2), right=LEFT + 280, bottom=22 + 280)
+    places = [plot.place((point["confidence"], point["accuracy"])) for point in points]
+    drawn = [
+        plot.grid("accuracy", "confidence"),
+        f'<path class="axis" stroke-dasharray="5 4" d="M{LEFT} {plot.bottom}'
+        f'L{plot.right} {plot.top}"/>',
+        _line(" ".join(f"{across:.1f},{down:.1f}" for across, down in places), COLOURS[0]),
+        *_dots(places, COLOURS[0]),
+        *_key("model", COLOURS[0], plot.bottom + 44),
+        *_key("calibrated", "#8b9199", plot.bottom + 62, dashed=True),
+    ]
+    _write(path, plot.right + 20, plot.bottom + 78, "accuracy by confidence", drawn)
 
 
 def plot_speeds(path: Path, speeds: Mapping[str, Sequence[float]]) -> None:
     """Write a figure of throughput and latency by backend.
 
     Args:
-        path: file to write; the suffix decides the format.
+        path: file to write.
         speeds: name -> tokens per second, and the median and higher percentiles of the latency of
             one row in ms.
-
-    Raises:
-        UsageError: see ``require_matplotlib``.
-        OSError: the file cannot be written.
     """
-    require_matplotlib(path)
-    from matplotlib.figure import Figure
+    names = [_shortened(name) for name in speeds]
+    margin = 20 + CHARACTER * max(len(name) for name in names)
+    rows, bottom = Axis(0, len(speeds), 1), 10 + 34 * len(speeds)
+    fastest = max(values[0] for values in speeds.values())
+    slowest = max(max(values[1:]) for values in speeds.values())
+    left = Plot(Axis.around(0, fastest, 4), rows, margin, margin + 270, 10, bottom)
+    right = Plot(Axis.around(0, slowest, 4), rows, left.right + 30, left.right + 300, 10, bottom)
+    drawn = [
+        left.scale("tokens per second"),
+        right.scale("latency of one row, ms (dot: median)"),
+    ]
+    for row, (name, (speed, *latencies)) in enumerate(zip(names, speeds.values(), strict=True)):
+        end, down = left.place((speed, len(speeds) - row - 0.5))
+        drawn.append(
+            f'<text x="{margin - 6:.1f}" y="{down + 4:.1f}" class="end name">{name}</text>'
+            f'<rect x="{margin:.1f}" y="{down - 9:.1f}" width="{end - margin:.1f}" height="18" '
+            f'fill="{COLOURS[0]}"/>'
+        )
+        places = [right.place((latency, 0))[0] for latency in latencies]
+        drawn.append(
+            f'<path class="axis" d="M{min(places):.1f} {down:.1f}H{max(places):.1f}"/>'
+            + "".join(_dots([(places[0], down)], COLOURS[0]))
+        )
+        drawn += [
+            f'<path d="M{place:.1f} {down - 6:.1f}v12" stroke="{COLOURS[0]}" stroke-width="1.6"/>'
+            for place in places[1:]
+        ]
+    _write(path, right.right + 20, bottom + 44, "throughput and latency", drawn)
 
-    figure = Figure(figsize=(7, 1.4 + 0.5 * len(speeds)), layout="constrained")
-    left, right = figure.subplots(1, 2, sharey=True)
-    names, rows = list(speeds), range(len(speeds))
-    left.barh(rows, [values[0] for values in speeds.values()], color="tab:blue")
-    left.set_yticks(rows, names)
-    left.invert_yaxis()
-    left.set_xlabel("tokens per second")
-    for row, (_, median, *higher) in enumerate(speeds.values()):
-        right.plot([median, *higher], [row] * (1 + len(higher)), color="0.6", linewidth=1)
-        right.plot([median], [row], "o", color="tab:blue")
-        right.plot(higher, [row] * len(higher), "|", color="tab:blue", markersize=12)
-    right.set_xlim(left=0)
-    right.set_xlabel("latency of one row (ms): median and higher percentiles")
-    _write(figure, path)
+
+def _path(plot: Plot, points: Sequence[tuple[float, float]]) -> str:
+    places = map(plot.place, points)
+    return " ".join(f"{across:.1f},{down:.1f}" for across, down in places)
 
 
-def _write(figure: Any, path: Path) -> None:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=path.suffix[1:].lower(), dpi=150)
-    atomic_write(path, buffer.getvalue())
+def _line(points: str, colour: str) -> str:
+    return (
+        f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.8" '
+        'stroke-linejoin="round"/>'
+    )
 
 
-def plot_bands(path: Path, curves: Mapping[str, Band], *, x: str, y: str) -> None:
-    """Write a figure of curves, each with a band around it.
+def _dots(places: Iterable[tuple[float, float]], colour: str) -> Iterator[str]:
+    for across, down in places:
+        yield f'<circle cx="{across:.1f}" cy="{down:.1f}" r="3" fill="{colour}"/>'
 
-    Args:
-        path: file to write; the suffix decides the format.
-        curves: name -> points (x, middle, lowest, highest).
-        x: label of the horizontal axis.
-        y: label of the vertical axis.
 
-    Raises:
-        UsageError: see ``require_matplotlib``.
-        OSError: the file cannot be written.
-    """
-    require_matplotlib(path)
-    from matplotlib.figure import Figure
+def _key(name: str, colour: str, down: float, *, dashed: bool = False) -> Iterator[str]:
+    """Yield a line of the legend."""
+    dashes = ' stroke-dasharray="5 4"' if dashed else ""
+    yield f'<path d="M{LEFT} {down}h18" stroke="{colour}" stroke-width="2"{dashes}/>'
+    yield f'<text x="{LEFT + 26}" y="{down + 4}" class="name">{_shortened(name)}</text>'
 
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
-    axes = figure.subplots()
-    for name, points in curves.items():
-        steps, middle, low, high = zip(*points, strict=True)
-        (line,) = axes.plot(steps, middle, label=name, linewidth=1.6)
-        axes.fill_between(steps, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    axes.grid(alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
-    _write(figure, path)
+
+def _shortened(name: str) -> str:
+    """Return a name for SVG, with the middle left out if it is long."""
+    text = escape_controls(name)
+    half = MOST_CHARACTERS // 2
+    return escape(text if len(text) <= MOST_CHARACTERS else f"{text[:half]}…{text[-half:]}")
+
+
+def _write(path: Path, width: float, height: float, title: str, drawn: Sequence[str]) -> None:
+    """Write a figure, drawn at 1.5 times its units."""
+    text = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
+        f'width="{1.5 * width:.0f}" height="{1.5 * height:.0f}" role="img" '
+        f'aria-label="{escape(title)}">\n<style>{STYLE}</style>\n'
+        f'<rect width="100%" height="100%" fill="#fff"/>\n{"".join(drawn)}\n</svg>\n'
+    )
+    atomic_write(path, text.encode())

@@ -1,4 +1,4 @@
-"""Charts as inline SVG, without scripts; the page's style sheet sets the colours."""
+"""Charts as SVG without scripts, drawn inline in a page whose style sheet sets the colours."""
 
 import math
 from collections.abc import Sequence
@@ -42,7 +42,8 @@ def line_chart(title: str, unit: str, lines: Sequence[Series], *, zero: bool = F
     values = [value for line in lines for _, value in line.points]
     x = Axis.around(min(*steps, 0), max(steps), 6, tight=True)
     y = Axis.around(min(*values, 0) if zero else min(values), max(values), 5)
-    drawn = [_grid(x, y, unit), *(_curve(line, x, y) for line in lines)]
+    plot = Plot(x, y)
+    drawn = [plot.grid(unit, "step"), *(_curve(line, plot) for line in lines)]
     return (
         f"<figure><figcaption>{escape(title)}{_legend(lines)}</figcaption>"
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)} by step">'
@@ -62,9 +63,10 @@ def scatter_chart(
     """
     x = Axis.around(0, max(across for _, across, _ in points), 6)
     y = Axis.around(0, max(value for _, _, value in points), 5)
-    drawn = [_grid(x, y, units[1], units[0])]
+    plot = Plot(x, y)
+    drawn = [plot.grid(units[1], units[0])]
     for number, (name, *values) in enumerate(points, 1):
-        across, down = _place((values[0], values[1]), x, y)
+        across, down = plot.place((values[0], values[1]))
         colour = "validation" if number == len(points) else "train"
         end = across > (LEFT + RIGHT) / 2  # the name is left of the point
         anchor = ' class="end"' if end else ""
@@ -122,6 +124,56 @@ class Axis:
         return (value - self.low) / (self.high - self.low)
 
 
+@dataclass(frozen=True)
+class Plot:
+    """The area of a chart, between two axes.
+
+    Attributes:
+        x: horizontal axis.
+        y: vertical axis.
+        left: left edge in the chart's units; ``right``, ``top`` and ``bottom`` are the others.
+    """
+
+    x: Axis
+    y: Axis
+    left: float = LEFT
+    right: float = RIGHT
+    top: float = TOP
+    bottom: float = BOTTOM
+
+    def place(self, point: Point) -> Point:
+        """Return the coordinates of a point."""
+        across = self.left + self.x.part(point[0]) * (self.right - self.left)
+        return across, self.bottom - self.y.part(point[1]) * (self.bottom - self.top)
+
+    def grid(self, unit: str, across_unit: str) -> str:
+        """Return grid, ticks and units of both axes."""
+        drawn = [f'<text x="{self.left}" y="{self.top - 11}" class="unit">{escape(unit)}</text>']
+        for value in self.y.ticks():
+            _, down = self.place((self.x.low, value))
+            drawn.append(
+                f'<path class="grid" d="M{self.left} {down:.1f}H{self.right}"/>'
+                f'<text x="{self.left - 6}" y="{down + 4:.1f}" class="end">'
+                f"{label(value, self.y.step)}</text>"
+            )
+        return "".join([*drawn, self.scale(across_unit)])
+
+    def scale(self, unit: str) -> str:
+        """Return the horizontal axis with its ticks and unit."""
+        drawn = [
+            f'<path class="axis" d="M{across:.1f} {self.bottom}v4"/>'
+            f'<text x="{across:.1f}" y="{self.bottom + 17}" class="middle">'
+            f"{label(value, self.x.step)}</text>"
+            for value in self.x.ticks()
+            for across, _ in [self.place((value, self.y.low))]
+        ]
+        drawn.append(f'<path class="axis" d="M{self.left} {self.bottom}H{self.right}"/>')
+        drawn.append(
+            f'<text x="{self.right}" y="{self.bottom + 32}" class="end unit">{escape(unit)}</text>'
+        )
+        return "".join(drawn)
+
+
 def _round_step(width: float) -> float:
     """Return 1, 2 or 5 times a power of ten, at least ``width``."""
     power = 10.0 ** math.floor(math.log10(width))
@@ -172,8 +224,8 @@ def downsample(points: Sequence[Point], limit: int = LIMIT) -> list[Point]:
     return selected
 
 
-def _curve(line: Series, x: Axis, y: Axis) -> str:
-    coordinates = [(*_place(point, x, y), *point) for point in downsample(line.points)]
+def _curve(line: Series, plot: Plot) -> str:
+    coordinates = [(*plot.place(point), *point) for point in downsample(line.points)]
     path = " ".join(f"{across:.1f},{down:.1f}" for across, down, _, _ in coordinates)
     name = escape(line.name) + (" dense" if len(coordinates) > DENSE else "")
     drawn = f'<polyline class="{name}" points="{path}"/>'
@@ -186,32 +238,6 @@ def _curve(line: Series, x: Axis, y: Axis) -> str:
         for across, down, step, value in coordinates
     )
     return f'{drawn}<g class="{escape(line.name)}">{dots}</g>'
-
-
-def _place(point: Point, x: Axis, y: Axis) -> Point:
-    across = LEFT + x.part(point[0]) * (RIGHT - LEFT)
-    return across, BOTTOM - y.part(point[1]) * (BOTTOM - TOP)
-
-
-def _grid(x: Axis, y: Axis, unit: str, across_unit: str = "step") -> str:
-    drawn = [f'<text x="{LEFT}" y="11" class="unit">{escape(unit)}</text>']
-    for value in y.ticks():
-        _, down = _place((x.low, value), x, y)
-        drawn.append(
-            f'<path class="grid" d="M{LEFT} {down:.1f}H{RIGHT}"/>'
-            f'<text x="{LEFT - 6}" y="{down + 4:.1f}" class="end">{label(value, y.step)}</text>'
-        )
-    for value in x.ticks():
-        across, _ = _place((value, y.low), x, y)
-        drawn.append(
-            f'<path class="axis" d="M{across:.1f} {BOTTOM}v4"/>'
-            f'<text x="{across:.1f}" y="{BOTTOM + 17}" class="middle">{label(value, x.step)}</text>'
-        )
-    drawn.append(f'<path class="axis" d="M{LEFT} {BOTTOM}H{RIGHT}"/>')
-    drawn.append(
-        f'<text x="{RIGHT}" y="{HEIGHT - 4}" class="end unit">{escape(across_unit)}</text>'
-    )
-    return "".join(drawn)
 
 
 def _legend(lines: Sequence[Series]) -> str:

@@ -76,7 +76,7 @@ Examples:
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Write a figure of throughput and latency: .svg, .png or .pdf.",
+    help="Write a figure of throughput and latency, as SVG.",
 )
 @seed_option
 @hub_options
@@ -107,10 +107,10 @@ def command(
     from zoo.checkpoint import check_tokenizer
     from zoo.convert.cache import resolve_checkpoint
     from zoo.inference.bench import default_new_tokens, default_seq_len, measure
-    from zoo.report.figures import plot_speeds, require_matplotlib
+    from zoo.report.figures import plot_speeds, require_svg
 
     if output is not None:
-        require_matplotlib(output)  # before anything is measured
+        require_svg(output)  # before anything is measured
     batch = {name: options.pop(name) for name in BATCH}
     checkpoint = resolve_checkpoint(ref, **options)
     check_tokenizer(checkpoint)

@@ -96,7 +96,6 @@ def command(
     from zoo.convert.cache import resolve_checkpoint
     from zoo.evaluation.record import evaluation_record, record_evaluation
     from zoo.export.session import open_session
-    from zoo.report.figures import require_matplotlib
 
     compute = {name: options.pop(name) for name in ("backend", "device", "dtype", "threads")}
     requested = {name: value for name, value in options.items() if value not in (None, ())}
@@ -106,8 +105,6 @@ def command(
         _print_glue(Path(ref), data, compute, options["limit"], record=record, as_json=as_json)
         return
     figures = Path(requested.pop("figures")) if "figures" in requested else None
-    if figures is not None:
-        require_matplotlib(figures / CONFUSION)  # before the model is loaded
     task = find_task(task, "evaluate").name
     evaluation = evaluation_task(task)
     files, named = evaluation.split_names(data, requested)

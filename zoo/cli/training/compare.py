@@ -29,17 +29,17 @@ A directory of runs, such as that of `zoo pretrain --seeds 3`, stands for all of
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Write a figure of the validation losses: .svg, .png or .pdf.",
+    help="Write a figure of the validation losses, as SVG.",
 )
 @common_options
 def command(runs: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
     """Compare training runs by their last evaluations."""
     from zoo.errors import UsageError
-    from zoo.report.figures import plot_bands, require_matplotlib
+    from zoo.report.figures import plot_bands, require_svg
     from zoo.training.compare import find_runs, group_runs
 
     if output is not None:
-        require_matplotlib(output)  # before the logs are read
+        require_svg(output)  # before the logs are read
     groups = group_runs(find_runs(runs))
     kinds = list(dict.fromkeys(group.loss for group in groups))
     if output is not None and len(kinds) > 1:
@@ -70,6 +70,11 @@ def command(runs: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
         )
     if output is not None:
         curves = {group.name: group.curve() for group in groups}
+        if not any(curves.values()):
+            raise UsageError(
+                "runs of different seeds have no evaluations at the same steps to draw",
+                "leave -o out",
+            )
         plot_bands(output, curves, x="step", y="validation loss (nats)")
         lines.append(f"figure: {output}")
     result({"groups": list(map(_as_json, groups))}, lines, as_json=as_json)

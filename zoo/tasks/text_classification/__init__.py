@@ -21,7 +21,7 @@ SEPARATOR = TaskOption(
 )
 FIGURES = TaskOption(
     "figures",
-    "Draw the confusion matrix and the reliability curve (extra plots).",
+    "Draw the confusion matrix and the reliability curve, as SVG.",
     Path,
     metavar="DIR",
 )

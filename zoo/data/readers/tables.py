@@ -241,8 +241,17 @@ class _Lines:
         return line
 
     def begin(self) -> int:
-        """Return the number of the first line of the next record."""
+        """Skip blank lines, and return the number of the first line of the next record."""
         self.record.clear()
+        while self._again and self._again[0] == "\n":
+            self._again.popleft()
+            self.number += 1
+        if not self._again:  # without csv.reader: a file may have millions of blank lines
+            for line in self._lines:
+                if line:
+                    self._again.append(f"{line}\n")
+                    break
+                self.number += 1
         return self.number + 1
 
     def go_back(self) -> None:

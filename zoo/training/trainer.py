@@ -23,7 +23,7 @@ from zoo.training.dataloader import BatchLoader
 from zoo.training.distributed.context import DistContext
 from zoo.training.distributed.parallelize import parallelize, set_requires_grad_sync
 from zoo.training.graceful_shutdown import StopSignal
-from zoo.training.logging.aggregate import MetricSums
+from zoo.training.logging.aggregate import MetricSums, Predictions
 from zoo.training.loss_module import LossModule
 from zoo.training.nonfinite import all_finite, find_nonfinite
 from zoo.training.optim.ema import EMA
@@ -244,15 +244,14 @@ class Trainer:
         self, batches: Sequence[Batch]
     ) -> tuple[MetricSums, dict[str, torch.Tensor]]:
         """Return losses and metrics of this process, and the predictions by name."""
-        sums, predictions = MetricSums(), dict[str, list[torch.Tensor]]()
+        sums, predictions = MetricSums(), Predictions()
         for batch in batches:
             tensors = {name: t.to(self.dist.device) for name, t in batch.tensors.items()}
             with self._autocast:
                 output: LossOutput = self.loss_module(tensors)
             sums.add(output, batch.counts)
-            for name, values in output.predictions.items():
-                predictions.setdefault(name, []).append(values.cpu())
-        return sums, {name: torch.cat(parts) for name, parts in predictions.items()}
+            predictions.add(output.predictions)
+        return sums, predictions.tensors()
 
     def log(self, split: str, record: Mapping[str, Any]) -> None:
         """Pass a record of a split, ``train`` or ``validation``, to the callbacks."""

@@ -26,7 +26,7 @@ from zoo.nn.layers.skip_init import build_without_init
 from zoo.objectives.base import Batch, LossOutput, TrainingObjective
 from zoo.objectives.losses.row_chunks import Logits, chunked_logits
 from zoo.training.distributed.context import DistContext
-from zoo.training.logging.aggregate import MetricSums
+from zoo.training.logging.aggregate import MetricSums, Predictions
 from zoo.training.state.state_dict import load_unique_state_dict
 
 SIMILARITY = "similarity"
@@ -41,7 +41,7 @@ class Evaluation:
         objective: objective or task that runs the model.
         weights: loss term -> weight in ``loss``; the terms that student and teachers have.
         sums: losses and metrics.
-        predictions: name -> values of each batch, for ``compute_metrics``.
+        predictions: predictions by name, for ``compute_metrics``.
         agreed: number of predictions that are those of the first teacher.
         divergence: sum of the KL divergences from the first teacher, in nats.
         compared: number of predictions that were compared.
@@ -52,7 +52,7 @@ class Evaluation:
     objective: TrainingObjective
     weights: Mapping[str, float]
     sums: MetricSums = field(default_factory=MetricSums)
-    predictions: dict[str, list[Tensor]] = field(default_factory=dict)
+    predictions: Predictions = field(default_factory=Predictions)
     agreed: int = 0
     divergence: float = 0.0
     compared: int = 0
@@ -62,8 +62,7 @@ class Evaluation:
     def add(self, output: LossOutput, counts: Mapping[str, float]) -> None:
         """Add the losses, metrics and predictions of a batch."""
         self.sums.add(output, counts)
-        for name, values in output.predictions.items():
-            self.predictions.setdefault(name, []).append(values.cpu())
+        self.predictions.add(output.predictions)
 
     def compare(self, view: ModelView, teacher: ModelView) -> None:
         """Add the comparison of a batch's predictions with those of the first teacher."""
@@ -101,11 +100,10 @@ class Evaluation:
         record = self.sums.compute_and_reset(self.weights)
         if self.weights and not math.isfinite(record["loss"]):
             raise NonFiniteError("the loss on the held-out data is NaN or infinite")
-        predictions = {name: torch.cat(parts) for name, parts in self.predictions.items()}
         numbers = {
             **({"loss": record["loss"]} if self.weights else {}),
             **record["metrics"],
-            **self.objective.compute_metrics(predictions),
+            **self.objective.compute_metrics(self.predictions.tensors()),
         }
         if self.embeddings:
             mine, other = (torch.cat(vectors) for vectors in zip(*self.embeddings, strict=True))

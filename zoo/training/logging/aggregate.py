@@ -11,6 +11,35 @@ from zoo.training.distributed.context import DistContext
 Tensors = dict[str, torch.Tensor]
 
 
+class Predictions:
+    """Collects the predictions of batches by name, (batch, ...) each.
+
+    They are copied into one buffer. As tensors, each would keep the heap from shrinking after its
+    batch: allocated between logits of many labels, they have cost gigabytes.
+    """
+
+    def __init__(self) -> None:
+        self._buffers: dict[str, bytearray] = {}
+        self._samples: Tensors = {}  # an empty tensor of each name, with its dtype and shape
+
+    def add(self, predictions: Mapping[str, torch.Tensor]) -> None:
+        """Append the predictions of a batch."""
+        for name, values in predictions.items():
+            cpu = values.detach().cpu().contiguous()
+            self._samples.setdefault(name, cpu[:0].clone())
+            content = cpu.flatten().view(torch.uint8).numpy().tobytes()
+            self._buffers.setdefault(name, bytearray()).extend(content)
+
+    def tensors(self) -> Tensors:
+        """Return all predictions, on the CPU."""
+        return {
+            name: torch.frombuffer(buffer, dtype=sample.dtype).view(-1, *sample.shape[1:])
+            if (buffer := self._buffers[name])
+            else sample
+            for name, sample in self._samples.items()
+        }
+
+
 class MetricSums:
     """Accumulates sums and counts by name, on the device, without synchronization.
 

@@ -1,6 +1,6 @@
 """Tokenized rows of different lengths, and their batches."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,9 @@ from zoo.objectives.base import Batch, Example, ExampleDataset
 from zoo.tokenizers import TextTokenizer
 from zoo.tokenizers.tokenizer import Encoded, Text
 
-CHUNK = 4096  # texts that are tokenized together
+CHUNK = 4096  # texts that are tokenized together ...
+CHUNK_CHARACTERS = 1 << 20  # ... unless they are longer: a character takes up to 200 bytes
+LONG = 64  # characters per token that is kept, from which on the beginning of a text may suffice
 
 
 @dataclass(frozen=True)
@@ -105,10 +107,8 @@ def tokenize(
     """
     types, truncated, lengths = "token_type_ids" in inputs, 0, []
     ids, kinds = list[NDArray[Any]](), list[NDArray[Any]]()
-    for start in range(0, len(texts), CHUNK):
-        encoded: list[Encoded] = tokenizer.encode(
-            texts[start : start + CHUNK], max_tokens=max_tokens, offsets=read is not None
-        )
+    for start, chunk in chunks(texts):
+        encoded = _encode(chunk, tokenizer, max_tokens, offsets=read is not None)
         lengths += [len(text.ids) for text in encoded]
         truncated += sum(text.truncated > 0 for text in encoded)
         ids += [np.array([token for text in encoded for token in text.ids], np.int32)]
@@ -122,6 +122,48 @@ def tokenize(
     if types and any(part.any() for part in kinds):
         arrays["token_type_ids"] = np.concatenate(kinds)
     return TokenizedTexts(np.cumsum([0, *lengths]), arrays, truncated)
+
+
+def chunks(texts: Sequence[Text]) -> Iterator[tuple[int, list[Text]]]:
+    """Yield the texts that are tokenized together, and the index of the first."""
+    chunk, characters = list[Text](), 0
+    for number, text in enumerate(texts):
+        size = len(text) if isinstance(text, str) else sum(map(len, text))
+        if chunk and (len(chunk) == CHUNK or characters + size > CHUNK_CHARACTERS):
+            yield number - len(chunk), chunk
+            chunk, characters = [], 0
+        chunk.append(text)
+        characters += size
+    if chunk:
+        yield len(texts) - len(chunk), chunk
+
+
+def _encode(
+    texts: list[Text], tokenizer: TextTokenizer, max_tokens: int, *, offsets: bool
+) -> list[Encoded]:
+    """Tokenize texts; of a text that is much too long, only the beginning, to the same tokens."""
+    parts = [_beginning(text, LONG * max_tokens // 2) for text in texts]
+    if parts == texts or not tokenizer.splits_at_spaces:
+        return tokenizer.encode(texts, max_tokens=max_tokens, offsets=offsets)
+    encoded = tokenizer.encode(parts, max_tokens=max_tokens, offsets=offsets)
+    return [
+        # at its end a beginning may differ, so that it must have twice the tokens that are kept
+        tokenizer.encode([text], max_tokens=max_tokens, offsets=offsets)[0]
+        if part != text and short.truncated < max_tokens
+        else short
+        for text, part, short in zip(texts, parts, encoded, strict=True)
+    ]
+
+
+def _beginning(text: Text, size: int) -> Text:
+    """Return the first words of a text of more than twice a size; of a pair, both texts."""
+    if not isinstance(text, str) or len(text) <= 2 * size:
+        return text
+    end = size
+    while (end := text.rfind(" ", 1, end)) > 0:
+        if text[end - 1].isalnum() and text[end + 1].isalnum():
+            return text[:end]
+    return text
 
 
 def require_tokens(lengths: Sequence[int], locations: Sequence[str]) -> None:

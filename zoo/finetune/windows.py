@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from zoo.finetune.rows import CHUNK, TokenizedTexts, pad_and_stack, require_tokens
+from zoo.finetune.rows import TokenizedTexts, chunks, pad_and_stack, require_tokens
 from zoo.inference.processing.windows import TextWindows, Window
 from zoo.objectives.base import Batch, Example
 from zoo.plugins import get_family
@@ -65,10 +65,8 @@ def tokenize_windows(
     """
     ids, kinds = list[NDArray[Any]](), list[NDArray[Any]]()
     lengths = np.empty(len(texts), object)
-    for start in range(0, len(texts), CHUNK):
-        encoded = tokenizer.encode(
-            texts[start : start + CHUNK], max_tokens=None, offsets=read is not None
-        )
+    for start, chunk in chunks(texts):
+        encoded = tokenizer.encode(chunk, max_tokens=None, offsets=read is not None)
         for number, text in enumerate(encoded, start):
             windows.require_room(text, locations[number])
             parts = list(windows.split(text))

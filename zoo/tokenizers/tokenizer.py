@@ -194,6 +194,13 @@ class TextTokenizer:
             raise UsageError(f"no token has the id {number}")
         return token
 
+    @cached_property
+    def splits_at_spaces(self) -> bool:
+        """Whether the tokens of a word depend on no other word, and those at the end are cut."""
+        steps = self._tokenizer.pre_tokenizer
+        parts = [] if steps is None else steps.pre_tokenize_str("a b")
+        return len(parts) > 1 and self.info.truncation_side != "left"
+
     @property
     def pad_id(self) -> int:
         """Id of the padding token; 0 without one."""

@@ -1,6 +1,7 @@
 """Reader of labelled words: CoNLL and CoNLL-U files, and tables with lists of words and labels."""
 
 import logging
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -136,6 +137,7 @@ def _line_groups(file: Path, *, universal: bool) -> Iterator[list[tuple[int, lis
             continue
         # a word may have other white space in it, such as that of a number
         cells = line.split("\t") if "\t" in line else [cell for cell in line.split(" ") if cell]
+        cells = list(map(sys.intern, cells))  # words and labels repeat: a sentence may be the file
         if not universal or is_number(cells[0]):  # otherwise 3-4 or 5.1: see above
             lines.append((number, cells))
     if lines:
@@ -213,9 +215,9 @@ def repair_iob(labels: Sequence[str]) -> tuple[str, ...]:
         prefix, kind = name[:2], name[2:]
         continues = before in (f"B-{kind}", f"I-{kind}")
         if prefix in WITHIN:
-            repaired.append(f"{'I' if continues else 'B'}-{kind}")
+            repaired.append(sys.intern(f"{'I' if continues else 'B'}-{kind}"))
         else:
-            repaired.append(f"B-{kind}" if prefix in SINGLE else name)
+            repaired.append(sys.intern(f"B-{kind}") if prefix in SINGLE else name)
         before = name
     return tuple(repaired)
 

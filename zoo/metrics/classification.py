@@ -17,17 +17,14 @@ def accuracy(predictions: NDArray[Any], labels: NDArray[Any]) -> float:
 
 
 class ClassCounts(NamedTuple):
-    """What the metrics of a classifier need of its confusion matrix, whose size is labels squared.
+    """The sums of a confusion matrix that metrics need, each (..., classes).
 
-    Attributes:
-        hits: samples of each label that are predicted, (..., classes).
-        predicted: predictions of each label, (..., classes).
-        actual: samples of each label, (..., classes).
+    The matrix itself grows with the square of the labels.
     """
 
-    hits: NDArray[np.int64]
-    predicted: NDArray[np.int64]
-    actual: NDArray[np.int64]
+    hits: NDArray[np.int64]  # correct predictions of each label
+    predicted: NDArray[np.int64]  # predictions of each label
+    actual: NDArray[np.int64]  # samples of each label
 
     @classmethod
     def of(
@@ -37,14 +34,7 @@ class ClassCounts(NamedTuple):
         classes: int,
         weights: Ints | None = None,
     ) -> Self:
-        """Return the counts of samples.
-
-        Args:
-            labels: (n,), from 0.
-            predictions: (n,), from 0.
-            classes: number of classes.
-            weights: number of times that each sample counts, (n,); by default once.
-        """
+        """Count labels and predictions, (n,) from 0; each sample counts once, or by its weight."""
         times = np.ones(len(labels), np.int64) if weights is None else weights
         hits = np.where(labels == predictions, times, 0)
         return cls(
@@ -60,15 +50,7 @@ class ClassCounts(NamedTuple):
 
 
 def confusion_cells(labels: Ints, predictions: Ints) -> NDArray[np.int64]:
-    """Return the cells of the confusion matrix that have samples.
-
-    Args:
-        labels: (n,), from 0.
-        predictions: (n,), from 0.
-
-    Returns:
-        label, prediction and number of samples of each cell, (cells, 3), sorted.
-    """
+    """Return label, prediction and count of each cell that has samples, (cells, 3), sorted."""
     pairs = np.stack([labels, predictions], axis=1)
     cells, counts = np.unique(pairs, axis=0, return_counts=True)
     return np.concatenate([cells, counts[:, None]], axis=1).astype(np.int64)
@@ -77,7 +59,7 @@ def confusion_cells(labels: Ints, predictions: Ints) -> NDArray[np.int64]:
 def class_scores(counts: ClassCounts) -> dict[str, NDArray[np.float64]]:
     """Return ``precision``, ``recall`` and ``f1`` of each class, (..., classes) each.
 
-    A quotient of which both parts are 0 is 0, as in scikit-learn.
+    0 / 0 is 0, as in scikit-learn.
     """
 
     def ratio(above: Any, below: Any) -> NDArray[np.float64]:
@@ -104,11 +86,10 @@ def f1_macro(counts: ClassCounts) -> NDArray[np.float64]:
 
 
 def matthews_correlation(counts: ClassCounts) -> NDArray[np.float64]:
-    """Return the Matthews correlation of several classes (Gorodkin 2004, Computational Biology and
-    Chemistry 28, equation 8); 0 where all labels or all predictions are equal.
+    """Return the Matthews correlation of several classes, (...,).
 
-    Returns:
-        (...,).
+    Gorodkin 2004, Computational Biology and Chemistry 28, equation 8. It is 0 where all labels or
+    all predictions are equal.
     """
     hits, predicted, actual = (values.astype(np.float64) for values in counts)
     total = actual.sum(-1)
@@ -122,7 +103,7 @@ def matthews_correlation(counts: ClassCounts) -> NDArray[np.float64]:
 def classification_metrics(counts: ClassCounts) -> dict[str, NDArray[np.float64]]:
     """Return the metrics of a classifier, (...,) each.
 
-    ``f1`` of two classes is that of the second one; of more classes, see ``f1_macro``.
+    With two classes, ``f1`` scores the second one; with more, ``f1_macro`` takes its place.
     """
     two = counts.hits.shape[-1] == 2
     f1 = {"f1": class_scores(counts)["f1"][..., 1]} if two else {"f1_macro": f1_macro(counts)}
@@ -136,15 +117,10 @@ def classification_metrics(counts: ClassCounts) -> dict[str, NDArray[np.float64]
 def multi_label_metrics(
     predictions: NDArray[np.bool_], labels: NDArray[np.bool_]
 ) -> dict[str, float]:
-    """Return the F1 over all labels (``f1_micro``), its mean over labels (``f1_macro``), and the
-    fraction of samples with all labels right (``exact_match``).
+    """Return ``f1_micro``, ``f1_macro`` and ``exact_match`` of flags, (n, labels) each.
 
-    As in ``f1_score`` of scikit-learn for several labels, the mean is over all labels of the model,
-    and one with neither samples nor predictions counts as 0.
-
-    Args:
-        predictions: (n, labels).
-        labels: (n, labels).
+    As in ``f1_score`` of scikit-learn for several labels, ``f1_macro`` is the mean over all labels,
+    and a label with neither samples nor predictions counts as 0.
     """
     hits, total = (predictions & labels).sum(0), predictions.sum(0) + labels.sum(0)
     per_label = np.divide(2 * hits, total, out=np.zeros(len(hits)), where=total > 0)
@@ -158,19 +134,11 @@ def multi_label_metrics(
 def reliability(
     confidences: Floats, correct: NDArray[np.bool_], bins: int = BINS
 ) -> tuple[float, list[dict[str, float]]]:
-    """Return the expected calibration error, and the points of the reliability curve.
+    """Return the expected calibration error and the points of the reliability curve.
 
-    Predictions are put into bins of equal width by their confidence. The error is the mean
-    distance between accuracy and mean confidence of the bins, weighted by their samples (Guo et
-    al. 2017, arXiv:1706.04599, equation 3).
-
-    Args:
-        confidences: probabilities of the predicted labels, (n,), from 0 to 1.
-        correct: (n,), true where the prediction is the label.
-        bins: number of bins.
-
-    Returns:
-        the error; and ``confidence``, ``accuracy`` and ``samples`` of each bin that has samples.
+    Confidences, the probabilities of the predicted labels, (n,), are put into bins of equal width.
+    The error is the mean distance between accuracy and mean confidence of a bin, weighted by its
+    samples (Guo et al. 2017, arXiv:1706.04599, equation 3). Empty bins have no point.
     """
     # a bin excludes its lower end, and includes the upper one
     numbers = np.clip(np.ceil(confidences * bins).astype(np.int64) - 1, 0, bins - 1)

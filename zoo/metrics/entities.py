@@ -9,15 +9,12 @@ Entity = tuple[str, int, int]  # type, first word, last word
 def entities(labels: Sequence[str]) -> set[Entity]:
     """Return the entities of a sentence.
 
-    The rules are those of conlleval, the script of the shared task of CoNLL 2000, for labels with
-    ``B-`` and ``I-``: an entity begins at ``B-``, and also at ``I-`` after another type or ``O``.
-
-    Args:
-        labels: label of each word.
+    As conlleval, the script of the shared task of CoNLL 2000, has it for ``B-`` and ``I-``: an
+    entity begins at ``B-``, and also at ``I-`` after another type or ``O``.
     """
     spans: set[Entity] = set()
     kind, first = "", 0
-    for position, name in enumerate([*labels, "O"]):
+    for position, name in enumerate([*labels, "O"]):  # which ends an entity at the last word
         prefix, _, current = name.partition("-")
         if kind and (prefix in ("B", "O") or current != kind):
             spans.add((kind, first, position - 1))
@@ -28,12 +25,7 @@ def entities(labels: Sequence[str]) -> set[Entity]:
 
 
 def entity_counts(actual: Sequence[str], predicted: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Return type of entity -> numbers of correct, predicted and actual entities of a sentence.
-
-    Args:
-        actual: label of each word.
-        predicted: predicted label of each word.
-    """
+    """Return the numbers of correct, predicted and actual entities of a sentence, by type."""
     true, guessed = entities(actual), entities(predicted)
     counts = [Counter(kind for kind, _, _ in spans) for spans in (true & guessed, guessed, true)]
     kinds = {kind for count in counts for kind in count}
@@ -41,11 +33,8 @@ def entity_counts(actual: Sequence[str], predicted: Sequence[str]) -> dict[str, 
 
 
 def entity_scores(counts: Iterable[Sequence[int]]) -> dict[str, float]:
-    """Return precision, recall and F1 over all entities.
-
-    Args:
-        counts: numbers of correct, predicted and actual entities, to be added.
-    """
+    """Return precision, recall and F1 from rows of correct, predicted and actual entities."""
+    # a row of zeros, so that there are three columns without any entity
     correct, predicted, actual = (sum(column) for column in zip(*counts, (0, 0, 0), strict=False))
     return {
         "precision": correct / predicted if predicted else 0.0,

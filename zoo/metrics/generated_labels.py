@@ -1,6 +1,6 @@
-"""Metrics of labels that are generated as texts, as of the text-to-text forms of GLUE.
+"""Metrics of labels that a model generates as text, such as GLUE's text-to-text forms.
 
-Texts that are no labels count as in the code released with Raffel et al. 2020, arXiv:1910.10683.
+Texts that are not labels count as in the code released with Raffel et al. 2020, arXiv:1910.10683.
 """
 
 from collections.abc import Sequence
@@ -14,28 +14,21 @@ from zoo.io.numbers import parse_float
 from zoo.metrics.classification import ClassCounts, classification_metrics
 from zoo.metrics.ranks import correlations
 
-NO_LABEL = -1  # of a text that is no word of a label
-NO_NUMBER = -1.0  # of a text that is no number, as in ``string_to_float`` there
+NO_LABEL = -1  # stands for a text that is not a label's word
+NO_NUMBER = -1.0  # stands for a text that is not a number, as in ``string_to_float`` there
 
 
 def number_of(text: str) -> float:
-    """Return the number that a text is, white space at the ends aside, or ``NO_NUMBER``."""
+    """Return the number that a text is without white space around it, or ``NO_NUMBER``."""
     number = parse_float(text.strip())
     return NO_NUMBER if number is None else number
 
 
 @dataclass(frozen=True)
 class GeneratedLabels:
-    """Labels of samples of one data set, and those that were generated, (n,) each.
+    """Labels of the samples of a data set, and the generated ones, (n,) each."""
 
-    Attributes:
-        words: labels as numbers of their words; ``NO_LABEL`` for other texts.
-        predicted_words: the same of the generated texts.
-        numbers: labels that are numbers.
-        predicted_numbers: generated texts as numbers, see ``number_of``.
-    """
-
-    words: NDArray[np.integer[Any]]
+    words: NDArray[np.integer[Any]]  # index of each label's word, or ``NO_LABEL``
     predicted_words: NDArray[np.integer[Any]]
     numbers: NDArray[np.float64]
     predicted_numbers: NDArray[np.float64]
@@ -46,13 +39,7 @@ class GeneratedLabels:
         classes: int | None,
         rows: NDArray[Any] | slice = slice(None),
     ) -> dict[str, float]:
-        """Return metrics by their names.
-
-        Args:
-            names: names of the metrics.
-            classes: number of labels that are words; ``None`` for labels that are numbers.
-            rows: the samples to measure.
-        """
+        """Return metrics by name; labels are numbers where there are no classes."""
         if not names:
             return {}
         if classes is None:
@@ -66,17 +53,8 @@ def word_metrics(
     labels: NDArray[np.integer[Any]],
     classes: int,
 ) -> dict[str, float]:
-    """Return metrics of a classifier; see ``classification_metrics``.
-
-    A text that is no word counts as another label than the right one, as in
-    ``f1_score_with_invalid`` of the released code of Raffel et al. 2020.
-
-    Args:
-        names: names of the metrics.
-        predictions: (n,), ``NO_LABEL`` for other texts.
-        labels: (n,).
-        classes: number of classes.
-    """
+    """Return metrics of a classifier by name; see ``classification_metrics``."""
+    # other texts count as a wrong label, as in ``f1_score_with_invalid`` of the released code
     predictions = np.where(predictions == NO_LABEL, (labels + 1) % classes, predictions)
     metrics = classification_metrics(ClassCounts.of(labels, predictions, classes))
     return {name: float(metrics[name]) for name in names}
@@ -85,12 +63,6 @@ def word_metrics(
 def number_metrics(
     names: Sequence[str], predictions: NDArray[Any], labels: NDArray[Any]
 ) -> dict[str, float]:
-    """Return correlations of numbers; see ``correlations``.
-
-    Args:
-        names: names of the correlations.
-        predictions: (n,), of ``number_of``.
-        labels: (n,).
-    """
+    """Return correlations by name; see ``correlations``."""
     metrics = correlations(predictions, labels)
     return {name: metrics[name] for name in names}

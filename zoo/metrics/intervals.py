@@ -33,11 +33,7 @@ def bootstrap_samples(
 ) -> dict[str, tuple[float, float]]:
     """Return percentile bootstrap intervals of metrics that need the samples themselves.
 
-    Args:
-        metrics: function of the indices of a draw, (count,), that returns metrics by name.
-        count: number of samples.
-        seed: seed of the draws.
-        resamples: number of draws.
+    ``metrics`` gets the indices of the samples of a draw, (count,).
     """
     rng = np.random.default_rng(seed)
     draws = [metrics(rng.integers(count, size=count)) for _ in range(resamples)]
@@ -49,15 +45,9 @@ def bootstrap_classification(
 ) -> dict[str, tuple[float, float]]:
     """Return percentile bootstrap intervals of ``classification_metrics`` (Efron 1979).
 
-    Samples that are drawn with replacement have multinomially distributed counts in the cells of
-    the confusion matrix. Only cells with samples are drawn, some draws at a time, so that memory
-    is bounded by ``DRAWN`` and grows neither with the square of the labels nor with the samples.
-
-    Args:
-        cells: see ``confusion_cells``, (cells, 3).
-        classes: number of classes.
-        seed: seed of the draws.
-        resamples: number of draws.
+    Takes the cells of ``confusion_cells``: the counts of samples that are drawn with replacement
+    have a multinomial distribution over them. Memory is bounded by ``DRAWN``, and grows neither
+    with the square of the labels nor with the samples.
     """
     labels, predictions, counts = cells.T
     rng, total = np.random.default_rng(seed), int(counts.sum())
@@ -78,6 +68,7 @@ def bootstrap_classification(
 
 def _add_columns(values: Ints, numbers: Ints, classes: int) -> NDArray[np.int64]:
     """Return the sums of the columns of each class, (rows, classes), from (rows, columns)."""
+    # reduceat adds runs of adjacent columns
     order = np.argsort(numbers, kind="stable")
     present, starts = np.unique(numbers[order], return_index=True)
     sums = np.zeros((len(values), classes), np.int64)

@@ -2,7 +2,7 @@
 
 import math
 
-LARGEST = 700.0  # nats, whose exponential does not overflow
+LARGEST = 700.0  # nats; the exponential of 710 overflows
 
 
 def perplexity(loss: float) -> float:
@@ -18,14 +18,7 @@ def finite_perplexity(loss: float) -> float:
 def likelihood_metrics(
     nats: float, correct: float, tokens: float, size: int | None = None
 ) -> dict[str, float]:
-    """Return loss, perplexity and accuracy per token, and bits per byte if there is a size.
-
-    Args:
-        nats: sum of the negative log-likelihoods.
-        correct: number of tokens that are predicted correctly.
-        tokens: number of tokens, at least one.
-        size: number of bytes of the text.
-    """
+    """Return loss, perplexity and accuracy per token, and bits per byte if there is a size."""
     loss = nats / tokens
     bits = {} if size is None else {"bits_per_byte": nats / math.log(2) / size}
     return {"loss": loss, "perplexity": perplexity(loss), **bits, "accuracy": correct / tokens}

@@ -9,11 +9,7 @@ Floats = NDArray[np.floating[Any]]
 
 
 def mean_ranks(values: Floats) -> NDArray[np.float64]:
-    """Return the rank of each value, from 1; tied values have the mean of their ranks.
-
-    Args:
-        values: (n,).
-    """
+    """Return the rank of each value from 1, (n,); tied values get the mean of their ranks."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = counts.cumsum()
     mean: NDArray[np.float64] = (ends - (counts - 1) / 2)[inverse]
@@ -21,13 +17,10 @@ def mean_ranks(values: Floats) -> NDArray[np.float64]:
 
 
 def roc_auc(scores: Floats, labels: NDArray[np.bool_]) -> float:
-    """Return the area under the ROC curve: the probability that a positive outranks a negative.
+    """Return the area under the ROC curve of scores, (n,), or NaN if all labels are equal.
 
-    Ties count a half (Mann-Whitney statistic). NaN if all labels are equal.
-
-    Args:
-        scores: (n,), higher for the positive class.
-        labels: (n,), true for the positive class.
+    It is the probability that a positive outranks a negative, where ties count a half
+    (Mann-Whitney statistic).
     """
     positives = int(labels.sum())
     negatives = len(labels) - positives
@@ -38,12 +31,7 @@ def roc_auc(scores: Floats, labels: NDArray[np.bool_]) -> float:
 
 
 def pearson(first: Floats, second: Floats) -> float:
-    """Return Pearson's correlation; NaN if one side is constant.
-
-    Args:
-        first: (n,).
-        second: (n,).
-    """
+    """Return Pearson's correlation of two arrays, (n,); NaN if one is constant."""
     a, b = (
         values.astype(np.float64) - np.mean(values, dtype=np.float64) for values in (first, second)
     )
@@ -52,32 +40,17 @@ def pearson(first: Floats, second: Floats) -> float:
 
 
 def spearman(first: Floats, second: Floats) -> float:
-    """Return Spearman's correlation, that of the ranks; NaN if one side is constant.
-
-    Args:
-        first: (n,).
-        second: (n,).
-    """
+    """Return Spearman's correlation of two arrays, (n,); NaN if one is constant."""
     return pearson(mean_ranks(first), mean_ranks(second))
 
 
 def correlations(first: Floats, second: Floats) -> dict[str, float]:
-    """Return Pearson's and Spearman's correlations; those with a constant are 0.
-
-    Args:
-        first: (n,).
-        second: (n,).
-    """
+    """Return Pearson's and Spearman's correlations; 0 if one side is constant."""
     values = {"pearson": pearson(first, second), "spearman": spearman(first, second)}
     return {name: 0.0 if np.isnan(value) else value for name, value in values.items()}
 
 
 def regression_metrics(predictions: Floats, labels: Floats) -> dict[str, float]:
-    """Return Pearson's and Spearman's correlations and the mean squared error.
-
-    Args:
-        predictions: (n,).
-        labels: (n,).
-    """
+    """Return Pearson's and Spearman's correlations and the mean squared error."""
     error = float(np.mean((predictions.astype(np.float64) - labels) ** 2))
     return {**correlations(predictions, labels), "mse": error}

@@ -21,14 +21,12 @@ def retrieval_scores(
 ) -> NDArray[np.float64]:
     """Return the values of ``NAMES`` for each anchor, (anchors, names); metrics are their means.
 
+    For each anchor, ``similarities`` has one of each text, (texts,), and the difference up to which
+    two of them are tied; ``relevant`` has the indices of the texts that belong to it, at least one.
+
     As in ``InformationRetrievalEvaluator`` of sentence-transformers: 1 / rank of the first relevant
     text, without a cutoff; whether it is the first of all texts; and the fraction of the relevant
     texts among the first k. With ties, each is the expectation over their orders.
-
-    Args:
-        similarities: of each anchor, the similarity of each text, (texts,), and the difference up
-            to which two of them are tied.
-        relevant: indices of the texts that belong to each anchor, at least one.
     """
     scores = np.empty((len(relevant), len(NAMES)))
     for number, (row, error) in enumerate(similarities):
@@ -42,12 +40,8 @@ def expected_scores(
     """Return the values of ``NAMES`` for one anchor, expected over random orders of tied texts.
 
     Of a text with g texts before it and t tied ones, itself included, the rank is g + 1 to g + t,
-    each with the probability 1 / t. The values are NaN where a similarity is not finite.
-
-    Args:
-        similarities: similarity of each text to the anchor, (texts,).
-        relevant: indices of the texts that belong to it.
-        error: difference up to which similarities are tied.
+    each with the probability 1 / t. Similarities are tied up to a difference of ``error``. The
+    values are NaN where a similarity is not finite.
     """
     if not np.isfinite(similarities).all():
         return [float("nan")] * len(NAMES)
@@ -65,12 +59,8 @@ def expected_scores(
 def expected_reciprocal_rank(before: int, tied: int, relevant: int = 1) -> float:
     """Return the expectation of 1 / rank of the first relevant text.
 
-    With one relevant text this is (H(g + t) - H(g)) / t, where H are harmonic numbers.
-
-    Args:
-        before: number g of texts before the tied ones.
-        tied: number t of tied texts, which are in random order.
-        relevant: number of relevant texts among the tied ones, at least one.
+    ``before`` texts precede ``tied`` ones in random order, of which ``relevant`` are relevant. With
+    one relevant text this is (H(g + t) - H(g)) / t, where H are harmonic numbers.
     """
     places = np.arange(1, tied - relevant + 2)  # of the first relevant text among the tied ones
     # the probability of each place follows from the one before, from relevant / tied
@@ -82,12 +72,8 @@ def expected_reciprocal_rank(before: int, tied: int, relevant: int = 1) -> float
 def triplet_accuracy(near: Floats, far: Floats, errors: Floats) -> float:
     """Return the fraction of anchors whose text is nearer than the negative; ties count a half.
 
-    NaN if a similarity is not finite.
-
-    Args:
-        near: similarity of each anchor to its text, (n,).
-        far: similarity of each anchor to its negative, (n,).
-        errors: differences up to which the two are tied, (n,).
+    ``near`` and ``far`` are the similarities of anchors to their texts and negatives, (n,), tied up
+    to a difference of ``errors``. NaN if one is not finite.
     """
     difference = near - far
     if not np.isfinite(difference).all():

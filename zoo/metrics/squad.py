@@ -23,15 +23,9 @@ def normalize_answer(text: str) -> str:
 
 
 def token_f1(prediction: str, answer: str, *, empty: bool) -> float:
-    """Return the F1 of the words of a prediction, without regard to their order.
-
-    Args:
-        prediction: the prediction.
-        answer: the correct answer.
-        empty: two texts without words are equal, as in the script of 2.0; in that of 1.1 they have
-            no word in common.
-    """
+    """Return the F1 of the words of a prediction, in any order."""
     predicted, actual = normalize_answer(prediction).split(), normalize_answer(answer).split()
+    # two texts without words match in the script of 2.0, and have no word in common in that of 1.1
     if empty and not (predicted and actual):
         return float(predicted == actual)
     common = sum((Counter(predicted) & Counter(actual)).values())
@@ -43,13 +37,9 @@ def answer_scores(
 ) -> tuple[float, float]:
     """Return exact match and F1 of a prediction, each the best over the correct answers.
 
-    Args:
-        prediction: the prediction; empty for no answer.
-        answers: the correct answers; empty if there are none.
-        unanswerable: the data has questions without answers, and is scored as by the script of
-            2.0, which leaves out answers that are empty when they are normalized.
+    An empty prediction means no answer. Data with unanswerable questions follow the script of 2.0.
     """
-    if unanswerable:
+    if unanswerable:  # that script leaves out answers that are empty when normalized
         answers = [text for text in answers if normalize_answer(text)] or [""]
     normal = normalize_answer(prediction)
     exact = max(float(normal == normalize_answer(text)) for text in answers)
@@ -58,26 +48,15 @@ def answer_scores(
 
 @dataclass(frozen=True)
 class ScoredAnswers:
-    """Scores of the predictions for the questions of a data set.
-
-    Attributes:
-        exact: exact match of each question, (questions,).
-        f1: F1 of each question, (questions,).
-        answerable: whether the question has an answer, (questions,).
-    """
+    """Scores of predictions, (questions,) each."""
 
     exact: Floats
     f1: Floats
-    answerable: NDArray[np.bool_]
+    answerable: NDArray[np.bool_]  # whether the question has an answer
 
     @classmethod
     def score(cls, predictions: Sequence[str], answers: Sequence[Sequence[str]]) -> "ScoredAnswers":
-        """Score predictions.
-
-        Args:
-            predictions: text for each question; empty for no answer.
-            answers: correct answers of each question.
-        """
+        """Score predictions, empty for no answer, by the correct answers of each question."""
         answerable = np.array([bool(texts) for texts in answers])
         unanswerable = not answerable.all()
         pairs = zip(predictions, answers, strict=True)
@@ -86,13 +65,10 @@ class ScoredAnswers:
         return cls(exact, f1, answerable)
 
     def metrics(self, rows: NDArray[np.integer[Any]] | None = None) -> dict[str, float]:
-        """Return means over questions, from 0 to 1.
+        """Return means over the questions of some rows, (n,), or over all; from 0 to 1.
 
-        If some questions have no answers, also over those with answers and those without; a mean
-        over no question is 0.
-
-        Args:
-            rows: indices of questions, (n,); ``None`` for all.
+        If some questions have no answers, there are also means over the questions with answers and
+        over the rest. A mean over no question is 0.
         """
         rows = np.arange(len(self.exact)) if rows is None else rows
         exact, f1, answerable = self.exact[rows], self.f1[rows], self.answerable[rows]
@@ -114,14 +90,9 @@ def best_threshold(
 ) -> tuple[float, float]:
     """Return the highest mean score over all thresholds of no answer, and that threshold.
 
-    As ``find_best_thresh`` of the script of 2.0: a question has no answer if its score of no answer
-    is above the threshold.
-
-    Args:
-        scores: exact match or F1 of the best spans, never of no answer, (questions,).
-        null_scores: scores of no answer, (questions,).
-        answerable: whether the question has an answer, (questions,).
-        answered: whether there is a best span, (questions,).
+    As ``find_best_thresh`` in the script of 2.0: a question is not answered if its score of no
+    answer is above the threshold. ``scores`` are exact match or F1 of the best spans, never of no
+    answer, and ``answered`` tells whether there is a span, (questions,) each.
     """
     order = np.argsort(null_scores, kind="stable")
     gains = np.where(answerable, scores, -1.0 * answered)[order]  # of an answer instead of none

@@ -24,15 +24,10 @@ SHOWN = 60  # characters of a text in messages
 
 
 class AnswerSpan(msgspec.Struct, frozen=True):
-    """An answer, as SQuAD stores it.
-
-    Attributes:
-        text: the answer.
-        answer_start: its position in the context, in characters from 0.
-    """
+    """An answer, as SQuAD stores it."""
 
     text: str
-    answer_start: int
+    answer_start: int  # position in the context, in characters from 0
 
     @property
     def end(self) -> int:
@@ -42,23 +37,16 @@ class AnswerSpan(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class QuestionSample:
-    """A question about a context.
-
-    Attributes:
-        question: the question.
-        context: the context.
-        answers: correct answers; empty if the context has none.
-        location: file, line and id, for messages.
-    """
+    """A question about a context."""
 
     question: str
     context: str
-    answers: tuple[AnswerSpan, ...]
-    location: str
+    answers: tuple[AnswerSpan, ...]  # empty if the context has none
+    location: str  # file, line and id, for messages
 
     @property
     def hash(self) -> float:
-        """See ``zoo.data.readers.labelled.Hashed``: questions on a context are on one side."""
+        """Hash that splits data; all questions about a context are on one side."""
         return text_hash(self.context)
 
 
@@ -98,21 +86,12 @@ def read_questions(
 def iter_questions(
     paths: Iterable[str | Path], columns: Columns = COLUMNS, problems: RowProblems | None = None
 ) -> Iterator[QuestionSample]:
-    """Yield the questions of files, of which an article or a row is in memory at once.
+    """Yield the questions of files, with one article or row in memory at a time.
 
     ``.json`` is the format of SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, arXiv:1606.05250; 2018,
     arXiv:1806.03822). In tables, answers are objects such as ``{"text": ["a"], "answer_start":
-    [0]}``, as JSON text in TSV and CSV; a column ``id`` is optional.
-
-    Args:
-        paths: files, directories or patterns; see ``read_rows`` for tables.
-        columns: columns of tables: ``text`` of the question, ``pair`` of the context, ``label`` of
-            the answers.
-        problems: see ``zoo.data.readers.labelled.read_samples``; also gets the questions with an
-            answer that is not where ``answer_start`` points.
-
-    Raises:
-        ZooError: see there.
+    [0]}``, as JSON text in TSV and CSV; a column ``id`` is optional. ``problems`` gets the
+    questions that cannot be used, such as one whose answer is not where ``answer_start`` points.
     """
     return iter_files(
         paths,
@@ -184,11 +163,7 @@ def _answers(value: Any, location: str) -> tuple[AnswerSpan, ...]:
 
 
 def _with_answers(sample: QuestionSample) -> QuestionSample:
-    """Return a sample after checking that its context has the answers at their positions.
-
-    Raises:
-        RowError: it has not.
-    """
+    """Return a sample after checking that its context has the answers at their positions."""
     for answer in sample.answers:
         start, end = answer.answer_start, answer.end
         if not answer.text or start < 0 or sample.context[start:end] != answer.text:

@@ -11,6 +11,7 @@ from zoo.inference.task import EncodedExample
 from zoo.inference.task_checks import require_head
 from zoo.metrics.intervals import bootstrap_samples
 from zoo.metrics.squad import ScoredAnswers, answer_scores, best_threshold
+from zoo.overrides import override
 from zoo.tasks.question_answering.data import (
     COLUMNS,
     QuestionSample,
@@ -36,29 +37,17 @@ SCORES = [  # of a prediction, and of the best span, which is never no answer
 class AnswerCandidates(Answer):
     """The task answer, with all candidates as the result."""
 
+    @override
     def merge(self, item: EncodedExample, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return the candidates over all windows of a context."""
         return {"candidates": self.candidates(item, rows)}
 
 
 class QuestionAnswering(Evaluation):
     """Exact match and F1 of the answers of ``zoo run answer``, from 0 to 1.
 
-    If the data has questions without answers, no answer competes with the spans, there are metrics
-    of both kinds of questions, and the details have the thresholds of no answer that are best for
-    this data; see ``zoo.metrics.squad``.
-
-    Args:
-        *args: see ``Evaluation``; ``limit`` is the number of questions.
-        text: column of the question.
-        pair: column of the context.
-        label: column of the answers.
-        seq_len: length of windows, see ``max_tokens`` of ``Answer``.
-        doc_stride: see ``Answer``.
-        max_answer_len: see ``Answer``.
-        null_threshold: see ``Answer``.
-        seed: seed of the intervals.
-        **options: see ``Evaluation``.
+    If some questions have no answer, no answer competes with the spans, there are metrics for both
+    kinds of questions, and the details have the thresholds of no answer that are best for this
+    data; see ``zoo.metrics.squad``.
     """
 
     name: ClassVar[str] = "question-answering"
@@ -88,12 +77,12 @@ class QuestionAnswering(Evaluation):
         )
 
     @classmethod
+    @override
     def require_supported(cls, checkpoint: "Checkpoint") -> None:
-        """See ``Evaluation``."""
         require_head(checkpoint, Answer.name)
 
+    @override
     def measure(self, files: Sequence[Path]) -> Result:
-        """See ``Evaluation``."""
         import numpy as np
 
         samples = self.samples(

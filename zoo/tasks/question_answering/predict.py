@@ -8,6 +8,7 @@ from zoo.inference.processing.records import RecordKeys
 from zoo.inference.processing.windows import WINDOW_TOKENS, ContextWindows, Window
 from zoo.inference.task import BatchTask, EncodedExample
 from zoo.inference.task_checks import require_finite
+from zoo.overrides import override
 from zoo.tasks.question_answering.spans import Candidates, SpanSearch, WindowSpans
 
 if TYPE_CHECKING:
@@ -27,27 +28,13 @@ class Answer(BatchTask):
     without regard to case, are added, so that sums over windows may exceed 1.
 
     A head that searches for spans itself (``span_beams`` of its family) scores the probability of
-    a span's last token given its first, and has a logit of no answer.
+    a span's last token given its first, and has a logit for no answer.
 
     Results have the keys ``answer``, ``score``, ``start`` and ``end`` (characters of the context);
     with ``top_k`` over 1 also ``predictions``: the best answers, with these keys each. An empty
-    answer, whose start and end are 0, means that the context has none.
-
-    Args:
-        *args: see ``Task``.
-        top_k: number of predictions.
-        doc_stride: number of tokens that consecutive windows share; by default 128, or half of a
-            shorter window.
-        max_answer_len: largest number of tokens of an answer.
-        handle_impossible_answer: let no answer compete with the spans, as SQuAD 2.0 does
-            (Rajpurkar et al. 2018, arXiv:1806.03822); its score is the lowest of all windows.
-        null_threshold: no answer is then returned if the logarithm of its score exceeds that of the
-            best span by more than this; for a head with a logit of no answer, if that exceeds this.
-        max_tokens: length of windows; by default 384, or the model's limit if it is lower.
-        **options: see ``Task``.
-
-    Raises:
-        UsageError: an option is out of range; or see ``Task``.
+    answer, whose start and end are 0, means that the context has none; it competes with the spans
+    only with ``handle_impossible_answer``, as in SQuAD 2.0 (Rajpurkar et al. 2018,
+    arXiv:1806.03822), and its score is the lowest of all windows.
     """
 
     name: ClassVar[str] = "answer"
@@ -60,11 +47,11 @@ class Answer(BatchTask):
         self,
         *args: Any,
         top_k: int = 1,
-        doc_stride: int | None = None,
-        max_answer_len: int = 15,
+        doc_stride: int | None = None,  # tokens that windows share; by default 128
+        max_answer_len: int = 15,  # tokens
         handle_impossible_answer: bool = False,
-        null_threshold: float = 0.0,
-        max_tokens: int | None = None,
+        null_threshold: float = 0.0,  # by which no answer must win, see ``Candidates.ranked``
+        max_tokens: int | None = None,  # of a window; by default 384, or the model's limit
         **options: Any,
     ) -> None:
         super().__init__(*args, max_tokens=max_tokens, **options)
@@ -78,22 +65,25 @@ class Answer(BatchTask):
         self.handle_impossible_answer = handle_impossible_answer
         self.null_threshold = null_threshold
 
+    @override
     def encode(self, texts: "Sequence[Text]") -> "list[Encoded]":
-        """See ``Task``; windows are cut later."""
+        """Do not truncate: windows are cut later."""
         pairs = [self.windows.texts(*pair) for pair in texts if isinstance(pair, tuple)]
         return self.tokenizer.encode(pairs, max_tokens=None)
 
+    @override
     def check(self, item: EncodedExample) -> None:
         """Check that the question leaves room for the context."""
         self.windows.require_room(item.encoded, item.record.location)
 
+    @override
     def split(self, item: EncodedExample) -> list[EncodedExample]:
         """Return the windows of a context."""
         windows = self.windows.split(item.encoded)
         return [EncodedExample(item.record, window, item.row_id) for window in windows]
 
+    @override
     def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
-        """Return the best spans of each window; see ``Task``."""
         windows = [item.encoded for item in items if isinstance(item.encoded, Window)]
         spans = self._logit_spans if self.has_logits else self._beam_spans
         return [{"spans": best} for best in spans(items, windows, batch)]
@@ -134,6 +124,7 @@ class Answer(BatchTask):
         windows = [row["spans"] for row in rows]
         return self.search.candidates(item.encoded, item.record.pair or "", windows)
 
+    @override
     def merge(self, item: EncodedExample, rows: list[dict[str, Any]]) -> dict[str, Any]:
         """Return the best answers over all windows of a context."""
         ranked = self.candidates(item, rows).ranked(

@@ -37,55 +37,38 @@ class AnswerWindow(Protocol):
         """Position of the first of them in the window."""
 
     def no_answer_position(self, no_answer_id: int | None) -> int | None:
-        """See ``Window``."""
+        """Return the position of the token that stands for no answer, if the window has it."""
 
     def answer_mask(self, no_answer_id: int | None) -> "NDArray[np.bool_]":
-        """See ``Window``."""
+        """Return which tokens may be in an answer or stand for none, (tokens,), bool."""
 
 
 class Span(NamedTuple):
-    """A span of tokens.
+    """A span of tokens."""
 
-    Attributes:
-        start: position of the first token.
-        end: position of the last token.
-        score: product of the probabilities of start and end.
-    """
-
-    start: int
-    end: int
-    score: float
+    start: int  # position of the first token
+    end: int  # position of the last token
+    score: float  # product of the probabilities of start and end
 
 
 class WindowSpans(NamedTuple):
-    """The best spans of a window.
+    """The best spans of a window."""
 
-    Attributes:
-        part: positions of the window's part of the context, in the pair.
-        spans: spans by their positions in the pair, the best first.
-        no_answer: probability that both the first and the last token are that of no answer.
-        null_logit: logit of no answer, of a head that has one.
-    """
-
-    part: range
-    spans: list[Span]
-    no_answer: float
-    null_logit: float | None = None
+    part: range  # positions of the window's part of the context, in the pair
+    spans: list[Span]  # spans by their positions in the pair, the best first
+    no_answer: float  # probability that both the first and the last token are that of no answer
+    null_logit: float | None = None  # logit of no answer, for a head that has one
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """Answers to a question.
+    """Answers to a question."""
 
-    Attributes:
-        answers: distinct spans of the context, the best first, with the keys ``answer``, ``score``,
-            ``start`` and ``end`` (characters); empty if the context has no tokens.
-        no_answer: score of no answer, the lowest of all windows.
-        null_logit: logit of no answer, the lowest of all windows, of a head that has one.
-    """
-
+    # distinct spans of the context, the best first, with the keys ``answer``, ``score``, ``start``
+    # and ``end`` (characters); empty if the context has no tokens
     answers: list[dict[str, Any]]
-    no_answer: float
+    no_answer: float  # score of no answer, the lowest of all windows
+    # lowest logit of no answer, for a head that has one
     null_logit: float | None = None
 
     @property
@@ -104,10 +87,8 @@ class Candidates:
     ) -> list[dict[str, Any]]:
         """Return the answers, the best first; an empty one means that the context has none.
 
-        Args:
-            handle_impossible_answer: let no answer compete with the spans.
-            null_threshold: it is before a span if the logarithm of its score is higher by more, or
-                if its logit exceeds this.
+        No answer comes before a span if the logarithm of its score is higher by more than the
+        threshold, or if its logit exceeds that.
         """
         if not handle_impossible_answer and self.answers:
             return self.answers
@@ -124,34 +105,19 @@ class Candidates:
 
 @dataclass(frozen=True)
 class SpanSearch:
-    """Search for the answers to a question.
+    """Search for the answers to a question."""
 
-    Attributes:
-        no_answer_id: the token that stands for no answer; ``None`` for none.
-        max_answer_len: largest number of tokens of an answer.
-        top_k: number of answers that are wanted.
-    """
-
-    no_answer_id: int | None
-    max_answer_len: int
-    top_k: int = 1
+    no_answer_id: int | None  # the token that stands for no answer; ``None`` for none
+    max_answer_len: int  # largest number of tokens of an answer
+    top_k: int = 1  # number of answers that are wanted
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            UsageError: a value is out of its range.
-        """
+        """Check the values."""
         if self.top_k < 1 or self.max_answer_len < 1:
             raise UsageError("the number of answers and their length are at least 1")
 
     def window_spans(self, logits: "Floats", window: AnswerWindow) -> WindowSpans:
-        """Return the best spans of a window.
-
-        Args:
-            logits: of the first and of the last token of the answer, (2, tokens).
-            window: the window.
-        """
+        """Return the best spans of a window, from logits of first and last token, (2, tokens)."""
         spans, no_answer = best_spans(
             logits,
             window,
@@ -164,13 +130,8 @@ class SpanSearch:
     def beam_spans(self, beams: SpanBeams, row: int, window: Window) -> WindowSpans:
         """Return the best of the spans that a head returned for a window.
 
-        As in ``utils_qa.py`` of transformers' examples: spans outside of the context, from their
-        end to their start, and longer ones are left out.
-
-        Args:
-            beams: spans of a batch.
-            row: index of the window in it.
-            window: the window.
+        As in ``utils_qa.py`` of transformers' examples, spans that leave the context, go backwards
+        or are too long are left out.
         """
         import numpy as np
 
@@ -185,19 +146,14 @@ class SpanSearch:
 
     @property
     def count(self) -> int:
-        """Number of spans of a window, of which several may be the same words."""
+        """Number of spans to keep of a window; several may become the same words."""
         return 2 * self.top_k + 10
 
     def candidates(self, pair: Encoded, context: str, windows: Sequence[WindowSpans]) -> Candidates:
-        """Return the answers over all windows of a context.
+        """Return the answers over all windows of a context; ``pair`` is not truncated.
 
-        Spans are extended to whole words; scores of equal answers, without regard to case, are
+        Spans are extended to whole words; scores of answers that are equal except for case are
         added, so that sums over windows may exceed 1.
-
-        Args:
-            pair: question and context, without truncation.
-            context: the context.
-            windows: the best spans of its windows, in order.
         """
         answers: dict[str, dict[str, Any]] = {}
         for part, spans, *_ in windows:
@@ -234,18 +190,9 @@ def best_spans(
 ) -> tuple[list[Span], float]:
     """Return the most likely spans of a window, the best first, and the score of no answer.
 
-    Probabilities are over the tokens of the context and the token that stands for no answer.
-
-    Args:
-        logits: of the first and of the last token of the answer, (2, tokens).
-        window: the window.
-        no_answer_id: the token that stands for no answer; ``None`` for none.
-        count: number of spans to return, if there are as many.
-        max_tokens: largest number of tokens of a span.
-
-    Returns:
-        spans by their positions in the pair, and the probability that both the first and the last
-        token are that of no answer.
+    Probabilities are over the tokens of the context and the token that stands for no answer, from
+    logits of the first and the last token, (2, tokens). Spans have positions in the pair; the score
+    is the probability that both first and last token stand for no answer.
     """
     import numpy as np
 

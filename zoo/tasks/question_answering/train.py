@@ -21,6 +21,7 @@ from zoo.metrics.squad import ScoredAnswers
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.objectives.losses.cross_entropy import IGNORED
 from zoo.objectives.options import Options
+from zoo.overrides import override
 from zoo.plugins import get_family
 from zoo.tasks.question_answering.data import (
     COLUMNS,
@@ -53,73 +54,46 @@ CHUNK = 512  # questions that are tokenized together, with offsets
 
 
 class QuestionOptions(Options, frozen=True, kw_only=True):
-    """Options of the task, ``task_args``; see ``zoo.tasks.question_answering.predict.Answer``.
+    """Options of the task, ``task_args``; see ``zoo.tasks.question_answering.predict.Answer``."""
 
-    Attributes:
-        doc_stride: number of tokens that consecutive windows share.
-        max_answer_len: largest number of tokens of a predicted answer.
-        null_threshold: threshold of no answer.
-    """
-
-    doc_stride: int | None = None
-    max_answer_len: int = MAX_ANSWER_LEN
-    null_threshold: float = 0.0
+    doc_stride: int | None = None  # number of tokens that consecutive windows share
+    max_answer_len: int = MAX_ANSWER_LEN  # largest number of tokens of a predicted answer
+    null_threshold: float = 0.0  # threshold of no answer
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            ValueError: the length of answers is not positive.
-        """
+        """Check the values."""
         if self.max_answer_len < 1:
             raise ValueError(f"max_answer_len is {self.max_answer_len}, not positive")
 
 
 class QuestionWindow(NamedTuple):
-    """A row of the data.
+    """A row of the data."""
 
-    Attributes:
-        sample: index of the question.
-        window: index among the windows of the question.
-        ids: token ids, (tokens,), int32.
-        type_ids: token types, (tokens,), int8.
-        target: positions of the first and the last token of the answer.
-        first: position of the first token of the context.
-        part: first token of this part of the context in the pair, and the number of tokens.
-        no_answer: position of the token that stands for no answer, or ``NONE``.
-    """
-
-    sample: int
-    window: int
-    ids: "NDArray[np.int32]"
-    type_ids: "NDArray[np.int8]"
-    target: tuple[int, int]
-    first: int
+    sample: int  # index of the question
+    window: int  # index among the windows of the question
+    ids: "NDArray[np.int32]"  # token ids, (tokens,), int32
+    type_ids: "NDArray[np.int8]"  # token types, (tokens,), int8
+    target: tuple[int, int]  # positions of the first and the last token of the answer
+    first: int  # position of the first token of the context
+    # first token of this part of the context in the pair, and the number of tokens
     part: tuple[int, int]
-    no_answer: int
+    no_answer: int  # position of the token that stands for no answer, or ``NONE``
 
 
 class RowWindow(NamedTuple):
-    """The window of a row, as far as the search for answers reads it; see ``Window``.
-
-    Attributes:
-        tokens: number of tokens.
-        first: position of the first token of the context.
-        part: positions of the tokens of the context in the pair.
-        no_answer: position of the token that stands for no answer, or ``NONE``.
-    """
+    """What the search for answers reads of a row's window; see ``Window``."""
 
     tokens: int
-    first: int
-    part: range
-    no_answer: int
+    first: int  # position of the first token of the context
+    part: range  # positions of the tokens of the context in the pair
+    no_answer: int  # position of the token that stands for no answer, or ``NONE``
 
     def no_answer_position(self, _: int | None) -> int | None:
-        """See ``Window``."""
+        """Return the position of the token that stands for no answer."""
         return None if self.no_answer == NONE else self.no_answer
 
     def answer_mask(self, _: int | None) -> "NDArray[np.bool_]":
-        """See ``Window``."""
+        """Return which tokens may be in an answer or stand for none, (tokens,), bool."""
         allowed: NDArray[np.bool_] = np.zeros(self.tokens, bool)
         allowed[self.first : self.first + len(self.part)] = True
         if self.no_answer != NONE:
@@ -130,10 +104,10 @@ class RowWindow(NamedTuple):
 class QuestionAnswering(FineTuning):
     """Mean of the cross-entropies of the first and the last token of the answer.
 
-    Long contexts are split into overlapping windows, and each is a row. The label is the first one
-    of the correct answers. Where a window does not have all of it, both positions are that of the
-    classification token (Devlin et al. 2019, sec. 4.3); a model without such a token does not learn
-    from these windows. Probabilities are over the tokens of the window, without padding.
+    Long contexts are split into overlapping windows, and each is a row. The label is the first
+    correct answer. Where a window lacks a part of it, the label is the classification token (Devlin
+    et al. 2019, sec. 4.3); a model without such a token does not learn from these windows.
+    Probabilities are over the tokens of the window, without padding.
 
     An evaluation computes the answers of ``zoo run answer`` from the best spans of all windows.
     """
@@ -151,25 +125,22 @@ class QuestionAnswering(FineTuning):
     samples: Sequence[QuestionSample] = ()
 
     @property
+    @override
     def metric_names(self) -> tuple[str, ...]:
-        """See ``FineTuning``; the later ones are those of data with unanswerable questions."""
+        """Names of all metrics; some need data with unanswerable questions."""
         kinds = ("", "has_answer_", "no_answer_")
         return tuple(f"{kind}{name}" for kind in kinds for name in ("exact_match", "f1"))
 
+    @override
     def metrics_of(self, samples: Sequence[Any]) -> Sequence[str]:
-        """See ``FineTuning``."""
         answered, unanswered = (any(bool(s.answers) == k for s in samples) for k in (True, False))
         there = {"has_answer_": answered and unanswered, "no_answer_": unanswered}
         absent = tuple(prefix for prefix, counts in there.items() if not counts)
         return [name for name in self.metric_names if not name.startswith(absent)]
 
     @classmethod
+    @override
     def resolve(cls, run: FineTuneConfig, init: "PretrainedInit | None") -> FineTuneConfig:
-        """See ``FineTuning``.
-
-        Raises:
-            UsageError: the pretrained model answers questions by another head.
-        """
         before = None if init is None else init.checkpoints.get("model")
         if init is None or before is None or HEAD in init.init_config.new_modules:
             return run
@@ -182,38 +153,35 @@ class QuestionAnswering(FineTuning):
         return run
 
     @classmethod
+    @override
     def read(cls, paths: Sequence[str], data: TableConfig, problems: RowProblems) -> list[Any]:
-        """See ``FineTuning``."""
         columns = Columns(data.text, data.label_column, data.pair)
         return list(read_questions(paths, columns, problems))
 
     @classmethod
+    @override
     def review(cls, sample: Any, data: TableConfig) -> Reviewed:
-        """See ``FineTuning``."""
         return review_question(sample)
 
     @classmethod
+    @override
     def texts(cls, sample: Any) -> list[str]:
-        """See ``FineTuning``."""
         return [sample.question, sample.context]
 
     @classmethod
+    @override
     def output_names(cls, labels: tuple[str, ...]) -> tuple[str, ...]:
         """Return the names of the two outputs, as in transformers."""
         return ("LABEL_0", "LABEL_1")
 
+    @override
     def target(self, sample: Any) -> AnswerSpan | None:
         """Return the first answer, if there is one."""
         return sample.answers[0] if sample.answers else None
 
+    @override
     def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
-        """See ``FineTuning``; the samples of the last call are those of evaluations.
-
-        Raises:
-            UsageError: a question leaves no room for its context, or has no answer and the model
-                no token for that.
-        """
-        self.tokenizer, self.samples = tokenizer, samples
+        self.tokenizer, self.samples = tokenizer, samples  # evaluations use those of the last call
         no_answer = tokenizer.role_id("cls")
         if no_answer is None and (bad := next((s for s in samples if not s.answers), None)):
             raise UsageError(
@@ -275,6 +243,7 @@ class QuestionAnswering(FineTuning):
         family = get_family(self.run.family)
         return ContextWindows.of(family, self.run.max_seq_len, self.options.doc_stride)
 
+    @override
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
         """Return the logits of first and last token, (rows, 2, tokens), -inf at padding."""
         inputs = {name: batch[name] for name in self.inputs if name in batch}
@@ -283,12 +252,13 @@ class QuestionAnswering(FineTuning):
         padding = ~_is_token(batch, logits.shape[-1])
         return Outputs({self.name: logits.masked_fill(padding[:, None], float("-inf"))})
 
+    @override
     def scored_logits(
         self, outputs: Outputs, batch: "Mapping[str, Tensor]"
     ) -> "Mapping[str, Tensor]":
-        """See ``TrainingObjective``: of first and last token, of windows with a label."""
         return {self.name: outputs.logits[self.name][batch[START] != IGNORED].flatten(0, 1)}
 
+    @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """Compute the cross-entropies; in an evaluation, return the best spans of each window."""
         logits, targets = outputs.logits[self.name], torch.stack([batch[START], batch[END]], dim=1)
@@ -319,6 +289,7 @@ class QuestionAnswering(FineTuning):
         arrays = {SPANS: positions, SCORES: scores, NO_ANSWER_SCORE: no_answer}
         return {name: torch.from_numpy(values) for name, values in arrays.items()}
 
+    @override
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
         """Return exact match and F1, see ``zoo.metrics.squad``."""
         keys = zip(predictions[SAMPLE].tolist(), predictions[WINDOW].tolist(), strict=True)
@@ -344,32 +315,18 @@ def _window_spans(predictions: "Mapping[str, NDArray[Any]]", row: int, part: ran
 
 
 def answer_tokens(pair: Encoded, context: range, answer: AnswerSpan) -> range:
-    """Return the positions of the tokens of an answer in a pair: those that share its characters.
-
-    Args:
-        pair: question and context, without truncation.
-        context: positions of the tokens of the context.
-        answer: the answer; its end may be inside a token.
-
-    Returns:
-        Positions, none if the answer has only characters that the tokenizer removes.
-    """
+    """Return the positions in a pair of the tokens that share characters with an answer."""
     offsets, start, end = pair.offsets, answer.answer_start, answer.end
     inside = [k for k in context if offsets[k][0] < end and offsets[k][1] > start]
+    # a tokenizer may remove all characters of an answer
     return range(inside[0], inside[-1] + 1) if inside else range(0)
 
 
 def window_target(window: Window, span: range | None, no_answer: int | None) -> tuple[int, int]:
     """Return the positions of the first and the last token of an answer in a window.
 
-    Args:
-        window: the window.
-        span: positions of the answer's tokens in the pair; empty or ``None`` for no answer.
-        no_answer: the token that stands for no answer; ``None`` for none.
-
-    Returns:
-        The positions; twice that of ``no_answer`` if the window lacks a part of the answer, or
-        twice ``IGNORED`` if it lacks that token, too.
+    Where the window lacks a part of the answer, both are the position of ``no_answer``, or
+    ``IGNORED`` without such a token.
     """
     part = window.part
     if span and part.start <= span.start and span.stop <= part.stop:
@@ -380,6 +337,6 @@ def window_target(window: Window, span: range | None, no_answer: int | None) -> 
 
 
 def _is_token(batch: "Mapping[str, Tensor]", width: int) -> "Tensor":
-    """Return which positions of the rows are no padding, (rows, width), bool."""
+    """Return which positions of the rows are not padding, (rows, width), bool."""
     lengths = batch[TOKENS]
     return torch.arange(width, device=lengths.device) < lengths[:, None]

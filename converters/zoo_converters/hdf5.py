@@ -93,7 +93,9 @@ class Hdf5Reader(TensorReader):
         with open_regular(path) as file:
             self._size = file.seek(0, 2)
             if file.seek(0) == 0 and file.read(1 << 10).startswith(LFS_POINTER):
-                raise VerificationError(f"{path} is no HDF5 file but a Git LFS pointer", LFS_REMEDY)
+                raise VerificationError(
+                    f"{path} is not an HDF5 file but a Git LFS pointer", LFS_REMEDY
+                )
         listed = call_confined(
             list_arrays, path, {"path": str(path.absolute())}, memory=MEMORY, seconds=WALK_SECONDS
         )

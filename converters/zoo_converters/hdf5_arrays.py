@@ -50,7 +50,7 @@ def _open(path: str, limits: Mapping[str, int]) -> Any:
     try:
         file = h5py.File(path, "r", locking=False)
     except Exception as error:
-        raise ValueError(f"it is no HDF5 file, or damaged: {error}") from None
+        raise ValueError(f"it is not an HDF5 file, or damaged: {error}") from None
     forbid_files()
     return file
 
@@ -88,7 +88,7 @@ class _Walk:
                 _check_array(path, item)
                 yield path, item
             else:
-                raise ValueError(f"{path} is no array")
+                raise ValueError(f"{path} is not an array")
 
     def _visit(self, item: Any, path: str) -> None:
         import h5py

@@ -141,17 +141,18 @@ class _Part:
             try:
                 self.dtype, self.length = _read_header(file)
             except ValueError as error:
-                raise VerificationError(f"{path} is no flat array of numbers: {error}") from error
+                raise VerificationError(
+                    f"{path} is not a flat array of numbers: {error}"
+                ) from error
             self._offset = file.tell()
         if size != self._offset + self.length * int(self.dtype[2:]):
             raise VerificationError(f"{path} is not as long as its header says", "fetch it again")
         self._file = DataFile(path, size)
 
     def lazy(self, begin: int, shape: tuple[int, ...]) -> FileArray:
-        return FileArray.stored(self._file, self.dtype, shape, self._at(begin))
-
-    def _at(self, element: int) -> int:
-        return self._offset + element * int(self.dtype[2:])
+        return FileArray.stored(
+            self._file, self.dtype, shape, self._offset + begin * int(self.dtype[2:])
+        )
 
 
 def _read_header(file: BinaryIO) -> tuple[str, int]:
@@ -174,7 +175,7 @@ def _read_header(file: BinaryIO) -> tuple[str, int]:
 def _read_shapes(path: Path) -> list[tuple[int, ...]]:
     listed = read_json(path, max_bytes=MAX_SHAPES_BYTES)
     if not isinstance(listed, list) or not listed or not all(map(_is_shape, listed)):
-        raise VerificationError(f"{path} is no list of shapes", "fetch it again")
+        raise VerificationError(f"{path} is not a list of shapes", "fetch it again")
     return [tuple(shape) for shape in listed]
 
 

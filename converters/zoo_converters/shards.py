@@ -51,7 +51,7 @@ class Index:
                 )
         for path in sorted(set(present) - set(self.files)):
             raise VerificationError(
-                f"{path} lies beside {self.path.name}, which does not name it",
+                f"{path} lies next to {self.path.name}, which does not list it",
                 "remove it if it is of another checkpoint",
             )
 

@@ -4,7 +4,7 @@ Implemented here because TensorFlow is a dependency of several hundred megabytes
 tensors of any size that an index contains.
 
 A checkpoint ``NAME`` is a table ``NAME.index`` of tensors and data files
-``NAME.data-00000-of-00001``. The messages are those of ``tensor_bundle.proto``. Checksums are
+``NAME.data-00000-of-00001``. The messages are defined in ``tensor_bundle.proto``. Checksums are
 verified: of the index when it is opened, of a tensor when it is read.
 """
 
@@ -218,7 +218,7 @@ def _read_index(path: Path, shards: int, checksum: Checksum) -> dict[str, Entry]
             entries[_name(key)] = _entry(value)
         return entries
     except (ValueError, IndexError, KeyError, struct.error) as error:
-        raise VerificationError(f"{path} is no sound index of a checkpoint: {error}") from error
+        raise VerificationError(f"{path} is not a sound index of a checkpoint: {error}") from error
 
 
 def _check_header(name: bytes, content: bytes, shards: int) -> None:

@@ -8,7 +8,7 @@ from zoo.io import limits
 
 
 class AlbertConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Configuration of an ALBERT; the defaults are those of ``xxlarge`` and of the Hub."""
+    """Configuration of an ALBERT; with the defaults of ``xxlarge`` and of the Hub."""
 
     vocab_size: int = 30000
     # width of the embeddings, which a linear map projects to ``hidden_size``
@@ -24,7 +24,7 @@ class AlbertConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fiel
     attention_dropout: float = 0.0
     classifier_dropout: float = 0.1  # dropout probability before a classifier
     layer_norm_eps: float = 1e-12  # epsilon of the layer norms
-    # whether the backbone alone has a pooler; heads that use one always have it
+    # whether the bare backbone has a pooler; heads that use one always have it
     pooler: bool = True
 
     def __post_init__(self) -> None:

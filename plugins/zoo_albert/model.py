@@ -5,7 +5,7 @@ Lan, Chen, Goodman, Gimpel, Sharma and Soricut 2020, arXiv:1909.11942.
 BERT's encoder with two ways to save parameters and one other objective (section 3.1). *Factorized
 embeddings*: token embeddings are narrow, and a linear map projects them to the width of the
 blocks. *Shared parameters*: the same block runs in every layer; in general there are groups of
-blocks, each of which runs in an equal number of consecutive layers. *Sentence order prediction*:
+blocks; each runs in an equal number of consecutive layers. *Sentence order prediction*:
 the pooled hidden state is classified by whether two consecutive segments were swapped.
 
 Version 2 was trained longer, on more text and without dropout.

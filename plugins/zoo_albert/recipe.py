@@ -32,8 +32,8 @@ PRESETS = {
         },
         "lr_scheduler": {"name": "linear-decay-from-zero"},
         # table 14, the rows of SQuAD 1.1 and RACE: 3,649 steps of 48 are 2 epochs; 12,000 steps of
-        # 32 are 4.4 epochs, of which 1,000 steps are warm-up. The rate of RACE is that of version
-        # 2, in the README of the released code and run_race.py; with the table's 2e-5, that of
+        # 32 are 4.4 epochs; 1,000 steps are warm-up. The rate of RACE is from version
+        # 2, in the README of the released code and run_race.py; with the table's 2e-5, the rate of
         # version 1, models of version 2 diverge (there)
         "tasks": {
             "question-answering": {
@@ -53,7 +53,7 @@ PRESETS = {
 
 
 def recipe(size: str) -> Recipe:
-    """Return the paper's settings, or for ``tiny`` those of a few minutes on two cores."""
+    """Return the paper's settings, or for ``tiny`` a run of a few minutes on two cores."""
     if size == "tiny":
         return tiny_recipe(
             OBJECTIVE,

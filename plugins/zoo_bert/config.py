@@ -5,13 +5,13 @@ from zoo.families.encoder import FIXED, KEYS, EncoderConfig
 
 
 class BertConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Configuration of a BERT; the defaults are those of ``base`` and of the Hub."""
+    """Configuration of a BERT; with the defaults of ``base`` and of the Hub."""
 
     type_vocab_size: int = 2  # number of segment types
     # dropout probability before a classifier; ``None`` for ``dropout``
     classifier_dropout: float | None = None
     layer_norm_eps: float = 1e-12  # epsilon of the layer norms
-    # whether the backbone alone has a pooler; heads that use one always have it
+    # whether the bare backbone has a pooler; heads that use one always have it
     pooler: bool = True
 
 

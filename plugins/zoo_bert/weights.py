@@ -10,7 +10,7 @@ from zoo_bert.config import BertConfig
 
 # TinyBERT (arXiv:1909.10351, equation 9) ships them
 _FITTED = Ignore(
-    "fit_denses.{j}.{p}", "a projection to the teacher's width, used in distillation alone"
+    "fit_denses.{j}.{p}", "a projection to the teacher's width, only used in distillation"
 )
 _NAMES = HeadNames(MaskedNames(), pooler="bert.pooler.dense")
 
@@ -28,5 +28,5 @@ def weights(config: BertConfig, head: str) -> WeightMap:
 
 
 def from_tensorflow(names: Collection[str], head: str) -> dict[str, ReleaseTensor]:
-    """Return the Hub names of Google's release, whose names are those of ``modeling.py``."""
+    """Return the Hub names of Google's release, which has the names of ``modeling.py``."""
     return {name: tf_encoder_name(name) for name in names}

@@ -80,15 +80,21 @@ class Deberta(EncoderFamily):
 
     @override
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
-        from zoo import tokenizers as of
+        from zoo.tokenizers import (
+            CLS_SEP,
+            byte_level_bpe_tokenizer,
+            piece_model,
+            sentencepiece_tokenizer,
+            stored_kind,
+        )
 
-        roles, template = self.special_tokens, of.CLS_SEP
-        if of.piece_model(files) is None and of.stored_kind(files) != "Unigram":
-            return of.byte_level_bpe_tokenizer(
-                files, roles=roles, template=template, mask_takes_space=True
+        roles = self.special_tokens
+        if piece_model(files) is None and stored_kind(files) != "Unigram":
+            return byte_level_bpe_tokenizer(
+                files, roles=roles, template=CLS_SEP, mask_takes_space=True
             )
-        return of.sentencepiece_tokenizer(
-            files, roles=roles, template=template, lowercase=False, last=("[MASK]",)
+        return sentencepiece_tokenizer(
+            files, roles=roles, template=CLS_SEP, lowercase=False, last=("[MASK]",)
         )
 
 

@@ -8,10 +8,10 @@ For a query at ``i`` and a key at ``j``, with ``r = row(i - j)`` of the table of
     score = (q_i . k_j  +  q_i . K_r  +  k_j . Q_r) / sqrt(head_dim * terms)
 
 ``K`` and ``Q`` are the table through a projection for keys and one for queries. As ``r`` depends
-on ``i - j`` alone, the scores come from products with one row per *difference*, without gathering
+only on ``i - j``, the scores come from products with one row per *difference*, without gathering
 for each pair of tokens: see ``zoo.nn.layers.relative``.
 
-Without gradients, two more things save time. The projected tables depend on the weights alone,
+Without gradients, two more things save time. The projected tables only depend on the weights,
 and are cached after ``Deberta.optimize_for_inference``. And heads and rows are scored in groups
 that are small enough for the intermediate results to stay in a core's cache.
 """
@@ -33,7 +33,7 @@ GROUP = 1 << 19  # largest number of scores in a group: 2 MB in float32
 
 
 class Context(NamedTuple):
-    """The arguments of all blocks beside the hidden state."""
+    """The arguments of all blocks except the hidden state."""
 
     # (rows, hidden): the relative position embeddings; ``None`` without them, and where blocks have
     # cached their projection
@@ -50,7 +50,7 @@ class Context(NamedTuple):
     document_ids: Tensor | None = None
     # (batch, tokens), int64, from 0 in each document; ``None`` where each row is one document
     position_ids: Tensor | None = None
-    # (batch, tokens, hidden): the input of keys and values, where it is not that of the queries
+    # (batch, tokens, hidden): the input of keys and values, where it is not the queries'
     source: Tensor | None = None
 
 
@@ -123,7 +123,7 @@ class DisentangledAttention(nn.Module):
         return self.out(attend(qkv, positions, context.mask).flatten(-2))  # type: ignore[no-any-return]
 
     def positions(self, table: Tensor | None, rows: Tensor | None) -> Positions:
-        """Return the projected table; the arguments are those of ``Context``."""
+        """Return the projected table; for the arguments, see ``Context``."""
         if table is None or not self.terms:
             return Positions(None, None)
         table, keys, queries = self.position_dropout(table), None, None

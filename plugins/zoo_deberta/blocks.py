@@ -24,12 +24,12 @@ class Embeddings(transformer.Embeddings):
         position_ids: Tensor | None = None,
         real: Tensor | None = None,
     ) -> Tensor:
-        """Return the embeddings of tokens; ``real`` is that of ``Context``."""
+        """Return the embeddings of tokens; for ``real``, see ``Context``."""
         return masked(super().forward(input_ids, token_type_ids, position_ids), real)
 
 
 class ConvolutionBlock(PostNormBlock):
-    """The first block of large models, with a convolution beside attention and FFN."""
+    """The first block of large models, with a convolution next to attention and FFN."""
 
     def __init__(self, config: DebertaConfig, attention: nn.Module, **block_args: Any) -> None:
         super().__init__(attention, **block_args)
@@ -53,5 +53,5 @@ class ConvolutionBlock(PostNormBlock):
 
 
 def masked(x: Tensor, real: Tensor | None) -> Tensor:
-    """Return (batch, tokens, hidden) with zeros for padding; ``real`` is that of ``Context``."""
+    """Return (batch, tokens, hidden) with zeros for padding; for ``real``, see ``Context``."""
     return x if real is None else x * real

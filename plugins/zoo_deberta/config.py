@@ -11,7 +11,7 @@ TERMS = ("c2p", "p2c")
 
 
 class DebertaConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Configuration of a DeBERTa; the defaults are those of version 2 on the Hub."""
+    """Configuration of a DeBERTa; with the defaults of version 2 on the Hub."""
 
     vocab_size: int = 128100
     hidden_size: int = 1536

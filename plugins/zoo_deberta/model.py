@@ -7,7 +7,7 @@ Positions are not added to the token embeddings. Attention has two further terms
 content of the query to the relative position of the key, and from the content of the key to the
 relative position of the query (section 3.1; see ``attention``). All blocks share one table of
 relative position embeddings, which each projects with matrices of its own, or since version 2
-with those of the contents. Version 2 also lets large distances share rows of the table,
+with the contents'. Version 2 also lets large distances share rows of the table,
 normalizes it, and in its large sizes adds a convolution over neighbours to the first block.
 
 Relative positions do not tell apart "new *store*" and "new *mall*" by which is the subject, so
@@ -19,9 +19,9 @@ the table of absolute positions, and get the decoder; files without it (the Hub'
 it) decode the output of the last block, as that library does.
 
 Version 3 is a discriminator of tokens that a small generator replaced. Its files hold that head
-beside a masked-LM head.
+next to a masked-LM head.
 
-Batches and outputs are those of ``zoo.nn.encoder``.
+Batches and outputs are as in ``zoo.nn.encoder``.
 """
 
 from collections.abc import Mapping
@@ -137,7 +137,7 @@ class Deberta(Encoder):
         return table[rows], None
 
     def optimize_for_inference(self) -> None:
-        """Cache each block's projected positions, which depend on the weights alone.
+        """Cache each block's projected positions, which only depend on the weights.
 
         Neither the weights nor their device may change afterwards.
         """

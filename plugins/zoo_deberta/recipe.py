@@ -62,7 +62,7 @@ PRESETS = {
 
 
 def recipe(size: str) -> Recipe:
-    """Return the papers' settings, or for ``tiny`` those of a few minutes on two cores."""
+    """Return the papers' settings, or for ``tiny`` a run of a few minutes on two cores."""
     if size == "tiny":
         return _tiny()
     return _third(size) if size.startswith("v3-") else _masked(size)

@@ -13,9 +13,9 @@ _BLOCK = BlockNames(
     value="attention.self.value_proj",
 )
 _POSITIONS = "deberta.embeddings.position_embeddings.weight"
-_NO_DECODER = Ignore(_POSITIONS, "absolute positions, used by masked-LM heads alone")
+_NO_DECODER = Ignore(_POSITIONS, "absolute positions, only used by masked-LM heads")
 # Version 3 was trained with gradient-disentangled embeddings, the generator's plus a difference;
-# some files store the difference beside the sum (replaced_token_detection_model.py).
+# some files store both difference and sum (replaced_token_detection_model.py).
 _ADDED = [
     Ignore(
         f"deberta.embeddings.{table}_embeddings._weight",

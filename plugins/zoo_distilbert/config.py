@@ -7,7 +7,7 @@ from zoo.families.encoder import FIXED, EncoderConfig
 
 
 class DistilBertConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Configuration of a DistilBERT; the defaults are those of ``base`` and of the Hub."""
+    """Configuration of a DistilBERT; with the defaults of ``base`` and of the Hub."""
 
     layer_norm_eps: ClassVar[float] = 1e-12  # the same in every norm of every release
     num_layers: int = 6  # number of blocks

@@ -1,6 +1,6 @@
 """Settings of DistilBERT (arXiv:1910.01108): pretraining without a teacher, and distillation.
 
-By section 3 there, masks are drawn anew each time, and there is no second objective. All else is
+By section 3 there, masks are drawn anew each time, without a second objective. All else is
 BERT's (arXiv:1810.04805, section 3.1 and appendix A.2, and the released code).
 """
 
@@ -17,7 +17,7 @@ from zoo.families.recipe import (
 OBJECTIVE = "masked-lm"
 OPTIONS = {"mask_strategy": "tokens", **MASKING}  # BERT, section 3.1
 
-# the paper has no settings; those of run_glue.py, the released code's script of that time
+# the paper has no settings; these are from run_glue.py, the released code's script of that time
 PRESETS = {
     "paper": {
         "max_seq_len": 128,
@@ -40,7 +40,7 @@ DISTILLATION = (
 
 
 def recipe(size: str) -> Recipe:
-    """Return the settings of a size, or for ``tiny`` those of a few minutes on two cores."""
+    """Return the settings of a size, or for ``tiny`` of a few minutes on two cores."""
     if size == "tiny":
         changes = {**TINY_CONFIG, "max_positions": 128}
         return tiny_recipe(OBJECTIVE, objective_args=OPTIONS, config=changes)

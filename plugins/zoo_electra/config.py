@@ -5,7 +5,7 @@ from zoo.families.encoder import FIXED, KEYS, EncoderConfig
 
 
 class ElectraConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Configuration of a discriminator or a generator; the defaults are those of ``small``."""
+    """Configuration of a discriminator or a generator, with the defaults of ``small``."""
 
     # width of the embeddings; a linear map projects them to another ``hidden_size``
     embedding_size: int = 128

@@ -5,7 +5,7 @@ Clark, Luong, Le and Manning 2020, arXiv:2003.10555.
 Two encoders with BERT's architecture are trained together (section 2). The *generator*, the
 smaller one, is a masked language model. Tokens sampled from it replace the masked ones, and the
 *discriminator* predicts for every token whether it is the original or a replacement: it learns
-from all positions, not from the masked ones alone. After training, the generator is discarded.
+from all positions, not only from the masked ones. After training, the generator is discarded.
 
 The two share their token embeddings, which therefore have one width. Where the blocks have
 another width, a linear map projects the embeddings (section 3.2). There is no pooler: a text is

@@ -43,7 +43,7 @@ PRESETS = {
 
 
 def recipe(size: str) -> Recipe:
-    """Return the paper's settings, or for ``tiny`` those of a few minutes on two cores.
+    """Return the paper's settings, or for ``tiny`` a run of a few minutes on two cores.
 
     A generator has the settings of its discriminator's size.
     """

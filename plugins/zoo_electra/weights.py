@@ -60,7 +60,7 @@ def _released(name: str, unshared: Collection[str], *, generator: bool) -> Relea
         "generator_predictions": generator,
     }
     if name == "temperature":
-        return ReleaseTensor(name, reason="divides the generator's logits in training alone")
+        return ReleaseTensor(name, reason="divides the generator's logits in training")
     spelled = f"electra/{rest}" if network == "generator" else name
     spelled = spelled.replace("_predictions/dense_1/", "_predictions/dense_prediction/")
     spelled = spelled.replace("generator_predictions/output_bias", "generator_lm_head/output_bias")

@@ -1,6 +1,6 @@
 """Character ids: the bytes of a word between two marks, padded to a fixed length.
 
-Ids are those of the released code: 1 to 256 are the bytes 0 to 255, then follow the marks below;
+Ids are the released code's: 1 to 256 are the bytes 0 to 255, then follow the marks below;
 0 is padding after the last word.
 """
 
@@ -10,7 +10,7 @@ BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PADDING = range(257, 262)
 
 
 def word_ids(word: str, length: int) -> list[int]:
-    """Return ``length`` ids for a word, of which ``length - 2`` bytes of UTF-8 are kept."""
+    """Return ``length`` ids for a word; its first ``length - 2`` bytes of UTF-8 are kept."""
     return _framed([byte + 1 for byte in word.encode()[: length - 2]], length)
 
 

@@ -21,7 +21,7 @@ _OF_TRAINING = (
 
 
 class ElmoConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Configuration of an ELMo; the defaults are those of absent keys in ``options.json``."""
+    """Configuration of an ELMo; with the defaults of absent keys in ``options.json``."""
 
     # number of words that pretraining predicts; 0 for none. The input has no vocabulary: a word is
     # its characters
@@ -35,7 +35,7 @@ class ElmoConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_characters: int = 50  # number of character ids per word, with marks and padding
     lstm_layers: int
     lstm_size: int  # width of the cells
-    # width of the word embeddings and of the LSTMs' outputs. There is no projection if it is
+    # width of the word embeddings and of the LSTMs' outputs, without a projection if it is
     # ``lstm_size``
     projection_size: int
     cell_clip: float | None = None  # largest magnitude of a cell; ``None`` for no limit
@@ -94,7 +94,7 @@ CONFIG_MAP = ConfigMap(
     },
     fixed={"bidirectional": (True,), "sample_softmax": (True, False)},
     ignored=dict.fromkeys(_OF_TRAINING, "used in training only"),
-    # in training there is no padding id: 261 is the same table
+    # training has no padding id: 261 is the same table
     values={"char_cnn.n_characters": {CHARACTERS: CHARACTERS, CHARACTERS - 1: CHARACTERS}},
     unsaid=("lstm.cell_clip", "lstm.proj_clip", "n_tokens_vocab", "dropout"),
 )

@@ -14,7 +14,7 @@ downstream task, all layers are mixed with learned weights (section 3.2, equatio
 where h_0 is the word embedding, twice, and h_k the concatenated outputs of the k-th LSTMs. The mix
 is the last of ``layers`` here. The boundaries of a sentence are words, too.
 
-Details that the paper leaves open are those of the released code, allenai/bilm-tf. The forward
+Details that the paper leaves open follow the released code, allenai/bilm-tf. The forward
 pass: ``zoo_elmo.lstm``, ``zoo.nn.layers.recurrent`` and ``zoo.nn.layers.highway``.
 """
 
@@ -198,7 +198,7 @@ def build(config: ElmoConfig, head: str) -> Elmo:
 
 
 def _draw(config: ElmoConfig, module: nn.Module) -> None:
-    """Initialize the parameters of a module, without those of its submodules."""
+    """Initialize the parameters of a module, but not of its submodules."""
     match module:
         case nn.Embedding():
             nn.init.uniform_(module.weight, -1.0, 1.0)

@@ -1,6 +1,6 @@
 """Bidirectional language modelling over streams of sentences (section 3.1 of the paper).
 
-The examples are those of the released code (allenai/bilm-tf, ``bilm/data.py`` and
+The examples are as in the released code (allenai/bilm-tf, ``bilm/data.py`` and
 ``bilm/training.py``): there are two streams of words. In the forward stream, each sentence is
 ``<S> w1 ... wn </S>``, and each word but the last has the next one as label; in the backward one,
 sentences have the same order, and each is reversed: ``</S> wn ... w1 <S>``. Both have n + 1 steps
@@ -17,14 +17,14 @@ step and the first of these rows. Validation is always over all words.
 
 Labels are words of the model's vocabulary; any other word has the label ``<UNK>``. The tokenizer
 may have more words, the most frequent first: a word outside of the model's vocabulary is still an
-input by its characters, as in the released code. A corpus stores token ids alone, so a word that
+input by its characters, as in the released code. A corpus only stores token ids, so a word that
 the tokenizer does not have is an input with the characters of ``<UNK>``.
 
 Two things differ from the released code. Documents are shuffled once, and their sentences are not,
 so that the carried state has the context of a document. And in validation every row starts with
 zeros, where the released code carries the state (``training.py``, ``test``): the rows are sampled
 from all of the held-out texts, not consecutive, and a trained model is used without a carried
-state, too. Validation losses are therefore a little higher than those of a stream.
+state as well. Validation losses are therefore a little higher than on a stream.
 """
 
 from collections.abc import Mapping, Sequence

@@ -7,7 +7,7 @@ from zoo.families.config import Activation, Config, ConfigMap, same_names
 
 
 class GptConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Configuration of a GPT; the defaults are those of GPT-2 ``small`` and of the Hub."""
+    """Configuration of a GPT; with the defaults of GPT-2 ``small`` and of the Hub."""
 
     vocab_size: int = 50257  # number of tokens in the vocabulary
     hidden_size: int = 768  # width of the hidden state

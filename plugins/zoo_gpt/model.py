@@ -12,7 +12,7 @@ and feed-forward network, with one more after the last block, and in the initial
 weights that feed the residual path, which is scaled down with depth. A text is classified by the
 hidden state of its last token (Radford et al. 2018, section 3.2).
 
-Batches and generation are those of ``zoo.nn.decoder``. There are no segment types.
+Batches and generation are as in ``zoo.nn.decoder``. There are no segment types.
 """
 
 from collections.abc import Mapping
@@ -75,7 +75,7 @@ class GptQuestionAnswering(QuestionAnswering, Gpt):
 
 
 class MultipleChoice(CausalLM, Gpt):
-    """Multiple choice beside language modelling: the first GPT was fine-tuned on both losses
+    """Multiple choice next to language modelling: the first GPT was fine-tuned on both losses
     (section 3.2). A choice is scored by its last token.
     """
 
@@ -107,7 +107,7 @@ class MultipleChoice(CausalLM, Gpt):
         attention_mask: Tensor | None = None,
         mc_token_ids: Tensor | None = None,
     ) -> Tensor:
-        """Return ``mc_logits`` alone, (batch, choices); see ``forward``."""
+        """Return only ``mc_logits``, (batch, choices); see ``forward``."""
         return self.hidden_and_logits(input_ids, attention_mask, mc_token_ids)[1]
 
     def hidden_and_logits(

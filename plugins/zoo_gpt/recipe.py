@@ -42,7 +42,7 @@ DISTILLATION = (
 
 
 def recipe(size: str) -> Recipe:
-    """Return the papers' settings, or for ``tiny`` those of a few minutes on two cores."""
+    """Return the papers' settings, or for ``tiny`` a run of a few minutes on two cores."""
     if size == "tiny":
         settings = _recipe(32, 128, 800, 50, 4e-3, end=0.1, **BROWN)
         dry = {**TINY_CONFIG, "embedding_dropout": 0.0}

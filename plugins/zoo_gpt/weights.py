@@ -79,7 +79,7 @@ def from_npy(names: Collection[str], head: str) -> dict[str, ReleaseTensor]:
 def _numbered(number: int) -> ReleaseTensor:
     """Return the Hub's counterpart of an array (finetune-transformer-lm, train.py).
 
-    Kernels are those of convolutions of width 1, with a first axis of that size.
+    Kernels are stored as convolutions of width 1, with a first axis of that size.
     """
     if number < len(_FIRST):
         return ReleaseTensor(_PREFIX + _FIRST[number])

@@ -21,7 +21,7 @@ class RobertaConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fie
     classifier_dropout: float | None = None
     layer_norm_eps: float = 1e-12  # epsilon of the layer norms
     pad_token_id: int = 1  # the padding token, which positions do not count
-    # whether the backbone alone has a pooler; heads that use one always have it
+    # whether the bare backbone has a pooler; heads that use one always have it
     pooler: bool = True
 
     def __post_init__(self) -> None:

@@ -5,7 +5,7 @@ Representation Learning at Scale", arXiv:1911.02116, for XLM-R; Martin et al. 20
 arXiv:1911.03894, for CamemBERT.
 
 BERT's architecture with other pretraining: longer, on more text, in larger batches, with masked
-language modelling alone and with masks drawn anew each time (section 4). Without next sentence
+language modelling only, and with masks drawn anew each time (section 4). Without next sentence
 prediction there is one segment type, and no objective trains the pooler. The tokenizer is
 byte-level BPE, so no token is unknown; the models for other languages use SentencePiece.
 

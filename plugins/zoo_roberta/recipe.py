@@ -60,7 +60,7 @@ DISTILLATION = (
 
 
 def recipe(size: str) -> Recipe:
-    """Return the paper's settings, or for ``tiny`` those of a few minutes on two cores.
+    """Return the paper's settings, or for ``tiny`` a run of a few minutes on two cores.
 
     Sizes of later papers and of other languages have the settings of the size in their name, or
     of ``base``. As in section 4.2 (full sentences), rows are packed across documents; here, each

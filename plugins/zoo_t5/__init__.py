@@ -15,7 +15,7 @@ from zoo_t5.config import CONFIG_MAPS, T5Config
 _HEADS = {
     **seq2seq_heads("T5", "MT5"),
     "encoder": standard_head(
-        "none", "T5Encoder", "MT5Encoder", summary="hidden states of the encoder alone"
+        "none", "T5Encoder", "MT5Encoder", summary="hidden states of the encoder"
     ),
     "seq2seq-lm": seq2seq_lm_head(
         "T5ForConditionalGeneration", "MT5ForConditionalGeneration", "T5WithLMHeadModel"

@@ -226,7 +226,7 @@ class T5Backbone(Stack):
 
 
 class Encoder(T5Backbone):
-    """The encoder alone."""
+    """The encoder without a decoder."""
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> dict[str, Tensor]:
         """Run encoder and head; both inputs are int64, (batch, tokens)."""
@@ -261,8 +261,8 @@ class EncoderDecoder(T5Backbone):
         Args:
             input_ids: (batch, tokens), int64: the source.
             attention_mask: (batch, tokens), int64: 1 for tokens, 0 for padding; ``None`` for all 1.
-            decoder_input_ids: (batch, decoder_tokens), int64: the target, shifted right; that of
-                each document begins with ``decoder_start_token_id``.
+            decoder_input_ids: (batch, decoder_tokens), int64: the target, shifted right; each
+                document's begins with ``decoder_start_token_id``.
             document_ids: (batch, tokens), int64: the document of each token of a packed row,
                 counted from 1; 0 for padding. It takes the place of ``attention_mask``.
             decoder_document_ids: (batch, decoder_tokens), int64: the same for the target.
@@ -281,7 +281,7 @@ class EncoderDecoder(T5Backbone):
             encoder_mask = cross_mask = padding_mask(attention_mask, x.dtype)
             decoder_mask = causal_bias_mask(x, decoder_input_ids.shape[1])
         source = self.run(x, self.bias(x, encoder_mask))
-        # not by calling self.embeddings: forward hooks on it are to see the source alone
+        # not by calling self.embeddings: forward hooks on it should only see the source
         y = self.embeddings.dropout(F.embedding(decoder_input_ids, self.embeddings.tokens.weight))
         return source, self.decoder.run(y, self.decoder.bias(y, decoder_mask), source, cross_mask)
 

@@ -9,9 +9,9 @@ FeedForward = Literal["relu", "gelu", "silu", "gated-relu", "gated-gelu", "gated
 
 
 class T5Config(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Configuration of a T5; the defaults are those of ``small`` and of the Hub."""
+    """Configuration of a T5; with the defaults of ``small`` and of the Hub."""
 
-    # ``t5`` or ``mt5``, which differ in the Hub's keys and names alone
+    # ``t5`` or ``mt5``, which only differ in the Hub's keys and names
     series: Literal["t5", "mt5"] = "t5"
     vocab_size: int = 32128  # number of tokens in the vocabulary
     hidden_size: int = 512  # width of the hidden state
@@ -29,7 +29,7 @@ class T5Config(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
     classifier_dropout: float = 0.0  # dropout probability in the classifiers' heads
     layer_norm_eps: float = 1e-6  # epsilon of the norms
     initializer_factor: float = 1.0  # factor of the initial weights
-    # the initial query weights of cross-attention are those of its keys times this, so that hidden
+    # the initial query weights of cross-attention are its key weights times this, so that hidden
     # states of source and target attend to each other where they are equal; ``None`` for
     # independent weights. See ``zoo_t5.model.build``
     mimetic_init_scale: float | None = None
@@ -40,7 +40,7 @@ class T5Config(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # scale the hidden state by ``hidden_size ** -0.5`` before the logits
     scale_outputs: bool = True
     # whether classifiers read a learned mix of all layers, see ``zoo.nn.layers.scalar_mix``, in
-    # place of the last one: of tokens those of the encoder, of texts those of the decoder
+    # place of the last one: the encoder's for tokens, the decoder's for texts
     mix: bool = False
 
     @property
@@ -84,7 +84,7 @@ def _shape(width: int, inner: int, layers: int, heads: int) -> dict[str, Any]:
     }
 
 
-# sizes of version 1.1, which Flan-T5 and mT5 share, and fields of mT5 alone
+# sizes of version 1.1, which Flan-T5 and mT5 share, and fields of mT5 only
 _LATER = {
     "small": _shape(512, 1024, 8, 6),
     "base": _shape(768, 2048, 12, 12),

@@ -73,7 +73,7 @@ class Seq2SeqState(DecodeState):
         keys = self.cache.length + 1
         if self._biases is None or keys > self._biases.shape[-1]:
             self._biases = positions(1, 2 * keys)
-        return self._biases[..., -keys:]  # the last key is that of the token itself
+        return self._biases[..., -keys:]  # the last key is the token's own
 
 
 class Seq2SeqLM(Seq2SeqGenerationMixin, EncoderDecoder):
@@ -174,7 +174,7 @@ _HEADS: dict[str, type[T5Backbone]] = {
 def build(config: T5Config, head: str) -> T5Backbone:
     """Return a model with randomly initialized weights, as in the released code.
 
-    Matrices preserve the scale of their input; those of queries are scaled by
+    Matrices preserve the scale of their input; query matrices are scaled by
     ``head_size ** -0.5``, in place of the scores; embeddings have unit standard deviation.
 
     With ``mimetic_init_scale``, the product of query and key weights of cross-attention is close to

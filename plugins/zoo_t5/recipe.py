@@ -26,7 +26,7 @@ PRESETS = {
 
 
 def recipe(size: str) -> Recipe:
-    """Return the recipe of the papers; that of ``tiny`` takes a few minutes on two cores."""
+    """Return the recipe of the papers, or for ``tiny`` one of a few minutes on two cores."""
     if size == "tiny":
         return _tiny()
     if size.startswith("mt5-"):
@@ -40,7 +40,7 @@ def recipe(size: str) -> Recipe:
 def _tiny() -> Recipe:
     """Return a recipe with 30 % of the tokens as noise, twice as many as in T5's paper.
 
-    A model learns from the tokens of the targets alone, which 15 % of a row leaves few of; with the
+    A model learns only from the tokens of the targets, which are few at 15 % of a row; with the
     50 % of the paper's table 6, it has less of a source to learn from. In the
     first steps, targets are whole texts, each of whose tokens the source has or masks: from them,
     and with ``mimetic_init_scale``, the decoder learns to attend to the source, without which span

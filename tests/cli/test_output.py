@@ -91,10 +91,10 @@ def test_a_closed_stream_is_no_traceback(stream: str, tmp_path: Path) -> None:
 
 
 def test_an_error_that_repeats_a_long_value_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
-    fail(f"config.json: {'x' * 100_000} is no number", "leave it out", 2, [])
+    fail(f"config.json: {'x' * 100_000} is not a number", "leave it out", 2, [])
     error = capsys.readouterr().err
     assert error.startswith("error: config.json: xxx")
-    assert error.endswith("xxx is no number; leave it out\n")
+    assert error.endswith("xxx is not a number; leave it out\n")
     assert "characters]" in error and len(error) < 1500
 
 

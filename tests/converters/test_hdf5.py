@@ -144,7 +144,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, keep: int) -> None:
 
 def test_other_bytes_are_refused(tmp_path: Path) -> None:
     (tmp_path / "weights.hdf5").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
-    with pytest.raises(VerificationError, match="no HDF5 file"):
+    with pytest.raises(VerificationError, match="not an HDF5 file"):
         HDF5.open(tmp_path, ["weights.hdf5"])
 
 
@@ -218,7 +218,7 @@ def bombs(folder: Path) -> dict[str, str]:
         "packed": "size of its arrays in bytes is 33,554,432",
         "absent": "x has a shape and no data",
         "reference": "x holds object",
-        "type": "x is no array",
+        "type": "x is not an array",
         "filter": "x is stored with a filter that is not known",
     }
 

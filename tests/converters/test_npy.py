@@ -138,7 +138,7 @@ def test_other_arrays(tmp_path: Path, array: Any) -> None:
     """Object arrays are refused by their header, without unpickling."""
     written(tmp_path)
     np.save(tmp_path / "params_1.npy", array, allow_pickle=True)
-    with pytest.raises(VerificationError, match="no flat array of numbers"):
+    with pytest.raises(VerificationError, match="not a flat array of numbers"):
         opened(tmp_path)
     assert not BOMB.exists()
 
@@ -147,7 +147,7 @@ def test_other_arrays(tmp_path: Path, array: Any) -> None:
 def test_malformed_array(tmp_path: Path, content: bytes) -> None:
     written(tmp_path)
     (tmp_path / "params_1.npy").write_bytes(content)
-    with pytest.raises(VerificationError, match="no flat array of numbers"):
+    with pytest.raises(VerificationError, match="not a flat array of numbers"):
         opened(tmp_path)
     assert not BOMB.exists()
 
@@ -223,7 +223,9 @@ def header(text: str, version: int = 1) -> bytes:
 def test_hostile_headers(tmp_path: Path, content: bytes) -> None:
     written(tmp_path)
     (tmp_path / "params_1.npy").write_bytes(content)
-    with pytest.raises(VerificationError, match=r"params_1\.npy is no flat array of numbers") as e:
+    with pytest.raises(
+        VerificationError, match=r"params_1\.npy is not a flat array of numbers"
+    ) as e:
         opened(tmp_path)
     assert len(str(e.value)) < 500
 

@@ -100,7 +100,7 @@ def test_a_bit_in_the_index(copy: Path, place: int) -> None:
     raw = bytearray(path.read_bytes())
     raw[place] ^= 4
     path.write_bytes(raw)
-    with pytest.raises(VerificationError, match="no sound index"):
+    with pytest.raises(VerificationError, match="not a sound index"):
         opened(copy, "bert_model.ckpt")
 
 
@@ -108,7 +108,7 @@ def test_a_bit_in_the_index(copy: Path, place: int) -> None:
 def test_a_truncated_index(copy: Path, keep: int) -> None:
     path = copy / "bert_model.ckpt.index"
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(VerificationError, match="no sound index"):
+    with pytest.raises(VerificationError, match="not a sound index"):
         opened(copy, "bert_model.ckpt")
 
 

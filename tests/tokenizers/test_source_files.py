@@ -220,14 +220,14 @@ BAD: dict[str, tuple[dict[str, Content], str]] = {
         {"vocab.txt": SMALL, CONFIG: {"subword_tokenizer_type": "character"}},
         "tokenizer_config.json: subword_tokenizer_type = 'character' is not implemented",
     ),
-    "tokenizer.json is no JSON": ({TOKENIZER: "{"}, "tokenizer.json is not JSON"),
+    "tokenizer.json is not a JSON": ({TOKENIZER: "{"}, "tokenizer.json is not JSON"),
     "tokenizer.json is empty": ({TOKENIZER: {}}, "tokenizer.json has no model"),
     "tokenizer.json is of the future": (
         {TOKENIZER: stored(lambda t: t.update(version="9"))},
         "tokenizer.json: .*version",
     ),
     "tokenizer.json is no text": ({TOKENIZER: b"\xff"}, "tokenizer.json is not UTF-8"),
-    "a configuration that is no JSON": (
+    "a configuration that is not a JSON": (
         {"vocab.txt": SMALL, CONFIG: "no"},
         "tokenizer_config.json is not JSON",
     ),
@@ -253,7 +253,7 @@ BAD: dict[str, tuple[dict[str, Content], str]] = {
     ),
     "a token without content": (
         {"vocab.txt": SMALL, CONFIG: {"mask_token": {"lstrip": True}}},
-        "mask_token = .* is no token",
+        "mask_token = .* is not a token",
     ),
     "a flag of another type": (
         {"vocab.txt": SMALL, CONFIG: {"mask_token": PART}},
@@ -261,17 +261,17 @@ BAD: dict[str, tuple[dict[str, Content], str]] = {
     ),
     "extra tokens that are no list": (
         {"vocab.txt": SMALL, CONFIG: {"additional_special_tokens": 7}},
-        "additional_special_tokens = 7 is no list",
+        "additional_special_tokens = 7 is not a list",
     ),
-    "an extra token that is no token": (
+    "an extra token that is not a token": (
         {"vocab.txt": SMALL, CONFIG: {"extra_special_tokens": [7]}},
-        "extra_special_tokens = 7 is no token",
+        "extra_special_tokens = 7 is not a token",
     ),
     "a decoder that is a list": (
         {"vocab.txt": SMALL, CONFIG: {"added_tokens_decoder": ["a"]}},
-        "added_tokens_decoder is no object",
+        "added_tokens_decoder is not an object",
     ),
-    "a decoder with a key that is no id": (
+    "a decoder with a key that is not an id": (
         {"vocab.txt": SMALL, CONFIG: {"added_tokens_decoder": {"-1": PART}}},
         "added_tokens_decoder has the key '-1'",
     ),

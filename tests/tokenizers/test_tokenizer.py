@@ -117,10 +117,10 @@ def test_no_room_for_text(tokenizer: TextTokenizer, text: Any, special: int) -> 
     [
         (["fine", "half \ud800"], "text 2 holds a lone surrogate"),
         ([("fine", "half \udfff")], "text 1 holds a lone surrogate"),
-        ([None], "text 1 is no text: None"),
+        ([None], "text 1 is not a string: None"),
         ([("a", "b", "c")], "texts must be strings or pairs"),
-        ([7], "text 1 is no text: 7"),
-        ([("a", 7)], "text 1 is no text: 7"),
+        ([7], "text 1 is not a string: 7"),
+        ([("a", 7)], "text 1 is not a string: 7"),
     ],
 )
 def test_invalid_text_is_named(tokenizer: TextTokenizer, texts: Any, message: str) -> None:

@@ -1,7 +1,7 @@
-"""Settings of text generation: those of a call, and those that a checkpoint brings along.
+"""Settings of text generation, from a call and from a checkpoint.
 
-The second are the keys of transformers' ``generation_config.json``, or of ``config.json`` in older
-checkpoints. ``GENERATION_KEYS`` says what becomes of each. This module does not import torch.
+A checkpoint has them in transformers' ``generation_config.json``, older ones in ``config.json``.
+``GENERATION_KEYS`` says what becomes of each key. This module does not import torch.
 """
 
 import math
@@ -44,14 +44,14 @@ class GenerationConfig:
         top_k: number of most likely tokens to sample from; by default all.
         top_p: total probability of the most likely tokens to sample from.
         seed: random seed; the numbers of a prompt depend on it and on the index of the prompt.
-        max_length: maximum number of tokens of the decoder, those of the prompt included, without
+        max_length: maximum number of tokens of the decoder, prompt included, without
             ``max_new_tokens``.
-        min_length: minimum number of tokens of the decoder, those of the prompt included.
+        min_length: minimum number of tokens of the decoder, prompt included.
         do_sample: whether to sample.
         num_return_sequences: number of sequences for each prompt; with beams at most their number,
             and otherwise over 1 only for sampling.
         top_h: fraction of the entropy up to which the most likely tokens are kept.
-        min_p: smallest probability to sample from, relative to that of the most likely token.
+        min_p: smallest probability to sample from, relative to the most likely token's.
         typical_p: total probability of the tokens to sample from whose information is nearest to
             the entropy.
         epsilon_cutoff: smallest probability to sample from.
@@ -74,8 +74,8 @@ class GenerationConfig:
         renormalize_logits: turn the scores into log-probabilities after all rules.
         eos_token_id: end-of-sequence token or tokens; by default the tokenizer's.
         bos_token_id: token that an empty prompt is replaced by; by default the tokenizer's.
-        decoder_start_token_id: first token of the decoder of an encoder-decoder; by default that
-            of the model's configuration.
+        decoder_start_token_id: first token of the decoder of an encoder-decoder; by default
+            the model's.
 
     Raises:
         UsageError: a value is out of range, or two settings exclude each other.
@@ -265,7 +265,7 @@ def _types() -> dict[str, Any]:
 
 
 def generation_config(stored: Mapping[str, Any], given: Mapping[str, Any]) -> GenerationConfig:
-    """Return the settings of a call: those given, and those of the checkpoint for all others.
+    """Return the settings of a call: the given ones, and the checkpoint's for all others.
 
     Settings of the checkpoint that the given ones replace or make meaningless do not count, such
     as ``length_penalty`` without beams, or ``max_length`` next to ``max_new_tokens``. As in
@@ -382,7 +382,7 @@ GENERATION_KEYS: FileKeys = {
         ),
         carried(_OUTPUTS),
     ),
-    "_from_model_config": carried("says that the keys are those of `config.json`"),
+    "_from_model_config": carried("says that the keys come from `config.json`"),
     "transformers_version": carried("provenance"),
     "_commit_hash": carried("provenance"),
     "stop_strings": refused("ends at strings; `zoo` ends at tokens"),

@@ -36,10 +36,10 @@ class Checkpoint:
     """Description of a checkpoint on disk. The weights are not loaded."""
 
     path: Path
-    model: ModelFile  # contents of ``config.json``, in an export those of the model's
-    manifest: Manifest  # contents of ``zoo.json``
-    family: Family  # family that the plugin provides
-    config: Config  # configuration of the family
+    model: ModelFile
+    manifest: Manifest
+    family: Family
+    config: Config
 
     @property
     def head_name(self) -> str:

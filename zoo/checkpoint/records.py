@@ -32,7 +32,7 @@ def variant_file(file: str, dtype: str) -> str:
 class ModelFile(JsonStruct):
     """Contents of ``config.json``: the architecture and its configuration.
 
-    In an export, where ``config.json`` is that of the Hub's layout, it is in the manifest.
+    In an export, where ``config.json`` has the Hub's layout, the manifest holds it.
     """
 
     zoo: int  # version of the format
@@ -43,13 +43,11 @@ class ModelFile(JsonStruct):
     tokenizer: TokenizerInfo | None = None
     pooling: Pooling | None = None  # pooling of a sentence encoder; ``None`` for other models
     # transitions of a linear-chain CRF over the labels, (labels + 1, labels + 1), see
-    # ``zoo.nn.layers.crf``; ``None`` for other models. They are no tensor of the model, whose
-    # outputs are the same without them
+    # ``zoo.nn.layers.crf``. They are not a tensor of the model, whose outputs do not depend on them
     transitions: list[list[float]] | None = None
-    # whether the logits of a pair of texts are the sum of those of both orders
+    # whether the logits of a pair of texts are summed over both orders
     both_orders: bool = False
-    # function that makes a score of a single logit, of a cross-encoder of sentence-transformers;
-    # ``None`` for other models, whose score is the logit
+    # turns the single logit of a cross-encoder into a score; ``None`` leaves the logit as it is
     score_activation: ScoreActivation | None = None
     # settings of generation by their names in ``generation_config.json``, see
     # ``zoo.checkpoint.generation_config``; empty for models that do not generate

@@ -147,7 +147,7 @@ class LazyGroup(click.Group):
 
 
 class Program(LazyGroup):
-    """The group of all commands, those of plugins included, which entry points name."""
+    """The group of all commands, including plugins' commands, which entry points name."""
 
     @override
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -31,7 +31,11 @@ def report(error: BaseException, arguments: Sequence[str]) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message(), err=True)
         return error.exit_code
-    if _is_interruption(error):
+    # an interruption may show as another error, for example in a thread whose file it closed
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, KeyboardInterrupt | click.Abort):
+        cause = cause.__context__
+    if cause is not None:
         output.fail("interrupted", "", INTERRUPTED, arguments)
         return INTERRUPTED
     # where a pipe is closed, click exits
@@ -50,17 +54,6 @@ def report(error: BaseException, arguments: Sequence[str]) -> int:
     return code
 
 
-def _is_interruption(error: BaseException) -> bool:
-    """Return whether an error is an interruption, or was raised while one was handled.
-
-    A thread that still reads a file which the interruption closes, for example, fails.
-    """
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, KeyboardInterrupt | click.Abort):
-        cause = cause.__context__
-    return cause is not None
-
-
 def _described(error: BaseException) -> tuple[str, str, int]:
     """Return message, remedy and exit code."""
     known = error if isinstance(error, ZooError) else _as_known(error)
@@ -71,7 +64,7 @@ def _described(error: BaseException) -> tuple[str, str, int]:
 
 
 def _as_known(error: BaseException) -> ZooError | None:
-    """Return the error for an exception that is no bug in zoo, else ``None``."""
+    """Return the error for an exception that is not a bug in zoo, else ``None``."""
     if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
         return UsageError("there is not enough memory for this", "use a machine with more of it")
     from zoo.plugins.attribution import plugin_error  # after the check: an import takes memory
@@ -79,17 +72,13 @@ def _as_known(error: BaseException) -> ZooError | None:
     if blamed := plugin_error(error):
         return blamed
     if isinstance(error, OSError) and error.errno is not None:
-        return _of_system(error)
+        name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
+        name = output.STDOUT if not name and error.errno in _UNWRITABLE else name
+        what = f"{_shortened(name)}: {error.strerror}" if name else str(error.strerror)
+        if error.errno in _UNWRITABLE or name == output.STDOUT:
+            return UsageError(f"cannot write {what}")
+        return (UsageError if error.errno in _WRONG_NAME else SourceError)(what)
     return None
-
-
-def _of_system(error: OSError) -> ZooError:
-    name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
-    name = output.STDOUT if not name and error.errno in _UNWRITABLE else name
-    what = f"{_shortened(name)}: {error.strerror}" if name else str(error.strerror)
-    if error.errno in _UNWRITABLE or name == output.STDOUT:
-        return UsageError(f"cannot write {what}")
-    return (UsageError if error.errno in _WRONG_NAME else SourceError)(what)
 
 
 def _shortened(name: str) -> str:

@@ -28,7 +28,12 @@ _results: list[TextIO | None] = []  # standard output, while ``sys.stdout`` is s
 
 def prepare() -> None:
     """Set up standard streams, warnings and logging; warnings and log records take a line each."""
-    _open_standard_streams()
+    # a closed standard stream gets the null device: the next opened file would reuse its descriptor
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free descriptor
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
@@ -57,18 +62,6 @@ def _log_handler() -> logging.Handler:
     handler = _Handler()
     handler.setFormatter(_Formatter("%(message)s"))
     return handler
-
-
-def _open_standard_streams() -> None:
-    """Open the null device for closed standard streams.
-
-    Otherwise the next opened file would reuse such a descriptor and receive the output.
-    """
-    for descriptor in range(3):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest free descriptor
 
 
 class _Formatter(logging.Formatter):

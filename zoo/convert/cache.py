@@ -35,7 +35,7 @@ def resolve_checkpoint(
 
     Args:
         text: model reference.
-        head: name of the head; by default that of the checkpoint.
+        head: name of the head; by default the checkpoint's.
         revision: branch, tag or commit on the Hub.
         offline: open no connection.
         lock: lock file; by default ``./zoo.lock`` if it exists.

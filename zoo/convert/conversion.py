@@ -166,7 +166,8 @@ class _Conversion:
     def write(self, staging: Path, published: Path) -> ConversionReport:
         digests = BackgroundHasher()
         try:
-            sources = self._sources()
+            directory, names = self.opened.source.directory, self.opened.files_read()
+            sources = [*(directory / name for name in names), *self.opened.reader.files]
             for path in sources:
                 digests.start(path)
             weights = self._write_tensors(staging, digests)
@@ -183,13 +184,8 @@ class _Conversion:
         self.layout.write_manifest(staging, report)
         return report
 
-    def _sources(self) -> list[Path]:
-        directory = self.opened.source.directory
-        names = self.opened.files_read()
-        return [*(directory / name for name in names), *self.opened.reader.files]
-
     def _with_sha256(self, sources: dict[str, FileDigest]) -> dict[str, FileDigest]:
-        """Compare digests with those of the download, and add the SHA-256 of the Hub."""
+        """Compare digests with the download's, and add the SHA-256 of the Hub."""
         for name, expected in self.opened.source.digests.items():
             if name not in sources:
                 continue

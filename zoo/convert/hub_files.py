@@ -35,7 +35,7 @@ def hub_side_files(
     generation: Mapping[str, Any] | None = None,
     more: Mapping[str, Any] | None = None,
 ) -> dict[str, bytes]:
-    """Return the files beside the weights in the Hub's layout, name -> contents."""
+    """Return all files of the Hub's layout except weights, name -> contents."""
     from zoo.tokenizers import hub_pooling_files, hub_token_ids, hub_tokenizer_files
 
     content = family.to_hf(config, extra)
@@ -74,7 +74,7 @@ def require_hub_class(
 ) -> None:
     """Check that a program that opens the Hub's layout would compute the results of the model.
 
-    It would choose the label of each token by itself, where a CRF labels words together, and read
+    It would choose each token's label independently, where a CRF labels words together, and read
     a pair once, where the model reads it in both orders.
     """
     if family.heads()[head].has_labels:

@@ -24,12 +24,10 @@ class ConversionPlan:
     """A head, and the mapping of the checkpoint's tensors to its parameters."""
 
     head: str
-    opened: OpenCheckpoint  # checkpoint, its tensors under the Hub's names
-    # configuration, with flags of optional parts set by the tensors that are present
-    config: Config
+    opened: OpenCheckpoint  # with tensors under the Hub's names
+    config: Config  # flags of optional parts are set by the tensors that are present
     mapping: MappingReport
-    # parameter name -> rule of the family, for every tensor to write
-    entries: dict[str, TensorMapping]
+    entries: dict[str, TensorMapping]  # parameter name -> rule, for every tensor to write
 
     @property
     def transitions(self) -> list[list[float]] | None:
@@ -63,9 +61,8 @@ def plan_conversion(
 ) -> ConversionPlan:
     """Choose the head, and match all tensors to its parameters.
 
-    By default, the head is the one whose rules match every tensor; if several do, it is that of the
-    class name in the Hub's configuration. For a requested head, only tensors of other heads are
-    ignored.
+    By default, the head is the one whose rules match every tensor. If several do, the class name in
+    the Hub's configuration decides. For a requested head, only tensors of other heads are ignored.
     """
     heads = opened.family.heads()
     weights = opened.family.weights(opened.config, next(iter(heads)))
@@ -143,7 +140,7 @@ def _plan(
 
 
 def _initializable(opened: OpenCheckpoint, weights: WeightMap) -> set[str]:
-    """Return the parameters that may be initialized: all but those of the bare backbone."""
+    """Return the parameters that may be initialized: all except the bare backbone's."""
     backbone = opened.family.weights(opened.config, "none").entries()
     required = {entry.target for entry in backbone if not entry.optional}
     return {entry.target for entry in weights.entries()} - required

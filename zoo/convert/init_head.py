@@ -14,7 +14,7 @@ def init_tensor(entry: TensorMapping, config: Config, seed: int = 0) -> "NDArray
     """Return the initial value of a parameter.
 
     Weights are normal with the standard deviation ``initializer_range`` of the configuration,
-    biases 0, and scales of norms 1. The values depend on the seed and the parameter name alone.
+    biases 0, and scales of norms 1. The values depend only on the seed and the parameter name.
     """
     import numpy as np
     from blake3 import blake3

@@ -106,9 +106,8 @@ def _missing_config(directory: Path, name: str) -> SourceError:
     names = [path.name for path in directory.iterdir()]
     if any(file_format.find(names) for file_format in all_formats()):
         return SourceError(
-            f"{directory} holds no {name}, and weights alone do not determine family and "
-            "configuration",
-            f"put the {name} that this model has on the Hub beside them",
+            f"{directory} holds no {name}, and weights do not determine family and configuration",
+            f"add the {name} that this model has on the Hub",
         )
     problem = f"holds no {name}" if names else "is empty"
     trained = directory / "model"  # where a run has its final model

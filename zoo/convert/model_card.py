@@ -26,7 +26,6 @@ from zoo.plugins.tasks import built_in_tasks
 from zoo.version import __version__
 
 if TYPE_CHECKING:
-    from zoo.checkpoint import Manifest
     from zoo.checkpoint.records import EvaluationRecord
     from zoo.io.digests.files import FileDigest
 
@@ -46,6 +45,8 @@ def model_card(opened: OpenCheckpoint, plan: ConversionPlan, report: ConversionR
         mapping = msgspec.convert(report.mapping_record(), MappingRecord)
     metadata = card_metadata(opened, plan, report)
     front = yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True) if metadata else ""
+    source = manifest.source if manifest else None
+    files = source.files if source else {}
     lines = [
         "---",
         f"{front}---",
@@ -55,7 +56,7 @@ def model_card(opened: OpenCheckpoint, plan: ConversionPlan, report: ConversionR
         f"A model of the family {opened.family.name} with the head {plan.head} and "
         f"{report.parameters:,} parameters, written by plm-zoo {__version__}.",
         *_table("", _facts(opened, plan, report)),
-        *_table("## Source files", _digests(manifest)),
+        *_table("## Source files", [(name, _digest(file)) for name, file in sorted(files.items())]),
         *_table("## Conversion", list(_conversion(mapping))),
     ]
     if manifest is not None and manifest.training:
@@ -116,15 +117,12 @@ def _facts(opened: OpenCheckpoint, plan: ConversionPlan, report: ConversionRepor
         rows += [("source", f"[{repo}](https://huggingface.co/{repo})")]
         rows += [("commit", revision)] if revision else []
     rows += [("dtypes", ", ".join(f"{n} tensors in {name}" for name, n in report.dtypes.items()))]
-    if labels := getattr(plan.config, "labels", ()):
-        rows += [("labels", ", ".join(labels))] if "classify" in _tasks(opened, plan) else []
+    labels = getattr(plan.config, "labels", ())
+    if labels and "classify" in opened.family.heads()[plan.head].tasks:
+        rows += [("labels", ", ".join(labels))]
     if repo is not None:
         rows += [("command", f"`{_command(repo, revision, plan.head, report)}`")]
     return rows
-
-
-def _tasks(opened: OpenCheckpoint, plan: ConversionPlan) -> tuple[str, ...]:
-    return tuple(opened.family.heads()[plan.head].tasks)
 
 
 def _command(repo: str, revision: str | None, head: str, report: ConversionReport) -> str:
@@ -132,12 +130,6 @@ def _command(repo: str, revision: str | None, head: str, report: ConversionRepor
     words = ["zoo convert", repo, *([f"--revision {revision}"] if revision else [])]
     words += [f"--head {head}", f"--dtype {DTYPE_NAMES[report.main_dtype]}"]
     return " ".join([*words, "--to hub -o DIR"])
-
-
-def _digests(manifest: "Manifest | None") -> Rows:
-    source = manifest.source if manifest else None
-    files = source.files if source else {}
-    return [(name, _digest(file)) for name, file in sorted(files.items())]
 
 
 def _digest(file: "FileDigest") -> str:
@@ -170,7 +162,7 @@ def _training(training: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _without_directories(command: str) -> str:
-    """Return a command in which absolute paths have their last part alone."""
+    """Return a command in which only the last part of absolute paths is left."""
     try:
         words = shlex.split(command)
     except ValueError:  # of a manifest that was written by hand

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 def differing_tensors(family: "Family", config: Any, head: str) -> list[str]:
-    """Return the names of tensors that either rules or model lack, or of which the shapes differ.
+    """Return the names of tensors whose shapes in rules and model differ, or that one lacks.
 
     The model is built without memory for its weights.
     """

@@ -37,22 +37,22 @@ class OpenCheckpoint:
 
     source: CheckpointDir
     family: Family
-    config: Config  # configuration of the family
-    reader: TensorReader  # tensors, by the names of the layout
+    config: Config
+    reader: TensorReader  # of tensors under the names of the layout
     format: str
-    architectures: tuple[str, ...] = ()  # class names of the Hub's configuration
-    # keys of the Hub's configuration without a field, to be written back
+    architectures: tuple[str, ...] = ()  # of the Hub's configuration
+    # keys of the Hub's configuration that have no field, and are written back
     extra: Mapping[str, Any] | None = None
     unknown: tuple[str, ...] = ()  # keys of ``extra`` that the family does not declare
     # optional parts that the configuration declares
     declared_optional: frozenset[str] = frozenset()
     doubt: str = ""  # see ``TranslatedConfig``
-    # settings of generation, see ``ModelFile.generation``
+    # see ``ModelFile.generation``
     generation: Mapping[str, Any] = field(default_factory=dict)
-    # description of a checkpoint in the zoo's layout; ``None`` for the Hub's
+    # in the zoo's layout; ``None`` for the Hub's
     checkpoint: Checkpoint | None = None
-    side_files: tuple[str, ...] = ()  # names of the small files that were read
-    naming_scheme: str = "hub"  # naming scheme of the tensors, see ``Format.naming_scheme``
+    side_files: tuple[str, ...] = ()  # small files that were read
+    naming_scheme: str = "hub"  # see ``Format.naming_scheme``
 
     def for_head(self, head: str) -> "OpenCheckpoint":
         """Return the checkpoint with the Hub's tensor names, restricted to tensors for a head."""
@@ -63,12 +63,12 @@ class OpenCheckpoint:
 
     @property
     def ignored(self) -> Mapping[str, str]:
-        """Name of a tensor that is no weight, such as optimizer state -> reason to ignore it."""
+        """Name of a tensor that is not a weight, such as optimizer state -> reason to ignore it."""
         return self.reader.left if isinstance(self.reader, RenamingReader) else {}
 
     @property
     def files(self) -> SourceFiles:
-        """Side files: tokenizer, pooling."""
+        """Files of the tokenizer and of pooling."""
         return self.source.files
 
     def files_read(self) -> list[str]:
@@ -121,7 +121,7 @@ class OpenCheckpoint:
 def lazy_arrays(reader: TensorReader, names: Sequence[str]) -> "list[Array]":
     """Return tensors that are read on use.
 
-    A ``FileArray`` is no numpy array, but has the methods that operations on weights use.
+    A ``FileArray`` is not a numpy array, but has the methods that operations on weights use.
     """
     return [cast("Array", reader.lazy(name)) for name in names]
 

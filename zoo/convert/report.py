@@ -25,7 +25,7 @@ class Cast(NamedTuple):
 
     old: str  # safetensors codes
     new: str
-    mixed: bool  # the tensor is one of ours together with tensors of another dtype
+    mixed: bool  # one of ours unites it with tensors of another dtype
 
     @property
     def codes(self) -> tuple[str, str]:
@@ -45,21 +45,19 @@ class ConversionReport:
     family: str
     head: str
     format: str
-    mapping: MappingReport  # mapping of tensors
+    mapping: MappingReport
     parameters: int
-    hidden_size: int  # hidden size of the backbone
+    hidden_size: int
     dtypes: Mapping[str, int]  # dtype -> number of tensors written
     main_dtype: str  # safetensors code of the dtype with the most data
     rounded: str | None = None  # dtype that tensors were rounded to, or ``None``
-    # name of a tensor of the source -> its dtype and the one that it is written in, where they
-    # differ
+    # tensor of the source -> its dtype and the one it is written in, where they differ
     casts: "Mapping[str, Cast]" = field(default_factory=dict)
-    # name of a tied or unused copy -> whether it equals the tensor that is read; ``None`` for a dry
-    # run, which compares no values
+    # tied or unused copy -> whether it equals the tensor that is read; ``None`` in a dry run,
+    # which compares no values
     equal_copies: Mapping[str, bool] | None = None
-    # configuration keys that the family does not declare; they are copied unchanged
-    unknown: tuple[str, ...] = ()
-    licence: str | None = None  # licence that the registry states
+    unknown: tuple[str, ...] = ()  # configuration keys that the family does not declare
+    licence: str | None = None  # as the registry states
     tokenizer: bool = False
     path: Path | None = None
     sources: Mapping[str, FileDigest] = field(default_factory=dict)
@@ -186,7 +184,9 @@ class ConversionReport:
         yield from _listed("alias", mapping.adopted, " read as ")
         computed = {name: constant.reason for name, constant in mapping.constants.items()}
         yield from _listed("constants", computed, ": ")
-        yield from self._renamed()
+        if mapping.renamed:
+            old, new = next(iter(mapping.renamed.items()))
+            yield f"  old names    {len(mapping.renamed)}, such as {old} for {new}"
         yield from _listed("initialised", {e.target: "" for e in mapping.initialized}, "")
         yield from _listed("absent", {name: "the file has none" for name in mapping.absent}, ": ")
         yield "  left over    none: every tensor is accounted for"
@@ -215,12 +215,6 @@ class ConversionReport:
             yield f"  cast         {changes}, {how}"
         mixed = {name: str(cast) for name, cast in self.casts.items() if cast.mixed}
         yield from _listed("mixed dtypes", mixed, ": ")
-
-    def _renamed(self) -> Iterator[str]:
-        count = len(self.mapping.renamed)
-        if count:
-            old, new = next(iter(self.mapping.renamed.items()))
-            yield f"  old names    {count}, such as {old} for {new}"
 
 
 def _changes(

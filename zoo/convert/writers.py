@@ -61,8 +61,8 @@ CODES = {DTYPE_NAMES[code]: code for code in FLOATING}
 class CheckpointWriter(ABC):
     """Base class of writers: tensor names, tensors and side files of a layout."""
 
-    opened: OpenCheckpoint  # checkpoint that is converted
-    plan: ConversionPlan  # head and mapping of tensors
+    opened: OpenCheckpoint
+    plan: ConversionPlan
     tokenizer: SourceTokenizer | None
     dtype: str | None  # safetensors code that the user asked for, or ``None``
     metadata: ClassVar[Mapping[str, str]]

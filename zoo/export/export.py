@@ -56,7 +56,7 @@ def export_onnx(
     optimize: bool = False,  # fuse layers into operators that only ONNX Runtime has
     quantization: QuantizationPlan | None = None,
 ) -> ExportReport:
-    """Export a checkpoint to ONNX and publish it if its outputs equal those of torch.
+    """Export a checkpoint to ONNX, and publish it if its outputs equal torch's.
 
     The reference is torch in float32 for any dtype of the graph.
     """
@@ -96,8 +96,8 @@ def _check_dtype(dtype: str | None) -> str:
     name = DTYPE_NAMES[code] if code else DTYPES[0]
     if name == "bfloat16":
         raise UsageError(
-            f"no graph is exported in {name}: ONNX Runtime has it on CUDA alone, and NumPy cannot "
-            "read it, so that the graph could not be compared with torch",
+            f"no graph is exported in {name}: ONNX Runtime only has it on CUDA, and NumPy cannot "
+            "read it, so the graph could not be compared with torch",
             "give float16, which has the same size",
         )
     if name not in DTYPES:

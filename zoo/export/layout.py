@@ -1,4 +1,4 @@
-"""Files beside the graphs of an export, as readers of the Hub's layout expect them."""
+"""Files of an export other than its graphs, as readers of the Hub's layout expect them."""
 
 from collections.abc import Sequence
 from pathlib import Path

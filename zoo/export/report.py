@@ -15,7 +15,7 @@ def at_least_0(drop: float) -> float:
 
 
 class Difference(JsonStruct):
-    """Difference between an output of the graph and that of torch, without padding."""
+    """Difference between an output of the graph and torch's, without padding."""
 
     max_abs: float  # largest absolute difference
     max_rel: float  # largest absolute difference, divided by the largest magnitude of the output
@@ -77,8 +77,7 @@ class Agreement(JsonStruct):
     cosine: float
     # fraction of tokens or texts with the same argmax; ``None`` without logits
     argmax: float | None = None
-    # Pearson's correlation of the scores of a head with a single logit, such as that of regression;
-    # ``None`` for others
+    # Pearson's correlation of the scores of a head with a single logit, such as regression
     correlation: float | None = None
     perplexity: float | None = None  # perplexity of the graph; ``None`` where no text is predicted
     reference: float | None = None  # perplexity in float32
@@ -186,7 +185,7 @@ class ExportReport(JsonStruct):
         for file, graph in self.graphs.items():
             if graph.fused:
                 counts = ", ".join(f"{count} {name}" for name, count in graph.fused.items())
-                lines.append(f"{file}: fused for ONNX Runtime alone: {counts}")
+                lines.append(f"{file}: fused for ONNX Runtime only: {counts}")
         for check in self.checks:
             argmax = "" if check.argmax is None else f", argmax agrees in {check.argmax:.2%}"
             padding = f" ({check.padding} padding)" if check.padding else ""
@@ -198,5 +197,5 @@ class ExportReport(JsonStruct):
         for dtype, copies in self.quantized.items():
             lines += copies.lines(dtype)
         if self.unreadable_elsewhere is not None:
-            lines.append(f"for zoo and ONNX Runtime alone: {self.unreadable_elsewhere}")
+            lines.append(f"for zoo and ONNX Runtime only: {self.unreadable_elsewhere}")
         return lines

@@ -85,7 +85,7 @@ def compare_with_cache(
 
 
 def _cached_logits(graphs: OrtDecoder, batch: ReferenceBatch, past: int) -> NDArray[Any]:
-    """Return the logits of a batch of which ``past`` tokens are run first, padded on the right."""
+    """Return the logits of a batch whose first ``past`` tokens run first, padded on the right."""
     if not past or graphs.target != "input_ids":
         return graphs.whole(batch.inputs, past)
     inputs = {name: array.copy() for name, array in batch.inputs.items()}

@@ -58,12 +58,12 @@ class Head:
 
     @property
     def has_labels(self) -> bool:
-        """True if the configuration names the outputs, as those of a classifier."""
+        """True if the configuration names the outputs, such as a classifier's."""
         return any("labels" in axes.split() for axes in self.outputs.values())
 
     @property
     def has_cache(self) -> bool:
-        """True if exports have a key-value cache: a token depends on earlier ones alone.
+        """True if exports have a key-value cache: a token depends on earlier ones only.
 
         A head that also fills masks reads both sides of a token, so that keys and values change
         with each new token.
@@ -114,14 +114,14 @@ class Family(ABC):
             one.
         new_tokenizers: kind (``wordpiece``, ``byte-level-bpe``, ``unigram`` or ``words``) ->
             settings of a tokenizer that is trained; the first kind is the default.
-        objectives: objectives of this family alone: name -> ``module:class``.
+        objectives: objectives of this family only: name -> ``module:class``.
         padding_side: side on which the Hub's classes need padding: ``right``, or ``left`` where
             they read the last token of a row. With ``left``, the context of a question is before
             it, as in transformers.
         reference_exceptions: name of a check of training against transformers, ``dropout_rates``
             or ``reference_initialization`` -> why the family follows another source, such as the
             released code. ``reference_initialization`` followed by a space and the name of a head
-            is for the tensors of that head, and not for those of the backbone;
+            is for the tensors of that head, and not the backbone's;
             ``reference_defaults`` and the name of a field for its default.
     """
 
@@ -146,7 +146,7 @@ class Family(ABC):
 
     @abstractmethod
     def heads(self) -> Mapping[str, Head]:
-        """Return the heads by name; ``none`` is the backbone alone."""
+        """Return the heads by name; ``none`` is the bare backbone."""
 
     def model_type(self, config: Any) -> str:
         """Return the ``model_type`` of a configuration on the Hub; by default the first."""
@@ -323,7 +323,7 @@ class Family(ABC):
         """Import a module of ``package``.
 
         Raises:
-            UsageError: there is no such module.
+            UsageError: the family has none.
         """
         if not self.package:
             raise UsageError(
@@ -352,8 +352,8 @@ class Family(ABC):
     def max_decoder_len(self, config: Any) -> int | None:
         """Return the largest number of tokens of a decoder after an encoder; ``None`` for any.
 
-        By default ``max_decoder_positions``, if the configuration has the field, or else that of
-        the encoder, as in models whose encoder and decoder have as many positions.
+        By default ``max_decoder_positions``, if the configuration has the field, or else the
+        encoder's, as in models whose encoder and decoder have as many positions.
         """
         fields = type(config).__struct_fields__
         if "max_decoder_positions" in fields:
@@ -361,7 +361,7 @@ class Family(ABC):
         return self.max_seq_len(config)
 
     def onnx(self, config: Any, head: str) -> "OnnxSpec":
-        """Return the inputs, outputs and axes of the ONNX graph, from those of the head."""
+        """Return the inputs, outputs and axes of the ONNX graph, as the head declares them."""
         from zoo.families.onnx import OnnxSpec, resolve_axes
 
         declared = self.heads()[head]

@@ -113,7 +113,7 @@ def encoder_heads(*names: str, pooler: bool = False) -> dict[str, Head]:
 
     Args:
         *names: prefixes of the Hub's class names, one for each model type.
-        pooler: whether the backbone alone has a pooler.
+        pooler: whether the bare backbone has a pooler.
     """
 
     multiple_choice = Head(

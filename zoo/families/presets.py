@@ -1,6 +1,6 @@
 """Presets of fine-tuning: nested settings by name, as ``zoo.training.config.finetune`` has them.
 
-A family adds those of its paper, as ``PRESETS`` of its module ``recipe``. Under ``tasks``, a preset
+A family adds its paper's, as ``PRESETS`` of its module ``recipe``. Under ``tasks``, a preset
 has the settings of single tasks of fine-tuning by their names, such as ``question-answering`` or
 ``glue/rte``, which take precedence.
 """
@@ -20,11 +20,11 @@ SHARED: Mapping[str, Preset] = {
         "batch_size": 32,
         "num_train_epochs": 3.0,
         "optimizer": {"learning_rate": 2e-5},
-        # the README beside it
+        # its README
         "tasks": {name: {"num_train_epochs": 5.0} for name in ("glue/mrpc", "glue/wnli")},
     },
     # Mosbach et al. 2021, arXiv:2006.04884, section 6: bias correction, a small learning rate, and
-    # a long run; other values are those of Devlin et al. 2019, arXiv:1810.04805
+    # a long run; other values are from Devlin et al. 2019, arXiv:1810.04805
     "stable": {
         "max_seq_len": 128,
         "batch_size": 16,

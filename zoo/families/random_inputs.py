@@ -52,7 +52,7 @@ def random_inputs(
         config: the family's configuration.
         lengths: number of tokens in each row, padding excluded; see ``axis_lengths``.
         tokens: number of columns of the batch; by default the length of the longest row.
-        seed: seed of the draws. They depend on it and on the index of the row alone, so that a
+        seed: seed of the draws. They only depend on it and on the index of the row, so that a
             row is the same in batches of other shapes.
         padding_side: ``left`` or ``right``.
 

@@ -1,6 +1,6 @@
 """Pretraining recipes: the settings with which a paper or its released code trained a family.
 
-The structs hold values alone. ``zoo.training.config`` extends ``Recipe`` to the configuration of
+The structs only hold values. ``zoo.training.config`` extends ``Recipe`` to the configuration of
 a whole run; ``zoo.training.optim`` builds optimizers and learning-rate schedules from the rest.
 """
 
@@ -26,7 +26,7 @@ class LRSchedulerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
             ``linear``: a line from 1 at w to ``min_lr_ratio`` at T (Liu et al. 2019,
             arXiv:1907.11692, the polynomial decay of its released code).
 
-            ``linear-decay-from-zero``: a line from 1 at 0 to ``min_lr_ratio`` at T, of which the
+            ``linear-decay-from-zero``: a line from 1 at 0 to ``min_lr_ratio`` at T, whose
             warm-up replaces the first w updates: at w the factor drops to 1 - w / T, where
             ``min_lr_ratio`` is 0 (Devlin et al. 2019, arXiv:1810.04805, and Lan et al. 2020,
             arXiv:1909.11942, optimization.py of their released code).
@@ -72,7 +72,7 @@ class LRSchedulerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
             raise ValueError(f"warmup_steps is {self.warmup_steps}, and updates are counted from 0")
         if not 0 <= self.min_lr_ratio <= 1:
             raise ValueError(
-                f"min_lr_ratio is {self.min_lr_ratio}, which is no part of the highest rate: 0 to 1"
+                f"min_lr_ratio is {self.min_lr_ratio}, which is not a fraction from 0 to 1"
             )
         if self.min_lr_ratio and self.name not in _DECAYING:
             raise ValueError(
@@ -96,10 +96,10 @@ class OptimizerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             LAMB.
         eps: added to the root of the mean square; of AdamW and LAMB.
         min_dim_size_to_factor: Adafactor factors the mean square of parameters whose last two
-            dimensions have at least this size. The default is that of the code released with
+            dimensions have at least this size. The default is from the code released with
             Raffel et al. 2020 (arXiv:1910.10683, its configuration of Mesh TensorFlow).
-        initial_accumulator_value: initial value of Adagrad's sums of squared gradients. There is
-            no ``eps`` beside it, as in TensorFlow's ``AdagradOptimizer``.
+        initial_accumulator_value: initial value of Adagrad's sums of squared gradients,
+            without ``eps``, as in TensorFlow's ``AdagradOptimizer``.
         weight_decay: decoupled weight decay: an update subtracts this times the learning rate
             from a weight, as a fraction of it. Biases and norms do not decay. Adagrad has none.
         bias_correction: correct the bias of AdamW's and LAMB's running means, which start at
@@ -155,7 +155,7 @@ class SeqLenWarmup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         keep: what a step has as many of as later: ``rows`` (Devlin et al. 2019, arXiv:1810.04805,
             appendix A.2), or ``tokens``, so that there are more rows.
         objective: name of the objective of these rows, of the same model and loss; ``None`` for
-            that of the run.
+            the run's.
         objective_args: options of the objective that is named.
     """
 
@@ -172,7 +172,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     Attributes:
         objective: name of the pretraining objective.
         objective_args: options of the objective.
-        config: fields of the model's configuration that differ from those of the size.
+        config: fields of the model's configuration that differ from the size's.
         vocab_size: vocabulary size of a tokenizer that is trained for the run.
         seq_len: number of tokens per row.
         seq_len_warmup: shorter rows in the first steps; ``None`` for one length throughout.
@@ -198,7 +198,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ema_decay: float | None = None
 
 
-# Devlin et al. 2019, arXiv:1810.04805, section 3.1: 15 % of the tokens are predicted, of which 80 %
+# Devlin et al. 2019, arXiv:1810.04805, section 3.1: 15 % of the tokens are predicted; 80 % of them
 # become the mask and 10 % a random token
 MASKING = {"mask_prob": 0.15, "mask_token_prob": 0.8, "random_token_prob": 0.1}
 
@@ -226,10 +226,10 @@ def tiny_recipe(
 ) -> Recipe:
     """Return a recipe of a masked language model that learns something in minutes on two cores.
 
-    A masked language model begins on a plateau, where its predictions follow the frequencies of
-    tokens alone. Short rows, a small vocabulary and large batches make it leave the plateau within
-    a few million tokens. From then on, rows have their full length, so that all positions are
-    trained. ``benchmarks/tiny_recipes.py`` measures what the recipes learn.
+    A masked language model begins on a plateau, where its predictions only follow the
+    frequencies of tokens. Short rows, a small vocabulary and large batches make it leave the
+    plateau within a few million tokens. From then on, rows have their full length, so that all
+    positions are trained. ``benchmarks/tiny_recipes.py`` measures what the recipes learn.
 
     Args:
         objective: name of the objective.

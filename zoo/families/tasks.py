@@ -93,7 +93,7 @@ class TaskSpec:
             first that an evaluation has is used. Empty if none is.
         pipeline_tag: tag of the Hub for models with a head of the task.
         verb_summary: one line on all tasks of the verb, on the first of them.
-        examples: examples and formats in the help of ``zoo run``; by default those of texts.
+        examples: examples and formats in the help of ``zoo run``; by default for texts.
         smoke: run of seconds for tests of families.
         internal: whether commands neither list nor suggest the task.
     """

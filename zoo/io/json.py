@@ -207,12 +207,12 @@ class JsonItems:
     def _split(self, data: bytes) -> Generator[Any, None, bytes]:
         """Yield the items that end in some bytes, and return the beginning of a string at the end.
 
-        A bracket in a string is none.
+        Brackets in strings do not count.
         """
         start, end = 0, len(data)
         for match in _STRING_OR_BRACKET.finditer(data):
             position, level = match.start(), _LEVELS.get(match[0][0])
-            if match[0] == b'"':  # of which the rest is not read yet
+            if match[0] == b'"':  # its end is not read yet
                 end = position
                 break
             if level == 1:

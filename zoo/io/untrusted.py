@@ -14,7 +14,7 @@ from zoo.errors import VerificationError, ZooError
 def parsing(path: "str | os.PathLike[str]", kind: str) -> Iterator[None]:
     """Convert any exception of a library's parser to a ``VerificationError`` that names the file.
 
-    Wrap the call of the parser alone: a bug of the caller inside the block would be reported as an
+    Wrap only the call of the parser: a bug of the caller inside the block would be reported as an
     error of the file. Errors of the operating system and interrupts pass unchanged.
     """
     try:

@@ -7,7 +7,7 @@ with an error that names the file:
 * more bytes, values or levels of nesting than ``zoo.io.limits`` accepts, aliases expanded;
 * tags and directives;
 * numbers that are not finite, or are written with more than ``MAX_INTEGER_DIGITS`` characters;
-* duplicate keys, of which the parser would use the last.
+* duplicate keys: the parser would use the last.
 
 All this is checked on the parser's events, before any value is constructed: the C library composes
 nested values by recursion, and deep nesting would crash the process.
@@ -87,16 +87,12 @@ def _check_events(events: Iterator[Any], name: "str | Path") -> None:
         elif kind == "ScalarEvent":
             values += 1
             sizes.update({event.anchor: 1} if event.anchor is not None else {})
-            _check_scalar(event, name)
+            if event.implicit[0] and _NUMBER.fullmatch(event.value):
+                check_limit(name, "length of a number", len(event.value), MAX_INTEGER_DIGITS)
         check_limit(name, "nesting of YAML", len(started), MAX_YAML_DEPTH)
         check_limit(name, "number of YAML values", values, MAX_YAML_VALUES)
         if getattr(event, "tag", None) is not None:
             raise VerificationError(f"{name}: YAML tags ({event.tag[:40]}) are not accepted")
-
-
-def _check_scalar(event: Any, name: "str | Path") -> None:
-    if event.implicit[0] and _NUMBER.fullmatch(event.value):
-        check_limit(name, "length of a number", len(event.value), MAX_INTEGER_DIGITS)
 
 
 def dump_yaml(value: Any, *, width: int = 80) -> str:

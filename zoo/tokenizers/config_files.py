@@ -1,6 +1,6 @@
 """Configuration files of a tokenizer: special tokens, added tokens, options.
 
-Several files may define the same token. Their precedence is that of the Hub:
+Several files may define the same token. Precedence is as on the Hub:
 ``added_tokens_decoder`` in ``tokenizer_config.json`` overrides the older
 ``special_tokens_map.json`` and ``added_tokens.json``.
 """
@@ -58,7 +58,7 @@ class TokenizerFilesConfig:
 
     origin: str  # directory of the files, for messages
     config: Mapping[str, Any]  # contents of ``tokenizer_config.json``
-    stated: Mapping[str, Any]  # its keys, and those of ``special_tokens_map.json`` if that counts
+    stated: Mapping[str, Any]  # keys of both files, if the second counts
     # role (``pad``, ``mask``, and any other ``<name>_token`` key) -> token
     named: Mapping[str, AddedTokenSpec]
     extra: tuple[AddedTokenSpec, ...] = ()  # special tokens without a role
@@ -134,7 +134,7 @@ def special(value: Any, origin: str) -> AddedTokenSpec:
         return AddedTokenSpec(value, {"special": True, "normalized": False})
     if isinstance(value, dict):
         return _token({**value, "special": True}, origin)
-    raise VerificationError(f"{origin} = {value!r:.100} is no token")
+    raise VerificationError(f"{origin} = {value!r:.100} is not a token")
 
 
 def without_flags(tokens: Any) -> Any:
@@ -161,7 +161,7 @@ def chat_template(files: SourceFiles) -> dict[str, Any]:
 def _token(value: Any, origin: str, number: int | None = None) -> AddedTokenSpec:
     content = value.get("content") if isinstance(value, dict) else None
     if not isinstance(content, str) or not content:
-        raise VerificationError(f"{origin} = {value!r:.100} is no token")
+        raise VerificationError(f"{origin} = {value!r:.100} is not a token")
     flags = {name: value[name] for name in FLAGS if name in value}
     if not all(isinstance(flag, bool) for flag in flags.values()):
         raise VerificationError(
@@ -176,17 +176,17 @@ def _extra(config: Mapping[str, Any], origin: str) -> Iterable[AddedTokenSpec]:
     for key in EXTRA:
         tokens = () if key == older and config.get(newer) else config.get(key) or ()
         if not isinstance(tokens, list | tuple | dict):
-            raise VerificationError(f"{origin}: {key} = {tokens!r:.100} is no list of tokens")
+            raise VerificationError(f"{origin}: {key} = {tokens!r:.100} is not a list of tokens")
         for value in tokens.values() if isinstance(tokens, dict) else tokens:
             yield special(value, f"{origin}: {key}")
 
 
 def _decoder(tokens: Any, origin: str) -> Iterable[AddedTokenSpec]:
     if not isinstance(tokens, dict):
-        raise VerificationError(f"{origin} is no object of id to token")
+        raise VerificationError(f"{origin} is not an object of id to token")
     for number, value in tokens.items():
         if not (number.isascii() and number.isdecimal() and len(number) < 20):
-            raise VerificationError(f"{origin} has the key {number!r:.100}, which is no id")
+            raise VerificationError(f"{origin} has the key {number!r:.100}, which is not an id")
         yield _token(value, origin, int(number))
 
 

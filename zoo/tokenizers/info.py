@@ -103,7 +103,7 @@ def check_vocabulary(tokenizer: "Tokenizer", vocab_size: int, origin: str) -> No
 
 
 def _truncation_side(settings: TokenizerFilesConfig, sections: Mapping[str, Any]) -> Side:
-    """Return the side of ``tokenizer_config.json``, else that of ``tokenizer.json``."""
+    """Return the side that ``tokenizer_config.json`` names, else ``tokenizer.json``."""
     stored: str = sections.get("truncation", {}).get("direction", "Right").lower()
     side: Any = settings.option("truncation_side", (str,), stored)
     if side not in get_args(Side):
@@ -185,6 +185,6 @@ def _max_tokens(config: Mapping[str, Any], origin: str) -> int | None:
         return None
     if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 1:
         raise VerificationError(
-            f"{origin}: model_max_length = {value!r:.100} is no number of tokens"
+            f"{origin}: model_max_length = {value!r:.100} is not a number of tokens"
         )
     return int(value) if value < ENDLESS else None

@@ -19,7 +19,7 @@ class Pooling(JsonStruct):
     # ``weightedmean`` (weights are positions) or ``lasttoken``
     mode: PoolingMode = "mean"
     normalize: bool = False  # scale the embedding to unit length
-    # maximum length of a text in tokens; ``None`` for that of the model
+    # maximum length of a text in tokens; ``None`` for the model's
     max_tokens: int | None = None
     lowercase: bool = False  # lower-case the text before tokenization
     # whether the tokens of a prompt, and special tokens before them, are pooled
@@ -37,7 +37,7 @@ class Pooling(JsonStruct):
     extra: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
 
     def prompt(self, name: str | None = None) -> str:
-        """Return the text of a prompt; without a name, that of the default prompt, if any."""
+        """Return the text of a prompt, by default of the default prompt, if any."""
         if name is None:
             return self.prompts.get(self.default_prompt_name or "", "")
         if name not in self.prompts:

@@ -134,7 +134,7 @@ class SourceFiles:
 
         Raises:
             SourceError: the file is missing or cannot be read.
-            VerificationError: the file is no JSON object.
+            VerificationError: the file is not a JSON object.
         """
         value = self.parse(name)
         if not isinstance(value, dict):
@@ -145,7 +145,7 @@ class SourceFiles:
         """Read a JSON file whose value is an object; a missing file counts as empty.
 
         Raises:
-            VerificationError: the file is no JSON object.
+            VerificationError: the file is not a JSON object.
         """
         return self.json(name) if self.has(name) else {}
 

@@ -27,7 +27,7 @@ class Encoded:
 
     Attributes:
         ids: token ids, special tokens included.
-        truncated: number of tokens that were removed, without those of ``ending``.
+        truncated: number of tokens that were removed, ``ending`` excluded.
     """
 
     def __init__(
@@ -291,7 +291,7 @@ def unreadable(texts: Sequence[Text]) -> UsageError:
     for number, text in enumerate(texts, 1):
         for part in text if isinstance(text, tuple) else (text,):
             if not isinstance(part, str):
-                return UsageError(f"text {number} is no text: {part!r}")
+                return UsageError(f"text {number} is not a string: {part!r}")
             try:
                 part.encode()
             except UnicodeEncodeError:

@@ -1,7 +1,7 @@
 """Training of a tokenizer with the ``tokenizers`` library, deterministically.
 
-The result is the tokenizer files of a checkpoint, which ``Family.tokenizer`` reads like those of
-any other checkpoint, and to which it adds the template. Two results of the library depend on the
+The result is the tokenizer files of a checkpoint, which ``Family.tokenizer`` reads
+like any others, and to which it adds the template. Two results of the library depend on the
 order of hash maps and threads, and are made deterministic here:
 
 * Word-internal characters of WordPiece get ids in any order, and ties of merges are broken by ids.

@@ -53,14 +53,14 @@ OPTIONS = {  # key of tokenizer_config.json -> attribute of the normalizer, defa
 def wordpiece_tokenizer(
     files: SourceFiles, *, roles: Mapping[str, str] = DEFAULTS, template: Template = CLS_SEP
 ) -> "Tokenizer":
-    """Build a tokenizer whose ids equal those of the reference implementation.
+    """Build a tokenizer that returns the ids of the reference implementation.
 
     A ``tokenizer.json`` of another kind than WordPiece is used unchanged. Truncation and padding
     are disabled, since they are options of each run.
 
     Args:
         files: directory with ``tokenizer.json`` or ``vocab.txt``.
-        roles: default special tokens, role -> token; ``unk`` and those of the template are
+        roles: default special tokens, role -> token; ``unk`` and the template's are
             required.
         template: special tokens around texts, if there is no ``tokenizer.json``.
 
@@ -214,5 +214,5 @@ def _require(number: int | None, token: str, path: Path) -> None:
     if number is None:
         raise VerificationError(
             f"{path} has no token {token}",
-            "it is no WordPiece vocabulary, or tokenizer_config.json must set this token",
+            "it is not a WordPiece vocabulary, or tokenizer_config.json must set this token",
         )

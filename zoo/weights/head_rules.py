@@ -18,7 +18,7 @@ class MaskedNames:
         decoder: the map to the vocabulary, tied to the token embeddings if ``tie_embeddings``.
         bias: a second name of the decoder's bias, empty for none. It is the owner of the values
             if the decoder is tied. If not, transformers 5 has two parameters and adds the
-            decoder's bias alone (``BertLMPredictionHead.forward``); earlier releases have one.
+            decoder's bias only (``BertLMPredictionHead.forward``); earlier releases have one.
     """
 
     dense: str = "cls.predictions.transform.dense"
@@ -32,8 +32,8 @@ class HeadNames:
     """Hub names of the modules of heads; the defaults are the most common ones.
 
     Attributes:
-        masked: those of the masked-LM head, if there is one.
-        pooler: the pooler, if there is one. If it belongs to the backbone, the backbone alone may
+        masked: the masked-LM head's, if there is one.
+        pooler: the pooler, if there is one. If it belongs to the backbone, the bare backbone may
             have it, and its tensors are ignored for heads that do not use it.
         text: sequence classification: one map after the pooler, or two of the first token.
         choice: multiple choice, if it differs from ``text``.
@@ -50,7 +50,7 @@ class HeadNames:
 
 
 def with_head(weights: WeightMap, config: Any, head: str, names: HeadNames) -> WeightMap:
-    """Return the rules of a backbone with those of a common head added.
+    """Return the rules of a backbone with a common head.
 
     Args:
         weights: rules of the backbone.
@@ -59,7 +59,7 @@ def with_head(weights: WeightMap, config: Any, head: str, names: HeadNames) -> W
         names: Hub names of its modules.
 
     Raises:
-        ValueError: there is no such head.
+        ValueError: the head is unknown.
     """
     width, labels = config.hidden_size, len(config.labels)
     pooler = _pooler(config, names)
@@ -88,7 +88,7 @@ def with_head(weights: WeightMap, config: Any, head: str, names: HeadNames) -> W
 
 
 def with_pairs(weights: WeightMap, config: Any, names: HeadNames, scores: Rule) -> WeightMap:
-    """Return the rules of a backbone with those of an ``MLMWithPairHead`` added.
+    """Return the rules of a backbone with an ``MLMWithPairHead``.
 
     Args:
         weights: see ``with_head``.
@@ -103,7 +103,7 @@ def with_pairs(weights: WeightMap, config: Any, names: HeadNames, scores: Rule) 
 def with_mix(
     weights: WeightMap, config: Any, *, stack: str = "", layers: int | None = None
 ) -> WeightMap:
-    """Return the rules with those of the mix of layers, if there is one.
+    """Add the rules of the mix of layers, if there is one.
 
     No class of the Hub has it.
 
@@ -162,13 +162,13 @@ def lm_head_rules(
     optional: str = "",
     name: str = "lm_head",
 ) -> WeightMap:
-    """Return the rules of a backbone with those of a ``zoo.nn.heads.LMHeadMixin`` added.
+    """Return the rules of a backbone with a ``zoo.nn.heads.LMHeadMixin``.
 
     Args:
         weights: rules of the backbone.
         config: a configuration with ``vocab_size`` and ``hidden_size``.
         tokens: Hub name of the token embeddings.
-        tied: whether these are the output embeddings, too.
+        tied: whether these are also the output embeddings.
         optional: see ``Rule``, of output embeddings that are not tied.
         name: Hub name of the output embeddings' module.
     """
@@ -181,7 +181,7 @@ def lm_head_rules(
 def mlm_head_rules(
     weights: WeightMap, config: Any, names: MaskedNames, legacy: MaskedNames | None = None
 ) -> WeightMap:
-    """Return the rules of a backbone with those of an ``MLMHead`` added.
+    """Return the rules of a backbone with an ``MLMHead``.
 
     Args:
         weights: rules of the backbone.

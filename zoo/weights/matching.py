@@ -1,6 +1,6 @@
 """Matching of the tensors of a file with the rules of a family.
 
-It uses names, dtypes and shapes alone. Every tensor of the file and every tensor of the model has
+It only uses names, dtypes and shapes. Every tensor of the file and every tensor of the model has
 to be accounted for; else the report is incomplete, which stops a conversion.
 """
 
@@ -32,7 +32,7 @@ class TensorCopy:
 
 @dataclass(frozen=True)
 class MappingReport:
-    """Result of matching the tensors of a file with those of a model."""
+    """Result of matching the tensors of a file with a model's."""
 
     copies: tuple[TensorCopy, ...]
     # name in the file -> the rule that ignores it
@@ -209,7 +209,7 @@ class _Matcher:
         return adopted
 
     def _absent(self) -> set[str]:
-        """Return the optional parts of which the file has no tensor."""
+        """Return the optional parts without a tensor in the file."""
         in_file: dict[str, bool] = {}
         for entry in self.entries:
             stored = any(s in self.file_name for s in entry.sources)

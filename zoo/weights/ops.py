@@ -122,7 +122,7 @@ class SplitHeads(Op):
 
 @dataclass(frozen=True)
 class Concat(Op):
-    """Concatenation along the first axis, such as of query, key and value.
+    """Concatenation along the first axis, for example of query, key and value.
 
     Attributes:
         parts: number of Hub tensors.

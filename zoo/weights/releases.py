@@ -1,7 +1,7 @@
 """Checkpoints of other releases, read under the Hub's names.
 
 A release may store tensors under names that the Hub never used, and matrices transposed. A family
-maps each to its Hub name; the conversion is then that of the Hub's own files.
+maps each to its Hub name; then it is converted like the Hub's own files.
 """
 
 from collections.abc import Mapping

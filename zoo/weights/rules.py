@@ -2,7 +2,7 @@
 
 A template has placeholders and no regular expressions: ``{i}`` and ``{j}`` run over ``counts`` of
 the map, ``{p}`` over ``weight`` and ``bias``. Both sides of a rule expand with the same values, so
-a rule is invertible, and all tensors are known from a configuration alone, without file or torch.
+a rule is invertible, and a configuration determines all tensors, without file or torch.
 """
 
 import itertools
@@ -142,7 +142,7 @@ class WeightMap:
         ties: Sequence[TiedAlias] = (),
         constants: Sequence[Constant] = (),
     ) -> Self:
-        """Return the map with further rules, such as those of a head."""
+        """Return the map with further rules, such as a head's."""
         return replace(
             self,
             rules=(*self.rules, *rules),
@@ -160,7 +160,7 @@ class WeightMap:
         return sum(math.prod(entry.shape) for entry in self.entries())
 
     def aliases(self) -> dict[str, str]:
-        """Return the expanded ties: Hub name of the alias -> that of the owner."""
+        """Return the expanded ties: Hub name of the alias -> the owner's."""
         return {
             tie.source.format(**b): tie.to.format(**b)
             for tie in self.ties
@@ -195,13 +195,13 @@ class WeightMap:
     def written(self, name: str) -> str:
         """Return the name under which the Hub's class for this head stores a tensor.
 
-        The Hub stores the backbone alone without ``prefix``.
+        The Hub stores a backbone without a head without ``prefix``.
         """
         return name.removeprefix(self.prefix) if self.bare else name
 
     @property
     def bare(self) -> bool:
-        """``True`` if the map is that of the backbone alone: all rules and ties have its prefix."""
+        """``True`` if the map has no head: all rules and ties have the backbone's prefix."""
         sources = [(r.source,) if isinstance(r.source, str) else r.source for r in self.rules]
         sources += [(tie.source,) for tie in self.ties]
         return all(name.startswith(self.prefix) for names in sources for name in names)

@@ -317,7 +317,7 @@ def test_the_fewest_and_worst_layers_stay_in_float32() -> None:
     assert [name for _, name in result.quantized] == ["f", "e", "c", "a"]
     assert result.agreement.drop == 10
     assert search(list(drops), measure, measure, 90, "int8").float32_layers == []
-    with pytest.raises(VerificationError, match="no layer alone stays within") as caught:
+    with pytest.raises(VerificationError, match="no single layer stays within") as caught:
         search(list(drops), measure, measure, 0.5, "int8")
     assert caught.value.exit_code == 3
 

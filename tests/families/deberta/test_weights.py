@@ -59,7 +59,7 @@ def test_positions_without_a_decoder_are_ignored_with_a_reason(head: str) -> Non
     mapping = match_tensors(DEBERTA.weights(config, head), published(DEBERTA, config, head) | table)
     mapping.raise_if_incomplete("test")
     assert [drop.reason for drop in mapping.drops.values()] == [
-        "absolute positions, used by masked-LM heads alone"
+        "absolute positions, only used by masked-LM heads"
     ]
 
 

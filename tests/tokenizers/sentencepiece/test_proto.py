@@ -198,12 +198,12 @@ def set_symbol(model: Any) -> None:
 
 # name -> a function that makes the file, and the message
 BROKEN: dict[str, tuple[Callable[[], bytes], str]] = {
-    "nothing": (bytes, r"spiece.model is no sentencepiece model: it has no pieces"),
+    "nothing": (bytes, r"spiece.model is not a sentencepiece model: it has no pieces"),
     "a field without a number": (lambda: plain() + b"\0" * 8, r"a field has the number 0"),
-    "text": (lambda: b"[PAD]\n[UNK]\n", r"spiece.model is no sentencepiece model: "),
+    "text": (lambda: b"[PAD]\n[UNK]\n", r"spiece.model is not a sentencepiece model: "),
     "cut": (
         lambda: plain()[: len(plain()) // 3],
-        r"spiece.model is no sentencepiece model: it ends too early",
+        r"spiece.model is not a sentencepiece model: it ends too early",
     ),
     "another kind": (partial(changed, set_kind), r"model_type = 3 is not implemented"),
     "spaces at the end": (

@@ -87,7 +87,7 @@ TEXT = {"Sequence": {"id": "A", "type_id": 0}}
 CLS = {"SpecialToken": {"id": "[CLS]", "type_id": 0}}
 HOSTILE: dict[str, tuple[Change, str]] = {
     "replaces a letter by many": (normalizers(replace(LETTER, "b" * 1000)), "growth of a text"),
-    "replaces nothing": (normalizers(replace({"String": ""}, "b")), "no pattern to look for"),
+    "replaces nothing": (normalizers(replace({"String": ""}, "b")), "not a pattern to look for"),
     "replaces what may be empty": (normalizers(replace({"Regex": "a*"}, "b" * 99)), "growth"),
     "doubles often": (normalizers(*[replace(LETTER, "aa")] * 40), "growth of a text"),
     "puts a book in front": (normalizers({"type": "Prepend", "prepend": "a" * 900}), "growth"),
@@ -137,8 +137,8 @@ HOSTILE: dict[str, tuple[Change, str]] = {
         "precompiled_charsmap is malformed",
     ),
     "has two tokens on one id": (vocabulary(c=0), "'c' = 0 is the id of"),
-    "has a negative id": (vocabulary(c=-1), "'c' = -1 is no token id"),
-    "has an id that is true": (vocabulary(c=True), "'c' = True is no token id"),
+    "has a negative id": (vocabulary(c=-1), "'c' = -1 is not a token id"),
+    "has an id that is true": (vocabulary(c=True), "'c' = True is not a token id"),
     "has sparse ids": (vocabulary(c=10**9), "id of the token 'c' is 1,000,000,000"),
     "has a long token": (vocabulary(**{"c" * 5000: 9}), "length of the token 'cccc"),
     "has a prefix that merges lack": (
@@ -194,12 +194,15 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     ),
     "repeats the text": (template(single=[TEXT, TEXT]), "does not have each text once"),
     "drops the text": (template(single=[CLS]), "does not have each text once"),
-    "has a template of words": (template(single="[CLS] $A"), "single of post_processor is no list"),
+    "has a template of words": (
+        template(single="[CLS] $A"),
+        "single of post_processor is not a list",
+    ),
     "has an end without an id": (
         lambda v: v.update(
             post_processor={"type": "BertProcessing", "cls": ["[CLS]"], "sep": ["[CLS]", 4]}
         ),
-        "no token with its id",
+        "not a token with its id",
     ),
     "has an end with another's id": (
         template(special_tokens={"[CLS]": {"id": "[CLS]", "ids": [0], "tokens": ["[CLS]"]}}),

@@ -20,9 +20,9 @@ Examples:
   zoo plugins new opt --class-prefix OPT --like decoder
 
 \b
-NAME is the model_type in the config.json of the model's checkpoints, if there are any, and the
-prefix that of their classes, such as OPTForCausalLM. By them, checkpoints are found to be of
-the family, and models are compared with those of transformers."""
+NAME is the model_type in the config.json of the model's checkpoints, if there are any, and
+--class-prefix begins the names of their classes, such as OPTForCausalLM. They identify
+checkpoints of the family, and the models of transformers that outputs are compared with."""
 )
 @click.argument("name")
 @click.option(

@@ -33,7 +33,7 @@ Examples:
     type=click.Choice(["zoo", "hub"]),
     default="zoo",
     show_default=True,
-    help="Layout of the output: zoo's, or that of the Hub.",
+    help="Layout of the output: zoo's or the Hub's.",
 )
 @click.option(
     "--head", metavar="H", help="Head of the model.  [default: inferred from the tensors]"
@@ -75,7 +75,8 @@ def command(ref: str, output: Path | None, as_json: bool, **options: Any) -> Non
     model_type = options.pop("model_type")
     # without -o the output is in the store, and cannot overwrite the source
     reference = resolve(ref, revision=revision, stored=output is not None)
-    if output is None and not options["dry_run"] and not _has_place(reference.kind, options["to"]):
+    is_stored = reference.kind in ("registry", "hub") and options["to"] == "zoo"
+    if output is None and not options["dry_run"] and not is_stored:
         raise UsageError(
             "this conversion has no name in the store", "give an output directory: -o DIR"
         )
@@ -96,8 +97,3 @@ def command(ref: str, output: Path | None, as_json: bool, **options: Any) -> Non
     )
     lines = [*report.lines(), f"wrote {report.path}" if report.path else "nothing was written"]
     result(report.to_dict(), lines, as_json=as_json)
-
-
-def _has_place(kind: str, to: str) -> bool:
-    """Return whether the result has a name in the store: one of the registry or the Hub."""
-    return kind in ("registry", "hub") and to == "zoo"

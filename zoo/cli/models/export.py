@@ -49,7 +49,7 @@ Examples:
 @reference_argument
 @click.option("--onnx", "onnx", is_flag=True, required=True, help="Export to ONNX.")
 @output_option
-@click.option("--head", metavar="H", help="Head to export.  [default: that of the checkpoint]")
+@click.option("--head", metavar="H", help="Head to export.  [default: the checkpoint's]")
 @click.option(
     "--dtype", metavar="D", help="Dtype of the graph: float32 or float16.  [default: float32]"
 )
@@ -59,7 +59,7 @@ Examples:
     help="Whether the graph has a key-value cache.  [default: if the head generates text]",
 )
 @click.option(
-    "--optimize", is_flag=True, help="Fuse layers into operators that ONNX Runtime alone has."
+    "--optimize", is_flag=True, help="Fuse layers into operators that only ONNX Runtime has."
 )
 @click.option("--opset", type=IntegerRange(), metavar="N", help="ONNX operator set version.")
 @click.option(
@@ -87,7 +87,7 @@ Examples:
     "eval_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Texts that graphs are compared on, one a line, of which the first 256 are read; or a "
+    help="Texts that graphs are compared on, one a line; the first 256 are read. Or a "
     "table with labels (*.tsv, *.csv, *.jsonl, *.parquet), for the metric of the task.  [default: "
     "books of the package]",
 )
@@ -99,7 +99,7 @@ Examples:
     "calibration_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Texts for `--int8 static`, one a line, of which the first 256 are read.",
+    help="Texts for `--int8 static`, one a line; the first 256 are read.",
 )
 @hub_options
 @force_option

@@ -25,8 +25,8 @@ def command(as_json: bool) -> None:
             name,
             row.family,
             row.head or "",
-            _count(row.parameters),
-            _where(name, stored),
+            "" if row.parameters is None else f"{row.parameters:,}",
+            "stored" if name in stored else "",
             row.repo or row.page or "",
         )
         for name, row in sorted(rows.items())
@@ -34,11 +34,3 @@ def command(as_json: bool) -> None:
     lines += [(name, "", "", "", "stored", "") for name in stored if name not in rows]
     header = ("model", "family", "head", "parameters", "here", "repository")
     result(value, table(lines, header), as_json=as_json)
-
-
-def _count(parameters: int | None) -> str:
-    return "" if parameters is None else f"{parameters:,}"
-
-
-def _where(name: str, stored: list[str]) -> str:
-    return "stored" if name in stored else ""

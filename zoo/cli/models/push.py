@@ -35,7 +35,7 @@ def command(path: Path, repo: str, yes: bool, public: bool, message: str, as_jso
     """Upload a directory of `zoo convert --to hub` to a Hub repository.
 
     Without --yes, the files that would be sent are listed. A new repository is private. The access
-    token is that of $HF_TOKEN, or of `hf auth login`.
+    token comes from $HF_TOKEN or `hf auth login`.
     """
     from zoo.hub.upload.plan import plan_upload
 

@@ -23,8 +23,8 @@ def command(ref: str, no_parity: bool, as_json: bool) -> None:
 
     REF is a directory of one of these, a checkpoint of a training run, or the name of a model in
     the store. For a model, digests, the mapping of tensors, the round trip and ties are checked.
-    If transformers is installed, outputs are compared with those of transformers layer by layer,
-    and the first layer that differs is named.
+    If transformers is installed, outputs are compared with it layer by layer, and the first layer
+    that differs is named.
     """
     from pathlib import Path
 

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from zoo.families.onnx import PAST, PAST_SOURCE_TOKENS, PRESENT, USE_CACHE, Axes, OnnxSpec
 
-PREFIX = "first_run."  # of names in the branch, which must not be those of the decoder
+PREFIX = "first_run."  # of names in the branch, which must differ from the decoder's
 
 
 def spec_with_branch(decoder: OnnxSpec, first_run: OnnxSpec) -> OnnxSpec:

@@ -2,7 +2,7 @@
 
 Readers of exports take and return arrays in float32: Transformers.js computes embeddings and
 probabilities of the output's bytes as float32, whatever its type. Graphs of the Hub therefore keep
-the types of inputs and outputs, except those of the key-value cache (``kv_cache_dtype`` of
+the types of inputs and outputs, except for the key-value cache (``kv_cache_dtype`` of
 ``config.json``), which a reader hands from one run to the next.
 """
 

@@ -3,7 +3,7 @@
 A decoder-only model is one graph, whose inputs are new tokens and the keys and values of the
 earlier tokens, and whose outputs are logits and the keys and values of all tokens. The numbers of
 new and of earlier tokens are dynamic; there may be no earlier ones. An encoder-decoder is two
-graphs: the encoder returns its last hidden state, of which the decoder computes the keys and values
+graphs: the encoder returns its last hidden state, from which the decoder computes keys and values
 of cross-attention in its first run; see ``zoo.export.graph.cache_branch``.
 """
 
@@ -96,7 +96,7 @@ class DecoderWithPast(nn.Module):
         Args:
             input_ids: (batch, tokens), int64, the new tokens.
             attention_mask: (batch, all tokens), int64, the mask of cached and new tokens; for an
-                encoder-decoder, that of the source.
+                encoder-decoder, of the source.
         """
         size = len(self.kinds)
         layers = [past_key_values[at : at + size] for at in range(0, len(past_key_values), size)]
@@ -111,7 +111,7 @@ class DecoderWithPast(nn.Module):
 
 
 class Seq2SeqDecoderWithPast(DecoderWithPast):
-    """``DecoderWithPast`` of an encoder-decoder; the mask is that of the source."""
+    """``DecoderWithPast`` of an encoder-decoder; the mask is the source's."""
 
     @override
     def forward(

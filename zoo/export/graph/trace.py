@@ -23,14 +23,14 @@ def trace(model: nn.Module, example: Example, spec: OnnxSpec, opset: int) -> tor
     Args:
         model: module in evaluation mode.
         example: small batch with padding, by the names of the module's parameters; a list holds
-            the inputs whose names begin with that of the parameter. Sizes differ from each other
+            the inputs whose names begin with the parameter's. Sizes differ from each other
             and from 1, because the exporter specializes equal sizes and 1.
         spec: names and axes of inputs and outputs.
         opset: operator set version.
 
     Raises:
         PluginError: the outputs of the module differ from the specification.
-        UsageError: an output is no floating-point number.
+        UsageError: an output is not a floating-point number.
         VerificationError: the exporter fails.
     """
     _check_outputs(model, example, spec)

@@ -1,6 +1,6 @@
-"""Folding of what a graph computes of its weights alone, so that the results can be quantized.
+"""Folding of what a graph computes from its weights, so that the results can be quantized.
 
-Some models slice their weights, such as those of queries, keys and values, or project a table of
+Some models slice their weights, for example of queries, keys and values, or project a table of
 positions. ONNX Runtime computes this once, when it loads a graph; before that, a product of such
 weights does not look like one of constants.
 """
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 
 STANDARD = ("", "ai.onnx")
-# Transposed tables are those of embeddings, stored once; see ``quantize``.
+# Transposed tables belong to embeddings, and are stored once; see ``quantize``.
 KEPT = ("Constant", "Transpose")
 
 

@@ -31,8 +31,7 @@ class Quantization:
     """Scheme of quantization."""
 
     dtype: str  # ``int8`` or ``int4``
-    # whether the scales of activations come from calibration texts; else each run computes them. Of
-    # int8 alone
+    # int8: whether calibration texts give the scales of activations; else each run computes them
     static: bool = False
     block_size: int = BLOCK_SIZES[0]  # number of weights that share a scale, of int4
 
@@ -211,7 +210,7 @@ def _split_gemm(graph: ir.Graph, node: ir.Node) -> None:
 
 
 def _replace(graph: ir.Graph, node: ir.Node, nodes: list[ir.Node]) -> None:
-    """Replace a node by others, the last of which has its output."""
+    """Replace a node by others; the last one has its output."""
     output, result = node.outputs[0], nodes[-1].outputs[0]
     result.name, result.type, result.shape = output.name, output.type, output.shape
     graph.insert_before(node, nodes)

@@ -1,4 +1,4 @@
-"""Search for the layers that have to stay in float32, by the loss of quantizing each alone."""
+"""Search for the layers that have to stay in float32, by the loss of quantizing only each."""
 
 import math
 from collections.abc import Callable, Collection, Sequence
@@ -29,8 +29,8 @@ def search(
 ) -> SearchResult:
     """Quantize as many layers as agree with float32.
 
-    If all of them together lose too much, each is quantized alone and measured, and the fewest of
-    the most sensitive ones that suffice stay in float32, by bisection.
+    If all of them together lose too much, each is quantized by itself and measured. Bisection then
+    finds how few of the most sensitive layers have to stay in float32.
     """
     if not layers:
         raise VerificationError(f"no layer can be quantized to {dtype}", "nothing was written")
@@ -53,7 +53,7 @@ def search(
         if not math.isfinite(agreement.drop):
             changes = "makes outputs NaN or infinite"
         raise DropError(
-            f"quantizing all layers to {dtype} {changes}, and no layer alone stays within "
+            f"quantizing all layers to {dtype} {changes}, and no single layer stays within "
             f"{max_drop:.1%}",
             "nothing was written; --max-drop accepts more",
         )
@@ -65,7 +65,7 @@ def _accepted(agreement: Agreement, max_drop: float) -> bool:
 
 
 def _by_sensitivity(layers: Sequence[Layer], quick: Measure) -> list[Layer]:
-    """Return the layers, those first that lose most when they alone are quantized."""
+    """Return the layers, in descending order of the loss when only they are quantized."""
     loss = {}  # metrics of few samples are often equal: then the cosine decides
     with progress("measuring layers", len(layers)) as advance:
         for layer in layers:

@@ -39,7 +39,7 @@ REMEDY = {
 
 
 class Metric(Protocol):
-    """A metric on labelled data, of which a higher value is better."""
+    """A metric on labelled data; higher is better."""
 
     def measure(self, session: Session, limit: int | None = None) -> tuple[str, float]:
         """Return name and value; see ``zoo.tasks.metric.TaskMetric``."""

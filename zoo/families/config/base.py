@@ -9,7 +9,7 @@ import msgspec
 from zoo.io import limits
 
 Problem = Literal["single_label_classification", "multi_label_classification", "regression"]
-# names of transformers; those of ``zoo.nn.layers.activations``
+# as in transformers, and in ``zoo.nn.layers.activations``
 Activation = Literal[
     "gelu",
     "gelu_10",

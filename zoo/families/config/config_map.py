@@ -176,7 +176,7 @@ class ConfigMap:
 
     @cached_property
     def _spellings(self) -> dict[str, str]:
-        """Alias -> key: those of ``COMMON`` where the family has another key, and ``aliases``."""
+        """Alias -> key: from ``COMMON`` where the family has a different key, and ``aliases``."""
         key_of = {name: key for key, name in self.keys.items()}
         common = {word: key_of[name] for word, name in COMMON.items() if name in key_of}
         others = {word: key for word, key in common.items() if word not in self._own_keys}

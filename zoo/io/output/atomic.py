@@ -65,7 +65,9 @@ def atomic_directory(
         raise
     finally:
         if not published:
-            _remove_parents(created)
+            for parent in created:
+                with contextlib.suppress(OSError):  # another process has written to it
+                    parent.rmdir()
 
 
 def atomic_write(path: Path, content: bytes) -> None:
@@ -97,12 +99,6 @@ def _make_parents(target: Path, created: list[Path]) -> None:
     for parent in reversed([p for p in (target.parent, *target.parent.parents) if not p.exists()]):
         created.insert(0, parent)
         parent.mkdir(exist_ok=True)
-
-
-def _remove_parents(created: list[Path]) -> None:
-    for parent in created:
-        with contextlib.suppress(OSError):  # another process has written to it
-            parent.rmdir()
 
 
 def _sync_tree(root: Path) -> None:

@@ -38,7 +38,11 @@ def open_inside(directory: Path, name: str, flags: int = os.O_RDONLY) -> int:
     finally:
         os.close(parent)
     try:
-        _require_own(path, os.fstat(descriptor), writing=bool(flags & (os.O_WRONLY | os.O_RDWR)))
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise SourceError(f"{path} is not a regular file")
+        if flags & (os.O_WRONLY | os.O_RDWR) and status.st_nlink > 1:
+            raise SourceError(f"{path} has a second name (a hard link)", "replace it by a copy")
     except BaseException:
         os.close(descriptor)
         raise
@@ -64,10 +68,3 @@ def files_inside(directory: Path) -> Iterator[str]:
         links = [name for name in directories if Path(folder, name).is_symlink()]
         for name in (*names, *links):
             yield Path(folder, name).relative_to(directory).as_posix()
-
-
-def _require_own(path: Path, status: os.stat_result, *, writing: bool) -> None:
-    if not stat.S_ISREG(status.st_mode):
-        raise SourceError(f"{path} is not a regular file")
-    if writing and status.st_nlink > 1:
-        raise SourceError(f"{path} has a second name (a hard link)", "replace it by a copy")

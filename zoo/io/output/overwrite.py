@@ -76,7 +76,7 @@ def check_target(
 ) -> None:
     """Raise an error if an output directory must not be replaced.
 
-    Stale staging directories beside it are removed first, see ``remove_stale_staging``.
+    Stale staging directories next to it are removed first, see ``remove_stale_staging``.
     """
     target = Path(os.path.abspath(target))
     remove_stale_staging(target.parent)

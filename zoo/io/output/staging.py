@@ -1,6 +1,6 @@
 """Staging paths of files and directories that are being written, and removal of stale ones.
 
-Output is written to ``.NAME.zoo-XXXXXXXX`` beside its target and renamed at the end. The writing
+Output is written to ``.NAME.zoo-XXXXXXXX`` next to its target and renamed at the end. The writing
 process holds a lock on ``.NAME.zoo-XXXXXXXX.lock``, which the system releases when the process
 ends for any reason. (A process number instead of a lock could be reused by another process.)
 ``fcntl.flock`` is called directly, since a lock file is removed here while it is held, and since
@@ -23,7 +23,7 @@ _NAME_LENGTH = 50  # characters of the target's name, of up to four bytes each
 
 @contextlib.contextmanager
 def staged_path(target: Path) -> Iterator[Path]:
-    """Yield an unused staging path beside ``target``, and remove it when the block ends.
+    """Yield an unused staging path next to ``target``, and remove it when the block ends.
 
     The path is locked until the block ends, so that ``remove_stale_staging`` of another process
     skips it.
@@ -50,7 +50,7 @@ def replaced_path(staging: Path, target: Path) -> Path:
 
 
 def is_staged(name: str) -> bool:
-    """Return whether a file name is that of something that is being written."""
+    """Return whether something is being written under a file name."""
     return _STAGED.fullmatch(name) is not None
 
 
@@ -87,19 +87,15 @@ def _remove_stale(path: Path) -> None:
     if handle is None:
         return
     try:
-        _move_back(path)
+        # restore a directory whose replacement was interrupted between two renames
+        parent = replaced_path(path, path).parent
+        for replaced in parent.iterdir() if _is_directory(parent) else ():
+            target = path.with_name(replaced.name)
+            if not os.path.lexists(target):
+                replaced.rename(target)
         _remove_group(path)
     finally:
         os.close(handle)
-
-
-def _move_back(staging: Path) -> None:
-    """Restore a directory whose replacement was interrupted between two renames."""
-    parent = replaced_path(staging, staging).parent
-    for replaced in parent.iterdir() if _is_directory(parent) else ():
-        target = staging.with_name(replaced.name)
-        if not os.path.lexists(target):
-            replaced.rename(target)
 
 
 def _remove_group(staging: Path) -> None:

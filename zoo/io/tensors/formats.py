@@ -123,7 +123,7 @@ class TensorReader(ABC):
     """Base class of readers of an open checkpoint. As a context manager, it closes the files.
 
     Attributes:
-        tensors: name -> dtype and shape, from the headers alone.
+        tensors: name -> dtype and shape, known from the headers.
         files: paths of the files that hold the tensors.
     """
 

@@ -43,6 +43,6 @@ def _merges(files: SourceFiles) -> list[tuple[str, str]]:
             continue
         parts = line.split(" ")
         if len(parts) != 2 or not all(parts):
-            raise VerificationError(f"{files.path(MERGES)}, line {number}: {line!r} is no pair")
+            raise VerificationError(f"{files.path(MERGES)}, line {number}: {line!r} is not a pair")
         merges.append((parts[0], parts[1]))
     return merges

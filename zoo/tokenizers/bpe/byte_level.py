@@ -33,7 +33,7 @@ def byte_level_bpe_tokenizer(
     trim_offsets: bool = False,
     mask_takes_space: bool = False,
 ) -> "Tokenizer":
-    """Build a tokenizer whose ids equal those of the reference implementation.
+    """Build a tokenizer that returns the ids of the reference implementation.
 
     A ``tokenizer.json`` with another type of model is used unchanged.
 

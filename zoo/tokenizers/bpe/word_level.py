@@ -27,7 +27,7 @@ END = "</w>"
 
 
 def word_bpe_tokenizer(files: SourceFiles, *, roles: Mapping[str, str]) -> "Tokenizer":
-    """Build a tokenizer whose ids equal those of the reference implementation.
+    """Build a tokenizer that returns the ids of the reference implementation.
 
     A ``tokenizer.json`` is used unchanged.
 

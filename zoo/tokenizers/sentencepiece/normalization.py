@@ -21,7 +21,7 @@ SPACE = "\u2581"
 
 @dataclass(frozen=True)
 class NormalizationOptions:
-    """Normalization of a family, before that of the model file."""
+    """Normalization of a family, which precedes the model file's."""
 
     lowercase: bool  # lower-case texts
     strip_accents: bool  # remove accents after compatibility decomposition

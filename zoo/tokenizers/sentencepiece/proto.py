@@ -3,7 +3,7 @@
 Implemented here because the sentencepiece library is a C++ extension that would be needed for these
 few fields only, and would parse untrusted files within the process.
 
-Field numbers are those of ``sentencepiece_model.proto``; the wire format is described in
+Field numbers are from ``sentencepiece_model.proto``; the wire format is described in
 https://protobuf.dev/programming-guides/encoding.
 """
 
@@ -53,9 +53,9 @@ def read_piece_model(files: SourceFiles, name: str) -> PieceModel:
     try:
         model = _model(content)
     except (ValueError, IndexError, struct.error) as error:
-        raise VerificationError(f"{origin} is no sentencepiece model: {error}") from error
+        raise VerificationError(f"{origin} is not a sentencepiece model: {error}") from error
     if not model.pieces:
-        raise VerificationError(f"{origin} is no sentencepiece model: it has no pieces")
+        raise VerificationError(f"{origin} is not a sentencepiece model: it has no pieces")
     if not 0 <= model.unknown < len(model.pieces):
         raise VerificationError(f"{origin}: the unknown piece is {model.unknown}, which is none")
     return model

@@ -7,7 +7,7 @@ This module builds a ``tokenizers.Tokenizer`` itself, because checkpoints are st
   ``tokenizer_config.json`` override it. If there is a model file too, it must result in the same
   ids.
 * A model file (``spiece.model``, ``sentencepiece.bpe.model``, ``spm.model``) has pieces and
-  normalization. Ids are those of sentencepiece, shifted by tokens that a family puts first.
+  normalization. Ids are sentencepiece's, shifted by tokens that a family puts first.
 
 Other tools that convert model files differ from sentencepiece, and so from pretraining, in three
 ways: words are also split at white space that the model does not define as such; user-defined
@@ -71,7 +71,7 @@ def sentencepiece_tokenizer(
     plain_quotes: bool = False,
     split_digit_comma: bool = False,
 ) -> "Tokenizer":
-    """Build a tokenizer whose ids equal those of the reference implementation.
+    """Build a tokenizer that returns the ids of the reference implementation.
 
     Offsets exclude the space before a word.
 
@@ -132,7 +132,9 @@ def _sentinels(files: SourceFiles, settings: TokenizerFilesConfig, default: int)
         return 0
     count: int = settings.option("extra_ids", (int,), default)
     if isinstance(count, bool) or count < 0:
-        raise VerificationError(f"{files.path(TOKENIZER_CONFIG)}: extra_ids = {count} is no number")
+        raise VerificationError(
+            f"{files.path(TOKENIZER_CONFIG)}: extra_ids = {count} is not a number"
+        )
     check_limit(files.path(TOKENIZER_CONFIG), "extra_ids", count, MAX_ADDED_TOKENS)
     return count
 

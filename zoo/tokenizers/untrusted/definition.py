@@ -71,7 +71,7 @@ def check_ids(vocabulary: Mapping[str, Any], path: Path) -> None:
     for token, number in vocabulary.items():
         check_token(token, path)
         if type(number) is not int or number < 0:
-            raise VerificationError(f"{path}: {token!r} = {number!r:.100} is no token id")
+            raise VerificationError(f"{path}: {token!r} = {number!r:.100} is not a token id")
         if number > MAX_TOKEN_ID:
             check_limit(path, f"id of the token {token!r}", number, MAX_TOKEN_ID)
         if tokens.setdefault(number, token) != token:
@@ -91,7 +91,7 @@ def _check_model(model: Mapping[str, Any], path: Path) -> None:
     for name in _MODEL_TEXTS:
         text = model.get(name)
         if not isinstance(text, str | None):
-            raise VerificationError(f"{path}: {name} = {text!r:.100} is no text")
+            raise VerificationError(f"{path}: {name} = {text!r:.100} is not a string")
         check_token(text or "", path)
     _check_merges(model, path)
     if model.get("dropout"):
@@ -126,7 +126,9 @@ def _check_pieces(pieces: list[Any], path: Path) -> None:
     texts = set()
     for number, piece in enumerate(pieces):
         if not isinstance(piece, list) or len(piece) != 2 or not isinstance(piece[0], str):
-            raise VerificationError(f"{path}: the piece of id {number} is no text with a score")
+            raise VerificationError(
+                f"{path}: the piece of id {number} is not a string with a score"
+            )
         if piece[0] in texts:
             raise VerificationError(f"{path}: the piece {piece[0]!r:.100} has two ids")
         texts.add(piece[0])
@@ -137,7 +139,7 @@ def _check_added(added: Any, path: Path) -> None:
     if added is None:
         return
     if not isinstance(added, list) or not all(isinstance(token, dict) for token in added):
-        raise VerificationError(f"{path}: added_tokens is no list of tokens")
+        raise VerificationError(f"{path}: added_tokens is not a list of tokens")
     check_limit(path, "number of added tokens", len(added), MAX_ADDED_TOKENS)
     characters, ids = 0, dict[str, Any]()
     for token in added:
@@ -160,7 +162,7 @@ def _steps(value: Any, part: str, path: Path) -> Iterator[dict[str, Any]]:
         if step is None:
             continue
         if not isinstance(step, dict):
-            raise VerificationError(f"{path}: a step of {part} is no JSON object")
+            raise VerificationError(f"{path}: a step of {part} is not a JSON object")
         count += 1
         check_limit(path, f"number of steps of {part}", count, MAX_TOKENIZER_STEPS)
         inner = step.get(_STEPS[part])
@@ -169,7 +171,7 @@ def _steps(value: Any, part: str, path: Path) -> Iterator[dict[str, Any]]:
         elif isinstance(inner, list):
             pending += reversed(inner)
         else:
-            raise VerificationError(f"{path}: {_STEPS[part]} of {part} is no list")
+            raise VerificationError(f"{path}: {_STEPS[part]} of {part} is not a list")
 
 
 def _check_growth(steps: list[dict[str, Any]], part: str, path: Path) -> None:
@@ -186,7 +188,7 @@ def _growth(step: Mapping[str, Any], path: Path) -> int:
     if _CHARSMAP in step:
         return _charsmap_growth(step[_CHARSMAP], path)
     if step.get("type") == "ByteLevel":
-        return 4  # bytes of a character, each of which becomes a character
+        return 4  # every byte of a character becomes a character
     if isinstance(prefix := step.get("prepend"), str):
         return 1 + len(prefix)
     if "pattern" not in step:
@@ -207,7 +209,7 @@ def _shortest_match(pattern: Any, path: Path) -> int:
             return len(text)
         if kind == "Regex" and isinstance(text, str):
             return check_pattern(text, path).shortest
-    raise VerificationError(f"{path}: {pattern!r:.100} is no pattern to look for")
+    raise VerificationError(f"{path}: {pattern!r:.100} is not a pattern to look for")
 
 
 def _charsmap_growth(value: Any, path: Path) -> int:
@@ -240,7 +242,7 @@ def _is_sound_trie(content: bytes, replacements: int) -> bool:
     A unit has 32 bits (the layout of darts-clone). In a leaf, the highest bit is 1, and the
     others are an offset in the replacements. In any other unit, bit 8 is set if it has a leaf,
     and bits 9 to 31 are an offset. The exclusive or of the unit's index, the offset and a byte
-    of the text is the index of the next unit; without a byte, that of the leaf.
+    of the text is the index of the next unit; without a byte, of the leaf.
     """
     import numpy as np
 
@@ -276,20 +278,22 @@ def _check_end(value: Any, path: Path) -> None:
         or not isinstance(value[0], str)
         or type(value[1]) is not int
     ):
-        raise VerificationError(f"{path}: {value!r:.100} in post_processor is no token with its id")
+        raise VerificationError(
+            f"{path}: {value!r:.100} in post_processor is not a token with its id"
+        )
 
 
 def _check_template(step: Mapping[str, Any], path: Path) -> int:
     """Check one template; return the maximum number of special tokens it adds."""
     tokens = step.get("special_tokens") or {}
     if not isinstance(tokens, dict):
-        raise VerificationError(f"{path}: special_tokens of post_processor is no JSON object")
+        raise VerificationError(f"{path}: special_tokens of post_processor is not a JSON object")
     sizes = {name: _special_ids(value, path) for name, value in tokens.items()}
     most = 0
     for name, texts in (("single", ["A"]), ("pair", ["A", "B"])):
         pieces = step.get(name) or []
         if not isinstance(pieces, list):
-            raise VerificationError(f"{path}: {name} of post_processor is no list")
+            raise VerificationError(f"{path}: {name} of post_processor is not a list")
         check_limit(path, f"length of {name} of post_processor", len(pieces), MAX_TEMPLATE_TOKENS)
         parsed = [_template_piece(piece, path) for piece in pieces]
         if sorted(text for kind, text in parsed if kind == "Sequence") != texts:
@@ -310,7 +314,7 @@ def _special_ids(value: Any, path: Path) -> int:
         or not all(type(number) is int for number in numbers)
         or not all(isinstance(token, str) for token in tokens)
     ):
-        raise VerificationError(f"{path}: {value!r:.100} in post_processor is no token with ids")
+        raise VerificationError(f"{path}: {value!r:.100} in post_processor is not a token with ids")
     return len(numbers)
 
 
@@ -322,4 +326,4 @@ def _template_piece(piece: Any, path: Path) -> tuple[str, str]:
             name, type_id = value.get("id"), value.get("type_id")
             if isinstance(name, str) and type(type_id) is int and 0 <= type_id < 1 << 31:
                 return kind, name
-    raise VerificationError(f"{path}: {piece!r:.100} in post_processor is no part of a template")
+    raise VerificationError(f"{path}: {piece!r:.100} in post_processor is not part of a template")

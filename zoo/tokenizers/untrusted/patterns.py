@@ -13,8 +13,8 @@ first, and refused unless all of the following holds, as it does for published t
   backtracking ends at the border of a word, and takes no more than its length squared.
 * The bounded choices before something that can fail multiply to at most ``MAX_PATTERN_WAYS``.
 
-A time limit in a subprocess is no alternative: it would slow down every load of a tokenizer, and
-test only particular texts.
+A time limit in a subprocess would slow down every load of a tokenizer, and only test particular
+texts.
 """
 
 import math
@@ -237,7 +237,7 @@ class _Parser:
         end = self.text.find("}", self.at)
         low, comma, high = self.text[self.at : max(end, self.at)].partition(",")
         if end < 0 or not all(part.isascii() and part.isdecimal() for part in (low, high) if part):
-            raise _Refused("{ is no quantifier; write \\{ for the character")
+            raise _Refused("{ is not a quantifier; write \\{ for the character")
         if not (low or high) or max(len(low), len(high)) > 4:
             raise _Refused("a quantifier has no sound bounds")
         self.at = end + 1

@@ -274,7 +274,9 @@ def generation_config(stored: Mapping[str, Any], given: Mapping[str, Any]) -> Ge
     chosen = {name: value for name, value in given.items() if value is not None}
     for name in chosen:
         if name not in _types():
-            raise UsageError(f"generation has no setting {name!r}", f"there are {_names()}")
+            raise UsageError(
+                f"generation has no setting {name!r}", f"there are {', '.join(_types())}"
+            )
     if isinstance(chosen.get("sequence_bias"), Mapping):  # as transformers takes it from Python
         chosen["sequence_bias"] = list(chosen["sequence_bias"].items())
     return GenerationConfig(**_typed(_defaults(stored, chosen) | chosen))
@@ -308,10 +310,6 @@ _REPLACES = {
     "min_new_tokens": "min_length",
     "min_length": "min_new_tokens",
 }
-
-
-def _names() -> str:
-    return ", ".join(_types())
 
 
 def _typed(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -76,21 +76,13 @@ def plan_conversion(
         plan = _plan(opened, requested, ignored=_other_heads(opened, requested), init=init)
         _require_complete(plan, requested)
         return plan
-    return _named(opened) or _best(opened, [_plan(opened, head) for head in _candidates(opened)])
-
-
-def _named(opened: OpenCheckpoint) -> ConversionPlan | None:
-    """Return the plan for the head of the configuration's class name, if it is complete.
-
-    It takes precedence over all other heads.
-    """
-    named = [head for head in _candidates(opened) if _names(opened, head)]
-    plan = _plan(opened, named[0]) if len(named) == 1 else None
-    return plan if plan and plan.mapping.complete else None
-
-
-def _candidates(opened: OpenCheckpoint) -> list[str]:
-    return [opened.checkpoint.head_name] if opened.checkpoint else list(opened.family.heads())
+    candidates = [opened.checkpoint.head_name] if opened.checkpoint else list(heads)
+    named = [head for head in candidates if _names(opened, head)]
+    if len(named) == 1:  # takes precedence over all other heads
+        plan = _plan(opened, named[0])
+        if plan.mapping.complete:
+            return plan
+    return _best(opened, [_plan(opened, head) for head in candidates])
 
 
 def _best(opened: OpenCheckpoint, plans: list[ConversionPlan]) -> ConversionPlan:
@@ -200,8 +192,9 @@ def _require_complete(plan: ConversionPlan, requested: str | None = None) -> Non
 def _remedy(plan: ConversionPlan, requested: str | None) -> str:
     """Return the remedy for tensors that do not match; empty if none is known."""
     opened = plan.opened
-    if requested is not None and (hint := _init_hint(plan, requested)):
-        return hint
+    other_problems = plan.mapping.unexpected or plan.mapping.shape_mismatches
+    if requested is not None and plan.mapping.missing and not other_problems:
+        return f"--init-head starts {requested} from random weights"
     if opened.doubt and plan.mapping.shape_mismatches:
         return "name each output in id2label, or leave id2label out"
     if requested is None and opened.checkpoint is None:
@@ -211,13 +204,6 @@ def _remedy(plan: ConversionPlan, requested: str | None) -> str:
     if opened.unknown:
         return "another family may describe this model: see `zoo families` and `zoo plugins`"
     return ""
-
-
-def _init_hint(plan: ConversionPlan, requested: str) -> str:
-    only_head = plan.mapping.missing and not (
-        plan.mapping.unexpected or plan.mapping.shape_mismatches
-    )
-    return f"--init-head starts {requested} from random weights" if only_head else ""
 
 
 def with_labels(config: Config, labels: Sequence[str] | None) -> Config:

@@ -47,11 +47,14 @@ def model_card(opened: OpenCheckpoint, plan: ConversionPlan, report: ConversionR
     front = yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True) if metadata else ""
     source = manifest.source if manifest else None
     files = source.files if source else {}
+    repo, _ = _origin(opened)
+    title = _text(repo.rpartition("/")[2]) if repo else None
+    title = title or f"{opened.family.title(plan.config)}, {plan.head}"
     lines = [
         "---",
         f"{front}---",
         "",
-        f"# {_title(opened, plan)}",
+        f"# {title}",
         "",
         f"A model of the family {opened.family.name} with the head {plan.head} and "
         f"{report.parameters:,} parameters, written by plm-zoo {__version__}.",
@@ -99,13 +102,6 @@ def _origin(opened: OpenCheckpoint) -> tuple[str | None, str | None]:
         return opened.source.repo, opened.source.revision
     source = opened.checkpoint.manifest.source
     return (source.repo, source.revision) if source else (None, None)
-
-
-def _title(opened: OpenCheckpoint, plan: ConversionPlan) -> str:
-    repo, _ = _origin(opened)
-    if repo is not None:
-        return _text(repo.rpartition("/")[2])
-    return f"{opened.family.title(plan.config)}, {plan.head}"
 
 
 def _facts(opened: OpenCheckpoint, plan: ConversionPlan, report: ConversionReport) -> Rows:

@@ -12,7 +12,7 @@ from zoo.convert.infer_head import ConversionPlan
 from zoo.convert.open import OpenCheckpoint
 from zoo.io.digests.files import FileDigest
 from zoo.io.tensors.formats import DTYPE_NAMES, widest_dtype
-from zoo.weights import MappingReport, TensorMapping
+from zoo.weights import MappingReport
 
 if TYPE_CHECKING:
     from zoo.convert.writers import CheckpointWriter
@@ -82,13 +82,14 @@ class ConversionReport:
         rounds = layout.dtype and any(widest_dtype(c.codes) != c.new for c in changes.values())
         manifest = opened.checkpoint.manifest if opened.checkpoint else None
         row = opened.source.row
+        written = [*(copy.entry for copy in copies), *plan.mapping.initialized]
         return cls(
             reference=opened.source.reference,
             family=opened.family.name,
             head=plan.head,
             format=opened.format,
             mapping=plan.mapping,
-            parameters=sum(math.prod(e.shape) for e in _written(plan)),
+            parameters=sum(math.prod(entry.shape) for entry in written),
             hidden_size=getattr(plan.config, "hidden_size", 0),
             dtypes=dict(names),
             main_dtype=main,
@@ -234,10 +235,6 @@ def _changes(
         for name, code, new in zip(names, old, itertools.cycle(written), strict=False):
             if code != new:
                 yield name, Cast(code, new, mixed)
-
-
-def _written(plan: ConversionPlan) -> list[TensorMapping]:
-    return [*(copy.entry for copy in plan.mapping.copies), *plan.mapping.initialized]
 
 
 def _listed(title: str, items: Mapping[str, str], sign: str) -> Iterator[str]:

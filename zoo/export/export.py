@@ -116,17 +116,13 @@ def _check_weights(checkpoint: Checkpoint) -> dict[str, FileDigest]:
             )
         with checkpoint.open_weights():  # raises a specific error for a damaged file
             digests[path.name] = hash_file(path)
-        if digests[path.name].blake3 != _digest_of(checkpoint, path.name):
+        known = checkpoint.manifest.files.get(path.name)
+        if digests[path.name].blake3 != (known.blake3 if known else None):
             raise VerificationError(
                 f"{path} is not the file that {checkpoint.path / MANIFEST} describes",
                 "convert it again",
             )
     return digests
-
-
-def _digest_of(checkpoint: Checkpoint, name: str) -> str | None:
-    known = checkpoint.manifest.files.get(name)
-    return known.blake3 if known else None
 
 
 def _gate(

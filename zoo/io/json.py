@@ -195,12 +195,8 @@ class JsonItems:
         except OSError as error:
             raise SourceError(f"{self.path}: {error.strerror}") from error
 
-    @property
-    def _buffer(self) -> bytearray:
-        return self._item if self._in_array and self._depth > 2 else self._rest
-
     def _append(self, data: bytes) -> None:
-        buffer = self._buffer
+        buffer = self._item if self._in_array and self._depth > 2 else self._rest
         buffer += data
         check_limit(self.path, "size of a JSON value in bytes", len(buffer), self.max_bytes)
 

@@ -132,10 +132,12 @@ def read_pooling(files: SourceFiles) -> Pooling | None:
         normalize = f"{modules[2][1]}/config.json"
         names = files.json_if_any(normalize)
         check_keys(names, NORMALIZE_KEYS, str(files.path(normalize)), EMBEDDING_NAMES)
+    origin = str(files.path(name))
     return Pooling(
+        max_tokens=_count(sentence, "max_seq_length", origin),
+        lowercase=_flag(sentence, "do_lower_case", origin),
         normalize="Normalize" in kinds,
         extra={file: keys for file, keys in extra.items() if keys},
-        **_text_options(sentence, str(files.path(name))),
         **_pooling_options(files, f"{modules[1][1]}/config.json"),
         **_settings(settings, str(files.path(SETTINGS))),
     )
@@ -245,11 +247,6 @@ def _sentence_file(files: SourceFiles, folder: str) -> str:
     if len(content) > 1 and folder + SENTENCE not in content:
         raise VerificationError(f"{files.directory} holds {' and '.join(content)}", "keep only one")
     return content[0] if len(content) == 1 else folder + SENTENCE
-
-
-def _text_options(config: Mapping[str, Any], origin: str) -> dict[str, Any]:
-    limit = _count(config, "max_seq_length", origin)
-    return {"max_tokens": limit, "lowercase": _flag(config, "do_lower_case", origin)}
 
 
 def _settings(config: Mapping[str, Any], origin: str) -> dict[str, Any]:

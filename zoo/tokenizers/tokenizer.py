@@ -138,7 +138,7 @@ class TextTokenizer:
             encodings = self._encode(list(texts), True)
         prompts = []
         for encoding in encodings:
-            ending = _ending(encoding)
+            ending = len([*itertools.takewhile(bool, reversed(encoding.special_tokens_mask))])
             cuts = self._cuts(encoding, max_tokens, ending)
             typed = self.info.token_types
             prompts.append(Encoded(encoding, cuts, ending=ending, typed=typed))
@@ -245,11 +245,6 @@ def longest_first(first: int, second: int, max_tokens: int) -> tuple[int, int]:
         short = max_tokens // 2
     long = max_tokens - short
     return (long, short) if first > second else (short, long)
-
-
-def _ending(encoding: "Encoding") -> int:
-    """Return the number of special tokens that the template has at the end."""
-    return sum(1 for _ in itertools.takewhile(bool, reversed(encoding.special_tokens_mask)))
 
 
 def _cuts(

@@ -42,7 +42,15 @@ def parse(content: bytes, path: Path) -> "Tokenizer":
     with rust_parsing(path, "a tokenizer"):
         tokenizer = Tokenizer.from_str(text)
     _check_added(tokenizer, definition, path)
-    _check_post_processor(tokenizer, definition.get("post_processor"), path)
+    # check that the special tokens of the post-processor have the ids of the vocabulary
+    # The library does not check the ids, and aborts the process if one is missing
+    for token, number in _ends(definition.get("post_processor")):
+        expected = tokenizer.token_to_id(token)
+        if number is None or number != expected:
+            raise VerificationError(
+                f"{path}: its post_processor gives {token!r:.100} the id {number}, and its "
+                f"vocabulary the id {expected}"
+            )
     return tokenizer
 
 
@@ -134,20 +142,6 @@ def check_normalized(tokenizer: "Tokenizer", path: "Path | str") -> None:
             raise VerificationError(
                 f"{path}: nothing is left of the added token {token.content!r} "
                 "when it is normalized"
-            )
-
-
-def _check_post_processor(tokenizer: "Tokenizer", processor: Any, path: Path) -> None:
-    """Check that the special tokens of the post-processor have the ids of the vocabulary.
-
-    The library does not check the ids, and aborts the process if one is missing.
-    """
-    for token, number in _ends(processor):
-        expected = tokenizer.token_to_id(token)
-        if number is None or number != expected:
-            raise VerificationError(
-                f"{path}: its post_processor gives {token!r:.100} the id {number}, and its "
-                f"vocabulary the id {expected}"
             )
 
 

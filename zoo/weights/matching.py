@@ -162,7 +162,8 @@ class _Matcher:
                 missing += lacking
             else:
                 names = tuple(self.file_name[s] for s in entry.sources)
-                misshaped += self._misfits(entry, names)
+                for name, shape in zip(names, entry.source_shapes, strict=True):
+                    misshaped += self._other_shape(name, shape)
                 codes = tuple(self.tensors[name].dtype for name in names)
                 integers += [
                     f"{name} is {DTYPE_NAMES[code]}"
@@ -215,12 +216,6 @@ class _Matcher:
             stored = any(s in self.file_name for s in entry.sources)
             in_file[entry.optional] = in_file.get(entry.optional, False) or stored
         return {part for part, stored in in_file.items() if part and not stored}
-
-    def _misfits(self, entry: TensorMapping, names: Sequence[str]) -> list[str]:
-        lines = []
-        for name, shape in zip(names, entry.source_shapes, strict=True):
-            lines += self._other_shape(name, shape)
-        return lines
 
     def _other_shape(self, name: str, shape: Sequence[int]) -> list[str]:
         actual = self.tensors[name].shape

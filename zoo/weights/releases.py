@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import VerificationError
-from zoo.io.tensors.formats import TensorInfo, TensorReader
+from zoo.io.tensors.formats import TensorReader
 from zoo.overrides import override
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class RenamingReader(TensorReader):
             if first != name:
                 raise VerificationError(f"{inner.files[0]}: {first} and {name} are both {hub_name}")
         self.tensors = {
-            hub_name: self._info(inner.tensors[name], tensor)
+            hub_name: inner.tensors[name]._replace(shape=tensor.shape(inner.tensors[name].shape))
             for hub_name, (name, tensor) in self.known.items()
         }
 
@@ -90,9 +90,6 @@ class RenamingReader(TensorReader):
         shape = self.tensors[name].shape
         transposed = self.known[name][1].transposed
         return array.reshape(shape[::-1]).T if transposed else array.reshape(shape)
-
-    def _info(self, info: TensorInfo, tensor: ReleaseTensor) -> TensorInfo:
-        return info._replace(shape=tensor.shape(info.shape))
 
 
 def tf_encoder_name(name: str, spelled: str | None = None) -> ReleaseTensor:

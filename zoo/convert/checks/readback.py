@@ -6,7 +6,6 @@ from zoo.convert.infer_head import ConversionPlan, plan_conversion
 from zoo.convert.open import open_source
 from zoo.convert.tokenizer import SourceTokenizer, read_source_tokenizer, unique_vocabulary
 from zoo.errors import VerificationError, ZooError
-from zoo.families.config import Config
 from zoo.hub.source import CheckpointDir
 from zoo.io.untrusted import parsing
 
@@ -19,7 +18,10 @@ def check_readable(
         opened = open_source(CheckpointDir(staging, str(published)))
         with opened.reader:
             read = plan_conversion(opened, plan.head)
-            _check_config(read.config, plan.config)
+            for name in plan.config.__struct_fields__:
+                actual, expected = getattr(read.config, name), getattr(plan.config, name)
+                if actual != expected:
+                    raise VerificationError(f"{name} is {actual!r:.80}, not {expected!r:.80}")
             if opened.pooling != plan.opened.pooling:
                 raise VerificationError(f"pooling is {opened.pooling}, not {plan.opened.pooling}")
             if tokenizer is not None and opened.family.text_tokenizer(plan.config) is None:
@@ -33,13 +35,6 @@ def check_readable(
             f"{reason}",
             "nothing was written",
         ) from error
-
-
-def _check_config(read: Config, expected: Config) -> None:
-    for name in expected.__struct_fields__:
-        read_value, expected_value = getattr(read, name), getattr(expected, name)
-        if read_value != expected_value:
-            raise VerificationError(f"{name} is {read_value!r:.80}, not {expected_value!r:.80}")
 
 
 def _check_tokenizer(

@@ -94,13 +94,12 @@ def check_strays(root: Path, listed: Iterable[str], manifest: str, *, hint: str)
     name ends in ``.safetensors``.
     """
     present = {str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir()}
-    strays = sorted(name for name in present - {*listed, manifest} if not _is_hidden(name))
+    strays = [
+        name
+        for name in sorted(present - {*listed, manifest})
+        if not Path(name).name.startswith(".") or name.endswith(".safetensors")
+    ]
     if strays:
         raise VerificationError(
             f"{root} holds files that {manifest} does not list: {', '.join(strays[:3])}", hint
         )
-
-
-def _is_hidden(name: str) -> bool:
-    last = name.rpartition("/")[2]
-    return last.startswith(".") and not last.endswith(".safetensors")

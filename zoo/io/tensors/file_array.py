@@ -197,20 +197,16 @@ class FileArray:
         order = sorted(range(self.ndim), key=lambda axis: -self.strides[axis])
         stored = self._ordered(order)
         array = np.empty((*stored.shape, 1), self.code)  # so that an element is an array
-        split = stored._stretched()
+        split, size = stored.ndim, self.itemsize  # axes from ``split`` on are stored without gaps
+        while split and stored.strides[split - 1] == size:
+            split -= 1
+            size *= stored.shape[split]
         pieces = (
             (self.offset + sum(map(int.__mul__, place, stored.strides)), _bytes(array[place]))
             for place in np.ndindex(stored.shape[:split])
         )
         self.file.read(pieces)
         return array[..., 0].transpose(tuple(np.argsort(order)))
-
-    def _stretched(self) -> int:
-        """Return the first of the trailing axes that are stored together without gaps."""
-        split = self.ndim
-        while split and self.strides[split - 1] == self.itemsize * math.prod(self.shape[split:]):
-            split -= 1
-        return split
 
     def _ordered(self, order: list[int]) -> "FileArray":
         shape = tuple(self.shape[axis] for axis in order)

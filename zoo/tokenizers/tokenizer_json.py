@@ -42,8 +42,7 @@ def parse(content: bytes, path: Path) -> "Tokenizer":
     with rust_parsing(path, "a tokenizer"):
         tokenizer = Tokenizer.from_str(text)
     _check_added(tokenizer, definition, path)
-    # check that the special tokens of the post-processor have the ids of the vocabulary
-    # The library does not check the ids, and aborts the process if one is missing
+    # the library does not check the ids of the post-processor, and aborts if one is missing
     for token, number in _ends(definition.get("post_processor")):
         expected = tokenizer.token_to_id(token)
         if number is None or number != expected:

@@ -24,7 +24,7 @@ DOWNLOAD = "a partial download in the cache of huggingface_hub, under its lock"
 # place -> why it writes by itself
 LISTED = {
     "zoo/cli/inference/eval.py:_draw": "the directory that the user names for figures",
-    "zoo/cli/output.py:_open_standard_streams": STREAM,
+    "zoo/cli/output.py:prepare": STREAM,
     "zoo/cli/output.py:abandon_stdout": STREAM,
     "zoo/conformance/golden.py:Golden.write": "a file that the author of a plugin names",
     "zoo/conformance/plugin_checks.py:_main": TEMPORARY,

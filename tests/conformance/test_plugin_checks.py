@@ -43,7 +43,7 @@ def test_every_broken_file_is_named(tmp_path: Path) -> None:
     code, health, problems = check(site)
     assert code == 5
     declared = [problem for problem in problems if problem.startswith("model type ")]
-    assert declared == ["model type other: an entry point declares it, and no family has"]
+    assert declared == ["model type other: an entry point declares it, but no family has it"]
     assert "zoo-mine 1.2" in health and "model.py, line 1" in health
     assert "import zoo_mine.weights: SystemExit: 0" in "\n".join(problems)
     assert "model of mine with head none: SyntaxError" in "\n".join(problems)

@@ -29,15 +29,6 @@ def check_declaration(module: str) -> float:
     """Check that a plugin is declared quickly and silently, with neither torch nor other plugins.
 
     The module is imported, and its hooks are called.
-
-    Args:
-        module: module of the entry point.
-
-    Returns:
-        seconds that this takes.
-
-    Raises:
-        VerificationError: it is not.
     """
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, module],

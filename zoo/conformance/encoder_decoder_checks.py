@@ -16,21 +16,18 @@ from zoo.families.random_inputs import random_inputs
 from zoo.nn.layers.skip_init import SkipInit
 
 START = "decoder_start_token_id"
-TRIED = 7  # a start token that differs from those of padding and end, and from most defaults
+TRIED = 7  # a start token that is neither padding nor end, nor the default of most families
 
 
 class EncoderDecoderChecks(WeightChecks, GenerationChecks):
-    """Checks of the heads of one family that have a decoder after an encoder."""
+    """Checks of the heads with a decoder after an encoder."""
 
     def check_decoder_start(self, head: str) -> None:
-        """Check that the decoder starts with the token of the configuration, as the reference does.
+        """Check that the decoder starts with the configured token, as the reference does.
 
-        Objectives, fine-tuning and scores read ``decoder_start_token_id`` of the configuration, and
-        generation the method ``decoder_input_ids`` of the model. All are compared with the first
-        input of the reference's decoder in training, by another token than the default one.
-
-        Raises:
-            VerificationError: they differ.
+        Training and scoring read ``decoder_start_token_id`` of the configuration; generation calls
+        ``decoder_input_ids`` of the model. Both are compared, with a token that is not the default,
+        with the first input of the reference's decoder in training.
         """
         if TARGET not in self.family.onnx(self.config, head).inputs:
             return
@@ -48,7 +45,7 @@ class EncoderDecoderChecks(WeightChecks, GenerationChecks):
             return
         if (expected := reference_start(self.family, config, head)) is not None:
             message = (
-                f"the decoder starts with {declared}, and that of the reference with {expected}"
+                f"the decoder starts with {declared}, and the reference's decoder with {expected}"
             )
             require(declared == expected, message)
         self._require_default_start(head)
@@ -63,21 +60,20 @@ class EncoderDecoderChecks(WeightChecks, GenerationChecks):
         require(expected is None or default == expected, message)
 
     def check_unequal_sizes(self, head: str) -> None:
-        """Check that a decoder may have other sizes than its encoder, or that they are refused.
+        """Check that a decoder may differ in size from its encoder, or that this is refused.
 
-        These are the numbers of ``config.json`` that the reference, or the family, has for each of
-        both, such as ``encoder_layers`` and ``decoder_layers``. The decoder gets other ones. Then
-        the rules fill the model, its outputs are those of the reference, and a cache works.
-
-        Raises:
-            VerificationError: a size of the decoder is ignored, or the model is another one.
+        Sizes are the numbers of ``config.json`` that encoder and decoder have separately, such as
+        ``encoder_layers`` and ``decoder_layers``. With different ones, the rules must fill the
+        model, its outputs equal the reference's, and a cache works.
         """
         if TARGET not in self.family.onnx(self.config, head).inputs:
             return
         config = self._unequal_config(head)
         if config is None:
             return
-        sizes = ", ".join(f"{k}={v}" for k, v in asdict(config).items() if v != self._value(k))
+        sizes = ", ".join(
+            f"{k}={v}" for k, v in asdict(config).items() if v != getattr(self.config, k)
+        )
         differing = differing_tensors(self.family, config, head)
         require(
             not differing, f"with {sizes}, rules and model differ in {', '.join(differing[:6])}"
@@ -89,9 +85,6 @@ class EncoderDecoderChecks(WeightChecks, GenerationChecks):
         inputs = random_inputs(spec, config, (7, 3, 1))
         require_finite(self.run(model, inputs), f"with {sizes}")
         self.require_equal_with_cache(model, spec, inputs)
-
-    def _value(self, field: str) -> Any:
-        return getattr(self.config, field)
 
     def _unequal_config(self, head: str) -> Any:
         """Return the configuration with other sizes of the decoder; ``None`` if all are refused."""
@@ -106,7 +99,7 @@ class EncoderDecoderChecks(WeightChecks, GenerationChecks):
                 try:
                     config = self.family.from_hf({**hub, **changes, key: number}).config
                 except ZooError:
-                    continue  # refused, which is no wrong answer
+                    continue  # refused, which is fine
                 back = self.family.to_hf(config).get(key)
                 message = f"{key} {number} is read as {back}, the size of the encoder"
                 require(back == number, message)
@@ -124,7 +117,7 @@ class EncoderDecoderChecks(WeightChecks, GenerationChecks):
 
 
 def _decoder_sizes(hub: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """Yield the sizes of a decoder that its encoder has, too: key of ``config.json``, value."""
+    """Yield the sizes that encoder and decoder have separately: key of the decoder, value."""
     for key in hub:
         for name in (
             key.replace("decoder", "encoder"),

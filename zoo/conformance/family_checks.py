@@ -49,7 +49,7 @@ LONGEST_TRIED = 256  # tokens of the longest input of a model without a limit
 class FamilyChecks(
     EncoderDecoderChecks, ObjectiveChecks, PackingChecks, TokenizerChecks, TrainingChecks
 ):
-    """Checks of one family: of its declarations, weights, outputs and training."""
+    """Checks of a family's declarations, weights, outputs and training."""
 
     # Declarations
 
@@ -63,9 +63,11 @@ class FamilyChecks(
         for name in ("name", "model_types", "default_checkpoint"):
             require(getattr(family, name), f"the family declares no {name}")
         require("tiny" in family.sizes(), "there is no size tiny, which tests and demos use")
-        require("none" in family.heads(), "there is no head none, the backbone alone")
+        require("none" in family.heads(), "there is no head none, the bare backbone")
         for size, config in family.sizes().items():
-            require(type(config) is family.config_type, f"{size} is no {family.config_type}")
+            require(
+                type(config) is family.config_type, f"{size} is not a {family.config_type.__name__}"
+            )
 
     def check_config_round_trip(self, size: str) -> None:
         """Check that a configuration comes back equal from the Hub's keys, as JSON."""
@@ -82,11 +84,11 @@ class FamilyChecks(
                 try:
                     msgspec.convert(value, field.type)
                 except msgspec.ValidationError:
-                    continue  # no number
+                    continue  # not a number
                 try:
                     config = replace(self.config, **{field.name: value})
                 except ValueError as error:
-                    require(field.name in str(error), f"{field.name}: the error names it not")
+                    require(field.name in str(error), f"the error does not name {field.name}")
                     continue
                 inputs = random_inputs(self.family.onnx(config, "none"), config, LENGTHS)
                 outputs = self.run(self.family.model(config, "none").eval(), inputs)
@@ -95,7 +97,7 @@ class FamilyChecks(
     # Outputs
 
     def check_golden_file(self, path: Path) -> None:
-        """Check that the outputs are those of a golden file, to 1e-9 in float64."""
+        """Check that the outputs equal a golden file's, to 1e-9 in float64."""
         golden = Golden.read(path)
         config, state_dict = golden.convert(self.family)
         model = self.family.model(config, golden.head).double().eval()
@@ -108,7 +110,7 @@ class FamilyChecks(
             require(difference <= 1e-9, f"{name} differs by {difference:.1e}")
 
     def check_output_shapes(self, head: str) -> None:
-        """Check that names, order and shapes of the outputs are those of the ONNX declaration."""
+        """Check that names, order and shapes of the outputs match the ONNX declaration."""
         spec = self.family.onnx(self.config, head)
         model, inputs = self.model(head), self.inputs(head)
         missing = set(spec.inputs) - set(inspect.signature(model.forward).parameters)
@@ -124,7 +126,7 @@ class FamilyChecks(
             require(tuple(outputs[name].shape) == shape, f"{name} is not {shape}")
 
     def check_padding(self, head: str) -> None:
-        """Check that a row has the same outputs alone and padded in a batch."""
+        """Check that a row has the same outputs by itself and padded in a batch."""
         spec, model = self.family.onnx(self.config, head), self.model(head)
         batch, lengths = self.run(model, self.inputs(head, tokens=12)), axis_lengths(spec, LENGTHS)
         for row, length in enumerate(LENGTHS):
@@ -153,7 +155,7 @@ class FamilyChecks(
         require_finite(self.run(self.model(head), inputs), f"for {longest} tokens")
 
     def check_default_inputs(self, head: str) -> None:
-        """Check that no mask equals a mask of 1, and no token types those of 0."""
+        """Check that omitted inputs equal explicit defaults: a mask of 1, token types of 0."""
         inputs = self.inputs(head)
         explicit = {
             name: torch.full_like(tensor, NEUTRAL[name]) if name in NEUTRAL else tensor
@@ -167,16 +169,16 @@ class FamilyChecks(
             require(difference <= TOLERANCE, f"{name} without the inputs differs: {difference:.1e}")
 
     def check_row_of_padding(self, head: str) -> None:
-        """Check that a row that is all padding has finite outputs."""
+        """Check that a row of padding only has finite outputs."""
         inputs = self.inputs(head)
         inputs["attention_mask"][1] = 0
         require_finite(self.run(self.model(head), inputs), "for a row of padding")
 
     def check_dropout(self, head: str) -> None:
-        """Check that evaluation is deterministic, and that training drops out if it is set.
+        """Check that evaluation is deterministic, and that training applies dropout if it is set.
 
-        The field ``dropout`` changes the outputs of every head; others whose names end in
-        ``dropout``, such as ``classifier_dropout``, may change them.
+        ``dropout`` has to change the outputs of every head; other rates, such as
+        ``classifier_dropout``, may.
         """
         model, inputs = self.model(head), self.inputs(head)
         first, second = self.run(model, inputs), self.run(model, inputs)
@@ -209,16 +211,14 @@ class FamilyChecks(
     # Training
 
     def check_gradients(self, head: str) -> None:
-        """Check that every parameter has a gradient, and that of several numbers is not zero.
+        """Check that every parameter gets a gradient that is not zero.
 
-        What is not trained is a ``Constant`` of the rules, and no parameter of the model.
-
-        A single number may be added to all logits of a softmax, whose gradient is 0 but for
-        rounding.
+        A scalar's may be zero: added to all logits of a softmax, it has no effect. What is not
+        trained has to be a ``Constant`` of the rules, not a parameter.
         """
         model, inputs = self.model(head, torch.float32), self.inputs(head)
         if (mask := getattr(self.config, "mask_token_id", None)) is not None:
-            inputs["input_ids"][..., 0] = mask  # it is not embedded like other tokens
+            inputs["input_ids"][..., 0] = mask  # some models embed it differently
         outputs = model(**inputs).values()
         # squares, because a plain sum over a normalized axis has no gradient
         sum(((tensor - 1) ** 2).sum() for tensor in outputs).backward()
@@ -233,24 +233,14 @@ class FamilyChecks(
             require(used, f"{name} has no gradient")
 
     def check_loss_decreases(self, directory: Path) -> None:
-        """Check that the loss of a short run by the recipe of ``tiny`` is finite and decreases.
-
-        Raises:
-            NotApplicable: the family has no recipe.
-            VerificationError: the loss is not finite, or does not decrease.
-        """
+        """Check that the loss of a short run by the recipe of ``tiny`` is finite and decreases."""
         self._require_recipe()
         losses = smoke_train(self.family, self.config, directory)
         require(np.isfinite(losses).all(), f"the losses are not finite: {losses}")
         require(np.mean(losses[-5:]) < np.mean(losses[:5]), f"the loss does not decrease: {losses}")
 
     def check_export(self, directory: Path) -> None:
-        """Check that a pretrained model is exported to ONNX graphs with the outputs of torch.
-
-        Raises:
-            NotApplicable: the family has no recipe.
-            VerificationError: the exporter fails, or the outputs differ.
-        """
+        """Check that a pretrained model is exported to ONNX graphs with the outputs of torch."""
         from zoo.checkpoint import load_checkpoint
         from zoo.export.export import export_onnx
 
@@ -259,16 +249,7 @@ class FamilyChecks(
         export_onnx(load_checkpoint(directory / "run" / "model"), directory / "graph")
 
     def check_fine_tuning(self, directory: Path, task: str) -> None:
-        """Check that a model of the size ``tiny`` learns to tell two kinds of words apart.
-
-        Args:
-            directory: directory of the run.
-            task: a task of ``zoo finetune``, one of ``SMOKE_TASKS``.
-
-        Raises:
-            UsageError: the family has no head for it, or no tokenizer can be trained.
-            VerificationError: the loss is not finite, or does not decrease.
-        """
+        """Check that a model of the size ``tiny`` learns to tell two kinds of words apart."""
         head = training_task(task).head
         if head not in self.family.heads():
             raise UsageError(f"{self.family.name} has no head {head}")
@@ -278,20 +259,12 @@ class FamilyChecks(
         require(decrease > 0.1, f"the loss does not decrease: {losses}")
 
     def check_resume(self, directory: Path) -> None:
-        """Check that a short fine-tuning run that is resumed ends as one that was not, bit for bit.
-
-        Args:
-            directory: directory of the run.
-
-        Raises:
-            NotApplicable: the family has no head for a task.
-            VerificationError: a file differs.
-        """
+        """Check that a resumed fine-tuning run ends bit for bit like an uninterrupted one."""
         tasks = [t for t in SMOKE_TASKS if training_task(t).head in self.family.heads()]
         if not tasks:
             raise NotApplicable(f"{self.family.name} has no head for {', '.join(SMOKE_TASKS)}")
         differ = resume_finetune(self.family, directory, tasks[0])
-        require(not differ, f"a resumed run has another {', '.join(differ)}")
+        require(not differ, f"a resumed run differs in {', '.join(differ)}")
 
     def check_initialization(self, head: str) -> None:
         """Check that initial weights are finite and a function of the seed."""

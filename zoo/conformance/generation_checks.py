@@ -14,16 +14,16 @@ from zoo.inference.generation.decoder import Decoder, pad
 from zoo.nn.generation import GenerationMixin
 
 PROMPTS = (5, 2)  # tokens of the prompts of a batch
-# rows that are kept before each step; those of the last share their prompt and earlier tokens
+# rows that are kept before each step; in the last, two share their prompt and earlier tokens
 SELECTED = ((1, 0), (0, 1, 1))
 TARGET = "decoder_input_ids"
 
 
 class GenerationChecks(TinyModel):
-    """Checks of the heads of one family that generate tokens."""
+    """Checks of the heads that generate tokens."""
 
     def check_cached_decoding(self, head: str) -> None:
-        """Check that tokens after a cache get the logits that they have in one pass."""
+        """Check that decoding with a cache gives the logits of a single pass."""
         spec, model = self.family.onnx(self.config, head), self.model(head)
         inputs = self.inputs(head)
         self.require_equal_with_cache(model, spec, inputs)
@@ -31,11 +31,7 @@ class GenerationChecks(TinyModel):
     def require_equal_with_cache(
         self, model: nn.Module, spec: OnnxSpec, inputs: Mapping[str, Tensor]
     ) -> None:
-        """Check the logits of the last tokens of inputs; see ``check_cached_decoding``.
-
-        Raises:
-            VerificationError: they differ.
-        """
+        """Check the logits of the last tokens of inputs; see ``check_cached_decoding``."""
         if not isinstance(model, GenerationMixin) or list(spec.outputs) != [LOGITS]:
             return
         parts = with_cache(model, spec, inputs)
@@ -47,11 +43,11 @@ class GenerationChecks(TinyModel):
         require(difference <= TOLERANCE, f"logits with a cache differ by {difference:.1e}")
 
     def check_generation(self, head: str) -> None:
-        """Check that padded prompts, in rows that are reordered, continue as each does alone.
+        """Check that padded prompts, whose rows are reordered, continue as each does by itself.
 
-        Of models that have ``prefill`` and ``step``. Logits of a step are compared with those of
-        the whole text, computed without a cache; of heads that also fill masks, whose tokens change
-        earlier hidden states, with the steps of the row alone.
+        Applies to models with ``prefill`` and ``step``. Each step is compared with a pass over the
+        whole text without a cache, or, for heads without an exact one, with the steps of the row
+        by itself.
         """
         model: Any = self.model(head)
         outputs = list(self.family.onnx(self.config, head).outputs)
@@ -59,8 +55,10 @@ class GenerationChecks(TinyModel):
             return
         prompts, continuations = self._prompts_and_continuations(head)
         side = "right" if self._has_target(head) else "left"
+        pad_id = getattr(self.config, "pad_token_id", None) or 0
+        batch = pad(prompts, side=side, pad_id=pad_id, device="cpu")
         with torch.no_grad():
-            logits, state = model.prefill(self._batch(prompts, side), len(SELECTED))
+            logits, state = model.prefill(batch, len(SELECTED))
             rows = [(prompt, list[int]()) for prompt in prompts]
             self._compare(head, model, rows, logits)
             for step, selected in enumerate(SELECTED):
@@ -87,10 +85,6 @@ class GenerationChecks(TinyModel):
     def _has_target(self, head: str) -> bool:
         return TARGET in self.family.onnx(self.config, head).inputs
 
-    def _batch(self, texts: Sequence[Sequence[int]], side: str) -> Mapping[str, Tensor]:
-        pad_id = getattr(self.config, "pad_token_id", None) or 0
-        return pad(texts, side=side, pad_id=pad_id, device="cpu")
-
     def _compare(
         self,
         head: str,
@@ -98,20 +92,18 @@ class GenerationChecks(TinyModel):
         rows: Sequence[tuple[list[int], list[int]]],
         logits: Tensor,
     ) -> None:
-        """Compare the next logits of a batch with those of each row alone.
+        """Compare the next logits of a batch, (rows, vocabulary), with each row by itself.
 
-        Args:
-            head: name of the head.
-            model: the model.
-            rows: prompt and new tokens of each row.
-            logits: (batch, vocabulary).
+        ``rows`` has prompt and new tokens of each row.
         """
         for row, (prompt, tokens) in enumerate(rows):
-            difference = largest_difference(logits[row], self._alone(head, model, prompt, tokens))
-            message = f"logits after {len(tokens)} new tokens differ by {difference:.1e} from those"
-            require(difference <= TOLERANCE, f"{message} of the text of the row alone")
+            difference = largest_difference(
+                logits[row], self._separate(head, model, prompt, tokens)
+            )
+            message = f"logits after {len(tokens)} new tokens differ by {difference:.1e}"
+            require(difference <= TOLERANCE, f"{message} from the row's by itself")
 
-    def _alone(self, head: str, model: Any, prompt: list[int], tokens: list[int]) -> Tensor:
+    def _separate(self, head: str, model: Any, prompt: list[int], tokens: list[int]) -> Tensor:
         """Return the next logits of one row, (vocabulary,), without a cache if that is exact."""
         source = torch.tensor([prompt])
         if not self.family.heads()[head].has_cache:

@@ -76,7 +76,7 @@ class Golden:
         """Return the family's configuration and the state dict of its model.
 
         Raises:
-            VerificationError: the rules and the tensors of the file do not match.
+            VerificationError: the rules do not match the tensors of the file.
         """
         from zoo.io.tensors.formats import TensorInfo
         from zoo.weights import match_tensors

@@ -1,6 +1,6 @@
 """Comparison of a model with the reference library's, output by output and layer by layer.
 
-The library is optional: it is imported by name, and by this module alone.
+The library is optional; only this module imports it, by name.
 """
 
 import contextlib
@@ -137,11 +137,8 @@ def compare_models(
 
 
 def _split(lengths: Sequence[int], reference: "nn.Module") -> list[Sequence[int]]:
-    """Return the lengths of the rows of each batch.
-
-    A reference without a padding token gets one row at a time: it refuses batches, in which it
-    could not find the last token of a row.
-    """
+    """Return the lengths of the rows of each batch."""
+    # without a padding token, the reference cannot find the last token of a row in a batch
     unpadded = getattr(reference.config, "pad_token_id", None) is None
     return [[length] for length in lengths] if unpadded else [lengths]
 
@@ -154,9 +151,9 @@ def reference_runs(
     reference: "nn.Module",
     inputs: "Mapping[str, Tensor]",
 ) -> "tuple[Run, Run]":
-    """Return functions that run a model and the reference, in the mode in which these are.
+    """Return functions that run a model and the reference in their current mode.
 
-    Each returns hidden states and outputs by name, those of both models by the same.
+    Both return hidden states and outputs under the same names.
     """
     outputs = list(family.onnx(config, head).outputs)
 
@@ -238,34 +235,28 @@ def reference_model(
     if wrong:
         raise VerificationError(f"{kind.__name__} of {REFERENCE} does not fit the rules: {wrong}")
     for name, parameter in model.named_parameters():
-        if parameter.dtype is not dtype:  # a class that creates it with a dtype of its own
+        if parameter.dtype is not dtype:  # its class chooses the dtype itself
             parameter.data = weights[name]
     return model.eval()  # type: ignore[no-any-return]
 
 
 def _parts(kind: type, outputs: Collection[str]) -> dict[str, bool]:
-    """Return the argument by which the reference's backbone has a pooler, if it takes one."""
+    """Return the argument that gives the reference's backbone a pooler, if it takes one."""
     known = inspect.signature(kind).parameters
     return {"add_pooling_layer": "pooler_output" in outputs} if "add_pooling_layer" in known else {}
 
 
-def reference_class(family: Family, config: Any, head: str) -> Any:
-    """Return the class of the reference library with the name that a family gives.
-
-    Args:
-        family: the family.
-        config: its configuration.
-        head: name of the head.
-
-    Raises:
-        UsageError: the library is not installed, or has no such class.
-        VerificationError: it has the class in another spelling, or with another model type.
-    """
-    name = family.architecture(config, head)
+def _import_reference(module: str = "") -> Any:
     try:
-        library = importlib.import_module(REFERENCE)
+        return importlib.import_module(REFERENCE + module)
     except ModuleNotFoundError as error:
         raise UsageError(f"{REFERENCE} is not installed", "pip install 'plm-zoo[dev]'") from error
+
+
+def reference_class(family: Family, config: Any, head: str) -> Any:
+    """Return the class of the reference library with the name that a family gives."""
+    name = family.architecture(config, head)
+    library = _import_reference()
     kind, model_type = getattr(library, name, None), family.model_type(config)
     if kind is None:
         spellings = [other for other in dir(library) if other.lower() == name.lower()]
@@ -279,22 +270,15 @@ def reference_class(family: Family, config: Any, head: str) -> Any:
         raise VerificationError(
             f"{family.name} has the model type {model_type}, and {name} of {REFERENCE} has "
             f"{kind.config_class.model_type}",
-            "set `model_types` of the family to that of the config.json of its checkpoints",
+            "set `model_types` of the family to the model_type in its checkpoints' config.json",
         )
     return kind
 
 
 def reference_tokenizer_class(family: Family, config: Any) -> Any:
-    """Return the reference library's tokenizer class for the model type of a configuration.
-
-    Raises:
-        UsageError: the library is not installed, or has no such class.
-    """
-    try:
-        library = importlib.import_module(REFERENCE)
-        names = importlib.import_module(f"{REFERENCE}.models.auto.tokenization_auto")
-    except ModuleNotFoundError as error:
-        raise UsageError(f"{REFERENCE} is not installed", "pip install 'plm-zoo[dev]'") from error
+    """Return the reference library's tokenizer class for the model type of a configuration."""
+    library = _import_reference()
+    names = _import_reference(".models.auto.tokenization_auto")
     model_type = family.model_type(config)
     name = names.TOKENIZER_MAPPING_NAMES.get(model_type)
     if not isinstance(name, str):  # versions before 5 have pairs of classes
@@ -305,10 +289,7 @@ def reference_tokenizer_class(family: Family, config: Any) -> Any:
 def reference_tensors(family: Family, config: Any, head: str) -> "dict[str, TensorInfo]":
     """Return the tensors of the reference library's model as it saves them, without our rules.
 
-    Names in the library's files may differ from those of its modules, and so may the layout.
-
-    Raises:
-        UsageError: the library is not installed.
+    Names and layout in its files may differ from those in its modules.
     """
     import torch
 
@@ -323,13 +304,7 @@ def reference_tensors(family: Family, config: Any, head: str) -> "dict[str, Tens
 
 
 def reference_constants(family: Family, config: Any, head: str) -> "dict[str, Tensor]":
-    """Return the constants of a new model of the reference library, by their Hub names.
-
-    Those that its model does not save are left out.
-
-    Raises:
-        UsageError: the library is not installed.
-    """
+    """Return the constants that a new model of the reference library saves, by Hub name."""
     weights = family.weights(config, head)
     if not (constants := weights.constant_tensors()):
         return {}
@@ -339,22 +314,14 @@ def reference_constants(family: Family, config: Any, head: str) -> "dict[str, Te
 
 
 def reference_state(family: Family, config: Any, head: str) -> "Mapping[str, Tensor]":
-    """Return the initial tensors of a new model of the reference library, as it saves them.
-
-    Raises:
-        UsageError: the library is not installed.
-    """
+    """Return the initial tensors of a new model of the reference library, as it saves them."""
     kind = reference_class(family, config, head)
     parts = _parts(kind, family.onnx(config, head).outputs)
     return saved_state(kind(kind.config_class(**family.to_hf(config)), **parts))
 
 
 def reference_start(family: Family, config: Any, head: str) -> int | None:
-    """Return the first token that the decoder of the reference library reads for given labels.
-
-    Returns:
-        the token, or ``None`` if the model of a head takes no labels of the decoder.
-    """
+    """Return the first token that the reference's decoder reads; ``None`` if it takes no labels."""
     import torch
 
     kind = reference_class(family, config, head)
@@ -379,10 +346,10 @@ def reference_start(family: Family, config: Any, head: str) -> int | None:
 
 
 def saved_state(model: "nn.Module") -> "Mapping[str, Tensor]":
-    """Return the state dict of a model of the reference library as ``save_pretrained`` converts it.
+    """Return the state dict of a reference model as ``save_pretrained`` converts it.
 
-    Copies of tied tensors, which ``save_pretrained`` leaves out, are included. Versions before 5
-    save the state dict as it is.
+    It includes copies of tied tensors, which ``save_pretrained`` leaves out. Versions before 5
+    save the state dict unchanged.
     """
     try:
         loading = importlib.import_module(f"{REFERENCE}.core_model_loading")
@@ -437,16 +404,16 @@ def _run_reference(
     with torch.no_grad(), keep_float64():
         outputs = model(**inputs, output_hidden_states=True)
     states = outputs.get("hidden_states")
-    if states is None:  # without the embeddings of the decoder, which ours does not record
+    if states is None:  # the decoder's without its embeddings, which our capture does not record
         states = (*outputs.encoder_hidden_states, *outputs.decoder_hidden_states[1:])
     return named_outputs(outputs, names), states
 
 
 def keep_float64() -> "TorchFunctionMode":
-    """Return a context in which operations on float64 have float64 results.
+    """Return a context in which operations on float64 return float64.
 
-    Some models, ours and the reference's, compute a norm, a softmax or a rotation in float32,
-    whatever the dtype of their weights is.
+    Some models, ours and the reference's, compute a norm, a softmax or a rotation in float32
+    whatever the dtype of their weights.
     """
     import torch
     from torch.overrides import TorchFunctionMode
@@ -477,12 +444,7 @@ def keep_float64() -> "TorchFunctionMode":
 
 
 def named_outputs(outputs: Mapping[str, Any], names: Sequence[str]) -> "dict[str, Tensor]":
-    """Return the reference's outputs by our names: by name if it has them all, else in order.
-
-    Args:
-        outputs: outputs of the reference's model.
-        names: our output names, in order.
-    """
+    """Return the reference's outputs by our names: by name if it has them all, else in order."""
     import torch
 
     if all(name in outputs for name in names):

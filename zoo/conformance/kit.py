@@ -31,7 +31,7 @@ class Check:
     """How a check is run: the method of ``FamilyChecks`` with its name after ``check_``.
 
     Attributes:
-        test: name of the pytest test after ``test_``; by default that of the check.
+        test: name of the pytest test after ``test_``; by default the check's.
         slow: it trains, exports or compares with the reference library, on a model of full size;
             ``zoo plugins check`` runs it with ``--full``.
         optional: a ``UsageError`` means that the family has no such head, or the library no such
@@ -94,17 +94,7 @@ CHECKS: Mapping[str, Check] = {
 
 
 def run_check(checks: "FamilyChecks", name: str, arguments: Mapping[str, Any]) -> None:
-    """Run a check with new directories for its files and for ``$ZOO_HOME``.
-
-    Args:
-        checks: the checks of a family.
-        name: one of ``CHECKS``.
-        arguments: those of the check, without the directory.
-
-    Raises:
-        NotApplicable: there is nothing to check.
-        VerificationError: the family fails the check.
-    """
+    """Run a check with new directories for its files and for ``$ZOO_HOME``."""
     from zoo.conformance.tiny_model import NotApplicable
 
     check = getattr(checks, f"check_{name}")
@@ -132,12 +122,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def check_family(family: "Family", *, full: bool) -> Iterator[Finding]:
-    """Yield what the checks of a family find.
-
-    Args:
-        family: the family.
-        full: run those that need the reference library or training, too.
-    """
+    """Yield what the checks of a family find."""
     try:
         heads, tiny = list(family.heads()), family.sizes()["tiny"]
     except Exception as error:

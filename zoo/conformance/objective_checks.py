@@ -36,7 +36,7 @@ class Visible:
 
     Attributes:
         labels: number of predictions.
-        seen: number of those whose logits change, too.
+        seen: number of these predictions whose logits change as well.
     """
 
     labels: int = 0
@@ -47,37 +47,27 @@ class ObjectiveChecks(TinyModel):
     """Checks of the pretraining objectives of a family."""
 
     def check_label_leaks(self) -> None:
-        """Check that a prediction does not depend on its label, in the objective of the recipe.
+        """Check that no prediction of the recipe's objective depends on its own label.
 
-        The objectives in ``Family.objectives`` are tried as well. Tokens of a text are exchanged,
+        The objectives in ``Family.objectives`` are tried as well. Tokens of a text are exchanged
         one at a time. Where that changes the label of a prediction, its logits must not change,
-        but for the share of ``Objective.visible_labels``.
-
-        Raises:
-            NotApplicable: the family has no recipe, or no label is a token.
-            VerificationError: logits depend on their label.
+        except for the share in ``Objective.visible_labels``.
         """
         self._require_recipe()
         first, split = _smoke_objective(self.family, self.config)
         others = [name for name in self.family.objectives if name != first.name]
         found = require_no_leak(self.family, first, split)
         for name in others:
-            with contextlib.suppress(UsageError):  # it, or its defaults, are for other sizes
+            with contextlib.suppress(
+                UsageError
+            ):  # it does not fit the size, or its defaults do not
                 found += require_no_leak(self.family, _like(first, self.family, name), split)
         if not found:
             raise NotApplicable(f"no label of {', '.join([first.name, *others])} is a token")
 
 
 def check_objective(name: str) -> None:
-    """Check an objective for any family, as ``check_label_leaks`` does, with the first that has it.
-
-    Args:
-        name: name of the objective.
-
-    Raises:
-        NotApplicable: no installed family supports it, or no label is a token.
-        VerificationError: logits depend on their label.
-    """
+    """Check the labels of an objective for any family, with the first that can learn it."""
     for family in iter_families():
         try:
             first, split = _smoke_objective(family, family.sizes()["tiny"])
@@ -100,25 +90,13 @@ def _smoke_objective(family: Family, config: Any) -> tuple[Objective, Split]:
 
 
 def _like(first: Objective, family: Family, name: str) -> Objective:
-    """Return another objective for the tokenizer and model of a first, with default options."""
+    """Return an objective with default options for the tokenizer and model of another one."""
     kind = objective_type(family, first.config, name)
     return kind(first.vocabulary, first.config, first.length)
 
 
 def require_no_leak(family: Family, objective: Objective, split: Split) -> int:
-    """Check that the predictions of an objective do not depend on their labels.
-
-    Args:
-        family: family of the model.
-        objective: the objective.
-        split: documents of its tokenizer.
-
-    Returns:
-        the number of predictions whose label was changed.
-
-    Raises:
-        VerificationError: more of them depend on it than ``Objective.visible_labels`` says.
-    """
+    """Check that predictions do not depend on their labels; return how many labels changed."""
     torch.manual_seed(0)
     model = objective.model(family, objective.config).double().eval()
     randomize_weights(model)
@@ -151,11 +129,11 @@ class _RecordedSplit(Split):
 
 
 def _exchanged_pairs(objective: Objective, split: Split) -> Iterator[tuple[Example, Example]]:
-    """Yield examples of a text, and of the text with another token in one place.
+    """Yield pairs of examples: of a text, and of the text with one token exchanged.
 
-    Both are drawn by the same random numbers, each pair by its own. Left out are pairs whose
-    predictions are in different places, and examples that have the token twice, as some do whose
-    second segment is any part of the text.
+    Both examples of a pair are drawn by the same random numbers. Pairs whose predictions are in
+    different places are left out, as are examples that read the token twice, which happens where
+    the second segment may be any part of the text.
     """
     text = _beginning(split)
     (tokens,) = text.shards
@@ -192,7 +170,7 @@ def _beginning(split: Split) -> Split:
 
 
 def _another(vocabulary: TokenizerView, token: int, rng: np.random.Generator) -> int:
-    """Return another token, which starts a word if the first does."""
+    """Return a different token, which starts a word if the first does."""
     starts = vocabulary.starts_word
     known = vocabulary.ordinary_ids
     alike = known[(known != token) & (starts[known] == starts[token])]
@@ -223,8 +201,8 @@ def _measure(
 ) -> None:
     """Count the predictions whose label changes, and those whose logits change with it.
 
-    The derivative of a loss with respect to the logits depends on logits and label: with the same
-    logits, it changes with the label.
+    With the same logits, the derivative of the loss with respect to them changes if and only if
+    the label does.
     """
     batches = [objective.collate(examples).tensors for examples in zip(*pairs, strict=True)]
     with torch.no_grad():

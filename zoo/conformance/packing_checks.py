@@ -20,7 +20,7 @@ from zoo.objectives import objective_type
 
 
 class PackingChecks(TinyModel):
-    """Checks of the packed rows of one family.
+    """Checks of packed rows.
 
     Attributes:
         packed_lengths: number of tokens of the documents of a packed row, the longest first.
@@ -29,14 +29,10 @@ class PackingChecks(TinyModel):
     packed_lengths: ClassVar[Sequence[int]] = (9, 5)
 
     def check_packed_rows(self, head: str) -> None:
-        """Check that documents of a packed row have the hidden states of rows of their own.
+        """Check that documents of a packed row have the hidden states of separate rows.
 
-        Of models whose ``encode`` takes packed rows, or ``hidden`` those of sources and targets, as
-        objectives of text give them.
-
-        Raises:
-            NotApplicable: the model takes no packed rows, and the recipe of ``tiny`` has none.
-            VerificationError: it takes none and has to, or documents see each other.
+        Applies to models whose ``encode`` takes packed rows, or whose ``hidden`` takes packed pairs
+        of source and target.
         """
         model: Any = self.model(head)
         hidden, encode = getattr(model, "hidden", None), getattr(model, "encode", None)
@@ -56,7 +52,9 @@ class PackingChecks(TinyModel):
         except UsageError:  # no recipe
             return None
         kind = objective_type(self.family, self.config, objective)
-        return None if kind.stateful else kind.head  # rows of a stateful one are no documents
+        return (
+            None if kind.stateful else kind.head
+        )  # rows of a stateful objective are not documents
 
     def _compare_documents(self, encode: Callable[..., Tensor]) -> None:
         texts = self._documents(seed=0)
@@ -67,11 +65,11 @@ class PackingChecks(TinyModel):
                 position_ids=positions[None],
                 document_ids=_numbers(texts),
             )
-            alone = torch.cat([encode(text[None]) for text in texts], dim=-2)
-        _require_equal(packed, alone, "documents of a packed row")
+            separate = torch.cat([encode(text[None]) for text in texts], dim=-2)
+        _require_equal(packed, separate, "documents of a packed row")
 
     def _compare_pairs(self, hidden: Callable[..., tuple[Tensor, Tensor]]) -> None:
-        """Compare sources and targets; ``hidden`` is that of an encoder-decoder."""
+        """Compare the sources and the targets of an encoder-decoder."""
         sources, targets = self._documents(seed=0), self._documents(seed=1)[::-1]
         with torch.no_grad():
             packed = hidden(
@@ -86,8 +84,8 @@ class PackingChecks(TinyModel):
                 for source, target in zip(sources, targets, strict=True)
             ]
         for part, name in enumerate(("sources", "targets")):
-            alone = torch.cat([pair[part] for pair in pairs], dim=-2)
-            _require_equal(packed[part], alone, f"{name} of a packed row")
+            separate = torch.cat([pair[part] for pair in pairs], dim=-2)
+            _require_equal(packed[part], separate, f"{name} of a packed row")
 
     def _documents(self, seed: int) -> list[Tensor]:
         spec, lengths = self.family.onnx(self.config, "none"), self.packed_lengths
@@ -108,7 +106,7 @@ def _numbers(texts: Sequence[Tensor]) -> Tensor:
     return torch.cat([torch.full((len(t),), k) for k, t in enumerate(texts, start=1)])[None]
 
 
-def _require_equal(packed: Tensor, alone: Tensor, label: str) -> None:
-    difference = largest_difference(packed, alone)
-    message = f"{label} differ by {difference:.1e} from rows of their own"
+def _require_equal(packed: Tensor, separate: Tensor, label: str) -> None:
+    difference = largest_difference(packed, separate)
+    message = f"{label} differ by {difference:.1e} from separate rows"
     require(difference <= TOLERANCE, message)

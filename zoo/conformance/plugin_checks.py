@@ -33,15 +33,7 @@ TESTS = ("tests", "test", "conftest")
 
 
 def check_plugins(names: Sequence[str], *, full: bool = False) -> dict[str, list[Finding]]:
-    """Check plugins in parallel.
-
-    Args:
-        names: names of plugins, each with one distribution.
-        full: run the checks that need the reference library or training, too.
-
-    Returns:
-        name -> problems, and checks that do not apply.
-    """
+    """Check plugins in parallel."""
     seconds = MAX_PLUGIN_FULL_CHECK_SECONDS if full else MAX_PLUGIN_CHECK_SECONDS
     with ThreadPoolExecutor(max(1, min(4, os.cpu_count() or 1))) as pool:
         findings_of_each = pool.map(lambda name: check_plugin(name, seconds, full=full), names)
@@ -51,13 +43,7 @@ def check_plugins(names: Sequence[str], *, full: bool = False) -> dict[str, list
 def check_plugin(
     name: str, seconds: float = MAX_PLUGIN_CHECK_SECONDS, *, full: bool = False
 ) -> list[Finding]:
-    """Check one plugin in a subprocess, and return what is found.
-
-    Args:
-        name: name of the plugin.
-        seconds: time limit of the subprocess.
-        full: run the checks that need the reference library or training, too.
-    """
+    """Check one plugin in a subprocess, and return what is found."""
     options = ["full"] if full else []
     reading, writing = os.pipe()
     with open(reading, encoding="utf-8", errors="replace") as results:
@@ -83,7 +69,7 @@ def check_plugin(
 
 
 def _parse(line: str) -> Finding:
-    """Return the finding in a line, which a plugin can write, too."""
+    """Return the finding in a line; a line that the plugin printed is a finding as well."""
     try:
         return msgspec.json.decode(line, type=Finding)
     except msgspec.DecodeError:
@@ -91,12 +77,7 @@ def _parse(line: str) -> Finding:
 
 
 def findings(name: str, *, full: bool) -> Iterator[Finding]:
-    """Yield what the checks of a plugin find; runs in the subprocess.
-
-    Args:
-        name: name of the plugin.
-        full: run the checks that need the reference library or training, too.
-    """
+    """Yield what the checks of a plugin find; runs in the subprocess."""
     from zoo.conformance.plugin_report import provided_names
     from zoo.plugins.discovery import installed
     from zoo.plugins.registry import families_of
@@ -115,7 +96,9 @@ def findings(name: str, *, full: bool) -> Iterator[Finding]:
     model_types = {model_type for family in families for model_type in family.model_types}
     for model_type, declaring in declared_model_types().items():
         if name in declaring and model_type not in model_types:
-            yield Finding(f"model type {model_type}: an entry point declares it, and no family has")
+            yield Finding(
+                f"model type {model_type}: an entry point declares it, but no family has it"
+            )
     for kind in KINDS:
         for named in named_objects(kind):
             if named.plugin_name == name:

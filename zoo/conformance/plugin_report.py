@@ -37,7 +37,7 @@ class PluginReport:
         version: version of the distribution.
         api: version of the plugin API that it is written for.
         module: module of the entry point.
-        location: path of the module's package; ``None`` if it is not installed.
+        location: path of the module's package; ``None`` without one.
         record_sha256: SHA-256 of the distribution's list of files and digests; ``None`` without
             such a list.
         provides: kind (``families``, ``formats``, ...) -> names; empty unless it loads.
@@ -72,7 +72,7 @@ class PluginReport:
         return self.problems or errors
 
     def blame(self, error: PluginError) -> None:
-        """Set health and remedy to those of an error."""
+        """Take health and remedy from an error."""
         self.health, self.remedy = error.what, error.hint
 
     @property
@@ -86,15 +86,7 @@ class PluginReport:
 
 
 def report_plugins(names: Iterable[str] = (), commands: Collection[str] = ()) -> list[PluginReport]:
-    """Return the descriptions of plugins, by default of all; imports those that are enabled.
-
-    Args:
-        names: names of plugins.
-        commands: names of built-in commands, which those of plugins must not have.
-
-    Raises:
-        UsageError: no plugin has such a name.
-    """
+    """Return the descriptions of plugins, by default of all; imports those that are enabled."""
     plugins = all_entry_points()
     for name in names:
         require_known(name)
@@ -109,11 +101,7 @@ def report_plugins(names: Iterable[str] = (), commands: Collection[str] = ()) ->
 
 
 def require_known(name: str) -> None:
-    """Check that a plugin is installed, enabled or not.
-
-    Raises:
-        UsageError: no plugin has that name.
-    """
+    """Check that a plugin is installed, enabled or not."""
     plugins = all_entry_points()
     if name not in plugins:
         hint = did_you_mean(name, list(plugins)) or f"installed: {', '.join(sorted(plugins))}"
@@ -144,11 +132,7 @@ def _report(plugin: PluginInfo) -> PluginReport:
 
 
 def provided_names(plugin: PluginInfo) -> dict[str, list[str]]:
-    """Return what a plugin provides: kind -> names.
-
-    Raises:
-        PluginError: the plugin is broken.
-    """
+    """Return what a plugin provides: kind -> names."""
     provided = {}
     for kind, hook in HOOKS.items():
         values = implementations(plugin.name, hook)
@@ -156,13 +140,10 @@ def provided_names(plugin: PluginInfo) -> dict[str, list[str]]:
             provided[kind] = [name for path in values for name in _registry_names(plugin, path)]
         else:
             provided[kind] = [value.name for value in values]
-    provided |= {kind: _named(plugin, kind) for kind in KINDS}
+    for kind in KINDS:
+        own = (named for named in named_objects(kind) if named.plugin_name == plugin.name)
+        provided[kind] = [named.name for named in own]
     return {kind: names for kind, names in provided.items() if names}
-
-
-def _named(plugin: PluginInfo, kind: str) -> list[str]:
-    """Return the names of the objects that belong to a plugin."""
-    return [named.name for named in named_objects(kind) if named.plugin_name == plugin.name]
 
 
 def _registry_names(plugin: PluginInfo, path: Path) -> list[str]:
@@ -173,7 +154,7 @@ def _registry_names(plugin: PluginInfo, path: Path) -> list[str]:
 
 
 def _location(plugin: PluginInfo) -> str | None:
-    """Return the path of the top-level package or module, which is not imported."""
+    """Return the path of the top-level package or module, without importing it."""
     spec = find_spec(plugin.module.partition(":")[0].strip().partition(".")[0])
     if spec is None or spec.origin is None:
         return None

@@ -29,19 +29,7 @@ LENGTH = 64
 
 
 def smoke_train(family: Family, config: Any, path: Path) -> list[float]:
-    """Pretrain a model by the recipe of the size ``tiny``, on two books of the package's corpus.
-
-    Args:
-        family: the family of an installed plugin.
-        config: the model's configuration; its vocabulary size is replaced.
-        path: directory of the run.
-
-    Returns:
-        the training loss of each step.
-
-    Raises:
-        UsageError: the family has no recipe.
-    """
+    """Pretrain a model by the recipe for ``tiny`` on two sample books; return the losses."""
     from zoo.training.distributed.context import DistContext
     from zoo.training.entrypoints import train
 
@@ -61,7 +49,7 @@ def smoke_settings(family: Family, config: Any) -> dict[str, Any]:
 def training_losses(path: Path) -> list[float]:
     """Return the training loss of each step of a run.
 
-    Where some terms are 0 at first, since a later stage trains them, the sum of the others.
+    Terms that are 0 at first, because a later stage trains them, do not count.
     """
     log = (path / "metrics.jsonl").read_text("utf-8").splitlines()
     records = [record for record in map(json.loads, log) if record["split"] == "train"]
@@ -74,22 +62,11 @@ def training_losses(path: Path) -> list[float]:
 
 # task of fine-tuning -> the run that shows that a family learns it
 SMOKE_TASKS = {spec.name: spec.smoke for spec in public_tasks("train") if spec.smoke is not None}
-WORDS = ("good", "fine", "great", "bad", "poor", "weak")  # the first three are of one label
+WORDS = ("good", "fine", "great", "bad", "poor", "weak")  # the first three have one label
 
 
 def smoke_finetune(family: Family, path: Path, task: str) -> list[float]:
-    """Fine-tune a model of the size ``tiny`` with random weights to tell two kinds of words apart.
-
-    The settings are the preset ``tiny``, if the family has one.
-
-    Args:
-        family: the family of an installed plugin, with the head of the task.
-        path: directory of the run, beside which the table is written.
-        task: one of ``SMOKE_TASKS``.
-
-    Returns:
-        the training loss of each step.
-    """
+    """Fine-tune a random ``tiny`` model to tell two kinds of words apart; return the losses."""
     smoke = SMOKE_TASKS[task]
     settings = {"batch_size": smoke.batch_size, "max_steps": smoke.steps, "logging_steps": 1}
     _finetune(family, path, task, settings)
@@ -97,12 +74,18 @@ def smoke_finetune(family: Family, path: Path, task: str) -> list[float]:
 
 
 def _finetune(family: Family, path: Path, task: str, changes: Mapping[str, Any]) -> None:
-    """Fine-tune a model of the size ``tiny`` with random weights; see ``smoke_finetune``."""
+    """Fine-tune a random ``tiny`` model, by the preset ``tiny`` if the family has one."""
     from zoo.finetune.runs import FINETUNE
     from zoo.training.distributed.context import DistContext
     from zoo.training.entrypoints import train
 
-    rows = [_smoke_row(task, number, word) for number in range(40) for word in WORDS]
+    row = SMOKE_TASKS[task].row
+    good, bad = WORDS[:3], WORDS[3:]
+    rows = [
+        row(number, word, word in good, (bad if word in good else good)[number % 3])
+        for number in range(40)
+        for word in WORDS
+    ]
     table = path.with_suffix(".jsonl")
     table.write_text("".join(dump_json(row) + "\n" for row in rows), encoding="utf-8")
     settings = {
@@ -121,16 +104,7 @@ def _finetune(family: Family, path: Path, task: str, changes: Mapping[str, Any])
 
 
 def resume_finetune(family: Family, path: Path, task: str) -> list[str]:
-    """Fine-tune for four steps with dropout, and repeat the last two from a checkpoint.
-
-    Args:
-        family: see ``smoke_finetune``.
-        path: directory of the run, beside which a copy is resumed.
-        task: see ``smoke_finetune``.
-
-    Returns:
-        names of the files of both runs that differ: logs, the last checkpoint, the final model.
-    """
+    """Fine-tune for four steps, resume from the second; return the files that differ."""
     from zoo.finetune.runs import FINETUNE
     from zoo.training.distributed.context import DistContext
     from zoo.training.entrypoints import resume
@@ -148,9 +122,3 @@ def resume_finetune(family: Family, path: Path, task: str) -> list[str]:
     names = ["metrics.jsonl", "model/model.safetensors"]
     names += [str(file.relative_to(copy)) for file in sorted(last.iterdir())]
     return [name for name in names if (path / name).read_bytes() != (copy / name).read_bytes()]
-
-
-def _smoke_row(task: str, number: int, word: str) -> Mapping[str, Any]:
-    """Return a row of a table that tells two kinds of words apart."""
-    good = word in WORDS[:3]
-    return SMOKE_TASKS[task].row(number, word, good, WORDS[number % 3 + 3 * good])

@@ -21,11 +21,7 @@ class NotApplicable(UsageError):
 
 
 def require(condition: object, message: str) -> None:
-    """Raise an error if a condition is false.
-
-    Raises:
-        VerificationError: with the message.
-    """
+    """Raise an error if a condition is false."""
     if not condition:
         raise VerificationError(message)
 
@@ -36,11 +32,7 @@ def largest_difference(first: Tensor, second: Tensor) -> float:
 
 
 def require_finite(outputs: Mapping[str, Tensor], label: str) -> None:
-    """Check that all outputs are finite.
-
-    Raises:
-        VerificationError: names the first output that is not.
-    """
+    """Check that all outputs are finite."""
     for name, tensor in outputs.items():
         require(tensor.isfinite().all(), f"{name} is not finite {label}")
 
@@ -67,20 +59,12 @@ class TinyModel:
         return model
 
     def _require_reference(self, head: str) -> None:
-        """Check that the family has a reference for a head.
-
-        Raises:
-            UsageError: it has none.
-        """
+        """Check that the family has a reference for a head."""
         if not self.family.has_reference(self.config, head):
             raise UsageError(f"no reference has {self.family.name} with head {head}")
 
     def _require_recipe(self) -> None:
-        """Check that the family has a recipe for pretraining.
-
-        Raises:
-            NotApplicable: it has none.
-        """
+        """Check that the family has a recipe for pretraining."""
         try:
             self.family.recipe("tiny")
         except UsageError as error:

@@ -1,4 +1,4 @@
-"""Check of a family's tokenizer against that of the reference library, on published files."""
+"""Check of a family's tokenizer against the reference library's, on published files."""
 
 import importlib
 from collections.abc import Mapping
@@ -43,18 +43,10 @@ class TokenizerChecks(TinyModel):
     """Checks of a family's tokenizer."""
 
     def check_reference_tokenizer(self, directory: Path) -> None:
-        """Check that ids and types are the reference's, for files without ``tokenizer.json``.
+        """Check that ids and types equal the reference's, for files without ``tokenizer.json``.
 
-        A tokenizer of the kind whose files the reference library's class reads is trained on a
-        book of the package, and texts and pairs of texts are encoded by both.
-
-        Args:
-            directory: directory to write to.
-
-        Raises:
-            UsageError: the library is not installed, or has no tokenizer for the model type.
-            NotApplicable: its class reads ``tokenizer.json`` alone, or the family can train none.
-            VerificationError: special tokens, ids or types differ.
+        A tokenizer of the kind that the reference library's class reads is trained on a sample
+        book; both encode texts and pairs of texts.
         """
         reference = reference_tokenizer_class(self.family, self.config)
         names = frozenset(reference.vocab_files_names.values()) - {TOKENIZER_JSON}

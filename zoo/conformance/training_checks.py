@@ -1,4 +1,4 @@
-"""Checks of new models and of models in training mode, against those of the reference library."""
+"""Checks of initial weights and of dropout, against the reference library."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -27,10 +27,11 @@ ERRORS = 6  # standard errors by which measurements differ at random
 
 
 class TrainingChecks(TinyModel):
-    """Checks of how a family's models begin, and of dropout.
+    """Checks of initial weights and of dropout.
 
     Attributes:
-        dropout_difference: relative difference of the variance that dropout adds, beyond chance.
+        dropout_difference: accepted relative difference of the variance that dropout adds, beyond
+            chance.
     """
 
     dropout_difference: ClassVar[float] = 0.1
@@ -38,13 +39,9 @@ class TrainingChecks(TinyModel):
     def check_reference_initialization(self, head: str) -> None:
         """Check that new weights are as large as the reference library's, and constants equal.
 
-        Biases and norms begin with one value, such as 0 or 1, which has to be the same. Other
-        tensors have about the same standard deviation. ``Family.reference_exceptions`` names heads
-        whose own tensors may have another.
-
-        Raises:
-            UsageError: the library is not installed, or has no such class.
-            VerificationError: a tensor begins with other values.
+        Biases and norms must begin with the same value, such as 0 or 1; other tensors must have
+        about the same standard deviation. ``Family.reference_exceptions`` names heads whose own
+        tensors may differ.
         """
         self._require_reference(head)
         exceptions = self.family.reference_exceptions
@@ -65,15 +62,11 @@ class TrainingChecks(TinyModel):
             _require_same_start(target, ours[target], expected)
 
     def check_dropout_rates(self, head: str) -> None:
-        """Check that dropout adds the noise to hidden states and outputs that the reference adds.
+        """Check that dropout adds as much noise to hidden states and outputs as in the reference.
 
-        Of the backbone, each field of the configuration whose name ends in ``dropout`` is tried
-        alone; of a model with a head, all together. Where the reference library has no such
-        class, no value that is dropped may be dropped again.
-
-        Raises:
-            NotApplicable: the family follows another source.
-            VerificationError: the noise differs, or a value is dropped twice.
+        For the backbone, each field of the configuration whose name ends in ``dropout`` is tried
+        separately; for a model with a head, all together. Without a class of the reference,
+        the check is that nothing is dropped twice.
         """
         if reason := self.family.reference_exceptions.get("dropout_rates"):
             raise NotApplicable(reason)
@@ -109,7 +102,7 @@ class TrainingChecks(TinyModel):
         )
         for name, (noise, error) in ours.items():
             if name in _last_layers(ours):
-                continue  # some libraries return it after a last dropout; the outputs have it
+                continue  # some models return it after one more dropout; the outputs show it
             expected, its_error = theirs[name]
             chance = ERRORS * math.hypot(error, its_error)
             bound = chance + self.dropout_difference * max(noise, expected)
@@ -143,7 +136,7 @@ class TrainingChecks(TinyModel):
         model.eval()
         before, after = zeros
         twice = [name for name in before if before[name] < RATE / 4 and after[name] > RATE / 2]
-        require(not twice, f"{', '.join(twice)} drops values of what is dropped already")
+        require(not twice, f"{', '.join(twice)} drops values that were dropped before")
 
 
 def _last_layers(names: Iterable[str]) -> list[str]:
@@ -157,7 +150,7 @@ def _is_constant(tensor: Tensor) -> bool:
 
 
 def _require_same_start(name: str, tensor: Tensor, expected: Tensor) -> None:
-    """Check that a new tensor has the value or the standard deviation of the reference's."""
+    """Check that a new tensor has the reference's value or standard deviation."""
     if _is_constant(expected):
         value = float(expected.flatten()[0])
         message = f"{name} begins with values other than {value:g}, as the reference's does"
@@ -172,19 +165,16 @@ def _require_same_start(name: str, tensor: Tensor, expected: Tensor) -> None:
         f"{its_scale:.2g}",
     )
     difference = abs(float(tensor.mean() - expected.mean()))
-    message = f"the mean of {name} begins {difference:.2g} from that of the reference"
+    message = f"the mean of {name} begins {difference:.2g} from the reference's"
     require(difference <= its_scale * (0.1 + chance), message)
 
 
 def _noise(
     module: nn.Module, run: Callable[[], Mapping[str, Tensor]], repeats: int
 ) -> dict[str, tuple[float, float]]:
-    """Return what training mode adds to each tensor, relative to its variance, and the error.
+    """Return the noise that training mode adds to each tensor, and its standard error.
 
-    Args:
-        module: the model that ``run`` runs.
-        run: returns tensors by name, (rows, ...) with equal rows.
-        repeats: number of runs in training mode.
+    Noise is relative to the tensor's variance.
     """
     module.eval()
     quiet = run()
@@ -192,9 +182,10 @@ def _noise(
     noisy = [run() for _ in range(repeats)]
     module.eval()
     return {
-        name: _mean_and_error([_row_noise(batch[name], tensor) for batch in noisy])
+        name: (float(rows.mean()), float(rows.std() / len(rows) ** 0.5))
         for name, tensor in quiet.items()
         if tensor.is_floating_point()
+        for rows in [torch.cat([_row_noise(batch[name], tensor) for batch in noisy])]
     }
 
 
@@ -206,8 +197,3 @@ def _row_noise(noisy: Tensor, quiet: Tensor) -> Tensor:
     rows = len(noisy)
     counts = finite.reshape(rows, -1).sum(1).clamp(min=1)
     return squares.reshape(rows, -1).sum(1) / counts / variance
-
-
-def _mean_and_error(parts: list[Tensor]) -> tuple[float, float]:
-    values = torch.cat(parts)
-    return float(values.mean()), float(values.std() / len(values) ** 0.5)

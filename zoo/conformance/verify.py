@@ -18,16 +18,7 @@ REMEDY = "make it again"
 
 
 def verify(path: Path, *, reference: bool = True) -> Iterator[Check]:
-    """Check a directory that a command wrote, and yield the result of each check.
-
-    Args:
-        path: a converted model, an export, a corpus, a run, or a checkpoint of a run.
-        reference: compare outputs of a model with the reference library, where it is installed.
-
-    Raises:
-        UsageError: it is none of these.
-        SourceError, VerificationError: it cannot be read at all.
-    """
+    """Check a directory that a command wrote, and yield the result of each check."""
     from zoo.data.verify import is_corpus, verify_corpus
     from zoo.training.state.verify import (
         is_run,
@@ -46,7 +37,7 @@ def verify(path: Path, *, reference: bool = True) -> Iterator[Check]:
         yield from verify_run_checkpoint(path)
     else:
         raise UsageError(
-            f"{path} is no converted checkpoint, export, corpus or run",
+            f"{path} is not a converted checkpoint, export, corpus or run",
             "`zoo convert` makes a checkpoint",
         )
 
@@ -59,7 +50,7 @@ def verify_model(path: Path, *, reference: bool) -> Iterator[Check]:
     except (UsageError, PluginError):
         if digests.outcome == "ok":
             raise
-        yield digests  # a bit of the family's name is flipped, and there is no such family
+        yield digests  # a flipped bit may have changed the name of the family
         return
     yield digests
     stages: list[tuple[str, Callable[[Checkpoint], str]]] = [
@@ -72,7 +63,7 @@ def verify_model(path: Path, *, reference: bool) -> Iterator[Check]:
         if checkpoint.model.tokenizer is not None:
             stages.append(("tokenizer", check_tokens))
     sound = digests.outcome == "ok"
-    shaped = True  # whether the tensors are those of the configuration
+    shaped = True  # whether the tensors fit the configuration
     for name, stage in stages:
         if not shaped:
             yield Check(name, "not run", "see mapping")
@@ -86,12 +77,7 @@ def verify_model(path: Path, *, reference: bool) -> Iterator[Check]:
 
 
 def check_mapping(checkpoint: Checkpoint) -> str:
-    """Check that the tensors on disk are those of the configuration and head.
-
-    Raises:
-        VerificationError: a tensor is missing, left over or of another shape, or a token of the
-            tokenizer has no row in a table.
-    """
+    """Check that the tensors on disk fit the configuration and head."""
     with checkpoint.open_weights() as reader:
         mapping = match_tensors(identity_map(checkpoint.weights), reader.tensors)
         mapping.raise_if_incomplete(str(checkpoint.path), "convert it again")
@@ -100,11 +86,7 @@ def check_mapping(checkpoint: Checkpoint) -> str:
 
 
 def check_round_trip(checkpoint: Checkpoint) -> str:
-    """Check that each tensor comes back from the Hub's layout bit for bit.
-
-    Raises:
-        VerificationError: a tensor does not.
-    """
+    """Check that each tensor comes back from the Hub's layout bit for bit."""
     entries = checkpoint.weights.entries()
     with checkpoint.open_weights() as reader, progress("round trip", len(entries)) as advance:
         for entry in entries:
@@ -121,9 +103,6 @@ def check_ties(checkpoint: Checkpoint) -> str:
     """Check that the model and the file have the same tensors, tied ones once.
 
     These are parameters and persistent buffers; constants of the configuration are in neither.
-
-    Raises:
-        VerificationError: the model has tensors that the file lacks, or the reverse.
     """
     from zoo.inference.torch_session import load_model
     from zoo.training.state.state_dict import unique_state_dict
@@ -141,11 +120,7 @@ def check_ties(checkpoint: Checkpoint) -> str:
 
 
 def check_graphs(checkpoint: Checkpoint) -> str:
-    """Check the operators of the graphs, and the digests of all files that they refer to.
-
-    Raises:
-        SourceError, VerificationError: see ``zoo.inference.exported.check_files``.
-    """
+    """Check the operators of the graphs, and the digests of all files that they refer to."""
     from zoo.inference.exported import check_files
 
     count = check_files(checkpoint)
@@ -153,21 +128,13 @@ def check_graphs(checkpoint: Checkpoint) -> str:
 
 
 def check_tokens(checkpoint: Checkpoint) -> str:
-    """Check that the tokenizer's tokens and types have rows in the model's tables.
-
-    Raises:
-        VerificationError: one has none.
-    """
+    """Check that the tokenizer's tokens and types have rows in the model's tables."""
     check_tokenizer(checkpoint)
     return "every token and token type has a row in the model's tables"
 
 
 def check_export(checkpoint: Checkpoint) -> str:
-    """Check that the manifest records a successful validation of the graph.
-
-    Raises:
-        VerificationError: the graph did not pass it.
-    """
+    """Check that the manifest records a successful validation of the graph."""
     export = checkpoint.manifest.export or {}
     if export.get("validated") is not True:
         raise VerificationError(
@@ -191,14 +158,10 @@ def _reference(checkpoint: Checkpoint) -> Check:
 
 
 def check_reference(checkpoint: Checkpoint) -> str:
-    """Compare the outputs with those of the reference library, layer by layer.
+    """Compare the outputs with the reference library's, layer by layer.
 
     The comparison is in float32, and if it fails in float64: models that amplify rounding errors
     may differ in float32, wrong ones differ in both.
-
-    Raises:
-        VerificationError: an output differs by more than 1e-9 of its largest magnitude in float64,
-            and by more than 1e-5 in float32; the first layer that diverges is named.
     """
     import torch
 

@@ -23,7 +23,7 @@ from zoo.weights import match_tensors
 
 
 class WeightChecks(TinyModel):
-    """Checks of the weights of one family."""
+    """Checks of the weights."""
 
     def check_rules_cover_parameters(self, size: str, head: str) -> None:
         """Check that the rules fill exactly the tensors of the model, with their shapes."""
@@ -53,12 +53,7 @@ class WeightChecks(TinyModel):
             require(np.array_equal(values, constant.values()), f"{name} changes from call to call")
 
     def check_published_tensors(self, head: str) -> None:
-        """Check that the rules account for all tensors of the reference library's own model.
-
-        Raises:
-            UsageError: the library is not installed, or has no such class.
-            VerificationError: a tensor is left over or missing, or a constant has other values.
-        """
+        """Check that the rules account for all tensors of the reference library's own model."""
         self._require_reference(head)
         weights = self.family.weights(self.config, head)
         report = match_tensors(weights, reference_tensors(self.family, self.config, head))
@@ -67,16 +62,11 @@ class WeightChecks(TinyModel):
         for name, constant in report.constants.items():
             known = weights.current(name)
             difference = np.abs(published[known].numpy() - constant.values()).max()
-            message = f"the constant {name} differs by {difference:.1e} from that of a new model"
+            message = f"the constant {name} differs by {difference:.1e} from a new model's"
             require(difference <= constant.tolerance, message)
 
     def check_reference_defaults(self) -> None:
-        """Check that the keys of the reference library's configuration are known, and defaults.
-
-        Raises:
-            UsageError: the library is not installed, or has no such class.
-            VerificationError: a key is unknown, or a field has another default.
-        """
+        """Check that the keys of the reference library's configuration are known, and defaults."""
         self._require_reference("none")
         kind = reference_class(self.family, self.config, "none").config_class
         translated = self.family.from_hf(kind().to_dict())
@@ -97,18 +87,7 @@ class WeightChecks(TinyModel):
     def check_reference_outputs(
         self, head: str, changes: Mapping[str, Any], lengths: Sequence[int] | None
     ) -> None:
-        """Check that random weights give the outputs of the reference library's model.
-
-        Args:
-            head: name of the head.
-            changes: fields of the configuration that differ from ``config``.
-            lengths: number of tokens of the rows; ``None`` for three different ones.
-
-        Raises:
-            UsageError: the library is not installed, or has no such class.
-            VerificationError: an output differs by more than 1e-9 of its largest magnitude in
-                float64, or 1e-5 in float32.
-        """
+        """Check that random weights give the outputs of the reference library's model."""
         self._require_reference(head)
         config = replace(self.config, **changes)
         model = self.family.model(config, head).double().eval()

@@ -77,7 +77,7 @@ weights that training starts from. How far quantized graphs agree depends on the
   rows of 1 to 128 tokens in batches of 8.
 * Agreement: the share of tokens or texts with the argmax of torch; of heads without logits, the
   cosine of the outputs.
-* Speed: that of torch in float32 is 1. Heads that generate text (those with int4) write 16 tokens
+* Speed: torch in float32 is 1. Heads that generate text (those with int4) write 16 tokens
   after a prompt of 16, all others read 8 rows of 48 to 64 tokens. CPU seconds on one thread, which
   other programs hardly change; medians of {rounds} rounds, in which all sides run in turn.
 

@@ -140,7 +140,7 @@ def make_safetensors(path: Path, family: Family, config: Any, head: str) -> None
     import torch
     import transformers
 
-    hub = family.to_hf(config)
+    hub = family.to_hub(config)
     kind = getattr(transformers, family.architecture(config, head))
     with torch.device("meta"):
         model = kind(kind.config_class.from_dict(hub))
@@ -157,7 +157,7 @@ def make_hdf5(path: Path, family: Family, config: Any, head: str) -> None:
     with h5py.File(path / "weights.hdf5", "w") as file:
         for source, array in draw(family, config, head):
             file[source] = array
-    (path / "options.json").write_text(json.dumps(family.to_hf(config)))
+    (path / "options.json").write_text(json.dumps(family.to_hub(config)))
 
 
 def make_npy(path: Path, family: Family, config: Any, head: str) -> None:
@@ -169,7 +169,7 @@ def make_npy(path: Path, family: Family, config: Any, head: str) -> None:
     for number, part in enumerate(np.array_split(flat, 10)):
         np.save(path / f"params_{number}.npy", part)
     (path / "params_shapes.json").write_text(json.dumps([array.shape for array in ordered]))
-    hub = family.to_hf(config) | {"architectures": [family.architecture(config, head)]}
+    hub = family.to_hub(config) | {"architectures": [family.architecture(config, head)]}
     (path / "config.json").write_text(json.dumps(hub))
 
 

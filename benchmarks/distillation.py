@@ -158,7 +158,7 @@ def released(scratch: Path, options: argparse.Namespace) -> Measured:
     models = []
     for family, config in ((setup.family, setup.model_config), (teacher.family, teacher.config)):
         kind = getattr(transformers, family.architecture(config, "causal-lm"))
-        hub = {**family.to_hf(config), "use_cache": False}
+        hub = {**family.to_hub(config), "use_cache": False}
         models.append(kind(kind.config_class(**hub)))
     student, other = models[0].train(), models[1].eval()
     optimizer = torch.optim.AdamW(student.parameters(), lr=RATE, weight_decay=0.0)

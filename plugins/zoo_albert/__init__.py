@@ -66,12 +66,12 @@ class Albert(EncoderFamily):
         )
 
     @override
-    def from_hf(self, hub: Mapping[str, Any], location: str = "config.json") -> TranslatedConfig:
+    def from_hub(self, hub: Mapping[str, Any], location: str = "config.json") -> TranslatedConfig:
         # A file of Google's release, without ``model_type``, means by ``gelu`` the approximation by
         # tanh (``modeling.py`` of that release)
         if "model_type" not in hub and hub.get("hidden_act") == "gelu":
             hub = {**hub, "hidden_act": "gelu_new"}
-        return super().from_hf(hub, location)
+        return super().from_hub(hub, location)
 
     @override
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":

@@ -71,8 +71,8 @@ class ElmoFamily(Family):
         return all(isinstance(hub.get(part), dict) for part in ("char_cnn", "lstm"))
 
     @override
-    def to_hf(self, config: ElmoConfig, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        hub = super().to_hf(config, extra)
+    def to_hub(self, config: ElmoConfig, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        hub = super().to_hub(config, extra)
         return {key: value for key, value in hub.items() if key not in _UNWRITTEN}
 
     @override

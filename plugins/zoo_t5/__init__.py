@@ -52,7 +52,7 @@ class T5(Seq2SeqFamily):
         return config.series
 
     @override
-    def from_hf(self, hub: Mapping[str, Any], location: str = "config.json") -> TranslatedConfig:
+    def from_hub(self, hub: Mapping[str, Any], location: str = "config.json") -> TranslatedConfig:
         # A model with unscaled hidden states has output embeddings of its own, unless the file has
         # none: the Hub's library declares every model that it writes as tied, and distinguishes by
         # the scale. A file that declares untied embeddings has to have the tensor
@@ -64,7 +64,7 @@ class T5(Seq2SeqFamily):
         else:
             scaled = hub.setdefault(_SCALE, hub.get(_TIE, True) is not False)
             hub[_TIE] = hub.get(_TIE, True) if scaled else False
-        translated = super().from_hf(hub, location)
+        translated = super().from_hub(hub, location)
         declared = frozenset({"output_table"}) if untied else frozenset()
         return replace(translated, declared_optional=declared)
 

@@ -61,8 +61,8 @@ class Faulty:
     def weights(self, config: Any, head: str) -> WeightMap:
         return self.faults.weights(super().weights(config, head))  # type: ignore[misc]
 
-    def to_hf(self, config: Any, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        return self.faults.written(super().to_hf(config, extra))  # type: ignore[misc]
+    def to_hub(self, config: Any, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        return self.faults.written(super().to_hub(config, extra))  # type: ignore[misc]
 
 
 class FaultyBert(Faulty, Bert):
@@ -278,7 +278,7 @@ def random_buffer(model: Any) -> None:
 class Reversed(Identity):
     """An operation that is not its own inverse on the way back."""
 
-    def to_hf(self, array: Any) -> Any:
+    def to_hub(self, array: Any) -> Any:
         return (array[::-1],)
 
 

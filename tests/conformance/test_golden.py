@@ -54,7 +54,7 @@ def modern_file(modern: Callable[[], Family], tmp_path: Path) -> Path:
     for parameter in reference.parameters():  # not the buffers: frequencies are in float32
         parameter.data = parameter.data.double()
     family, hub_config = modern(), reference.config.to_dict()
-    config = family.from_hf(hub_config).config
+    config = family.from_hub(hub_config).config
     inputs = random_inputs(family.onnx(config, "none"), config, (20, 9, 1))
     with torch.no_grad(), keep_float64():
         hidden = reference.eval()(**inputs).last_hidden_state

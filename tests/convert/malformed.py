@@ -68,7 +68,7 @@ def bugs(folder: Path, family: Family, cases: int) -> Iterator[str]:
     config, heads = family.sizes()["tiny"], list(family.heads())
     folder.mkdir()
     write_weights(folder / "model.safetensors", family, config, heads[0])
-    hub = family.to_hf(config)
+    hub = family.to_hub(config)
     every = list(texts(hub))
     options: list[dict[str, Any]] = [{}, {"head": heads[0]}, {"head": heads[-1], "init_head": True}]
     chosen = random.Random(family.name).sample(every, min(cases, len(every))) if cases else every

@@ -24,7 +24,7 @@ def sparse_checkpoint(
     hub = {**CONFIG, **changes}
     (path / "config.json").write_text(json.dumps(hub))
     family = get_family("bert")
-    rules = family.weights(family.from_hf(hub).config, "none")
+    rules = family.weights(family.from_hub(hub).config, "none")
     tensors = {
         rules.written(name): TensorInfo(dtype, shape)
         for entry in rules.entries()

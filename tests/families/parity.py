@@ -124,7 +124,7 @@ def save_reference(
 ) -> dict[str, Any]:
     """Write a random checkpoint by the reference library alone; return its configuration."""
     kind = getattr(transformers, family.architecture(config, head))
-    hub = {**family.to_hf(config), **extra, "architectures": [kind.__name__]}
+    hub = {**family.to_hub(config), **extra, "architectures": [kind.__name__]}
     parts = {}
     if "add_pooling_layer" in inspect.signature(kind).parameters:
         parts["add_pooling_layer"] = "pooler_output" in family.onnx(config, head).outputs

@@ -87,7 +87,7 @@ class ReferenceTests:
 
     def test_keys_of_the_reference_are_known(self) -> None:
         kind = getattr(transformers, self.family.architecture(self.default, "none"))
-        translated = self.family.from_hf(kind.config_class().to_dict())
+        translated = self.family.from_hub(kind.config_class().to_dict())
         assert translated.config == self.default and translated.unknown == ()
 
     def test_unimplemented_settings_are_refused_by_name(
@@ -95,7 +95,7 @@ class ReferenceTests:
     ) -> None:
         (key, value), named = refusal
         with pytest.raises(VerificationError, match=named):
-            self.family.from_hf({"model_type": self.family.model_types[0], key: value})
+            self.family.from_hub({"model_type": self.family.model_types[0], key: value})
 
     def test_hub_round_trip(self, head: str, tmp_path: Path) -> None:
         parity.assert_there_and_back(self.family, self.small, head, tmp_path, **self.carried)

@@ -104,7 +104,7 @@ def test_session_returns_hidden_states_of_all_layers(
 
 def test_keys_of_the_first_release_are_known() -> None:
     first = {"down_scale_factor": 1, "gap_size": 0, "net_structure_type": 0, "num_memory_blocks": 0}
-    translated = ALBERT.from_hf({"model_type": "albert", **first})
+    translated = ALBERT.from_hub({"model_type": "albert", **first})
     assert translated.unknown == () and translated.extra["down_scale_factor"] == 1
 
 

@@ -162,7 +162,7 @@ def test_parameter_counts_are_the_published_ones(config: BertConfig, head: str, 
 
 def test_keys_of_the_reference_are_known() -> None:
     hub = transformers.BertConfig().to_dict()
-    translated = BERT.config_map.to_ours(hub, BertConfig)
+    translated = BERT.config_map.from_hub(hub, BertConfig)
     assert translated.config == SIZES["base"]
     assert translated.unknown == ()
 
@@ -187,7 +187,7 @@ def test_keys_of_the_reference_are_known() -> None:
 )
 def test_unimplemented_settings_are_refused_by_name(key: str, value: object) -> None:
     with pytest.raises(VerificationError, match=key):
-        BERT.config_map.to_ours({"model_type": "bert", key: value}, BertConfig)
+        BERT.config_map.from_hub({"model_type": "bert", key: value}, BertConfig)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_keys_of_older_releases_are_known() -> None:
         "pruned_heads": {},
         "torchscript": False,
     }
-    translated = BERT.config_map.to_ours(older, BertConfig)
+    translated = BERT.config_map.from_hub(older, BertConfig)
     assert translated.config == SIZES["base"] and translated.unknown == ()
     assert translated.extra["pooler_type"] == "first_token_transform"
 

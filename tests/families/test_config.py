@@ -37,10 +37,10 @@ MAP = ConfigMap(keys=KEYS, follows={"d_part": "part", "d_too": "width"})
 @pytest.mark.parametrize("keys", [{}, {"d_part": 4}, {"d_part": 4, "d_too": 12}])
 def test_following_keys_are_accepted_and_kept(keys: dict[str, int]) -> None:
     hub = {"d": 12, "n": 3, **keys}
-    translated = MAP.to_ours(hub, Shape)
+    translated = MAP.from_hub(hub, Shape)
     assert translated.config == Shape(width=12, parts=3)
     assert translated.extra == keys and translated.unknown == ()
-    back = MAP.to_hf(translated.config, translated.extra)
+    back = MAP.to_hub(translated.config, translated.extra)
     assert {key: back.get(key) for key in ("d", "n", "d_part", "d_too")} == {
         "d_part": None,
         "d_too": None,
@@ -51,7 +51,7 @@ def test_following_keys_are_accepted_and_kept(keys: dict[str, int]) -> None:
 @pytest.mark.parametrize(("key", "value", "right"), [("d_part", 6, "4"), ("d_too", None, "12")])
 def test_another_value_is_refused_by_name(key: str, value: object, right: str) -> None:
     with pytest.raises(VerificationError, match=f"{key} = {value} contradicts") as refused:
-        MAP.to_ours({"d": 12, "n": 3, key: value}, Shape)
+        MAP.from_hub({"d": 12, "n": 3, key: value}, Shape)
     assert right in str(refused.value.hint)
 
 
@@ -59,7 +59,7 @@ def test_first_error_of_a_configuration_is_reported() -> None:
     with pytest.raises(ValueError, match="thin parts"):
         Shape(parts=7)
     with pytest.raises(VerificationError, match="uneven parts"):
-        MAP.to_ours({"n": 4}, Shape)
+        MAP.from_hub({"n": 4}, Shape)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_number_out_of_range_is_refused_by_key_and_field(
     key: str, value: Any, message: str
 ) -> None:
     with pytest.raises(VerificationError, match=f"^in/config.json: {message}$") as refused:
-        MAP.to_ours({key: value}, Shape, "in/config.json")
+        MAP.from_hub({key: value}, Shape, "in/config.json")
     assert refused.value.exit_code == 3 and "\n" not in str(refused.value)
     wrong = message.partition(" is ")[2]
     with pytest.raises(ValueError, match=f"^{KEYS[key]} is {value}, which is {wrong}$"):
@@ -87,8 +87,8 @@ def test_number_out_of_range_is_refused_by_key_and_field(
 
 
 def test_default_that_means_none_is_in_range() -> None:
-    assert MAP.to_ours({"r": -1, "p": 0, "s": None}, Shape).config == Shape()
-    assert MAP.to_ours({"r": 0, "s": 1e-9}, Shape).config == Shape(reach=0, scale=1e-9)
+    assert MAP.from_hub({"r": -1, "p": 0, "s": None}, Shape).config == Shape()
+    assert MAP.from_hub({"r": 0, "s": 1e-9}, Shape).config == Shape(reach=0, scale=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -119,19 +119,19 @@ def test_common_keys_are_aliases_of_a_familys_keys() -> None:
     table = ConfigMap(
         keys={**same_names("vocab_size"), "width": "hidden_size", "depth": "num_layers"}
     )
-    translated = table.to_ours({"hidden_size": 8, "num_hidden_layers": 3, "vocab_size": 9}, Stack)
+    translated = table.from_hub({"hidden_size": 8, "num_hidden_layers": 3, "vocab_size": 9}, Stack)
     assert translated.config == Stack(vocab_size=9, hidden_size=8, num_layers=3)
     assert translated.unknown == ()
-    assert {"vocab_size": 9, "width": 8, "depth": 3}.items() <= table.to_hf(
+    assert {"vocab_size": 9, "width": 8, "depth": 3}.items() <= table.to_hub(
         translated.config
     ).items()
     with pytest.raises(VerificationError, match="hidden_size = 8 contradicts width = 6"):
-        table.to_ours({"hidden_size": 8, "width": 6}, Stack)
+        table.from_hub({"hidden_size": 8, "width": 6}, Stack)
 
 
 def test_common_key_with_another_meaning_in_a_family() -> None:
     table = ConfigMap(keys={"width": "hidden_size"}, ignored={"hidden_size": "no longer read"})
-    translated = table.to_ours({"hidden_size": 8, "num_hidden_layers": 3}, Stack)
+    translated = table.from_hub({"hidden_size": 8, "num_hidden_layers": 3}, Stack)
     assert translated.config == Stack() and translated.unknown == ("num_hidden_layers",)
 
 
@@ -146,10 +146,10 @@ def test_nested_key_of_a_group_without_fields(spelling: str) -> None:
         aliases={"rope_scaling.rope_type": "rope_scaling.type"},
     )
     with pytest.raises(VerificationError, match=r"rope_scaling\.type = 'yarn' is not implemented"):
-        table.to_ours({"rope_scaling": {spelling: "yarn"}}, Shape)
-    translated = table.to_ours({"d": 4, "rope_scaling": {spelling: "linear", "factor": 2}}, Shape)
+        table.from_hub({"rope_scaling": {spelling: "yarn"}}, Shape)
+    translated = table.from_hub({"d": 4, "rope_scaling": {spelling: "linear", "factor": 2}}, Shape)
     assert translated.config == Shape(width=4) and translated.unknown == ("rope_scaling.factor",)
-    assert table.to_hf(translated.config, translated.extra)["rope_scaling"] == {
+    assert table.to_hub(translated.config, translated.extra)["rope_scaling"] == {
         "type": "linear",
         "factor": 2,
         **({"rope_type": "linear"} if spelling == "rope_type" else {}),
@@ -159,13 +159,13 @@ def test_nested_key_of_a_group_without_fields(spelling: str) -> None:
 @pytest.mark.parametrize("key", ["is_decoder", "is_encoder_decoder"])
 def test_key_of_another_architecture_is_refused_unless_the_family_names_it(key: str) -> None:
     for value in (False, None):
-        translated = MAP.to_ours({"d": 4, key: value}, Shape)
+        translated = MAP.from_hub({"d": 4, key: value}, Shape)
         assert translated.unknown == () and translated.extra == {key: value}
     with pytest.raises(VerificationError, match=f"{key} = True is not implemented"):
-        MAP.to_ours({"d": 4, key: True}, Shape)
+        MAP.from_hub({"d": 4, key: True}, Shape)
     for table in ({"ignored": {key: "a reason"}}, {"fixed": {key: (True,)}}):
         named = replace(MAP, **table)
-        assert named.to_ours({"d": 4, key: True}, Shape).unknown == ()
+        assert named.from_hub({"d": 4, key: True}, Shape).unknown == ()
 
 
 def test_settings_of_generation_change_no_outputs() -> None:
@@ -177,9 +177,9 @@ def test_settings_of_generation_change_no_outputs() -> None:
     assert names <= config.to_dict().keys()
     hub: dict[str, Any] = {"d": 4, **dict.fromkeys(names, 3), "unk_token_id": 3, "mask_token_id": 4}
     hub["transformers.js_config"] = {"dtype": "q8"}
-    translated = MAP.to_ours(hub, Shape)
+    translated = MAP.from_hub(hub, Shape)
     assert translated.unknown == ()
-    assert MAP.to_hf(translated.config, translated.extra).items() >= hub.items()
+    assert MAP.to_hub(translated.config, translated.extra).items() >= hub.items()
 
 
 ROTATION = ConfigMap(
@@ -191,48 +191,48 @@ ROTATION = ConfigMap(
 
 def test_spellings_of_a_file_come_back_with_the_value_of_the_field() -> None:
     hub = {"heads": 3, "rotation": {"global": {"theta": 12, "kind": "default"}}}
-    translated = ROTATION.to_ours(hub, Shape)
+    translated = ROTATION.from_hub(hub, Shape)
     assert translated.config == Shape(width=12, parts=3)
     assert translated.unknown == ("rotation.global.kind",)
-    back = ROTATION.to_hf(translated.config, translated.extra)
+    back = ROTATION.to_hub(translated.config, translated.extra)
     assert back.items() >= {**hub, "theta": 12, "n": 3}.items()
-    changed = ROTATION.to_hf(Shape(width=8), translated.extra)
+    changed = ROTATION.to_hub(Shape(width=8), translated.extra)
     assert changed["rotation"] == {"global": {"theta": 8, "kind": "default"}}
     assert (changed["heads"], changed["theta"]) == (2, 8) and "n" not in changed
 
 
 def test_new_model_has_the_spellings_that_are_to_be_written() -> None:
-    assert not {"rotation", "heads"} & ROTATION.to_hf(Shape()).keys()
+    assert not {"rotation", "heads"} & ROTATION.to_hub(Shape()).keys()
     both = replace(ROTATION, both=("rotation.global.theta",))
-    new = both.to_hf(Shape())
+    new = both.to_hub(Shape())
     assert (new["theta"], new["rotation"]) == (6, {"global": {"theta": 6}}) and "heads" not in new
-    assert both.to_ours(new, Shape).config == Shape()
-    assert "rotation" not in both.to_hf(Shape(), {})  # a file that did not have it
+    assert both.from_hub(new, Shape).config == Shape()
+    assert "rotation" not in both.to_hub(Shape(), {})  # a file that did not have it
 
 
 @pytest.mark.parametrize("table", ["ignored", "follows"])
 def test_nested_keys_in_every_table(table: str) -> None:
     known = ConfigMap(keys={"d": "width"}, **{table: {"group.key": "width"}})  # type: ignore[arg-type]
-    translated = known.to_ours({"d": 4, "group": {"key": 4}}, Shape)
+    translated = known.from_hub({"d": 4, "group": {"key": 4}}, Shape)
     assert translated.unknown == () and translated.extra == {"group.key": 4}
 
 
 @pytest.mark.parametrize("empty", [None, {}])
 def test_empty_group_is_kept(empty: object) -> None:
     table = ConfigMap(keys={"d": "width"}, fixed=STRETCHED)
-    translated = table.to_ours({"d": 4, "rope_scaling": empty}, Shape)
-    assert table.to_hf(translated.config, translated.extra)["rope_scaling"] == empty
+    translated = table.from_hub({"d": 4, "rope_scaling": empty}, Shape)
+    assert table.to_hub(translated.config, translated.extra)["rope_scaling"] == empty
     nested = ConfigMap(keys={"rope_scaling.width": "width"})
-    translated = nested.to_ours({"rope_scaling": empty}, Shape)
-    assert nested.to_hf(translated.config, translated.extra)["rope_scaling"] == {"width": 6}
+    translated = nested.from_hub({"rope_scaling": empty}, Shape)
+    assert nested.to_hub(translated.config, translated.extra)["rope_scaling"] == {"width": 6}
     assert translated.extra == {"rope_scaling": empty}
 
 
 def test_key_with_a_dot_is_no_nested_key() -> None:
     table = ConfigMap(keys={"d": "width"}, fixed=STRETCHED)
     with pytest.raises(VerificationError, match="has a dot in its name"):
-        table.to_ours({"rope_scaling.type": "yarn"}, Shape)
-    assert table.to_ours({"another.key": 1}, Shape).extra == {"another.key": 1}
+        table.from_hub({"rope_scaling.type": "yarn"}, Shape)
+    assert table.from_hub({"another.key": 1}, Shape).extra == {"another.key": 1}
 
 
 @pytest.mark.parametrize(
@@ -251,9 +251,9 @@ def test_absurd_numbers_are_refused(changes: dict[str, Any], message: str) -> No
 
 def test_excessive_number_of_labels_is_refused() -> None:
     with pytest.raises(VerificationError, match="num_labels is 10,000,000,000"):
-        MAP.to_ours({"num_labels": 10**10}, Shape)
+        MAP.from_hub({"num_labels": 10**10}, Shape)
 
 
 def test_an_infinite_number_is_refused() -> None:
     with pytest.raises(VerificationError, match="s = inf is not finite"):
-        MAP.to_ours({"s": float("inf")}, Shape)
+        MAP.from_hub({"s": float("inf")}, Shape)

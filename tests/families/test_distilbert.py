@@ -51,14 +51,14 @@ class TestDistilBert(ReferenceTests, FamilyTests):
 
 def test_keys_of_older_releases_are_known() -> None:
     older = {"tie_weights_": True, "sinusoidal_pos_embds": False, "output_past": True}
-    translated = DISTILBERT.from_hf({"model_type": "distilbert", **older})
+    translated = DISTILBERT.from_hub({"model_type": "distilbert", **older})
     assert translated.config == SIZES["base"] and translated.unknown == ()
 
 
 def test_aliases_are_accepted_and_contradictions_refused() -> None:
-    assert DISTILBERT.from_hf({"hidden_size": 96}).config == DistilBertConfig(hidden_size=96)
+    assert DISTILBERT.from_hub({"hidden_size": 96}).config == DistilBertConfig(hidden_size=96)
     with pytest.raises(VerificationError, match=r"hidden_size = 96 contradicts dim = 48"):
-        DISTILBERT.from_hf({"dim": 48, "hidden_size": 96})
+        DISTILBERT.from_hub({"dim": 48, "hidden_size": 96})
 
 
 def test_token_types_are_refused() -> None:

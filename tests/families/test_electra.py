@@ -67,7 +67,7 @@ def test_projection_between_equal_widths_is_ignored_with_a_reason() -> None:
     config = replace(SMALL, embedding_size=48)
     head = "replaced-token-detection"
     reference = transformers.ElectraForPreTraining(
-        transformers.ElectraConfig(**ELECTRA.to_hf(config))
+        transformers.ElectraConfig(**ELECTRA.to_hub(config))
     )
     assert not hasattr(reference.electra, "embeddings_project")
     file = published(ELECTRA, config, head)

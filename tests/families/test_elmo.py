@@ -49,7 +49,7 @@ def random_model(config: ElmoConfig, head: str, scale: float = 1.5) -> Elmo:
 def as_numpy(config: ElmoConfig, head: str, model: Elmo) -> tuple[dict[str, Any], Any]:
     """Return options and weights as in the released files."""
     hub = hub_state(ELMO.weights(config, head), model.state_dict())
-    return ELMO.to_hf(config), {name: tensor.numpy() for name, tensor in hub.items()}
+    return ELMO.to_hub(config), {name: tensor.numpy() for name, tensor in hub.items()}
 
 
 def batch(config: ElmoConfig, lengths: tuple[int, ...], seed: int = 0) -> Tensor:
@@ -276,7 +276,7 @@ def test_parameter_counts_are_the_published_ones(size: str, count: int) -> None:
 
 
 def options(**changes: Any) -> dict[str, Any]:
-    values: dict[str, Any] = json.loads(json.dumps(ELMO.to_hf(TINY)))
+    values: dict[str, Any] = json.loads(json.dumps(ELMO.to_hub(TINY)))
     for key, value in changes.items():
         group, _, name = key.partition("__")
         if name:
@@ -289,9 +289,9 @@ def options(**changes: Any) -> dict[str, Any]:
 def test_training_options_are_known_and_kept() -> None:
     training = {"n_epochs": 10, "batch_size": 128, "all_clip_norm_val": 10.0, "unroll_steps": 20}
     hub = options(bidirectional=True, char_cnn__n_characters=261, **training)
-    translated = ELMO.from_hf(hub)
+    translated = ELMO.from_hub(hub)
     assert translated.config == TINY and not translated.unknown
-    back = json.loads(json.dumps(ELMO.to_hf(TINY, translated.extra)))
+    back = json.loads(json.dumps(ELMO.to_hub(TINY, translated.extra)))
     assert back == {**hub, "char_cnn": {**hub["char_cnn"], "n_characters": 262}}
 
 
@@ -311,7 +311,7 @@ def test_training_options_are_known_and_kept() -> None:
 )
 def test_options_that_are_not_implemented_are_refused(changes: Any, named: str) -> None:
     with pytest.raises(VerificationError, match=named):
-        ELMO.from_hf(options(**changes))
+        ELMO.from_hub(options(**changes))
 
 
 def test_import_of_the_family_imports_no_torch() -> None:

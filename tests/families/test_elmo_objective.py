@@ -139,7 +139,7 @@ def test_long_words_of_a_batch_are_truncated() -> None:
 
 def by_hand(model: Any, task: BidirectionalLm, windows: list[Example]) -> dict[str, float]:
     """Compute the loss word by word in both directions, with the state kept across windows."""
-    options = ELMO.to_hf(task.config)
+    options = ELMO.to_hub(task.config)
     state = hub_state(ELMO.weights(task.config, task.head), model.state_dict())
     weights = {name: tensor.numpy() for name, tensor in state.items()}
     table, bias = weights["softmax/W"], weights["softmax/b"]

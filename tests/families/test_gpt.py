@@ -179,14 +179,14 @@ def test_registry_rows_have_the_count_of_their_configuration() -> None:
 )
 def test_keys_of_the_reference_are_known(kind: str, size: str) -> None:
     hub = getattr(transformers, kind)().to_dict()
-    translated = GPT.from_hf(hub)
+    translated = GPT.from_hub(hub)
     assert translated.config == SIZES[size]
     assert translated.unknown == ()
 
 
 def test_defaults_of_an_empty_configuration_equal_the_reference() -> None:
-    assert GPT.from_hf({"model_type": "gpt2"}).config == SIZES["small"]
-    assert GPT.from_hf({"model_type": "openai-gpt"}).config == SIZES["gpt"]
+    assert GPT.from_hub({"model_type": "gpt2"}).config == SIZES["small"]
+    assert GPT.from_hub({"model_type": "openai-gpt"}).config == SIZES["gpt"]
 
 
 def test_alias_keys() -> None:
@@ -198,25 +198,25 @@ def test_alias_keys() -> None:
     }
     values = {"n_embd": 64, "n_layer": 3, "n_head": 8, "n_positions": 99}
     for model_type in GPT.model_types:
-        translated = GPT.from_hf({"model_type": model_type, **general})
-        assert translated.config == GPT.from_hf({"model_type": model_type, **values}).config
-        back = GPT.to_hf(translated.config, translated.extra)
+        translated = GPT.from_hub({"model_type": model_type, **general})
+        assert translated.config == GPT.from_hub({"model_type": model_type, **values}).config
+        back = GPT.to_hub(translated.config, translated.extra)
         assert back.items() >= {**values, **general}.items() and translated.unknown == ()
 
 
 def test_contradicting_aliases_are_refused() -> None:
     with pytest.raises(VerificationError, match="hidden_size = 64 contradicts n_embd = 32"):
-        GPT.from_hf({"model_type": "gpt2", "hidden_size": 64, "n_embd": 32})
+        GPT.from_hub({"model_type": "gpt2", "hidden_size": 64, "n_embd": 32})
 
 
 def test_the_first_gpts_gelu_is_the_approximation() -> None:
-    config = GPT.from_hf({"model_type": "openai-gpt", "afn": "gelu"}).config
+    config = GPT.from_hub({"model_type": "openai-gpt", "afn": "gelu"}).config
     assert isinstance(config, GptConfig) and config.activation == "gelu_new"
-    assert GPT.to_hf(config)["afn"] == "gelu"
+    assert GPT.to_hub(config)["afn"] == "gelu"
     with pytest.raises(VerificationError, match="afn = 'tanh' is not implemented"):
-        GPT.from_hf({"model_type": "openai-gpt", "afn": "tanh"})
+        GPT.from_hub({"model_type": "openai-gpt", "afn": "tanh"})
     with pytest.raises(VerificationError, match="afn has no word for 'tanh'"):
-        GPT.to_hf(replace(FIRST, activation="tanh"))
+        GPT.to_hub(replace(FIRST, activation="tanh"))
 
 
 def test_published_configurations_are_known() -> None:
@@ -232,8 +232,8 @@ def test_published_configurations_are_known() -> None:
     first |= {"n_special": 0, "predict_special_tokens": True, "vocab_size": 40478}
     second = {"model_type": "gpt2", "activation_function": "gelu_new", "n_ctx": 1024}
     second |= {"n_positions": 1024, "vocab_size": 50257, "bos_token_id": 50256}
-    assert GPT.from_hf({**first, **shape, **summary}).unknown == ()
-    assert GPT.from_hf({**second, **shape, **summary}).unknown == ()
+    assert GPT.from_hub({**first, **shape, **summary}).unknown == ()
+    assert GPT.from_hub({**second, **shape, **summary}).unknown == ()
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_published_configurations_are_known() -> None:
 )
 def test_unimplemented_settings_are_refused_by_name(key: str, value: object) -> None:
     with pytest.raises(VerificationError, match=key):
-        GPT.from_hf({"model_type": "gpt2", key: value})
+        GPT.from_hub({"model_type": "gpt2", key: value})
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,6 @@ def test_the_graph_passes_the_gate(tmp_path: Path) -> None:
 
 def test_the_dropout_before_a_choice_is_kept() -> None:
     for model_type in GPT.model_types:
-        translated = GPT.from_hf({"model_type": model_type, "summary_first_dropout": 0.3})
+        translated = GPT.from_hub({"model_type": model_type, "summary_first_dropout": 0.3})
         assert isinstance(translated.config, GptConfig) and translated.config.choice_dropout == 0.3
-        assert GPT.to_hf(translated.config, translated.extra)["summary_first_dropout"] == 0.3
+        assert GPT.to_hub(translated.config, translated.extra)["summary_first_dropout"] == 0.3

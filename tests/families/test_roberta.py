@@ -84,10 +84,10 @@ def test_positions_do_not_count_padding() -> None:
 @pytest.mark.parametrize("kind", ["Roberta", "XLMRoberta", "Camembert"])
 def test_keys_of_xlm_roberta_and_camembert_are_known(kind: str) -> None:
     hub = getattr(transformers, f"{kind}Config")()
-    translated = ROBERTA.from_hf(hub.to_dict())
+    translated = ROBERTA.from_hub(hub.to_dict())
     assert translated.unknown == () and isinstance(translated.config, RobertaConfig)
     assert translated.config.model_type == hub.model_type
-    assert translated.config == ROBERTA.from_hf({"model_type": hub.model_type}).config
+    assert translated.config == ROBERTA.from_hub({"model_type": hub.model_type}).config
     assert translated.config == replace(
         RobertaConfig(), model_type=hub.model_type, vocab_size=hub.vocab_size
     )

@@ -226,7 +226,7 @@ def test_parameter_counts_are_the_published_ones(size: str, count: int) -> None:
 
 @pytest.mark.parametrize("kind", [transformers.T5Config, transformers.MT5Config])
 def test_keys_of_the_reference_are_known(kind: Any) -> None:
-    translated = FAMILY.from_hf(kind().to_dict())
+    translated = FAMILY.from_hub(kind().to_dict())
     assert translated.unknown == ()
     expected = SIZES["small"] if kind.model_type == "t5" else SIZES["mt5-small"]
     assert replace(translated.config, num_decoder_layers=None) == expected
@@ -291,10 +291,10 @@ PUBLISHED = {
 
 @pytest.mark.parametrize("size", PUBLISHED)
 def test_published_configurations_are_read(size: str) -> None:
-    translated = FAMILY.from_hf(PUBLISHED[size])
+    translated = FAMILY.from_hub(PUBLISHED[size])
     assert replace(translated.config, num_decoder_layers=None) == SIZES[size]
     assert translated.unknown == ()
-    back = FAMILY.to_hf(translated.config, translated.extra)
+    back = FAMILY.to_hub(translated.config, translated.extra)
     assert {key: back.get(key) for key in PUBLISHED[size]} == {
         **PUBLISHED[size],
         **({"architectures": None} if "architectures" in PUBLISHED[size] else {}),
@@ -322,7 +322,7 @@ def test_published_configurations_are_read(size: str) -> None:
 )
 def test_unimplemented_settings_are_refused_by_name(hub: dict[str, Any], named: str) -> None:
     with pytest.raises(VerificationError, match=named):
-        FAMILY.from_hf({"model_type": "t5", **hub})
+        FAMILY.from_hub({"model_type": "t5", **hub})
 
 
 # Published weights
@@ -350,8 +350,8 @@ def test_file_with_the_alias_alone_is_matched() -> None:
 
 def test_the_file_decides_whether_there_is_a_table_where_the_scale_allows_both() -> None:
     """``tie_word_embeddings`` is not used: the reference writes ``true`` for every model."""
-    hub = {**FAMILY.to_hf(replace(SMALL, **LATER)), "tie_word_embeddings": True}
-    config = FAMILY.from_hf(hub).config
+    hub = {**FAMILY.to_hub(replace(SMALL, **LATER)), "tie_word_embeddings": True}
+    config = FAMILY.from_hub(hub).config
     assert isinstance(config, T5Config) and config.output_table and not config.scale_outputs
     file = parity.published(FAMILY, config, "seq2seq-lm")
     mapping = match_tensors(FAMILY.weights(config, "seq2seq-lm"), file)
@@ -391,11 +391,11 @@ def test_scale_of_initialization_equals_the_reference() -> None:
     torch.manual_seed(0)
     config = replace(SIZES["v1.1-small"], vocab_size=2000, num_layers=1)
     ours = FAMILY.model(config, "seq2seq-lm")
-    hub = transformers.T5Config(**FAMILY.to_hf(config))
+    hub = transformers.T5Config(**FAMILY.to_hub(config))
     theirs = transformers.T5ForConditionalGeneration(hub)
     names = {name: tensor for name, tensor in theirs.state_dict().items() if "lm_head" not in name}
     for entry in FAMILY.weights(config, "seq2seq-lm").entries():
-        parts = entry.op.to_hf(ours.state_dict()[entry.target].numpy())
+        parts = entry.op.to_hub(ours.state_dict()[entry.target].numpy())
         for name, part in zip(entry.sources, parts, strict=True):
             wanted = names[name].std().item() if name in names else 1.0
             assert abs(part.std() - wanted) <= 0.1 * wanted, name
@@ -469,7 +469,7 @@ def test_file_written_by_the_reference_is_read(changes: dict[str, Any], tmp_path
 
 def test_mimetic_initialization_is_kept_in_the_hubs_layout(tmp_path: Path) -> None:
     config = replace(SMALL, mimetic_init_scale=0.3)
-    assert FAMILY.to_hf(config) == {**FAMILY.to_hf(SMALL), "mimetic_init_scale": 0.3}
+    assert FAMILY.to_hub(config) == {**FAMILY.to_hub(SMALL), "mimetic_init_scale": 0.3}
     parity.assert_there_and_back(FAMILY, config, "seq2seq-lm", tmp_path)
     checkpoint = load_checkpoint(tmp_path / "ours")
     assert replace(checkpoint.config, num_decoder_layers=2) == config

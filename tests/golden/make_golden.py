@@ -184,7 +184,7 @@ def make(family_name: str, case: Case, path: Path) -> None:
     let_norms_be_exact(model)
     randomize_weights(model, seed=len(path.name))
     weights, hub_config = published(model)
-    ours = family.from_hf(hub_config).config
+    ours = family.from_hub(hub_config).config
     spec = family.onnx(ours, head)
     inputs = random_inputs(spec, ours, (10, 4, 1))
     with torch.no_grad():

@@ -53,5 +53,5 @@ def test_parameters_and_configuration_are_those_of_the_size(family: Family, name
     config = replace(family.sizes()[str(row.size)], **row.config)
     assert family.weights(config, str(row.head)).parameters() == row.parameters
     assert fact.config is not None
-    translation = family.from_hf(fact.config)
+    translation = family.from_hub(fact.config)
     assert translation.config == config and not translation.unknown

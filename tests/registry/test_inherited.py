@@ -41,4 +41,4 @@ def test_published_configurations_have_no_unknown_keys(name: str) -> None:
     family = get_family(row.family)
     config = registry.entry_config(name, row)
     _, keys = CARRIED[name]
-    assert family.from_hf(family.to_hf(config) | keys).unknown == ()
+    assert family.from_hub(family.to_hub(config) | keys).unknown == ()

@@ -67,7 +67,7 @@ def test_configuration_matches_the_entry(name: str, tmp_path: Path) -> None:
     family = get_family(row.family)
     source = CheckpointDir(tmp_path, name, row=row)
     stated_values = with_model_type(fact, source)
-    translation = family.from_hf(stated_values)
+    translation = family.from_hub(stated_values)
     assert translation.unknown == ()
     stated = msgspec.to_builtins(registry.entry_config(name, row))
     values = msgspec.to_builtins(translation.config)

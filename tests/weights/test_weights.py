@@ -84,9 +84,9 @@ def test_ops_are_inverted_bit_for_bit(
 ) -> None:
     op, shape = case
     hub = [random_bits(s, dtype, seed + k) for k, s in enumerate(op.hub_shapes(shape))]
-    ours = op.to_ours(hub, shape)
+    ours = op.from_hub(hub, shape)
     assert ours.shape == shape and ours.dtype == dtype
-    back = op.to_hf(ours)
+    back = op.to_hub(ours)
     assert [part.shape for part in back] == [part.shape for part in hub]
     assert [part.tobytes() for part in back] == [part.tobytes() for part in hub]
 
@@ -99,12 +99,12 @@ def test_chunks_are_the_tensor_in_order(
     op, shape = case
     hub = [random_bits(s, dtype, seed + k) for k, s in enumerate(op.hub_shapes(shape))]
     joined = b"".join(piece.tobytes() for piece in op.chunks(hub))
-    assert joined == op.to_ours(hub, shape).tobytes()
+    assert joined == op.from_hub(hub, shape).tobytes()
 
 
 def test_concat_order() -> None:
     q, k, v = (np.full((2, 3), n) for n in range(3))
-    assert Concat(3).to_ours([q, k, v], (6, 3))[:, 0].tolist() == [0, 0, 1, 1, 2, 2]
+    assert Concat(3).from_hub([q, k, v], (6, 3))[:, 0].tolist() == [0, 0, 1, 1, 2, 2]
 
 
 @pytest.mark.parametrize(("op", "rows"), [(Concat(3), 7), (Concat(2, sizes=(2, 3)), 6)])
@@ -115,15 +115,15 @@ def test_concat_of_rows_that_do_not_divide(op: Concat, rows: int) -> None:
 
 def test_deinterleave_qkv() -> None:
     rows = [f"{part}{head}" for head in range(2) for part in "qkv"]  # one row each
-    translated = DeinterleaveQKV(2).to_ours([np.array(rows)], (6,))
+    translated = DeinterleaveQKV(2).from_hub([np.array(rows)], (6,))
     assert translated.tolist() == ["q0", "q1", "k0", "k1", "v0", "v1"]
 
 
 def test_heads_with_an_axis_of_their_own() -> None:
     x, hub = np.arange(2.0), np.arange(12.0).reshape(2, 3, 2)  # (in, heads, head size)
-    to_heads: Any = SplitHeads(3).to_ours([hub], (6, 2))
+    to_heads: Any = SplitHeads(3).from_hub([hub], (6, 2))
     assert np.array_equal(to_heads @ x, np.einsum("h,hnd->nd", x, hub).reshape(-1))
-    from_heads: Any = SplitHeads(3, merges=True).to_ours([hub], (2, 6))
+    from_heads: Any = SplitHeads(3, merges=True).from_hub([hub], (2, 6))
     mixed = np.arange(6.0)
     assert np.array_equal(from_heads @ mixed, np.einsum("nd,hnd->h", mixed.reshape(3, 2), hub))
 

@@ -52,10 +52,10 @@ class EncoderDecoderChecks(WeightChecks, GenerationChecks):
 
     def _require_default_start(self, head: str) -> None:
         """Check the start token of a ``config.json`` without one."""
-        hub = {k: v for k, v in self.family.to_hf(self.config).items() if k != START}
+        hub = {k: v for k, v in self.family.to_hub(self.config).items() if k != START}
         kind = reference_class(self.family, self.config, head).config_class
         expected = getattr(kind(**hub), START, None)
-        default = getattr(self.family.from_hf(hub).config, START, None)
+        default = getattr(self.family.from_hub(hub).config, START, None)
         message = f"{START} is {default} by default, and {expected} in the reference"
         require(expected is None or default == expected, message)
 
@@ -88,7 +88,7 @@ class EncoderDecoderChecks(WeightChecks, GenerationChecks):
 
     def _unequal_config(self, head: str) -> Any:
         """Return the configuration with other sizes of the decoder; ``None`` if all are refused."""
-        hub = self.family.to_hf(self.config)
+        hub = self.family.to_hub(self.config)
         known = dict(hub)
         if self._reference_is_installed(head):
             known = reference_class(self.family, self.config, head).config_class(**hub).to_dict()
@@ -97,15 +97,15 @@ class EncoderDecoderChecks(WeightChecks, GenerationChecks):
             tried = [value + 1] if "layers" in key else [2 * value, value // 2]
             for number in filter(None, tried):
                 try:
-                    config = self.family.from_hf({**hub, **changes, key: number}).config
+                    config = self.family.from_hub({**hub, **changes, key: number}).config
                 except ZooError:
                     continue  # refused, which is fine
-                back = self.family.to_hf(config).get(key)
+                back = self.family.to_hub(config).get(key)
                 message = f"{key} {number} is read as {back}, the size of the encoder"
                 require(back == number, message)
                 changes[key] = number
                 break
-        return self.family.from_hf({**hub, **changes}).config if changes else None
+        return self.family.from_hub({**hub, **changes}).config if changes else None
 
     def _reference_is_installed(self, head: str) -> bool:
         try:

@@ -72,8 +72,8 @@ class FamilyChecks(
     def check_config_round_trip(self, size: str) -> None:
         """Check that a configuration comes back equal from the Hub's keys, as JSON."""
         config: Config = self.family.sizes()[size]
-        hub = json.loads(dump_json(self.family.to_hf(config)))
-        translated = self.family.from_hf(hub)
+        hub = json.loads(dump_json(self.family.to_hub(config)))
+        translated = self.family.from_hub(hub)
         require(translated.config == config, f"{config} comes back as {translated.config}")
         require(not translated.unknown, f"keys are written and not read: {translated.unknown}")
 

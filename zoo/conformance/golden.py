@@ -81,7 +81,7 @@ class Golden:
         from zoo.io.tensors.formats import TensorInfo
         from zoo.weights import match_tensors
 
-        config = family.from_hf(self.hub_config).config
+        config = family.from_hub(self.hub_config).config
         tensors = {name: TensorInfo("F32", a.shape) for name, a in self.weights.items()}
         report = match_tensors(family.weights(config, self.head), tensors)
         report.raise_if_incomplete(f"golden file of {family.name} with head {self.head}")
@@ -92,7 +92,7 @@ class Golden:
         state_dict = {}
         for copy in report.copies:
             arrays = [self.weights[name] for name in copy.names]
-            state_dict[copy.entry.target] = copy.entry.op.to_ours(arrays, copy.entry.shape)
+            state_dict[copy.entry.target] = copy.entry.op.from_hub(arrays, copy.entry.shape)
         for name, drop in report.drops.items():
             if drop.value_check is not None and not drop.value_check(self.weights[name]):
                 raise VerificationError(f"{name} holds other values than {drop.reason}")

@@ -221,7 +221,7 @@ def reference_model(
         with SkipInit():
             model, loading = kind.from_pretrained(
                 None,
-                config=kind.config_class(**family.to_hf(config)),
+                config=kind.config_class(**family.to_hub(config)),
                 state_dict=weights,
                 dtype=dtype,
                 attn_implementation="eager",  # the plain formula, not the kernel that ours calls
@@ -298,7 +298,7 @@ def reference_tensors(family: Family, config: Any, head: str) -> "dict[str, Tens
     kind = reference_class(family, config, head)
     parts = _parts(kind, family.onnx(config, head).outputs)
     with torch.device("meta"):
-        model = kind(kind.config_class(**family.to_hf(config)), **parts)
+        model = kind(kind.config_class(**family.to_hub(config)), **parts)
     state = saved_state(model)
     return {name: TensorInfo("F32", tuple(t.shape)) for name, t in state.items()}
 
@@ -317,7 +317,7 @@ def reference_state(family: Family, config: Any, head: str) -> "Mapping[str, Ten
     """Return the initial tensors of a new model of the reference library, as it saves them."""
     kind = reference_class(family, config, head)
     parts = _parts(kind, family.onnx(config, head).outputs)
-    return saved_state(kind(kind.config_class(**family.to_hf(config)), **parts))
+    return saved_state(kind(kind.config_class(**family.to_hub(config)), **parts))
 
 
 def reference_start(family: Family, config: Any, head: str) -> int | None:
@@ -326,7 +326,7 @@ def reference_start(family: Family, config: Any, head: str) -> int | None:
 
     kind = reference_class(family, config, head)
     with torch.random.fork_rng(devices=[]):
-        model = kind(kind.config_class(**family.to_hf(config))).eval()
+        model = kind(kind.config_class(**family.to_hub(config))).eval()
     if not hasattr(model, "prepare_decoder_input_ids_from_labels"):
         return None
     read: list[Tensor] = []
@@ -369,7 +369,7 @@ def hub_state(weights: "WeightMap", state: "Mapping[str, Tensor]") -> "dict[str,
             values = torch.from_numpy(constant.values())
             hub[name] = values.to(dtype) if values.is_floating_point() else values
     for entry in weights.entries():
-        parts = entry.op.to_hf(state[entry.target].numpy())
+        parts = entry.op.to_hub(state[entry.target].numpy())
         hub |= {n: torch.from_numpy(a) for n, a in zip(entry.sources, parts, strict=True)}
     hub |= {copy: hub[owner] for owner, names in weights.copies().items() for copy in names}
     return {weights.written(name): tensor for name, tensor in hub.items()}

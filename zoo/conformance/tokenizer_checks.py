@@ -77,7 +77,7 @@ class TokenizerChecks(TinyModel):
         """Train a tokenizer, and write its files as they are published."""
         spec, roles = self.family.new_tokenizers[kind], self.family.special_tokens or DEFAULTS
         lines = (SAMPLE / "alice.txt").read_text("utf-8").splitlines()
-        config = {**self.family.to_hf(self.config), "vocab_size": SIZE}
+        config = {**self.family.to_hub(self.config), "vocab_size": SIZE}
         (directory / "config.json").write_text(dump_json(config), encoding="utf-8")
         if kind == "unigram":
             (directory / name).write_bytes(_piece_model(spec, roles, lines))

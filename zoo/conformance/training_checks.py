@@ -56,7 +56,7 @@ class TrainingChecks(TinyModel):
         for copy in match_tensors(self.family.weights(self.config, head), infos).copies:
             target = copy.entry.target
             arrays = [state[name].detach().numpy() for name in copy.names]
-            expected = torch.from_numpy(copy.entry.op.to_ours(arrays, copy.entry.shape))
+            expected = torch.from_numpy(copy.entry.op.from_hub(arrays, copy.entry.shape))
             if excepted and target not in backbone and not _is_constant(expected):
                 continue
             _require_same_start(target, ours[target], expected)

@@ -92,7 +92,7 @@ def check_round_trip(checkpoint: Checkpoint) -> str:
         for entry in entries:
             if entry.target in reader.tensors:
                 tensor = reader.read(entry.target)
-                back = entry.op.to_ours(entry.op.to_hf(tensor), entry.shape)
+                back = entry.op.from_hub(entry.op.to_hub(tensor), entry.shape)
                 if not bitwise_equal(back, tensor):
                     raise VerificationError(f"{entry.target} does not come back bit for bit")
             advance(1)

@@ -69,11 +69,11 @@ class WeightChecks(TinyModel):
         """Check that the keys of the reference library's configuration are known, and defaults."""
         self._require_reference("none")
         kind = reference_class(self.family, self.config, "none").config_class
-        translated = self.family.from_hf(kind().to_dict())
+        translated = self.family.from_hub(kind().to_dict())
         require(not translated.unknown, f"unknown keys: {', '.join(translated.unknown)}")
         default: Any = self.family.config_type
         expected, defaults = asdict(translated.config), asdict(default())
-        read = asdict(self.family.from_hf(kind(**self.family.to_hf(default())).to_dict()).config)
+        read = asdict(self.family.from_hub(kind(**self.family.to_hub(default())).to_dict()).config)
         # ``None`` may stand for the value of another field, as the reference reads it
         defaults |= {name: read[name] for name, value in defaults.items() if value is None}
         differing = [
@@ -135,9 +135,9 @@ class WeightChecks(TinyModel):
         random = np.random.default_rng(0)
         for mapping in self.family.weights(self.config, head).entries():
             hub = [random.integers(0, 1 << 16, s, np.uint16) for s in mapping.source_shapes]
-            array = mapping.op.to_ours(hub, mapping.shape)
+            array = mapping.op.from_hub(hub, mapping.shape)
             require(array.shape == mapping.shape, f"{mapping.target} has shape {array.shape}")
-            back = mapping.op.to_hf(array)
+            back = mapping.op.to_hub(array)
             equal = len(back) == len(hub) and all(map(np.array_equal, hub, back))
             require(equal, f"{mapping.target} does not come back bit for bit")
 

@@ -144,9 +144,9 @@ def check_values(opened: OpenCheckpoint, plan: ConversionPlan) -> dict[str, bool
 def _tie_hint(opened: OpenCheckpoint, plan: ConversionPlan, alias: str) -> str:
     """Return the remedy for tied tensors that differ: no tie, where the family supports that."""
     family = opened.family
-    untied = {**family.to_hf(plan.config), "tie_word_embeddings": False}
+    untied = {**family.to_hub(plan.config), "tie_word_embeddings": False}
     try:
-        weights = family.weights(family.from_hf(untied).config, plan.head)
+        weights = family.weights(family.from_hub(untied).config, plan.head)
     except VerificationError:
         tied = True
     else:

@@ -38,7 +38,7 @@ def hub_side_files(
     """Return all files of the Hub's layout except weights, name -> contents."""
     from zoo.tokenizers import hub_pooling_files, hub_token_ids, hub_tokenizer_files
 
-    content = family.to_hf(config, extra)
+    content = family.to_hub(config, extra)
     if family.config_files[0] == CONFIG:
         content["architectures"] = [architecture] if architecture else []
         content["dtype"] = dtype

@@ -102,7 +102,7 @@ class OpenCheckpoint:
         Tensors of several dtypes are read in the smallest that holds all their values.
         """
         arrays = self._widened(names)
-        return entry.op.to_hf(arrays[0]) if self.checkpoint else arrays
+        return entry.op.to_hub(arrays[0]) if self.checkpoint else arrays
 
     def stored_tensors(
         self, entry: TensorMapping, copy: TensorCopy
@@ -138,7 +138,7 @@ def open_source(
             )
         return _open_zoo(source, load_checkpoint(source.directory))
     config_name, family, hub = find_config(source)
-    translation = family.from_hf(hub, str(source.directory / config_name))
+    translation = family.from_hub(hub, str(source.directory / config_name))
     names = [*source.names(), *source.graphs()]
     file_format, files = choose_format(names, str(source.directory), allow_pickle=allow_pickle)
     if ignore_crc:

@@ -134,7 +134,7 @@ class ZooWriter(CheckpointWriter):
 
     @override
     def rebuild_hub(self, entry: TensorMapping, written: "Sequence[Array]") -> "Sequence[Array]":
-        return entry.op.to_hf(written[0])
+        return entry.op.to_hub(written[0])
 
     @override
     def write_side_files(self, staging: Path, report: ConversionReport) -> list[Path]:
@@ -249,7 +249,7 @@ class HubWriter(CheckpointWriter):
 
     @override
     def split(self, entry: TensorMapping, tensor: "Array") -> "Sequence[Array]":
-        return self._each(entry, entry.op.to_hf(tensor))
+        return self._each(entry, entry.op.to_hub(tensor))
 
     @override
     def constants(self, dtype: str) -> list[TensorToWrite]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from zoo.errors import UsageError
 from zoo.families.config import Config, ConfigMap, TranslatedConfig
 from zoo.families.presets import SHARED, Preset
+from zoo.renamed import RenamedMethods
 from zoo.tokenizers.train import TokenizerTrainSpec
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def beyond_hub(config: Any, head: str) -> str | None:
     return None
 
 
-class Family(ABC):
+class Family(RenamedMethods, ABC):
     """A model family: its names, shapes and formulas. It opens no file.
 
     The package of a family has the same modules in every plugin: ``config`` with ``SIZES``,
@@ -125,6 +126,7 @@ class Family(ABC):
             ``reference_defaults`` and the name of a field for its default.
     """
 
+    renamed_methods: ClassVar[Mapping[str, str]] = {"from_hf": "from_hub", "to_hf": "to_hub"}
     name: ClassVar[str]
     package: ClassVar[str] = ""
     model_types: ClassVar[tuple[str, ...]]
@@ -213,7 +215,7 @@ class Family(ABC):
             "override `span_beams` in its family",
         )
 
-    def from_hf(self, hub: Mapping[str, Any], location: str = "config.json") -> TranslatedConfig:
+    def from_hub(self, hub: Mapping[str, Any], location: str = "config.json") -> TranslatedConfig:
         """Translate a Hub configuration by the table of its ``model_type``.
 
         Args:
@@ -221,24 +223,24 @@ class Family(ABC):
             location: name of the file, for messages.
 
         Raises:
-            VerificationError: see ``ConfigMap.to_ours``.
+            VerificationError: see ``ConfigMap.from_hub``.
         """
         table = self.config_maps.get(str(hub.get("model_type")), self.config_map)
-        return table.to_ours(hub, self.config_type, location)
+        return table.from_hub(hub, self.config_type, location)
 
-    def to_hf(self, config: Any, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def to_hub(self, config: Any, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Translate a configuration to the Hub's keys, ``model_type`` included.
 
         Args:
             config: the family's configuration.
-            extra: see ``ConfigMap.to_hf``.
+            extra: see ``ConfigMap.to_hub``.
 
         Raises:
-            VerificationError: see ``ConfigMap.to_hf``.
+            VerificationError: see ``ConfigMap.to_hub``.
         """
         model_type = self.model_type(config)
         table = self.config_maps.get(model_type, self.config_map)
-        return {**table.to_hf(config, extra), "model_type": model_type}
+        return {**table.to_hub(config, extra), "model_type": model_type}
 
     def map_release_tensors(
         self, naming_scheme: str, names: Collection[str], head: str

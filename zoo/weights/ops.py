@@ -1,15 +1,16 @@
 """Invertible rearrangements between one or several Hub tensors and one of ours.
 
 They move bytes without changing a value, so they work on dtypes that numpy cannot compute with,
-and ``to_hf(to_ours(x)) == x`` holds bit for bit.
+and ``to_hub(from_hub(x)) == x`` holds bit for bit.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.overrides import override
+from zoo.renamed import RenamedMethods
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,13 +21,14 @@ if TYPE_CHECKING:
 Shape = tuple[int, ...]
 
 
-class Op(ABC):
+class Op(RenamedMethods, ABC):
     """An invertible rearrangement of Hub tensors into one of ours.
 
     Attributes:
         parts: number of Hub tensors.
     """
 
+    renamed_methods: ClassVar[Mapping[str, str]] = {"to_ours": "from_hub", "to_hf": "to_hub"}
     parts: int = 1
 
     @abstractmethod
@@ -38,10 +40,10 @@ class Op(ABC):
         """Return arrays whose elements, one after the other, are our tensor, without a copy."""
 
     @abstractmethod
-    def to_hf(self, array: "Array") -> "tuple[Array, ...]":
+    def to_hub(self, array: "Array") -> "tuple[Array, ...]":
         """Return the Hub tensors for one of ours, as views where possible."""
 
-    def to_ours(self, arrays: "Sequence[Array]", shape: Shape) -> "Array":
+    def from_hub(self, arrays: "Sequence[Array]", shape: Shape) -> "Array":
         """Return our tensor for the Hub tensors, as one array of the given shape."""
         import numpy as np
 
@@ -64,7 +66,7 @@ class Identity(Op):
         return arrays
 
     @override
-    def to_hf(self, array: "Array") -> "tuple[Array, ...]":
+    def to_hub(self, array: "Array") -> "tuple[Array, ...]":
         return (array,)
 
 
@@ -84,7 +86,7 @@ class Transpose(Op):
         return [array.T for array in arrays]  # the writer copies blocks of rows
 
     @override
-    def to_hf(self, array: "Array") -> "tuple[Array, ...]":
+    def to_hub(self, array: "Array") -> "tuple[Array, ...]":
         return (array.T,)
 
 
@@ -115,7 +117,7 @@ class SplitHeads(Op):
         return [flat if self.merges else flat.T]
 
     @override
-    def to_hf(self, array: "Array") -> "tuple[Array, ...]":
+    def to_hub(self, array: "Array") -> "tuple[Array, ...]":
         flat = array if self.merges else array.T
         return (flat.reshape(flat.shape[0], self.heads, flat.shape[1] // self.heads),)
 
@@ -141,7 +143,7 @@ class Concat(Op):
         return arrays  # in row-major order, axis 0 is concatenated by writing one after another
 
     @override
-    def to_hf(self, array: "Array") -> "tuple[Array, ...]":
+    def to_hub(self, array: "Array") -> "tuple[Array, ...]":
         rows = self._rows(array.shape[0])
         starts = [sum(rows[:k]) for k in range(len(rows))]
         return tuple(array[start : start + n] for start, n in zip(starts, rows, strict=True))
@@ -168,7 +170,7 @@ class DeinterleaveQKV(Identity):
         return [part for parts in self._swapped(arrays[0], self.heads, 3) for part in parts]
 
     @override
-    def to_hf(self, array: "Array") -> "tuple[Array, ...]":
+    def to_hub(self, array: "Array") -> "tuple[Array, ...]":
         return (self._swapped(array, 3, self.heads).reshape(array.shape),)
 
     @staticmethod

@@ -36,19 +36,19 @@ def test_parameter_counts_are_the_published_ones(size: str, expected: int) -> No
 def test_keys_of_the_reference_are_known(kind: str) -> None:
     reference = getattr(transformers, kind)()
     hub = json.loads(json.dumps(reference.to_dict()))
-    translated = DEBERTA.from_hf(hub)
+    translated = DEBERTA.from_hub(hub)
     assert translated.unknown == () and isinstance(translated.config, DebertaConfig)
     assert DEBERTA.model_type(translated.config) == reference.model_type
-    back = DEBERTA.to_hf(translated.config, translated.extra)
+    back = DEBERTA.to_hub(translated.config, translated.extra)
     anew = {"architectures", "dtype", "problem_type"}
     assert {key: back[key] for key in hub.keys() - anew} == {k: hub[k] for k in hub.keys() - anew}
 
 
 def test_defaults_are_those_of_the_version() -> None:
-    first = DEBERTA.from_hf({"model_type": "deberta"}).config
+    first = DEBERTA.from_hub({"model_type": "deberta"}).config
     assert isinstance(first, DebertaConfig)
     assert (first.vocab_size, first.hidden_size, first.num_layers) == (50265, 768, 12)
-    second = DEBERTA.from_hf({"model_type": "deberta-v2"}).config
+    second = DEBERTA.from_hub({"model_type": "deberta-v2"}).config
     assert replace(DebertaConfig(), legacy_names=False) == second
 
 
@@ -81,9 +81,9 @@ def test_keys_of_published_files_are_known() -> None:
         "pooler_hidden_size": 1536,
         "pooling": {"dropout": 0, "hidden_act": "gelu"},
     }
-    translated = DEBERTA.from_hf(hub)
+    translated = DEBERTA.from_hub(hub)
     assert translated.config == SIZES["v2-xlarge"] and translated.unknown == ()
-    assert hub.items() <= DEBERTA.to_hf(translated.config, translated.extra).items()
+    assert hub.items() <= DEBERTA.to_hub(translated.config, translated.extra).items()
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_keys_of_published_files_are_known() -> None:
 def test_unimplemented_settings_are_refused_by_name(key: str, value: object) -> None:
     ours = {"pos_att_type": "position_terms", "norm_rel_ebd": "norm_rel_ebd"}.get(key, key)
     with pytest.raises(VerificationError, match=ours):
-        DEBERTA.from_hf({"model_type": "deberta-v2", "relative_attention": True, key: value})
+        DEBERTA.from_hub({"model_type": "deberta-v2", "relative_attention": True, key: value})
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_unimplemented_settings_are_refused_by_name(key: str, value: object) -> 
 )
 def test_first_version_refuses_later_settings(key: str, value: object) -> None:
     with pytest.raises(VerificationError, match=key):
-        DEBERTA.from_hf({"model_type": "deberta", key: value})
+        DEBERTA.from_hub({"model_type": "deberta", key: value})
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from reprlib import repr as shown
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -28,6 +28,7 @@ from zoo.io import limits
 from zoo.io.file_keys import FileKeys, carried, honoured, refused
 from zoo.io.json import dump_json
 from zoo.io.numbers import parse_int
+from zoo.renamed import RenamedMethods
 from zoo.tokenizers.cross_encoder import CROSS_ENCODER_KEYS
 
 
@@ -53,7 +54,7 @@ class TranslatedConfig:
 
 
 @dataclass(frozen=True)
-class ConfigMap:
+class ConfigMap(RenamedMethods):
     """Translates a family's Hub ``config.json`` in both directions by one table.
 
     In all attributes, a key of a nested object is written ``group.key``.
@@ -74,6 +75,7 @@ class ConfigMap:
         unsaid: keys that are not written where the field has its default.
     """
 
+    renamed_methods: ClassVar[Mapping[str, str]] = {"to_ours": "from_hub", "to_hf": "to_hub"}
     keys: Mapping[str, str]
     fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     ignored: Mapping[str, str] = field(default_factory=dict)
@@ -84,7 +86,7 @@ class ConfigMap:
     unsaid: Collection[str] = ()
     both: Collection[str] = ()
 
-    def to_ours(
+    def from_hub(
         self, hub: Mapping[str, Any], kind: type[Config], location: str = "config.json"
     ) -> TranslatedConfig:
         """Translate a Hub configuration.
@@ -129,7 +131,7 @@ class ConfigMap:
             doubt = f"num_labels is {shown(count)}, and id2label names {len(config.labels)}"
         return TranslatedConfig(config, extra, unknown, doubt=doubt)
 
-    def to_hf(self, config: Config, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def to_hub(self, config: Config, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Translate to the Hub's keys.
 
         Args:

@@ -46,7 +46,7 @@ class TestBloom(ReferenceTests):
 def test_a_published_configuration_is_read() -> None:
     """bigscience/bloom-560m has the names of the code that trained it."""
     hub = {"n_embed": 1024, "n_layer": 24, "num_attention_heads": 16, "pad_token_id": 3}
-    config = Bloom.config_map.to_ours(hub, BloomConfig).config
+    config = Bloom.config_map.from_hub(hub, BloomConfig).config
     assert config == SIZES["560m"]
 
 
@@ -54,7 +54,7 @@ def test_other_residual_connections_are_refused() -> None:
     """The message names the key."""
     key = "apply_residual_connection_post_layernorm"
     with pytest.raises(VerificationError, match=key):
-        Bloom.config_map.to_ours({key: True}, BloomConfig)
+        Bloom.config_map.from_hub({key: True}, BloomConfig)
 
 
 def test_parameter_count_of_bloom_560m() -> None:

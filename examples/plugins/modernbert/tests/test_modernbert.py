@@ -30,7 +30,7 @@ def test_a_published_configuration_is_read() -> None:
         "local_rope_theta": 10000.0,
         "classifier_pooling": "mean",
     }
-    config = ModernBert.config_map.to_ours(hub, ModernBertConfig).config
+    config = ModernBert.config_map.from_hub(hub, ModernBertConfig).config
     assert config == SIZES["base"]
 
 
@@ -38,7 +38,7 @@ def test_a_published_configuration_is_read() -> None:
 def test_biases_are_refused(key: str) -> None:
     """The message names the key."""
     with pytest.raises(VerificationError, match=key):
-        ModernBert.config_map.to_ours({key: True}, ModernBertConfig)
+        ModernBert.config_map.from_hub({key: True}, ModernBertConfig)
 
 
 def test_parameter_count_of_modernbert_base() -> None:

@@ -35,7 +35,7 @@ class TestMPNet(ReferenceTests):
 def test_other_values_of_fixed_keys_are_refused(key: str) -> None:
     """The message names the key."""
     with pytest.raises(VerificationError, match=key):
-        MPNet.config_map.to_ours({key: 7}, MPNetConfig)
+        MPNet.config_map.from_hub({key: 7}, MPNetConfig)
 
 
 def test_parameter_count_of_all_mpnet_base_v2() -> None:

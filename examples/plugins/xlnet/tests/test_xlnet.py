@@ -51,7 +51,7 @@ class TestXLNet(ReferenceTests):
         for entry in rules.entries():
             (source,) = entry.sources
             gradient: Any = model.get_parameter(entry.target).grad
-            ours = entry.op.to_hf(gradient.numpy())[0]
+            ours = entry.op.to_hub(gradient.numpy())[0]
             theirs = gradients[rules.written(source)]
             if theirs is None:  # the vector in place of <mask>, of which there is none
                 assert not ours.any() and source == "transformer.mask_emb"
@@ -165,7 +165,7 @@ def _assert_close(ours: Tensor, theirs: Tensor, bound: float) -> None:
 def test_the_first_published_configuration_is_read() -> None:
     """The first revision of xlnet-large-cased has the names of the released code."""
     hub = {"n_token": 32000, "mem_len": None, "dropatt": 0.1, "init": "normal", "init_std": 0.02}
-    translated = XLNet.config_map.to_ours({**hub, "max_position_embeddings": 512}, XLNetConfig)
+    translated = XLNet.config_map.from_hub({**hub, "max_position_embeddings": 512}, XLNetConfig)
     assert translated.config == SIZES["large"] and not translated.unknown
 
 
@@ -176,7 +176,7 @@ def test_the_first_published_configuration_is_read() -> None:
 def test_other_architectures_are_refused(key: str, value: Any) -> None:
     """The message names the key."""
     with pytest.raises(VerificationError, match=key):
-        XLNet.config_map.to_ours({key: value}, XLNetConfig)
+        XLNet.config_map.from_hub({key: value}, XLNetConfig)
 
 
 @pytest.mark.parametrize(

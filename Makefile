@@ -19,7 +19,7 @@ help:
 	@echo "make cuda   install a CUDA build of torch into .venv-cuda, run the tests that need a GPU and the benchmark"
 
 demo: install
-	$(BIN)/python docs/demo.py
+	$(BIN)/python tools/demo.py
 
 # two at a time: types are checked beside lint and then the tests, which often wait for a process
 test: install

@@ -5,7 +5,7 @@
 FOLDER has text for a corpus; COMMAND is a row of the table, by default all are measured.
 Pretraining has the tiny recipes of 0.1 in both versions, so that both do the same work. Prints a
 table with the medians of wall time and CPU time, and their ratios; CPU time, of one thread, depends
-less on what else the machine does. ``benchmarks.same_results`` compares what the commands compute.
+less on what else the machine does. ``tools.same_results`` compares what the commands compute.
 """
 
 import importlib.util
@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks._common import Process, Timing, alternate, machine, run_process, table, versions
-from benchmarks.same_results import Environment
+from tools.same_results import Environment
 
 ROUNDS = 5
 SENTENCES = 512

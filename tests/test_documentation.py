@@ -27,7 +27,9 @@ LOCAL_FILES = (
     "zoo.api2",
     *(f"zoo.api1.{kind}" for kind in KINDS),
 )
-FOREIGN = re.compile(r"torchrun|srun|SBATCH|rdzv|signals-to-handle|mypy|tests\.fuzz|-m benchmarks")
+FOREIGN = re.compile(
+    r"torchrun|srun|SBATCH|rdzv|signals-to-handle|mypy|tests\.fuzz|-m benchmarks|-m tools"
+)
 
 
 def page(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Fine-tuning, distillation and evaluations of two commits, for ``benchmarks.same_results``."""
+"""Fine-tuning, distillation and evaluations of two commits, for ``tools.same_results``."""
 
 import hashlib
 import json

@@ -1,6 +1,6 @@
 """Lengths of the example plugins, as the table of docs/plugins.md.
 
-    python -m benchmarks.plugin_lengths
+    python -m tools.plugin_lengths
 
 Lines of Python without blank lines and comments.
 """

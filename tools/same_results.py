@@ -1,8 +1,8 @@
 """Results of two commits of the project, compared bit for bit.
 
-    python -m benchmarks.same_results collect OLD/.venv/bin/python old.json --runs RUNS
-    python -m benchmarks.same_results collect NEW/.venv/bin/python new.json --resume RUNS
-    python -m benchmarks.same_results compare old.json new.json
+    python -m tools.same_results collect OLD/.venv/bin/python old.json --runs RUNS
+    python -m tools.same_results collect NEW/.venv/bin/python new.json --resume RUNS
+    python -m tools.same_results compare old.json new.json
 
 ``collect`` runs the command line of the interpreter's environment. It makes Hub directories from
 the golden files in ``tests/golden``, converts them to the zoo's layout and back, trains the tiny
@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from benchmarks import _same_results_tasks as tasks
+from tools import _same_results_tasks as tasks
 
 FAMILIES = ["albert", "bert", "deberta", "distilbert", "electra", "elmo", "gpt", "roberta", "t5"]
 TASKS = {

@@ -1,6 +1,6 @@
 """The texts of the package's small corpus, from Project Gutenberg's plain text files.
 
-    python -m benchmarks.sample_corpus FOLDER
+    python -m tools.sample_corpus FOLDER
 
 FOLDER has one plain text file per book, as published, named by the book's number there, such as
 ``55.txt``. Writes ``zoo/data/sample``: per book one file with one paragraph per line, and a blank

@@ -16,9 +16,9 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
-from benchmarks import plugin_lengths
 from tests import warm
 from tests.training.runs import DATA
+from tools import plugin_lengths
 from zoo.cli.installation import plugins_new
 from zoo.conformance.hf_reference import reference_class
 from zoo.errors import VerificationError

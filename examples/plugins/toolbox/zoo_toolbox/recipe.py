@@ -4,7 +4,7 @@ from zoo.families.distillation import DistillationRecipe, Term
 
 SOFT_LABELS = DistillationRecipe(
     name="soft-labels",
-    source="Turc et al. 2019, arXiv:1908.08962, section 3: soft labels alone, on any text",
+    source="Turc et al. 2019, arXiv:1908.08962, section 3: only soft labels, on any text",
     objective_weight=0.0,
     terms={"kl": Term(kind="kl", temperature=1.0)},
 )

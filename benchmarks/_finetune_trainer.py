@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from zoo.data.readers.labelled import Columns, label_name, read_samples, sort_labels
-from zoo.data.readers.words import read_words
 from zoo.tasks.question_answering.data import read_questions
+from zoo.tasks.token_classification.data import read_words
 
 IGNORED = -100  # label of tokens without a loss
 DOC_STRIDE = 128

@@ -19,12 +19,12 @@ from tests.finetune.making import settings as finetune_settings
 from tests.once import written_once
 from tests.training.runs import records
 from zoo.checkpoint import load_checkpoint
-from zoo.data.readers.sentences import read_sentences
 from zoo.distillation.scoring.score import score_run
 from zoo.errors import UsageError
 from zoo.finetune.config import build_config
 from zoo.finetune.setup import SplitProblems, read_splits
 from zoo.plugins.tasks import training_task
+from zoo.tasks.sentences.data import read_sentences
 from zoo.training.config.distill import DistillTaskConfig
 from zoo.training.config.overrides import deep_merge
 from zoo.training.config.schema import validate_config

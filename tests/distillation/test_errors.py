@@ -14,8 +14,8 @@ from tests import warm
 from tests.distillation.making import DISTILL_SMALL, make_setup, pretrained
 from tests.finetune.making import finetune, labelled, texts
 from tests.finetune.making import settings as finetune_settings
-from tests.finetune.tasks.test_tokens import tagged
 from tests.once import written_once
+from tests.tasks.token_classification.test_train import tagged
 from zoo.checkpoint import CONFIG, MANIFEST, TOKENIZER, Manifest, encode_manifest
 from zoo.errors import UsageError
 from zoo.io.json import read_json_record

@@ -11,9 +11,9 @@ from torch.nn import functional as F
 from tests.distillation.making import assert_resumes_exactly, distill, make_setup
 from tests.finetune.making import SETTINGS, finetune, labelled, texts, write_table
 from tests.finetune.making import settings as finetune_settings
-from tests.finetune.tasks.test_tokens import tagged
 from tests.tasks.multiple_choice.test_train import chosen
 from tests.tasks.question_answering.test_train import questions_about_letters
+from tests.tasks.token_classification.test_train import tagged
 from tests.training.runs import records
 from zoo.data.readers.problems import InvalidRows
 from zoo.errors import UsageError

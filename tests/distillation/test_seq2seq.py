@@ -19,7 +19,7 @@ from zoo.distillation.runs import DISTILL
 from zoo.distillation.scoring.score import score_run
 from zoo.errors import UsageError
 from zoo.finetune.setup import FineTuneSetup
-from zoo.finetune.tasks.seq2seq import text_key
+from zoo.tasks.seq2seq.train import text_key
 from zoo.training.config.overrides import deep_merge
 from zoo.training.distributed.context import DistContext
 

@@ -12,19 +12,19 @@ import pytest
 from tests.checkpoints import Make
 from tests.evaluation.conftest import Small
 from tests.inference.conftest import converted
-from tests.inference.tasks.test_seq2seq import hub as hub  # fixture of ``seq2seq_path``
-from tests.inference.tasks.test_seq2seq import path as seq2seq_path
 from tests.processes import run_limited
 from tests.reporting import record
+from tests.tasks.seq2seq.test_predict import hub as hub  # fixture of ``seq2seq_path``
+from tests.tasks.seq2seq.test_predict import path as seq2seq_path
 from zoo.api import Model
 from zoo.checkpoint import load_checkpoint
 from zoo.data.readers.labelled import Columns, Sample, iter_samples
-from zoo.data.readers.text_to_text import TextToText
 from zoo.evaluation.base import windows
-from zoo.evaluation.labelled import generated
 from zoo.inference import load_session
 from zoo.tasks import make_evaluation
 from zoo.tasks.question_answering.data import QuestionSample, read_questions
+from zoo.tasks.seq2seq import evaluate as generated
+from zoo.tasks.seq2seq.data import TextToText
 
 __all__ = ["hub", "seq2seq_path"]
 

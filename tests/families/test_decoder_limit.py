@@ -14,8 +14,8 @@ from torch.nn import functional as F
 from tests.distillation.making import distill
 from tests.distillation.test_seq2seq import make_tree
 from tests.finetune.making import HERE, finetune, setup_of, texts, write_table
-from tests.finetune.tasks.test_seq2seq import hub, model, pairs, sentences, tree_of
 from tests.inference.conftest import converted
+from tests.tasks.seq2seq.test_train import hub, model, pairs, sentences, tree_of
 from tests.training.runs import records, run_training
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.conformance.family_checks import FamilyChecks
@@ -28,8 +28,8 @@ from zoo.families.random_inputs import axis_lengths
 from zoo.inference import load_session
 from zoo.inference.likelihood import Seq2SeqLikelihood
 from zoo.inference.processing.records import as_records
-from zoo.inference.tasks.seq2seq import Seq2Seq
 from zoo.tasks import make_evaluation
+from zoo.tasks.seq2seq.predict import Seq2Seq
 from zoo_t5 import T5
 
 __all__ = ["hub", "model"]

@@ -16,17 +16,17 @@ from tests.finetune.making import (
     setup_of,
     training_losses,
 )
-from tests.finetune.tasks.test_tokens import TASK, tagged
+from tests.tasks.token_classification.test_train import TASK, tagged
 from tests.training.runs import records
 from zoo.checkpoint import load_checkpoint
 from zoo.convert import convert
 from zoo.data.readers.labelled import Columns
-from zoo.data.readers.words import read_words
 from zoo.errors import UsageError
 from zoo.export.export import export_onnx
-from zoo.finetune.tasks.tokens import CrfTagger
 from zoo.hub.source import CheckpointDir
 from zoo.tasks import make_evaluation
+from zoo.tasks.token_classification.data import read_words
+from zoo.tasks.token_classification.train import CrfTagger
 
 CRF = {"task": TASK, "task_args": {"crf": True}}
 

@@ -16,7 +16,7 @@ from tests.finetune.making import (
     texts,
     write_table,
 )
-from tests.finetune.tasks.test_tokens import tagged
+from tests.tasks.token_classification.test_train import tagged
 from zoo.checkpoint import load_checkpoint
 from zoo.errors import UsageError
 from zoo.finetune.config import build_config

@@ -7,8 +7,8 @@ import pytest
 
 from zoo.data.readers.labelled import Sample
 from zoo.errors import UsageError
-from zoo.evaluation.labelled.texts import TextClassification
 from zoo.finetune.labels import label_order, order_labels
+from zoo.tasks.text_classification.evaluate import TextClassification
 
 COUNT = 1000
 

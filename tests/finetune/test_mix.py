@@ -14,8 +14,8 @@ from tests.families import elmo_numpy
 from tests.families.elmo_files import published
 from tests.finetune.conftest import Pretrained
 from tests.finetune.making import finetune, labelled, settings
-from tests.finetune.tasks.test_tokens import tagged
 from tests.inference.conftest import converted
+from tests.tasks.token_classification.test_train import tagged
 from zoo.checkpoint import load_checkpoint
 from zoo.convert import convert
 from zoo.errors import UsageError

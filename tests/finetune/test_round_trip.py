@@ -14,7 +14,7 @@ import torch
 import transformers
 
 from tests.finetune.making import finetune, labelled, settings, texts, write_table
-from tests.finetune.tasks.test_tokens import tagged
+from tests.tasks.token_classification.test_train import tagged
 from zoo.api import Model, load
 from zoo.convert import convert
 from zoo.errors import UsageError

@@ -21,7 +21,7 @@ from tests.finetune.making import (
     training_losses,
     write_table,
 )
-from tests.finetune.tasks.test_tokens import tagged
+from tests.tasks.token_classification.test_train import tagged
 from tests.training.runs import records
 from zoo.errors import UsageError
 from zoo.finetune.base import LABELS

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from zoo.checkpoint import Checkpoint
     from zoo.inference import Session
-    from zoo.inference.processing.entities import Aggregate
     from zoo.inference.task import Task
+    from zoo.tasks.token_classification.entities import Aggregate
     from zoo.tokenizers import TextTokenizer
 
 Backend = Literal["auto", "cpu", "cuda", "onnx"]
@@ -130,7 +130,7 @@ class Model:
             np.float32(0.788)
         """
         from zoo.inference.processing.records import as_records
-        from zoo.inference.tasks.embed import Embed
+        from zoo.tasks.sentence_embedding.predict import Embed
 
         prompts = {"prompt_name": prompt_name, "prompt": prompt}
         task = Embed(self.checkpoint, self.session, self.tokenizer, **prompts)
@@ -164,7 +164,7 @@ class Model:
         """
         from zoo.errors import UsageError
         from zoo.inference.processing.records import as_records
-        from zoo.inference.tasks.embed import Embed
+        from zoo.tasks.sentence_embedding.predict import Embed
 
         if batch_size is not None and batch_size < 1:
             raise UsageError(f"a batch of {batch_size} texts is not possible", "give 1 or more")
@@ -265,7 +265,7 @@ class Model:
             max_tokens: length that texts are truncated to, or of windows; by default the limit.
 
         Returns:
-            for each text ``text`` and, see ``zoo.inference.tasks.classify.Classify``:
+            for each text ``text`` and, see ``zoo.tasks.text_classification.predict.ClassifyTexts``:
             ``label``, ``score``
             and ``scores``; ``labels`` and ``scores``; ``score``; ``tokens``; or ``entities``.
 
@@ -419,8 +419,8 @@ class Model:
             ...     print(piece, end="", flush=True)
         """
         from zoo.inference.processing.records import as_records
-        from zoo.inference.tasks.generate import Generate
-        from zoo.inference.tasks.seq2seq import Seq2Seq
+        from zoo.tasks.causal_lm.predict import Generate
+        from zoo.tasks.seq2seq.predict import Seq2Seq
 
         kind = Seq2Seq if Seq2Seq.name in self.checkpoint.head.tasks else Generate
         task = kind(self.checkpoint, self.session, tokenizer=self.tokenizer, **settings)

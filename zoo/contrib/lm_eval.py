@@ -14,8 +14,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import UsageError
-from zoo.inference.tasks.generate import Generate
 from zoo.io.json import dump_json
+from zoo.tasks.causal_lm.predict import Generate
 from zoo.tokenizers import Encoded
 
 if TYPE_CHECKING:

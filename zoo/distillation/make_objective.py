@@ -28,11 +28,11 @@ from zoo.families.base import Family
 from zoo.finetune.base import FineTuning
 from zoo.finetune.labels import ClassTask
 from zoo.finetune.setup import FineTuneSetup
-from zoo.finetune.tasks.seq2seq import Seq2Seq
 from zoo.nn.devices import resolve_device
 from zoo.objectives.base import TrainingObjective
 from zoo.objectives.replaced_token_detection import ReplacedTokenDetection
 from zoo.plugins.tasks import training_task
+from zoo.tasks.seq2seq.train import Seq2Seq
 from zoo.tokenizers import TextTokenizer
 from zoo.training.base import RunSetup
 from zoo.training.config.distill import DistillationConfig

@@ -14,8 +14,6 @@ import msgspec
 from blake3 import blake3
 
 from zoo.checkpoint import Checkpoint, load_text_tokenizer
-from zoo.data.readers.completions import Completion
-from zoo.data.readers.text_to_text import TextToText
 from zoo.errors import UsageError
 from zoo.families.distillation import Targets
 from zoo.finetune.setup import SplitProblems, read_splits
@@ -26,6 +24,8 @@ from zoo.io.json import JsonStruct, encode_json
 from zoo.io.output.atomic import atomic_directory
 from zoo.plugins.tasks import training_task
 from zoo.tasks import make_task
+from zoo.tasks.causal_lm.data import Completion
+from zoo.tasks.seq2seq.data import TextToText
 from zoo.training.config.finetune import FineTuneConfig
 from zoo.training.config.overrides import ConfigDict
 

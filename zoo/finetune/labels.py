@@ -15,7 +15,7 @@ from zoo.data.readers.problems import RowError
 from zoo.data.readers.review import Reviewed
 from zoo.data.readers.text_io import open_last_line
 from zoo.errors import UsageError
-from zoo.evaluation.one_sided import warn_of_absent_labels
+from zoo.evaluation.data_warnings import warn_of_absent_labels
 from zoo.finetune.base import LABELS, FineTuning
 from zoo.finetune.heads import HEAD, unnamed_labels
 from zoo.finetune.rows import TokenizedRows

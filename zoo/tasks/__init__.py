@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from zoo.errors import UsageError
 from zoo.plugins.tasks import evaluation_task, find_tasks, load_part
 
 if TYPE_CHECKING:
@@ -28,7 +29,16 @@ def make_task(name: str, checkpoint: "Checkpoint", session: "Session", **options
     Raises:
         UsageError: no task has that name, or the head of the checkpoint does not support it.
     """
-    spec = task_of_head(find_tasks(name, "predict"), checkpoint)
+    specs = find_tasks(name, "predict")
+    spec = task_of_head(specs, checkpoint)
+    own = {option.name for option in spec.run_options}
+    for option in (option for other in specs for option in other.run_options):
+        value = options.pop(option.name, option.default) if option.name not in own else None
+        if value not in (None, option.default):
+            raise UsageError(
+                f"{checkpoint.path} is for {spec.name}, which has no option {option.flags}",
+                f"leave {option.flags} out",
+            )
     task: Task = load_part(spec, "predict")(checkpoint, session, **options)
     return task
 

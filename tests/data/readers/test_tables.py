@@ -17,8 +17,8 @@ from zoo.data.readers.labelled import (
     split_labels,
 )
 from zoo.data.readers.problems import RowProblems
-from zoo.data.readers.words import read_words
 from zoo.errors import UsageError, VerificationError
+from zoo.tasks.token_classification.data import read_words
 
 ROWS = [('He said "no', 'a, "quoted" word', 0), ("two\u2028parts", "'", 1)]
 

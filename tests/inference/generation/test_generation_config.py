@@ -12,8 +12,8 @@ from click.testing import CliRunner
 import zoo
 from tests.distillation.making import distill
 from tests.distillation.test_seq2seq import make_tree
-from tests.finetune.tasks.test_seq2seq import hub, sentences
 from tests.inference.conftest import converted
+from tests.tasks.seq2seq.test_train import hub, sentences
 from tests.training.runs import run_training
 from zoo.checkpoint import load_checkpoint
 from zoo.checkpoint.generation_config import GENERATION_KEYS, generation_config
@@ -175,7 +175,7 @@ def test_the_table_has_every_key_of_the_library() -> None:
 def test_fine_tuning_keeps_the_settings(hub: Path, tmp_path: Path) -> None:
     from tests.finetune.making import finetune
     from tests.finetune.making import settings as finetune_settings
-    from tests.finetune.tasks.test_seq2seq import pairs
+    from tests.tasks.seq2seq.test_train import pairs
 
     model = converted(with_settings(hub, tmp_path / "hub"), tmp_path / "ours").path
     tree = finetune_settings(

@@ -15,10 +15,10 @@ from zoo.errors import UsageError
 from zoo.inference.processing.inputs import Kind, read_records
 from zoo.inference.processing.records import RecordKeys, TextExample
 from zoo.inference.processing.table_records import LOG, InputColumns
-from zoo.inference.tasks.similarity import Similarity
 from zoo.tasks.multiple_choice.data import ChoiceInput
 from zoo.tasks.multiple_choice.predict import Choose
 from zoo.tasks.question_answering.predict import Answer
+from zoo.tasks.sentence_embedding.similarity import Similarity
 
 TEXTS = ['quoted ", text', "two\nlines", " spaces ", "", "last"]
 

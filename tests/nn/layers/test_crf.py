@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from zoo.inference.processing.viterbi import marginals, viterbi
 from zoo.nn.layers.crf import IGNORED, crf_negative_log_likelihood, gather_labelled
+from zoo.tasks.token_classification.viterbi import marginals, viterbi
 
 LABELS = 3
 

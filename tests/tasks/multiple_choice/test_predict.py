@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from tests.checkpoints import Make, byte_level_roberta, hub_checkpoint
 from tests.inference.conftest import Small, converted
-from tests.inference.tasks.test_generate import MakeSource, source
+from tests.tasks.causal_lm.test_predict import MakeSource, source
 from zoo.api import Model
 from zoo.checkpoint import load_checkpoint
 from zoo.cli.inference.run import command

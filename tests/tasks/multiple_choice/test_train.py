@@ -27,7 +27,7 @@ from tests.finetune.making import (
 )
 from tests.finetune.test_errors import refused
 from tests.inference.conftest import converted
-from tests.inference.tasks.test_generate import MakeSource, source
+from tests.tasks.causal_lm.test_predict import MakeSource, source
 from tests.training.runs import records
 from zoo.finetune.config import build_config
 from zoo.finetune.setup import build_setup

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tests.checkpoints import VOCABULARY, Make
 from tests.inference.conftest import Small, converted
-from tests.inference.tasks.test_generate import LONGEST, MakeSource, source
+from tests.tasks.causal_lm.test_predict import LONGEST, MakeSource, source
 from zoo.api import Model
 from zoo.checkpoint import load_checkpoint
 from zoo.cli.inference.run import command

@@ -8,10 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from blake3 import blake3
 
-from zoo.data.readers.completions import Completion
-from zoo.data.readers.text_groups import TextGroup
-from zoo.data.readers.text_to_text import TextToText
-
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -36,22 +32,6 @@ class Reviewed:
     answer: tuple[Any, ...] | None
     labels: Sequence[str] = ()
     whole: tuple[Any, ...] = ()
-
-
-def review_group(sample: TextGroup) -> Reviewed:
-    """Return what is reviewed of texts that are compared, with or without a score."""
-    return Reviewed(sample.texts, None if sample.label is None else (str(sample.label).strip(),))
-
-
-def review_completion(sample: Completion) -> Reviewed:
-    """Return what is reviewed of a prompt with its completion, or of a document."""
-    texts = [sample.text if sample.prompt is None else sample.prompt]
-    return Reviewed(texts, None, whole=(sample.prompt, sample.text))
-
-
-def review_target(sample: TextToText) -> Reviewed:
-    """Return what is reviewed of a source, which may have several targets."""
-    return Reviewed([sample.source], None, whole=(sample.source, sample.target))
 
 
 class DataReview:

@@ -185,7 +185,7 @@ def is_resolved(settings: Mapping[str, Any]) -> bool:
 
 def sentence_settings(requested: ConfigDict, teacher: "Checkpoint") -> ConfigDict:
     """Return the settings of a run on sentences: with ``--data``, and the teacher's prompts."""
-    from zoo.finetune.tasks.embedding_options import stored_options
+    from zoo.tasks.sentence_embedding.train_options import stored_options
 
     data = dict(requested.get("data") or {})
     for name, option in (("train", "paths"), ("eval", "eval_paths")):

@@ -20,11 +20,11 @@ from zoo.distillation.teachers.checks import require_head
 from zoo.distillation.teachers.teacher import Teacher, run_model
 from zoo.errors import NonFiniteError, UsageError
 from zoo.finetune.base import FineTuning
-from zoo.finetune.tasks.sentences import Sentences
 from zoo.metrics.ranks import spearman
 from zoo.nn.layers.skip_init import build_without_init
 from zoo.objectives.base import Batch, LossOutput, TrainingObjective
 from zoo.objectives.losses.row_chunks import Logits, chunked_logits
+from zoo.tasks.sentences.train import Sentences
 from zoo.training.distributed.context import DistContext
 from zoo.training.logging.aggregate import MetricSums, Predictions
 from zoo.training.state.state_dict import load_unique_state_dict

@@ -6,7 +6,7 @@ TASKS = (
     TaskSpec(
         "features",
         "Compute hidden states of the tokens, from any layers.",
-        predict="zoo.inference.tasks.features:Features",
+        predict="zoo.tasks.features.predict:Features",
         run_options=(
             TaskOption(
                 "layers",

@@ -8,7 +8,7 @@ TASKS = (
         "Predict masked tokens.",
         synonyms=("masked-lm",),
         heads=("masked-lm",),
-        predict="zoo.inference.tasks.fill_mask:FillMask",
+        predict="zoo.tasks.fill_mask.predict:FillMask",
         run_options=(
             TaskOption(
                 "top_k", "Number of predictions per mask.", int, minimum=1, default=5, metavar="N"

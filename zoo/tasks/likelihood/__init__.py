@@ -17,7 +17,7 @@ TASKS = (
     TaskSpec(
         "score",
         "Compute log-likelihoods of texts, or of continuations of a context.",
-        predict="zoo.inference.tasks.score:Score",
+        predict="zoo.tasks.likelihood.score:Score",
         run_options=(
             TaskOption("context", "Score the texts as continuations of this one.", metavar="TEXT"),
         ),
@@ -26,7 +26,7 @@ TASKS = (
     TaskSpec(
         "perplexity",
         "Predict each token from those before it.",
-        evaluate="zoo.evaluation.perplexity:Perplexity",
+        evaluate="zoo.tasks.likelihood.perplexity:Perplexity",
         eval_options=(
             TaskOption(
                 "stride",
@@ -40,12 +40,12 @@ TASKS = (
     TaskSpec(
         "pseudo-perplexity",
         "Predict each token from all others.",
-        evaluate="zoo.evaluation.perplexity:PseudoPerplexity",
+        evaluate="zoo.tasks.likelihood.perplexity:PseudoPerplexity",
     ),
     TaskSpec(
         "minimal-pairs",
         "Prefer the acceptable of two sentences.",
-        evaluate="zoo.evaluation.minimal_pairs:MinimalPairs",
+        evaluate="zoo.tasks.likelihood.minimal_pairs:MinimalPairs",
         eval_options=(SKIP_INVALID,),
     ),
 )

@@ -8,7 +8,7 @@ TASKS = (
         "replaced-tokens",
         "Detect tokens that were replaced.",
         heads=("replaced-token-detection",),
-        evaluate="zoo.evaluation.replaced_tokens:ReplacedTokens",
+        evaluate="zoo.tasks.replaced_tokens.evaluate:ReplacedTokens",
         eval_options=(
             SEQ_LEN,
             SEED,

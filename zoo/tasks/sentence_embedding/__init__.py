@@ -19,9 +19,9 @@ TASKS = (
         verb="embed",
         synonyms=("sentence-similarity",),
         heads=("none",),
-        predict="zoo.inference.tasks.embed:Embed",
-        train="zoo.finetune.tasks.embedding:SentenceEmbedding",
-        evaluate="zoo.evaluation.labelled.similarity:SentenceEmbedding",
+        predict="zoo.tasks.sentence_embedding.predict:Embed",
+        train="zoo.tasks.sentence_embedding.train:SentenceEmbedding",
+        evaluate="zoo.tasks.sentence_embedding.evaluate:SentenceEmbedding",
         run_options=PROMPTS,
         train_options=(
             TaskOption(
@@ -50,7 +50,7 @@ TASKS = (
         "similarity",
         "Compute the similarity of the two texts of each pair.",
         heads=("none",),
-        predict="zoo.inference.tasks.similarity:Similarity",
+        predict="zoo.tasks.sentence_embedding.similarity:Similarity",
         run_options=PROMPTS,
         examples=EXAMPLES,
     ),

@@ -6,7 +6,7 @@ TASKS = (
     TaskSpec(
         "sentences",
         "Learn the vectors that a teacher gives sentences.",
-        train="zoo.finetune.tasks.sentences:Sentences",
+        train="zoo.tasks.sentences.train:Sentences",
         internal=True,
     ),
 )

@@ -11,9 +11,9 @@ TASKS = (
         synonyms=("ner",),
         heads=("token-classification",),
         output="batch tokens labels",
-        predict="zoo.inference.tasks.classify:Classify",
-        train="zoo.finetune.tasks.tokens:TokenClassification",
-        evaluate="zoo.evaluation.labelled.words:TokenClassification",
+        predict="zoo.tasks.token_classification.predict:ClassifyTokens",
+        train="zoo.tasks.token_classification.train:TokenClassification",
+        evaluate="zoo.tasks.token_classification.evaluate:TokenClassification",
         run_options=(
             TaskOption(
                 "aggregate",

@@ -1,1 +1,0 @@
-"""Evaluations on labelled data, one module for each kind."""

@@ -1,1 +1,0 @@
-"""Tasks of fine-tuning, one module each."""

@@ -1,0 +1,259 @@
+"""Base class of tasks that generate text."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.errors import UsageError
+from zoo.inference.generation.config import GenerationConfig, generation_config, token_ids
+from zoo.inference.processing.batching import Batch
+from zoo.inference.processing.records import TextExample
+from zoo.inference.task import BatchTask, EncodedExample
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from zoo.checkpoint import Checkpoint
+    from zoo.inference import Session
+    from zoo.inference.generation.processors import Processor
+    from zoo.tokenizers import Encoded, TextTokenizer
+    from zoo.tokenizers.tokenizer import Text
+
+OPTIONS = tuple(GenerationConfig.__dataclass_fields__)
+
+
+class GenerationTask(BatchTask):
+    """A task that generates text: continuations of prompts, or targets of sources.
+
+    Results have the keys ``generated``, the continuation without the prompt, and ``stopped``:
+    ``end`` after an end-of-sequence token, ``length`` after ``max_new_tokens``. With
+    ``num_return_sequences`` over 1 also ``sequences``, a list of objects with these keys, of which
+    the first is also the result.
+
+    Args:
+        checkpoint: see ``Task``.
+        session: see ``Task``.
+        tokenizer: see ``Task``.
+        max_tokens: see ``Task``.
+        logits_processor: further rules; see ``zoo.nn.logits_processor.LogitsProcessor``.
+        **options: fields of ``GenerationConfig``, by default those of the checkpoint, and options
+            of ``Task``.
+
+    Attributes:
+        side: side of the padding: left for decoders, right for encoders.
+        given: settings of the call.
+        settings: settings of generation, with the checkpoint's own.
+        eos_token_ids: end-of-sequence tokens.
+    """
+
+    output_keys: ClassVar[tuple[str, ...]] = ("generated", "stopped")
+    side: ClassVar[str]
+    window = 256
+    max_batch_tokens = 4096  # prompts and new tokens of all beams; bounds the key-value cache
+
+    @classmethod
+    def from_command(
+        cls, records: Iterator[TextExample], options: dict[str, Any]
+    ) -> tuple[Iterator[TextExample], dict[str, Any]]:
+        """See ``Task``: options precede the settings of a file."""
+        from zoo.checkpoint.generation_config import call_settings
+        from zoo.io.json import read_json_object
+
+        file = options.pop("generation_config")
+        if file is not None:
+            settings = call_settings(read_json_object(Path(file)), Path(file))
+            options = settings | {k: v for k, v in options.items() if v is not None}
+        return records, options
+
+    def __init__(
+        self,
+        checkpoint: "Checkpoint",
+        session: "Session",
+        tokenizer: "TextTokenizer | None" = None,
+        *,
+        max_tokens: int | None = None,
+        logits_processor: "Sequence[Processor]" = (),
+        **options: Any,
+    ) -> None:
+        given = {name: options.pop(name) for name in OPTIONS if name in options}
+        self.given = given
+        self.settings = generation_config(checkpoint.model.generation, given)
+        super().__init__(checkpoint, session, tokenizer, max_tokens=max_tokens, **options)
+        self.cuts = max_tokens is not None
+        self._require_vocabulary()
+        self.decoder = self.session.decoder()
+        rules = checkpoint.family.logits_processors(checkpoint.config, checkpoint.head_name)
+        self.logits_processor: tuple[Processor, ...] = (*rules, *logits_processor)
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens of the model."""
+        config: Any = self.checkpoint.config
+        return int(config.vocab_size)
+
+    @property
+    def eos_token_ids(self) -> tuple[int, ...]:
+        """End-of-sequence tokens: of the settings, or else the tokenizer's."""
+        # ids of tokens that a model has not are those of its class on the Hub
+        known = tuple(t for t in token_ids(self.settings.eos_token_id) if t < self.vocab_size)
+        return known or token_ids(self.tokenizer.role_id("eos"))
+
+    def _require_vocabulary(self) -> None:
+        """Check that the model has the tokens that the settings force, start with or favour.
+
+        Raises:
+            UsageError: it has not.
+        """
+        size, settings = self.vocab_size, self.settings
+        ids = {
+            name: token_ids(getattr(settings, name))
+            for name in (
+                "forced_bos_token_id",
+                "forced_eos_token_id",
+                "decoder_start_token_id",
+            )
+        }
+        chained = itertools.chain.from_iterable
+        ids["bad_words_ids"] = tuple(chained(settings.bad_words_ids or ()))
+        ids["sequence_bias"] = tuple(chained(tokens for tokens, _ in settings.sequence_bias or ()))
+        for name, tokens in ids.items():
+            if wrong := [token for token in tokens if token >= size]:
+                raise UsageError(
+                    f"{name} has the token id {wrong[0]}, and the model has {size} tokens",
+                    "give ids of its vocabulary",
+                )
+
+    def limits(self) -> list[int]:
+        """Return the limits on the number of prompt tokens, less the new tokens of decoders."""
+        if self.side != "left":
+            return super().limits()
+        limits, settings = super().limits(), self.settings
+        if settings.max_new_tokens is None and settings.max_length is not None:
+            return [min(limit, settings.max_length) - 1 for limit in [*limits, settings.max_length]]
+        prompts = [limit - settings.longest for limit in limits]
+        if prompts and min(prompts) < 1:
+            raise UsageError(
+                f"{settings.longest} new tokens leave no room for a prompt",
+                f"the model takes {min(limits)} in all",
+            )
+        return prompts
+
+    def encode(self, texts: "Sequence[Text]") -> "list[Encoded]":
+        """Tokenize prompts, of decoders without the special tokens at the end of a text."""
+        if self.side != "left":
+            return super().encode(texts)
+        return self.tokenizer.encode_prompts(texts, max_tokens=self.max_tokens)
+
+    def check(self, item: EncodedExample) -> None:
+        """Raise an error for a prompt that is too long, since truncation would cut its end."""
+        if item.encoded.truncated and not self.cuts:
+            raise UsageError(
+                f"{item.record.location} has {item.encoded.n + item.encoded.truncated} tokens, and "
+                f"the model takes {self.max_tokens}, so that {self._room} fit",
+                "shorten it, lower --max-new-tokens, or cut its end with --max-tokens",
+            )
+        self._prompt(item)
+
+    def cost(self, item: EncodedExample) -> int:
+        """See ``Task``."""
+        copies = max(self.settings.num_beams, self.settings.num_return_sequences)
+        return (len(item.encoded.ids) + self.settings.longest) * copies
+
+    def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
+        """See ``Task``."""
+        from zoo.inference.generation.generate import generate
+
+        prompts = [self._prompt(item) for item in items]
+        continuations = generate(
+            self.decoder,
+            self._inputs(prompts),
+            self.settings,
+            eos_token_ids=self.eos_token_ids,
+            row_ids=[item.row_id for item in items],
+            logits_processor=self.logits_processor,
+        )
+        count, results = self.settings.num_return_sequences, []
+        for k, prompt in enumerate(prompts):
+            sequences = [
+                self._result(prompt, tokens)
+                for tokens in continuations[k * count : (k + 1) * count]
+            ]
+            several = {"sequences": sequences} if count > 1 else {}
+            results.append({**sequences[0], **several})
+        return results
+
+    def stream_text(self, record: TextExample, row_id: int = 0) -> Iterator[str]:
+        """Generate a continuation of one text and yield its text token by token.
+
+        Args:
+            record: the text.
+            row_id: index of the prompt among all inputs, which seeds its sampling.
+
+        Raises:
+            UsageError: ``num_beams`` is over 1; or see ``run``.
+        """
+        if self.settings.num_beams > 1:
+            raise UsageError("beam search finds a text at its end", "stream without beams")
+        from zoo.inference.generation.generate import stream
+        from zoo.inference.generation.streaming import stream_text
+
+        self.admit(record)
+        (encoded,) = self.encode([self.prepare(record.text)])
+        item = EncodedExample(record, encoded, row_id)
+        self.check(item)
+        prompt = self._prompt(item)
+        tokens = stream(
+            self.decoder,
+            self._inputs([prompt]),
+            self.settings,
+            eos_token_ids=self.eos_token_ids,
+            row_id=row_id,
+            logits_processor=self.logits_processor,
+        )
+        ends = self.eos_token_ids
+        new_tokens = (token for token in tokens if token not in ends)
+        with self.name_model_in_errors():
+            yield from stream_text(new_tokens, self.tokenizer.decode, self._before(prompt))
+
+    @property
+    def _room(self) -> str:
+        if self.settings.max_new_tokens is None and self.settings.max_length is not None:
+            return f"new ones up to max_length {self.settings.max_length}"
+        return f"{self.settings.longest} new ones"
+
+    def _inputs(self, prompts: Sequence[Sequence[int]]) -> "dict[str, Tensor]":
+        from zoo.inference.generation.decoder import pad
+
+        # ONNX Runtime copies its inputs from the CPU to its device
+        device = "cpu" if self.session.backend == "onnx" else self.session.device
+        inputs = pad(prompts, side=self.side, pad_id=self.tokenizer.pad_id, device=device)
+        return inputs | self._starts(len(prompts), device)
+
+    def _starts(self, count: int, device: str) -> "dict[str, Tensor]":
+        """Return the first tokens of the decoder of an encoder-decoder."""
+        return {}
+
+    def _prompt(self, item: EncodedExample) -> list[int]:
+        """Return the tokens of a prompt; for an empty one, the beginning-of-sequence token."""
+        if item.encoded.ids:
+            return item.encoded.ids
+        start = self.settings.bos_token_id
+        if start is None or start >= self.vocab_size:
+            start = self.tokenizer.role_id("bos")
+        if start is None:
+            raise UsageError(
+                f"{item.record.location} is empty", "give the model a word to start from"
+            )
+        return [start]
+
+    def _before(self, prompt: list[int]) -> list[int]:
+        """Return the tokens before the new ones, on which the decoding of text depends."""
+        return prompt if self.side == "left" else []
+
+    def _result(self, prompt: list[int], new_tokens: list[int]) -> dict[str, Any]:
+        ended = bool(new_tokens) and new_tokens[-1] in self.eos_token_ids
+        tokens, before = new_tokens[:-1] if ended else new_tokens, self._before(prompt)
+        prefix = len(self.tokenizer.decode(before)) if before else 0
+        text = self.tokenizer.decode([*before, *tokens])[prefix:]
+        return {"generated": text, "stopped": "end" if ended else "length"}

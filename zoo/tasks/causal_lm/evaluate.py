@@ -1,0 +1,106 @@
+"""Evaluation of causal language models on completions of prompts."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.evaluation.base import LikelihoodEvaluation, Result, windows
+from zoo.inference.completions import CompletionTokenizer, CompletionTokens
+from zoo.inference.scoring import CausalScorer, ScoredRow, Scorer
+from zoo.metrics.intervals import bootstrap_samples
+from zoo.metrics.likelihood import likelihood_metrics
+from zoo.tasks.causal_lm.data import Completion, iter_completions, review_completion
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class Completions(LikelihoodEvaluation):
+    """Loss and perplexity of completions, given their prompts; see ``Perplexity`` for documents.
+
+    The end-of-text token after a completion is predicted, too. Intervals are over samples.
+
+    Args:
+        *args: see ``Evaluation``.
+        text: column of the prompt.
+        label: column of the completion.
+        seed: seed of the intervals.
+        **options: see ``Evaluation``.
+    """
+
+    name: ClassVar[str] = "causal-lm"
+    scorers: ClassVar[tuple[type[Scorer], ...]] = (CausalScorer,)
+
+    def __init__(
+        self,
+        *args: Any,
+        text: str = "text",
+        label: str = "label",
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
+        super().__init__(*args, **options)
+        self.text, self.label, self.seed = text, label, seed
+
+    def measure(self, files: Sequence[Path]) -> Result:
+        """See ``Evaluation``."""
+        import numpy as np
+
+        samples = self.samples(
+            lambda problems: iter_completions(files, self.text, self.label, problems),
+            review_completion,
+        )
+        count = sum(1 for _ in samples)  # which finds what cannot be read, before any is scored
+        tokens = CompletionStream(
+            CompletionTokenizer(self.scorer.tokenizer, self.scorer.max_tokens or 1 << 30),
+            iter(samples),
+        )
+        scores = self.scorer.stream_scores(_rows(tokens), count)
+        values_of = ([-score.log_prob, score.correct, score.tokens] for _, score in scores)
+        table = np.fromiter(values_of, np.dtype((np.float64, (3,))))
+
+        def metrics(rows: "NDArray[np.integer[Any]]") -> dict[str, float]:
+            return likelihood_metrics(*table[rows].sum(0).tolist())
+
+        values = metrics(np.arange(len(table)))
+        return Result(
+            {
+                **values,
+                "tokens": int(table[:, 2].sum()),
+                "samples": len(table),
+                **({"truncated": tokens.truncated} if tokens.truncated else {}),
+            },
+            {"intervals": bootstrap_samples(metrics, len(table), self.seed)},
+        )
+
+
+class CompletionStream:
+    """Tokens of prompts and completions, some of which are tokenized together and then dropped.
+
+    Args:
+        tokenizer: the tokenizer.
+        samples: prompts and completions.
+
+    Attributes:
+        truncated: number of texts so far that were truncated.
+    """
+
+    def __init__(self, tokenizer: CompletionTokenizer, samples: Iterator[Completion]) -> None:
+        self._tokenizer, self._samples, self.truncated = tokenizer, samples, 0
+
+    def __iter__(self) -> Iterator[CompletionTokens]:
+        """Yield the tokens of each text."""
+        for window in windows(self._samples):
+            for text in self._tokenizer.completions([(s.prompt or "", s.text) for s in window]):
+                self.truncated += text.truncated > 0
+                yield text
+
+
+def _rows(tokens: Iterable[CompletionTokens]) -> Iterator[ScoredRow]:
+    import numpy as np
+
+    for number, text in enumerate(tokens):
+        ids = np.array(text.ids, np.int64)
+        positions = np.arange(text.first - 1, len(ids) - 1)
+        yield ScoredRow(ids[:-1], (), positions, ids[text.first :], number)

@@ -1,0 +1,123 @@
+"""Causal language modelling on texts, or on completions of prompts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zoo.data.readers.problems import RowProblems
+from zoo.data.readers.review import Reviewed
+from zoo.errors import UsageError
+from zoo.finetune.base import LABELS, FineTuning
+from zoo.finetune.rows import TokenizedRows
+from zoo.inference.completions import CompletionTokenizer, CompletionTokens
+from zoo.metrics.likelihood import finite_perplexity
+from zoo.objectives.base import LossOutput, Outputs
+from zoo.objectives.losses.cross_entropy import IGNORED
+from zoo.objectives.losses.predictions import cross_entropy_sum, predict_at
+from zoo.tasks.causal_lm.data import Completion, read_completions, review_completion
+from zoo.tokenizers import TextTokenizer
+from zoo.training.config.finetune import TableConfig
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+CHUNK = 1024  # texts that are tokenized together
+NLL, TOKENS = "nll", "tokens"  # predictions: sums of a batch, (1,) each
+
+
+class CausalLanguageModelling(FineTuning):
+    """Cross-entropy of the next token: of documents, or of completions after their prompts.
+
+    With a column of labels, the texts are prompts, whose tokens count for no loss, and the labels
+    their completions. Documents longer than ``max_seq_len`` are cut into rows; each token is
+    predicted once. ``perplexity`` is the exponential of the mean loss per token.
+    """
+
+    name: ClassVar[str] = "causal-lm"
+    head: ClassVar[str] = "causal-lm"
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """See ``FineTuning``."""
+        return ("perplexity", "accuracy")
+
+    @classmethod
+    def read(cls, paths: Sequence[str], data: TableConfig, problems: RowProblems) -> list[Any]:
+        """See ``FineTuning``."""
+        if data.pair is not None:
+            raise UsageError(f"{cls.name} has no second text", "leave out --pair")
+        return list(read_completions(paths, data.text, data.label, problems))
+
+    @classmethod
+    def review(cls, sample: Any, data: TableConfig) -> Reviewed:
+        """See ``FineTuning``; a prompt may have several completions."""
+        return review_completion(sample)
+
+    @classmethod
+    def texts(cls, sample: Any) -> list[str]:
+        """See ``FineTuning``."""
+        return [(sample.prompt or "") + sample.text]
+
+    def target(self, sample: Any) -> Any:
+        """Return the text that is predicted."""
+        return sample.text
+
+    def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
+        """See ``FineTuning``; a long document becomes several rows."""
+        texts = CompletionTokenizer(tokenizer, self.run.max_seq_len)
+        inputs, labels, cut = list[NDArray[Any]](), list[NDArray[Any]](), 0
+        for start in range(0, len(samples), CHUNK):
+            for tokens in self._tokens(samples[start : start + CHUNK], texts):
+                ids = np.array(tokens.ids, np.int32)
+                inputs.append(ids[:-1])
+                labels.append(np.where(np.arange(1, len(ids)) < tokens.first, IGNORED, ids[1:]))
+                cut += tokens.truncated > 0
+        if not inputs:
+            raise UsageError("the texts have no token to predict", "give more text")
+        counts = np.array([np.count_nonzero(row != IGNORED) for row in labels])
+        return TokenizedRows(
+            np.cumsum([0, *map(len, inputs)]),
+            {self.inputs[0]: np.concatenate(inputs), LABELS: np.concatenate(labels)},
+            {},
+            {self.name: counts},
+            cut,
+        )
+
+    def _tokens(
+        self, samples: Sequence[Completion], texts: CompletionTokenizer
+    ) -> list[CompletionTokens]:
+        if self.run.data.label is None:
+            pieces = texts.documents([sample.text for sample in samples])
+            return [piece for document in pieces for piece in document]
+        return texts.completions([(sample.prompt or "", sample.text) for sample in samples])
+
+    def masks(self) -> dict[str, str | None]:
+        """See ``FineTuning``; padding follows the text, which does not attend to it."""
+        return {self.inputs[0]: None}
+
+    def padding(self) -> dict[str, int]:
+        """See ``FineTuning``."""
+        return {**super().padding(), LABELS: IGNORED}
+
+    def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
+        """Return the logits of the tokens that are predicted, (tokens, vocabulary)."""
+        module: Any = model
+        hidden = module.encode(batch[self.inputs[0]])
+        positions = (batch[LABELS].flatten() != IGNORED).nonzero().squeeze(-1)
+        return Outputs({self.name: predict_at(module, hidden, positions)})
+
+    def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
+        """Compute the cross-entropy."""
+        labels = batch[LABELS][batch[LABELS] != IGNORED]
+        output = cross_entropy_sum(outputs.logits[self.name], labels, self.name)
+        total = output.sums[self.name].detach().double()
+        sums = {NLL: total[None], TOKENS: (labels != IGNORED).sum()[None]}
+        return replace(output, predictions=sums)
+
+    def metrics(self, predictions: Mapping[str, NDArray[Any]]) -> dict[str, float]:
+        """Return the perplexity, at most e^700."""
+        loss = predictions[NLL].sum() / predictions[TOKENS].sum()
+        return {"perplexity": finite_perplexity(loss)}

@@ -1,0 +1,164 @@
+"""Detection of tokens that were replaced by others, drawn by their frequency.
+
+A discriminator's own generator makes harder or easier replacements as it is better or worse. Here
+the replacements depend on the text and a seed alone, so that discriminators can be compared: a
+token is drawn by its frequency in the text, so that frequency alone gives an area of 0.5.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.data.rng import generator
+from zoo.errors import UsageError
+from zoo.evaluation.base import LikelihoodEvaluation, Reread, Result
+from zoo.inference.scoring import DiscriminatorScorer, ScoredRow, Scorer
+from zoo.metrics.classification import accuracy
+from zoo.metrics.ranks import roc_auc
+from zoo.tasks.likelihood.perplexity import TextStream, read_texts
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class ReplacedTokens(LikelihoodEvaluation):
+    """Area under the ROC curve of a replaced-token detector, over rows of documents.
+
+    Documents are cut into rows of ``seq_len`` tokens, special tokens included; a shorter rest is
+    left out. ``accuracy`` is that of the threshold 1/2.
+
+    Args:
+        *args: see ``Evaluation``; ``limit`` is the number of rows.
+        seq_len: number of tokens per row.
+        replace_prob: fraction of the tokens of a row that is replaced.
+        seed: seed of the replacements.
+        **options: see ``Evaluation``.
+
+    Raises:
+        UsageError: the rows are longer than the model allows.
+    """
+
+    name: ClassVar[str] = "replaced-tokens"
+    scorers: ClassVar[tuple[type[Scorer], ...]] = (DiscriminatorScorer,)
+
+    def __init__(
+        self,
+        *args: Any,
+        seq_len: int = 64,
+        replace_prob: float = 0.1,
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
+        super().__init__(*args, **options)
+        limit = self.scorer.max_tokens
+        if limit is not None and seq_len > limit:
+            raise UsageError(
+                f"rows of {seq_len} tokens are too long: the model takes {limit}",
+                f"--seq-len {limit}",
+            )
+        self.seq_len, self.replace_prob, self.seed = seq_len, replace_prob, seed
+
+    def measure(self, files: Sequence[Path]) -> Result:
+        """See ``Evaluation``."""
+        import numpy as np
+
+        rows = Reread(lambda: self._rows(files), self.limit)
+        replaced, scores, predicted, count = list[Any](), list[Any](), list[Any](), 0
+        for row, values, original in self.scorer.run(self._replaced(rows, files[0])):
+            replaced.append(row.ids[row.positions] != row.labels)
+            scores.append(values)
+            predicted.append(~original)
+            count += 1
+        actual = np.concatenate(replaced)
+        if actual.all():
+            raise UsageError(f"all of {len(actual)} tokens are replaced", "give a larger --seq-len")
+        return Result(
+            {
+                "area_under_curve": roc_auc(-np.concatenate(scores), actual),
+                "accuracy": accuracy(np.concatenate(predicted), actual),
+                "replaced": float(actual.mean()),
+                "tokens": len(actual),
+                "rows": count,
+            }
+        )
+
+    def _replaced(self, rows: Iterable[ScoredRow], file: Path) -> Iterator[ScoredRow]:
+        """Yield the rows with some tokens replaced; their labels are the original tokens.
+
+        The rows are read twice: their tokens are counted first.
+        """
+        tokens, cumulative = self._frequencies(rows, file)
+        for number, row in enumerate(rows):
+            rng = generator(self.seed, "replaced", number)
+            replace_tokens(row, tokens, cumulative, self.replace_prob, rng)
+            yield row
+
+    def _frequencies(
+        self, rows: Iterable[ScoredRow], file: Path
+    ) -> "tuple[NDArray[np.int64], NDArray[np.float64]]":
+        """Return the tokens of the rows, and their cumulative probabilities, (n,) each."""
+        import numpy as np
+
+        frequencies = Counter[int]()
+        for row in rows:
+            frequencies.update(row.labels.tolist())
+        if not frequencies:
+            raise UsageError(
+                f"no document of {file} fills a row of {self.seq_len} tokens",
+                "give more text, or a smaller --seq-len",
+            )
+        if len(frequencies) < 2:
+            raise UsageError(f"{file} has one token alone", "give more text")
+        tokens, counts = np.array(sorted(frequencies.items()), np.int64).T
+        return tokens, counts.cumsum() / counts.sum()
+
+    def _rows(self, files: Sequence[Path]) -> Iterator[ScoredRow]:
+        """Yield the rows, each with the special tokens of a text of its own."""
+        import numpy as np
+
+        for document in TextStream(read_texts(files, None)).encode(self.scorer.tokenizer, None):
+            ids, special = np.array(document.ids, np.int64), np.array(document.special, bool)
+            inner = np.flatnonzero(~special)
+            if not len(inner):
+                continue
+            before, after = ids[: inner[0]], ids[inner[-1] + 1 :]
+            width = self.seq_len - len(before) - len(after)
+            positions = np.arange(width) + len(before)
+            for start in range(inner[0], inner[-1] + 2 - width, max(width, 1)):
+                row = np.concatenate([before, ids[start : start + width], after])
+                yield ScoredRow(row, (), positions, row[positions].copy(), 0)
+
+
+def replace_tokens(
+    row: ScoredRow,
+    tokens: "NDArray[np.int64]",
+    cumulative: "NDArray[np.float64]",
+    fraction: float,
+    rng: "np.random.Generator",
+) -> "NDArray[np.bool_]":
+    """Replace tokens of a row in place, each by a different one.
+
+    Args:
+        row: the row; tokens at its positions are replaced.
+        tokens: tokens to draw from, at least two, (n,).
+        cumulative: their cumulative probabilities, (n,).
+        fraction: fraction of the positions, rounded, and at least one.
+        rng: source of the draws.
+
+    Returns:
+        Which of the row's positions were replaced, (positions,).
+    """
+    import numpy as np
+
+    replaced: NDArray[np.bool_] = np.zeros(len(row.positions), bool)
+    count = max(1, round(fraction * len(replaced)))
+    for k in rng.choice(len(replaced), count, replace=False):
+        position = row.positions[k]
+        token = row.ids[position]
+        while token == row.ids[position]:
+            token = tokens[np.searchsorted(cumulative, rng.random(), side="right")]
+        row.ids[position] = token
+        replaced[k] = True
+    return replaced

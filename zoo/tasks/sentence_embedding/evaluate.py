@@ -1,0 +1,158 @@
+"""Evaluation of sentence embeddings: correlation of similarity with ratings, and retrieval."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.data.readers.documents import expand_paths
+from zoo.data.readers.labelled import label_number
+from zoo.data.readers.problems import RowProblems
+from zoo.data.readers.tables import column_names
+from zoo.errors import UsageError
+from zoo.evaluation.base import Evaluation, Result
+from zoo.evaluation.data_warnings import warn_of_equal_numbers
+from zoo.inference.processing.records import TextExample
+from zoo.inference.processing.similarity import similarity_rows
+from zoo.inference.task_checks import require_head
+from zoo.metrics.intervals import bootstrap_samples
+from zoo.metrics.ranks import correlations
+from zoo.metrics.retrieval import NAMES, retrieval_scores
+from zoo.tasks.sentence_embedding.data import TextGroup, iter_text_groups, review_group
+from zoo.tasks.sentence_embedding.predict import Embed
+from zoo.tasks.sentence_embedding.similarity import Similarity
+from zoo.tokenizers.pooling import Pooling
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from zoo.checkpoint import Checkpoint
+
+LABEL = "label"  # default column of scores
+
+
+class SentenceEmbedding(Evaluation):
+    """Correlations of the similarity of two embeddings with scores, or retrieval.
+
+    The similarity is that of the model. Of pairs with scores, as those of STS, Spearman's
+    correlation is the measure (Reimers et al. 2016, section 5); correlations with a constant are 0.
+    Intervals are over pairs.
+
+    Without scores, the second text of a row belongs to the first, its anchor, and is retrieved
+    among all texts of the data, which are the second ones and the negatives, each of them once; see
+    ``retrieval_scores``. Rows with the same anchor are one query. Intervals are over queries. The
+    model's prompts precede the texts: that of queries the anchors, and that of documents the
+    others; pairs with scores have the default prompt.
+
+    Args:
+        *args: see ``Evaluation``.
+        text: column of the first text.
+        pair: column of the second text.
+        label: column of the score; by default ``label`` if the first file has that column.
+        negative: columns of texts that do not belong to the first.
+        seed: seed of the intervals.
+        **options: see ``Evaluation``.
+
+    Raises:
+        UsageError: there is no column of a second text, or there are scores and negatives.
+    """
+
+    name: ClassVar[str] = "sentence-embedding"
+
+    def __init__(
+        self,
+        *args: Any,
+        text: str = "text",
+        pair: str | None = None,
+        label: str | None = None,
+        negative: Sequence[str] = (),
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
+        super().__init__(*args, **options)
+        if pair is None:
+            raise UsageError(
+                f"{self.name} compares two texts", "name the column of the second with --pair"
+            )
+        if label is not None and negative:
+            raise UsageError("pairs with scores have no negatives", "leave --negative out")
+        self.texts, self.label, self.negatives = (text, pair), label, tuple(negative)
+        self.seed = seed
+
+    @classmethod
+    def require_supported(cls, checkpoint: "Checkpoint") -> None:
+        """See ``Evaluation``."""
+        require_head(checkpoint, Similarity.name)
+
+    def measure(self, files: Sequence[Path]) -> Result:
+        """See ``Evaluation``."""
+        label = self.label
+        if label is None and not self.negatives:
+            label = LABEL if LABEL in column_names(expand_paths(list(files))[0]) else None
+        return self._retrieval(files) if label is None else self._correlations(files, label)
+
+    def _correlations(self, files: Sequence[Path], label: str) -> Result:
+        import numpy as np
+
+        def read(problems: RowProblems) -> Iterator[TextGroup]:
+            return problems.checked(iter_text_groups(files, self.texts, label, problems), _scored)
+
+        samples = self.samples(read, review_group)
+        scores = np.fromiter((label_number(s.label, s.location) for s in samples), np.float64)
+        self.warn(warn_of_equal_numbers(scores.tolist()))
+        task = Similarity(self.checkpoint, self.session)
+        records = (TextExample(s.texts[0], s.texts[1], location=s.location) for s in samples)
+        similarities = (added["similarity"] for _, added in task.stream(records))
+        similarity = np.fromiter(similarities, np.float64)
+
+        def metrics(rows: "NDArray[np.integer[Any]]") -> dict[str, float]:
+            values = correlations(similarity[rows], scores[rows])
+            return {"spearman": values["spearman"], "pearson": values["pearson"]}
+
+        values = metrics(np.arange(len(scores)))
+        intervals = bootstrap_samples(metrics, len(scores), self.seed)
+        return Result({**values, "samples": len(scores)}, {"intervals": intervals})
+
+    def _retrieval(self, files: Sequence[Path]) -> Result:
+        import numpy as np
+
+        columns = (*self.texts, *self.negatives)
+        samples = self.samples(
+            lambda problems: iter_text_groups(files, columns, None, problems), review_group
+        )
+        anchors, texts = dict[str, int](), dict[str, int]()  # number of each
+        relevant = list[dict[int, None]]()  # of each anchor, its texts
+        for sample in samples:
+            anchor, *others = sample.texts
+            numbers = [texts.setdefault(other, len(texts)) for other in others]
+            if anchor not in anchors:
+                anchors[anchor] = len(anchors)
+                relevant.append({})
+            relevant[anchors[anchor]][numbers[0]] = None
+        pooling = self.checkpoint.model.pooling or Pooling()
+        rows = similarity_rows(
+            self._embeddings(anchors, pooling.query_prompt()),
+            self._embeddings(texts, pooling.document_prompt()),
+            pooling.similarity_fn_name,
+            self.session.dtype,
+        )
+        table = retrieval_scores(rows, [list(numbers) for numbers in relevant])
+
+        def metrics(rows: "NDArray[np.integer[Any]]") -> dict[str, float]:
+            return dict(zip(NAMES, table[rows].mean(0).tolist(), strict=True))
+
+        values = metrics(np.arange(len(table)))
+        intervals = bootstrap_samples(metrics, len(table), self.seed)
+        sizes = {"queries": len(anchors), "texts": len(texts)}
+        return Result({**values, **sizes}, {"intervals": intervals})
+
+    def _embeddings(self, texts: Iterable[str], prompt: str) -> "NDArray[np.floating[Any]]":
+        """Return the embeddings of texts after a prompt."""
+        task = Embed(self.checkpoint, self.session, prompt=prompt)
+        return task.vectors(TextExample(text, location=repr(text[:40])) for text in texts)
+
+
+def _scored(sample: TextGroup) -> TextGroup:
+    """Return a sample after checking that its label is a number."""
+    label_number(sample.label, sample.location)
+    return sample

@@ -1,0 +1,44 @@
+"""The task similarity: similarity of sentence embeddings, by the function of the model."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.inference.processing.records import RecordKeys
+from zoo.inference.processing.similarity import pairwise_similarity
+from zoo.inference.task import EncodedExample, EncodedTexts
+from zoo.tasks.sentence_embedding.predict import Embed
+from zoo.tokenizers import Encoded
+
+if TYPE_CHECKING:
+    from zoo.tokenizers.tokenizer import Text
+
+
+class Similarity(Embed):
+    """Similarity of the embeddings of two texts; see ``Embed`` for the embeddings.
+
+    The checkpoint names the function: the cosine, from -1 to 1, by default, the dot product, or the
+    negative of the Euclidean or Manhattan distance. Results have the key ``similarity``.
+    """
+
+    name: ClassVar[str] = "similarity"
+    output_keys: ClassVar[tuple[str, ...]] = ("similarity",)
+    pairs: ClassVar[bool] = True
+    keys: ClassVar[RecordKeys] = RecordKeys(None)
+
+    def encode(self, texts: "Sequence[Text]") -> list[Encoded]:
+        """See ``Task``."""
+        encoded = super().encode([text for pair in texts for text in pair])
+        pairs = zip(encoded[::2], encoded[1::2], strict=True)
+        return [EncodedTexts(pair) for pair in pairs]
+
+    def merge(self, item: EncodedExample, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return the similarity of two texts; a cosine is 0 if an embedding is zero."""
+        import numpy as np
+
+        first, second = (row["embedding"].astype(np.float64) for row in rows)
+        function = self.pooling.similarity_fn_name
+        return {"similarity": float(pairwise_similarity(first, second, function))}
+
+    def render(self, added: dict[str, Any]) -> dict[str, Any]:
+        """See ``Task``."""
+        return added

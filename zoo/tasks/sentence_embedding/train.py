@@ -1,0 +1,517 @@
+"""Sentence embeddings, trained on pairs, triplets or scored pairs of texts."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from zoo.data.packing import EpochShuffle
+from zoo.data.readers.labelled import label_name, label_number
+from zoo.data.readers.problems import RowError, RowProblems
+from zoo.data.readers.review import Reviewed
+from zoo.errors import UsageError
+from zoo.evaluation.data_warnings import warn_of_equal_numbers
+from zoo.finetune.base import LABELS, FineTuning
+from zoo.finetune.labels import label_index, order_labels
+from zoo.finetune.pooling import pool
+from zoo.finetune.rows import TokenizedRows, TokenizedTexts, tokenize
+from zoo.inference.processing.pooling import count_prompt_tokens
+from zoo.inference.processing.similarity import compare_pairs, pairwise_similarity, similarity_rows
+from zoo.metrics.classification import accuracy
+from zoo.metrics.ranks import correlations
+from zoo.metrics.retrieval import NAMES, retrieval_scores, triplet_accuracy
+from zoo.objectives.base import LossOutput, Outputs, TrainedModel
+from zoo.objectives.options import Options
+from zoo.tasks.sentence_embedding.data import TextGroup, read_text_groups, review_group
+from zoo.tasks.sentence_embedding.losses import (
+    cosent,
+    cosine_error,
+    multiple_negatives,
+    pair_features,
+    triplet,
+)
+from zoo.tasks.sentence_embedding.order import NoDuplicatesOrder, text_numbers
+from zoo.tasks.sentence_embedding.train_options import (
+    SCORED,
+    UNSCORED,
+    EmbeddingOptions,
+    Loss,
+    check_columns,
+    stored_options,
+)
+from zoo.tokenizers import TextTokenizer
+from zoo.tokenizers.pooling import Pooling, SimilarityFunction
+from zoo.training.config.finetune import FineTuneConfig, TableConfig
+from zoo.training.distributed.gather import gather_rows, process_count
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from zoo.families.base import Family
+    from zoo.families.config import Config
+    from zoo.training.state.pretrained import PretrainedInit
+
+IN_BATCH = ("multiple-negatives", "cosent")
+IDS, MASK, TEXTS = "input_ids", "attention_mask", "texts"
+EMBED = "embed"  # task of the head
+FULL = "float32"
+
+
+class SentenceEncoder(nn.Module):
+    """A backbone, and the classifier of the loss ``softmax``, which the final model lacks.
+
+    Args:
+        backbone: the backbone.
+        head: name of the backbone's head.
+        classifier: linear map of the features of pairs, or ``None``.
+    """
+
+    def __init__(self, backbone: nn.Module, head: str, classifier: nn.Linear | None) -> None:
+        super().__init__()
+        self.backbone, self.head, self.classifier = backbone, head, classifier
+
+
+class SentenceEmbedding(FineTuning):
+    """Similarity of pooled vectors, by one of these losses (``embedding_losses``).
+
+    * ``multiple-negatives``: anchors, their texts and hard negatives, the rest of the micro-batch
+      being negatives, too; no text is in a batch twice, as far as the data allows.
+    * ``cosent``: pairs with scores, whose order within the micro-batch counts.
+    * ``cosine``: pairs with scores from -1 to 1, the squared error of the cosine similarity.
+    * ``triplet``: anchors, their texts, and one negative each.
+    * ``softmax``: pairs with classes; the classifier is dropped after training.
+
+    The prompts of the model precede the texts, as in ``zoo eval``: of ``multiple-negatives`` and
+    ``triplet`` its prompt of queries the anchors, and that of documents the other texts; of pairs
+    with scores or classes its default prompt.
+
+    Raises:
+        UsageError: the columns are not those of the loss.
+    """
+
+    name: ClassVar[str] = "sentence-embedding"
+    head: ClassVar[str] = "none"
+    options_type: ClassVar[type[Options]] = EmbeddingOptions
+
+    def __init__(self, *args: Any) -> None:
+        self.classes: tuple[str, ...] = ()
+        # number of a column, whether its rows have labels -> tokens of its prompt, not pooled
+        self.prompt_tokens: dict[tuple[int, bool], int] = {}
+        self.dtype = FULL  # of the computation of the last embeddings
+        super().__init__(*args)
+        check_columns(self.kind, self.run.data)
+
+    @classmethod
+    def head_in(cls, family: "Family") -> str:
+        """See ``FineTuning``; the head is that of the family which embeds texts."""
+        able = [name for name, head in family.heads().items() if EMBED in head.tasks]
+        if not able:
+            raise UsageError(f"no head of the family {family.name} embeds texts")
+        return cls.head if cls.head in able else able[0]
+
+    @classmethod
+    def resolve(cls, run: FineTuneConfig, init: "PretrainedInit | None") -> FineTuneConfig:
+        """See ``FineTuning``: pooling, prompts and similarity are those of the checkpoint."""
+        checkpoints = {} if init is None else init.checkpoints
+        stored = checkpoints["model"].model.pooling if "model" in checkpoints else None
+        defaults = stored_options(stored)
+        settings = {name: value for name, value in run.task_args.items() if value is not None}
+        return msgspec.structs.replace(run, task_args={**defaults, **settings})
+
+    @property
+    def kind(self) -> Loss:
+        """The loss."""
+        default: Loss = "multiple-negatives" if self.run.data.label is None else "cosent"
+        loss: Loss | None = self.options.loss
+        return loss or default
+
+    @property
+    def loss_in_batch(self) -> bool:
+        """See ``FineTuning``."""
+        return self.kind in IN_BATCH or self.run.data.eval_score is not None
+
+    def loss_of(self, batch: "Mapping[str, Tensor]") -> Loss:
+        """Return the loss of a batch: of an evaluation on scores, ``cosent``."""
+        return "cosent" if self.kind in UNSCORED and LABELS in batch else self.kind
+
+    @property
+    def pooling(self) -> Pooling:
+        """Settings of the final model."""
+        pooling: Pooling = self.options.settings(self.run.max_seq_len)
+        return pooling
+
+    @property
+    def similarity(self) -> SimilarityFunction:
+        """Similarity of embeddings in evaluations."""
+        return self.pooling.similarity_fn_name
+
+    def prompt(self, number: int, *, scored: bool) -> str:
+        """Return the prompt of a column of texts.
+
+        Args:
+            number: number of the column; the first has anchors.
+            scored: whether the rows are pairs with scores or classes.
+        """
+        if scored:
+            return self.pooling.prompt()
+        return self.pooling.document_prompt() if number else self.pooling.query_prompt()
+
+    @property
+    def columns(self) -> int:
+        """Number of texts of a row."""
+        return 2 + len(self.run.data.negatives)
+
+    @property
+    def default_metric(self) -> str:  # type: ignore[override]
+        """The first metric."""
+        return self.metric_names[0]
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """See ``FineTuning``."""
+        if self.kind in SCORED or self.run.data.eval_score is not None:
+            return ("spearman", "pearson")
+        return ("mrr", "accuracy") if self.kind == "multiple-negatives" else ("accuracy",)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """See ``FineTuning``: the classes of ``softmax``."""
+        return self.classes
+
+    @classmethod
+    def read(cls, paths: Sequence[str], data: TableConfig, problems: RowProblems) -> list[Any]:
+        """See ``FineTuning``."""
+        if data.pair is None:
+            raise UsageError(
+                f"{cls.name} compares two texts", "name the column of the second with --pair"
+            )
+        columns = [data.text, data.pair, *data.negatives]
+        return list(read_text_groups(paths, columns, data.label, problems))
+
+    @classmethod
+    def read_eval(cls, paths: Sequence[str], data: TableConfig, problems: RowProblems) -> list[Any]:
+        """See ``FineTuning``; with ``eval_score``, pairs with scores."""
+        if data.eval_score is None or data.pair is None:
+            return cls.read(paths, data, problems)
+        return list(read_text_groups(paths, [data.text, data.pair], data.eval_score, problems))
+
+    @classmethod
+    def review(cls, sample: Any, data: TableConfig) -> Reviewed:
+        """See ``FineTuning``."""
+        return review_group(sample)
+
+    def usable(self, samples: Sequence[Any], problems: RowProblems) -> list[Any]:
+        """See ``FineTuning``; the first call fixes the classes of ``softmax``."""
+        if samples[0].label is None:
+            return list(samples)
+        if self.kind == "softmax" and not self.classes:
+            samples = list(problems.checked(samples, _named))
+            self.classes = self._classes(samples)
+        return super().usable(samples, problems)
+
+    @classmethod
+    def texts(cls, sample: Any) -> list[str]:
+        """See ``FineTuning``."""
+        return list(sample.texts)
+
+    def target(self, sample: Any) -> Any:
+        """Return the score, float32, or the index of the class.
+
+        Raises:
+            RowError: the class is unknown, or the score is no cosine similarity.
+        """
+        if self.kind == "softmax":
+            name = label_name(sample.label, sample.location)
+            return label_index(name, {n: k for k, n in enumerate(self.classes)}, sample.location)
+        score = label_number(sample.label, sample.location)
+        if self.options.score_range is not None:
+            low, high = self.options.score_range
+            score = (score - low) / (high - low)
+        if self.kind == "cosine" and not -1 <= score <= 1:
+            raise RowError(
+                f"{sample.location}: the score {sample.label} is no cosine similarity",
+                "--set task_args.score_range=[LOWEST,HIGHEST] maps scores to 0 to 1",
+            )
+        return np.float32(score)
+
+    def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
+        """See ``FineTuning``; the first call fixes the classes of ``softmax``."""
+        if self.kind == "softmax" and not self.classes:
+            self.classes = self._classes(samples)
+        scored = samples[0].label is not None
+        columns = [
+            self._tokenize(
+                [s.texts[k] for s in samples],
+                tokenizer,
+                k,
+                scored=scored,
+                locations=[sample.location for sample in samples],
+            )
+            for k in range(len(samples[0].texts))
+        ]
+        values: dict[str, NDArray[Any]] = {TEXTS: text_numbers(samples)}
+        if samples[0].label is not None:
+            values[LABELS] = np.array([self.target(sample) for sample in samples])
+        return TokenizedRows(
+            columns[0].starts,
+            columns[0].arrays,
+            values,
+            {self.name: np.ones(len(samples), np.int64)},
+            sum(texts.truncated for texts in columns),
+            others=tuple(columns[1:]),
+        )
+
+    def _tokenize(
+        self,
+        texts: Sequence[str],
+        tokenizer: TextTokenizer,
+        number: int,
+        *,
+        scored: bool,
+        locations: Sequence[str],
+    ) -> TokenizedTexts:
+        """Tokenize a column of texts after its prompt."""
+        prompt, longest = self._cased(self.prompt(number, scored=scored)), self.run.max_seq_len
+        excluded = 0
+        if prompt and not self.pooling.include_prompt:
+            excluded = count_prompt_tokens(tokenizer, prompt, longest)
+        self.prompt_tokens[number, scored] = excluded
+        tokenized = tokenize(
+            [prompt + self._cased(text) for text in texts],
+            tokenizer,
+            (column(IDS, number),),
+            longest,
+            locations=locations,
+        )
+        short = np.diff(tokenized.starts) <= excluded
+        if short.any():
+            raise UsageError(
+                f"{locations[int(short.argmax())]} has no tokens after the prompt",
+                "leave the row out",
+            )
+        return tokenized
+
+    def _cased(self, text: str) -> str:
+        return text.lower() if self.options.lowercase else text
+
+    def _classes(self, samples: Sequence[TextGroup]) -> tuple[str, ...]:
+        present = {label_name(sample.label, sample.location) for sample in samples}
+        return order_labels(present, self.run.data.labels, 2)
+
+    def data_warnings(
+        self, train: Sequence[Any], evaluation: Sequence[Any], rows: TokenizedRows
+    ) -> list[str]:
+        """See ``FineTuning``: prompts in the data, equal scores, and equal texts in a batch."""
+        equal = [
+            *self._repeated_prompts(train),
+            *self._equal_scores(train, training=True),
+            *self._equal_scores(evaluation, training=False),
+        ]
+        order = self.train_order(rows)
+        count = order.duplicates(0) if isinstance(order, NoDuplicatesOrder) else 0
+        if not count:
+            return equal
+        return [
+            *equal,
+            f"{count:,} of {order.num_rows:,} samples share a text with another one of their "
+            "batch, which then counts as a negative; a lower batch_size, or fewer such samples, "
+            "avoids that",
+        ]
+
+    def _repeated_prompts(self, samples: Sequence[TextGroup]) -> list[str]:
+        """Return a warning for texts that already begin with the prompt that precedes them."""
+        scored = samples[0].label is not None
+        prompts = [self.prompt(k, scored=scored) for k in range(len(samples[0].texts))]
+        count = sum(
+            bool(prompt) and text.startswith(prompt)
+            for sample in samples
+            for prompt, text in zip(prompts, sample.texts, strict=True)
+        )
+        if not count:
+            return []
+        return [
+            f"{count:,} texts begin with the model's prompt, which precedes every text anyway; "
+            "remove it from the data"
+        ]
+
+    def _equal_scores(self, samples: Sequence[TextGroup], *, training: bool) -> list[str]:
+        if self.kind == "softmax" or samples[0].label is None:
+            return []
+        scores = (label_number(s.label, s.location) for s in samples)
+        return warn_of_equal_numbers(scores, training=training)
+
+    def train_order(self, rows: TokenizedRows) -> EpochShuffle:
+        """See ``FineTuning``; with ``multiple-negatives``, no batch has a text twice."""
+        if self.kind != "multiple-negatives":
+            return super().train_order(rows)
+        size = self.run.batch_size
+        if len(rows) < size:
+            raise UsageError(
+                f"{len(rows)} samples to train on are less than a batch of {size}",
+                "--set batch_size=N, or more data",
+            )
+        return NoDuplicatesOrder(rows.values[TEXTS], size, self.run.seed)
+
+    def masks(self) -> dict[str, str | None]:
+        """See ``FineTuning``."""
+        return {column(IDS, k): column(MASK, k) for k in range(self.columns)}
+
+    def padding(self) -> dict[str, int]:
+        """See ``FineTuning``."""
+        return dict.fromkeys(self.masks(), self.pad_id)
+
+    def model(self, family: "Family", config: "Config") -> nn.Module:
+        """See ``TrainingObjective``; a pooler, which no token vector depends on, is frozen."""
+        head = self.head_in(family)
+        backbone = family.model(config, head)
+        for name, parameter in backbone.named_parameters():
+            if name.startswith("pooler."):
+                parameter.requires_grad_(False)
+        size: int = config.hidden_size  # type: ignore[attr-defined]
+        classifier = nn.Linear(3 * size, len(self.classes)) if self.classes else None
+        return SentenceEncoder(backbone, head, classifier)
+
+    def models_to_save(self, model: nn.Module) -> dict[str, TrainedModel]:
+        """See ``TrainingObjective``: the backbone, with its pooling."""
+        module: Any = model
+        return {"model": TrainedModel(module.backbone, self.config, module.head, self.pooling)}
+
+    def forward(self, model: nn.Module, batch: "Mapping[str, Tensor]") -> Outputs:
+        """Return the embeddings of all texts, (columns, rows, hidden), and logits of classes."""
+        module: Any = model
+        device = batch[column(IDS, 0)].device.type
+        lower = torch.is_autocast_enabled(device)
+        self.dtype = str(torch.get_autocast_dtype(device)).removeprefix("torch.") if lower else FULL
+        present = [k for k in range(self.columns) if column(IDS, k) in batch]
+        vectors = torch.stack([self._embed(module.backbone, batch, k) for k in present])
+        logits = {self.name: vectors}
+        if module.classifier is not None:
+            logits["classes"] = module.classifier(pair_features(vectors[0], vectors[1])).float()
+        return Outputs(logits)
+
+    def _embed(self, backbone: Any, batch: "Mapping[str, Tensor]", number: int) -> "Tensor":
+        ids = batch[column(IDS, number)]
+        mask = batch.get(column(MASK, number))
+        inputs = {self.inputs[0]: ids}
+        if mask is not None and MASK in self.inputs:
+            inputs[MASK] = mask
+        hidden = backbone(**inputs)["last_hidden_state"].float()
+        pooled = torch.ones_like(ids) if mask is None else mask
+        if excluded := self.prompt_tokens.get((number, LABELS in batch), 0):
+            pooled = pooled.clone()
+            pooled[:, :excluded] = 0
+        return pool(hidden, pooled, self.pooling)
+
+    def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
+        """Compute the loss; in float32, whatever the precision of the run is.
+
+        In training, samples are compared with those of all processes that share the micro-batch.
+        """
+        vectors: Tensor = outputs.logits[self.name]
+        with torch.autocast(vectors.device.type, enabled=False):
+            total = self._sum(vectors, outputs, batch)
+            return LossOutput(
+                {self.name: total}, predictions=self._predictions(vectors, outputs, batch)
+            )
+
+    def _sum(self, vectors: "Tensor", outputs: Outputs, batch: "Mapping[str, Tensor]") -> "Tensor":
+        match self.loss_of(batch):
+            case "multiple-negatives":
+                texts, first = self._compared(vectors[1:].transpose(0, 1))
+                columns = list(texts.transpose(0, 1))
+                return multiple_negatives(vectors[0], columns, self.options.scale, first).sum()
+            case "triplet":
+                return triplet(vectors[0], vectors[1], vectors[2], self.options.margin).sum()
+            case "cosine":
+                return cosine_error(vectors[0], vectors[1], batch[LABELS]).sum()
+            case "cosent":
+                (pairs, _), (labels, _) = map(
+                    self._compared, (vectors.transpose(0, 1), batch[LABELS])
+                )
+                loss = cosent(pairs[:, 0], pairs[:, 1], labels, self.options.scale)
+                return loss * vectors.shape[1]
+            case "softmax":
+                return F.cross_entropy(outputs.logits["classes"], batch[LABELS], reduction="sum")
+
+    def _compared(self, rows: "Tensor") -> "tuple[Tensor, int]":
+        """Return the rows of all processes that share a micro-batch, and the index of the first.
+
+        An evaluation compares the rows of one process, which are whole micro-batches.
+        """
+        if not (torch.is_grad_enabled() and self.splits_micro_batches(process_count())):
+            return rows, 0
+        return gather_rows(rows), torch.distributed.get_rank() * len(rows)
+
+    def _predictions(
+        self, vectors: "Tensor", outputs: Outputs, batch: "Mapping[str, Tensor]"
+    ) -> "dict[str, Tensor]":
+        if self.kind == "softmax":
+            best = outputs.logits["classes"].detach().argmax(-1)
+            return {"prediction": best, "label": batch[LABELS]}
+        vectors = vectors.detach()[..., : self.pooling.truncate_dim]
+        if self.loss_of(batch) == "multiple-negatives":
+            return {"anchor": vectors[0], "text": vectors[1], TEXTS: batch[TEXTS]}
+        if self.loss_of(batch) == "triplet":
+            return {"anchor": vectors[0], "text": vectors[1], "negative": vectors[2]}
+        vectors = vectors.double()
+        similarity = pairwise_similarity(vectors[0], vectors[1], self.similarity)
+        return {"similarity": similarity, "label": batch[LABELS]}
+
+    def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
+        """Return the metrics: those of all texts, whatever the batches were.
+
+        Of pairs with scores, the correlations of their similarity; of ``triplet``, the fraction of
+        anchors that are nearer to their text than to the negative, ties being a half; of
+        ``multiple-negatives``, ``mrr`` and ``accuracy`` among all texts of the evaluation, see
+        ``retrieval_scores``.
+        """
+        if self.metric_names[0] == "spearman":
+            return correlations(predictions["similarity"], predictions["label"])
+        if self.kind == "softmax":
+            return {"accuracy": accuracy(predictions["prediction"], predictions["label"])}
+        anchors, texts = predictions["anchor"], predictions["text"]
+        if self.kind == "triplet":
+            negatives = predictions["negative"]
+            compared = compare_pairs(anchors, texts, negatives, self.similarity, self.dtype)
+            return {"accuracy": triplet_accuracy(*compared)}
+        return self._retrieval(anchors, texts, predictions[TEXTS])
+
+    def _retrieval(
+        self, anchors: "NDArray[Any]", texts: "NDArray[Any]", numbers: "NDArray[Any]"
+    ) -> dict[str, float]:
+        """Return the metrics of retrieval among distinct texts; rows of one anchor are a query.
+
+        Args:
+            anchors: embeddings of the anchors, (rows, hidden).
+            texts: embeddings of their texts, (rows, hidden).
+            numbers: number of each text, the same for equal texts, (rows, columns).
+        """
+        _, first_anchors, queries = np.unique(numbers[:, 0], return_index=True, return_inverse=True)
+        _, first_texts, candidates = np.unique(
+            numbers[:, 1], return_index=True, return_inverse=True
+        )
+        relevant: list[set[int]] = [set() for _ in first_anchors]
+        for query, candidate in zip(queries.tolist(), candidates.tolist(), strict=True):
+            relevant[query].add(candidate)
+        rows = similarity_rows(
+            anchors[first_anchors], texts[first_texts], self.similarity, self.dtype
+        )
+        scores = retrieval_scores(rows, [*map(list, relevant)])
+        means = dict(zip(NAMES, scores.mean(0).tolist(), strict=True))
+        return {name: means[name] for name in self.metric_names}
+
+
+def _named(sample: TextGroup) -> TextGroup:
+    """Return a sample after checking that its label names a class."""
+    label_name(sample.label, sample.location)
+    return sample
+
+
+def column(name: str, number: int) -> str:
+    """Return the name of a tensor of one of the texts of a row; the first has no number."""
+    return f"{name}_{number}" if number else name

@@ -1,0 +1,32 @@
+"""Reader of plain sentences: a line of a text file, or a column of a table."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from zoo.data.readers.documents import ReaderConfig, iter_files
+from zoo.data.readers.problems import RowProblems
+from zoo.tasks.causal_lm.data import texts_of
+from zoo.tasks.sentence_embedding.data import TextGroup
+
+
+def read_sentences(
+    paths: Iterable[str | Path], column: str, problems: RowProblems | None = None
+) -> list[TextGroup]:
+    """Return the sentences of files.
+
+    Args:
+        paths: files, directories or patterns; see ``read_documents`` for the formats, and tables
+            with tabs or commas.
+        column: column of the text in tables, JSON lines and Parquet.
+        problems: see ``zoo.data.readers.labelled.read_samples``.
+
+    Raises:
+        ZooError: see there.
+    """
+    reading = ReaderConfig(document_separator="line", text_field=column)
+
+    def sentences(file: Path, found: RowProblems) -> Iterator[TextGroup]:
+        for text, location in texts_of(file, reading, "text", found):
+            yield TextGroup((text,), None, location)
+
+    return list(iter_files(paths, sentences, problems, "text", "give a file with text"))

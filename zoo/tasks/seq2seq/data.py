@@ -1,0 +1,96 @@
+"""Reader of sources and targets: from the rows of tables to samples, of one data set or several."""
+
+import math
+import os.path
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from zoo.data.readers.labelled import Sample, iter_samples, label_number, text_hash
+from zoo.data.readers.problems import RowProblems
+from zoo.data.readers.review import Reviewed
+from zoo.errors import UsageError
+from zoo.tasks.seq2seq.text_forms import TextForm
+
+NAMED = re.compile(r"((?:glue/)?[\w.+-]+)=(.+)")  # a data set's name, and its file
+
+
+@dataclass(frozen=True, slots=True)
+class TextToText:
+    """A source text and its target.
+
+    Attributes:
+        source: the source, with its prefix.
+        target: the target.
+        dataset: name of the data set, empty for none.
+        location: file and line, for messages.
+        number: the label, if the target is that number rounded; else NaN.
+    """
+
+    source: str
+    target: str
+    dataset: str
+    location: str
+    number: float = math.nan
+
+    @property
+    def hash(self) -> float:
+        """See ``zoo.data.readers.labelled.Hashed``."""
+        return text_hash(self.source)
+
+
+def split_name(path: str) -> tuple[str, str]:
+    """Return name and path of ``NAME=FILE``; the name is empty for a path alone."""
+    named = NAMED.fullmatch(path)
+    if named is None or os.path.exists(path):
+        return "", path
+    return named[1], named[2]
+
+
+def dataset_names(paths: Sequence[str]) -> tuple[str, ...]:
+    """Return the distinct names of data sets, in order."""
+    return tuple(dict.fromkeys(split_name(path)[0] for path in paths))
+
+
+def iter_text_to_text(
+    paths: Sequence[str],
+    form_of: Callable[[str], TextForm],
+    names: Sequence[str] | None = None,
+    problems: RowProblems | None = None,
+) -> Iterator[TextToText]:
+    """Yield the samples of tables, of which no more than one is held.
+
+    Args:
+        paths: files, directories or patterns, also as ``NAME=FILE``.
+        form_of: returns the form of a data set by its name, which is empty for none.
+        names: names that the data sets may have; ``None`` for any.
+        problems: see ``zoo.data.readers.labelled.read_samples``.
+
+    Raises:
+        UsageError: a data set is unknown.
+        ZooError: see there.
+    """
+    found = RowProblems() if problems is None else problems
+    for path in paths:
+        name, file = split_name(path)
+        if names is not None and name not in names:
+            raise UsageError(
+                f"{path} is of no data set that is trained on",
+                f"write it as {' or '.join(f'{n}={file}' if n else file for n in names)}",
+            )
+        form = form_of(name)
+        rows = iter_samples([file], form.columns, found)
+        yield from found.checked(rows, partial(_text_to_text, form=form, name=name))
+    if problems is None:
+        found.require_none()
+
+
+def _text_to_text(row: Sample, *, form: TextForm, name: str) -> TextToText:
+    number = label_number(row.label, row.location) if form.rounded else math.nan
+    return TextToText(form.source(row), form.target(row), name, row.location, number)
+
+
+def review_target(sample: TextToText) -> Reviewed:
+    """Return what is reviewed of a source, which may have several targets."""
+    return Reviewed([sample.source], None, whole=(sample.source, sample.target))

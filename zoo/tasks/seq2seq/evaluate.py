@@ -1,0 +1,179 @@
+"""Evaluation of generated texts on tables of sources and targets."""
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.data.readers.labelled import Columns
+from zoo.evaluation.base import Evaluation, Result, windows
+from zoo.inference.likelihood import Seq2SeqLikelihood
+from zoo.inference.processing.records import TextExample
+from zoo.inference.scoring import ScoredRow
+from zoo.inference.task_checks import require_head
+from zoo.io.limits import MAX_NEW_TOKENS
+from zoo.metrics.generated_labels import NO_LABEL, GeneratedLabels, number_of
+from zoo.metrics.intervals import bootstrap_samples
+from zoo.metrics.likelihood import likelihood_metrics
+from zoo.tasks.seq2seq.data import TextToText, iter_text_to_text, review_target, split_name
+from zoo.tasks.seq2seq.predict import Seq2Seq as Generation
+from zoo.tasks.seq2seq.text_forms import TextForm, form_of, glue_tables
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from zoo.checkpoint import Checkpoint
+
+
+class Seq2Seq(Evaluation):
+    """Exact match of generated texts, and the loss of the targets; of GLUE, also its metrics.
+
+    ``exact_match`` is the fraction of samples whose generated text equals the target, white space
+    at the ends aside; ``loss`` the mean negative log-likelihood of the targets' tokens in nats, the
+    end-of-sequence token included, and ``accuracy`` that of single tokens after those of the target
+    before them. Intervals are over samples.
+
+    Args:
+        *args: see ``Evaluation``.
+        text: column of the source.
+        label: column of the target.
+        pair: column of the second text of a source, or ``None``.
+        prefix: text before each source, also by name of the data set; see ``form_of``.
+        pair_prefix: text before the second text of a source, also by name of the data set.
+        max_new_tokens: largest number of tokens to generate; by default as the model's settings
+            of generation say, or else those of the longest target.
+        num_beams: number of beams; by default as the model's settings say.
+        seed: seed of the intervals.
+        **options: see ``Evaluation``.
+    """
+
+    name: ClassVar[str] = "seq2seq"
+
+    def __init__(
+        self,
+        *args: Any,
+        text: str = "text",
+        label: str = "label",
+        pair: str | None = None,
+        prefix: str | dict[str, str] | None = None,
+        pair_prefix: str | dict[str, str] | None = None,
+        max_new_tokens: int | None = None,
+        num_beams: int | None = None,
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
+        super().__init__(*args, **options)
+        self.columns, self.seed = Columns(text, label, pair), seed
+        self.prefix, self.pair_prefix = prefix, pair_prefix
+        self.max_new_tokens, self.num_beams = max_new_tokens, num_beams
+        self.scorer = Seq2SeqLikelihood(self.checkpoint, self.session)
+        self._cut_targets = 0
+
+    @classmethod
+    def require_supported(cls, checkpoint: "Checkpoint") -> None:
+        """See ``Evaluation``."""
+        require_head(checkpoint, Generation.name)
+
+    @classmethod
+    def split_names(
+        cls, data: Sequence[Path], options: Mapping[str, Any]
+    ) -> tuple[list[Path], dict[str, Any]]:
+        """See ``Evaluation``: the files of ``glue/NAME=DIR``, and texts before sources."""
+        named = [split_name(path) for path in glue_tables([str(path) for path in data], "dev")]
+        columns = Columns(options.get("text", "text"), pair=options.get("pair"))
+        prefixes = {name: form_of(name, columns).prefix for name, _ in named if name}
+        return [Path(file) for _, file in named], {"prefix": prefixes} if prefixes else {}
+
+    def form(self, name: str) -> TextForm:
+        """Return the form of a data set, which is that of fine-tuning."""
+        return form_of(name, self.columns, self.prefix, self.pair_prefix)
+
+    def measure(self, files: Sequence[Path]) -> Result:
+        """See ``Evaluation``."""
+        import numpy as np
+
+        paths = glue_tables([str(file) for file in files], "dev")
+        samples = self.samples(
+            lambda problems: iter_text_to_text(paths, self.form, None, problems), review_target
+        )
+        names = {sample.dataset for sample in samples}  # which finds what cannot be read
+        form = self.form(names.pop()) if len(names) == 1 else TextForm(self.columns)
+        scores = self.scorer.stream_scores(self._rows(samples))
+        values_of = ([-score.log_prob, score.correct, score.tokens] for _, score in scores)
+        self._cut_targets = 0
+        table = np.fromiter(values_of, np.dtype((np.float64, (3,))))
+        if self._cut_targets:
+            self.warn(
+                [
+                    f"{self._cut_targets:,} of {len(table):,} targets are cut to the "
+                    f"{self.scorer.decoder_limit} tokens that the decoder takes"
+                ]
+            )
+        exact, labels = self._generated(samples, form, int(table[:, 2].max()))
+
+        def metrics(rows: "NDArray[np.integer[Any]]") -> dict[str, float]:
+            tokens = likelihood_metrics(*table[rows].sum(0).tolist())
+            return {
+                "exact_match": float(exact[rows].mean()),
+                **labels.metrics(form.metrics, form.classes, rows),
+                "loss": tokens["loss"],
+                "accuracy": tokens["accuracy"],
+            }
+
+        values = metrics(np.arange(len(table)))
+        intervals = bootstrap_samples(metrics, len(table), self.seed)
+        return Result({**values, "samples": len(table)}, {"intervals": intervals})
+
+    def _default_new_tokens(self, longest: int) -> int | None:
+        stored = self.checkpoint.model.generation
+        is_limited = "max_new_tokens" in stored or "max_length" in stored
+        return None if is_limited else min(longest, MAX_NEW_TOKENS)
+
+    def _generated(
+        self, samples: Iterable[TextToText], form: TextForm, longest: int
+    ) -> "tuple[NDArray[np.bool_], GeneratedLabels]":
+        """Return which generated texts equal the targets, and the labels that both are.
+
+        White space at the ends of a text does not count.
+        """
+        import numpy as np
+
+        task = Generation(
+            self.checkpoint,
+            self.session,
+            self.scorer.tokenizer,
+            max_new_tokens=self.max_new_tokens or self._default_new_tokens(longest),
+            num_beams=self.num_beams,
+        )
+        numbers = {word: number for number, word in enumerate(form.words.values())}
+
+        def compared() -> Iterator[tuple[bool, int, int, float, float]]:
+            records = (TextExample(s.source, location=s.location) for s in samples)
+            generated = (added["generated"].strip() for _, added in task.stream(records))
+            for sample, text in zip(samples, generated, strict=True):
+                target = sample.target.strip()
+                words = numbers.get(target, NO_LABEL), numbers.get(text, NO_LABEL)
+                yield target == text, *words, sample.number, number_of(text)
+
+        columns = np.fromiter(compared(), "?, i8, i8, f8, f8")
+        exact, *labels = (columns[name] for name in columns.dtype.names or ())
+        return exact, GeneratedLabels(*labels)
+
+    def _rows(self, samples: Iterable[TextToText]) -> Iterator[ScoredRow]:
+        """Yield the row of each sample, some of which are tokenized together and then dropped."""
+        import numpy as np
+
+        config: Any = self.checkpoint.config
+        encode, numbers = self.scorer.tokenizer.encode, itertools.count()
+        for window in windows(samples):
+            sources = encode(
+                [s.source for s in window], max_tokens=self.scorer.max_tokens, offsets=False
+            )
+            most = self.scorer.decoder_limit
+            targets = encode([s.target for s in window], max_tokens=most, offsets=False)
+            self._cut_targets += sum(target.truncated > 0 for target in targets)
+            for text, target in zip(sources, targets, strict=True):
+                labels = np.array(target.ids, np.int64)
+                ids = np.concatenate([[config.decoder_start_token_id], labels[:-1]])
+                yield ScoredRow(ids, (), np.arange(len(ids)), labels, next(numbers), text.ids)

@@ -1,0 +1,53 @@
+"""Output sequences of encoder-decoder models, such as translations."""
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.errors import UsageError
+from zoo.families.base import DECODER_TOKENS
+from zoo.inference.generation.config import cap_new_tokens
+from zoo.inference.generation.task import GenerationTask
+from zoo.inference.task import EncodedExample
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Seq2Seq(GenerationTask):
+    """Output sequences of an encoder-decoder model.
+
+    Results have the keys of ``GenerationTask``. Source texts that are too long are truncated.
+    """
+
+    name: ClassVar[str] = "seq2seq"
+    side: ClassVar[str] = "right"
+
+    def limits(self) -> list[int]:
+        """Return the limits on the number of source tokens.
+
+        Raises:
+            UsageError: the decoder takes fewer tokens than are to be generated.
+        """
+        checkpoint, settings = self.checkpoint, self.settings
+        spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
+        most = spec.limits.get(DECODER_TOKENS)
+        if most is not None and (self.given.get("max_new_tokens") or 0) > most:
+            raise UsageError(
+                f"{settings.max_new_tokens} new tokens are more than the decoder takes",
+                f"it takes {most}: lower --max-new-tokens",
+            )
+        self.settings = cap_new_tokens(settings, most)
+        return super().limits()
+
+    def check(self, item: EncodedExample) -> None:
+        """Refuse an empty text where there is no beginning-of-sequence token."""
+        self._prompt(item)
+
+    def _starts(self, count: int, device: str) -> "dict[str, Tensor]":
+        """Return ``decoder_start_token_id`` of the settings, or else of the configuration."""
+        import torch
+
+        config: Any = self.checkpoint.config
+        start = self.settings.decoder_start_token_id
+        if start is None:
+            start = config.decoder_start_token_id
+        return {"decoder_input_ids": torch.full((count, 1), start, device=device)}

@@ -1,0 +1,399 @@
+"""Sequence-to-sequence tasks: a target text for a source text, of one data set or several."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+from blake3 import blake3
+
+from zoo.data.readers.labelled import Columns
+from zoo.data.readers.problems import RowProblems
+from zoo.data.readers.review import Reviewed
+from zoo.errors import UsageError
+from zoo.families.base import DECODER_TOKENS
+from zoo.finetune.base import LABELS, FineTuning
+from zoo.finetune.order import ProportionalMixture
+from zoo.finetune.rows import TokenizedRows, TokenizedTexts, tokenize
+from zoo.inference.generation.config import (
+    GenerationConfig,
+    cap_new_tokens,
+    generation_config,
+    token_ids,
+)
+from zoo.inference.generation.generate import generate
+from zoo.io.limits import MAX_NEW_TOKENS, MAX_ROW_TOKENS
+from zoo.metrics.classification import accuracy
+from zoo.metrics.generated_labels import NO_LABEL, GeneratedLabels, number_of
+from zoo.objectives.base import LossOutput, Outputs
+from zoo.objectives.losses.cross_entropy import IGNORED
+from zoo.objectives.losses.predictions import cross_entropy_sum, predict_at
+from zoo.objectives.options import Options
+from zoo.objectives.seq2seq import SEQ2SEQ_LM
+from zoo.plugins import get_family
+from zoo.tasks.seq2seq.data import dataset_names, iter_text_to_text, review_target, split_name
+from zoo.tasks.seq2seq.text_forms import TextForm, form_of, glue_tables
+from zoo.tokenizers import TextTokenizer
+from zoo.training.config.finetune import TableConfig
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor, nn
+
+    from zoo.families.base import Family
+
+# values of a row: its data set, the hash of its target, the number that the target is of
+DATASET, TARGET, NUMBER = "dataset", "target", "number"
+PREDICTION, PREDICTED_NUMBER = "prediction", "predicted_number"
+
+
+class Seq2SeqOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of ``Seq2Seq``.
+
+    Attributes:
+        max_target_len: number of tokens that targets are truncated to; ``None`` for
+            ``max_seq_len``.
+        generate: generate the targets of each evaluation; otherwise it has the loss alone.
+        num_beams: number of beams of generation; ``None`` for the model's own setting.
+        max_new_tokens: largest number of tokens to generate; ``None`` for the model's own setting,
+            or else those of the longest target.
+    """
+
+    max_target_len: int | None = None
+    generate: bool = True
+    num_beams: int | None = None
+    max_new_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            ValueError: a value is out of its range.
+        """
+        if self.max_target_len is not None and not 1 <= self.max_target_len <= MAX_ROW_TOKENS:
+            raise ValueError(f"max_target_len is {self.max_target_len}, not 1 to {MAX_ROW_TOKENS}")
+
+
+class Seq2Seq(FineTuning):
+    """Cross-entropy of the tokens of the target, its end-of-sequence token included.
+
+    The decoder's input is the target shifted right, after ``decoder_start_token_id``. An evaluation
+    also generates the targets, as ``zoo run seq2seq`` does: ``exact_match`` is the fraction of
+    samples whose generated text equals the target, white space at the ends aside; where targets
+    are labels, it is their accuracy. ``accuracy`` is that of single tokens after the tokens of the
+    target before them.
+
+    Raises:
+        UsageError: generation with ``fsdp``: processes take different numbers of steps.
+    """
+
+    name: ClassVar[str] = "seq2seq"
+    head: ClassVar[str] = SEQ2SEQ_LM
+    options_type: ClassVar[type[Options]] = Seq2SeqOptions
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        if self.run.fsdp and self.options.generate:
+            raise UsageError(
+                "evaluations with fsdp do not generate", "--set task_args.generate=false"
+            )
+        self._longest_target = 1
+        self._tokenizer: TextTokenizer | None = None
+        self._teacher_family: Family | None = None
+
+    @property
+    def default_metric(self) -> str:  # type: ignore[override]
+        """``exact_match``, or that of the one data set; the loss without generation."""
+        if not self.options.generate:
+            return "loss"
+        forms = [self.form(name, self.run.data) for name in self.datasets]
+        if len(forms) == 1 and forms[0].default_metric is not None:
+            return forms[0].default_metric
+        return "exact_match"
+
+    @classmethod
+    def form(cls, name: str, data: TableConfig) -> TextForm:
+        """Return the form of a data set."""
+        columns = Columns(data.text, data.label_column, data.pair)
+        return form_of(name, columns, data.prefix, data.pair_prefix)
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """Names of the data sets; one empty name for a single one."""
+        return dataset_names(self.run.data.train)
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """See ``FineTuning``; with several data sets, ``METRIC_NAME`` of each."""
+        if not self.options.generate:
+            return ("accuracy",)
+        parts = [metric for name in self.datasets for metric in self._metrics_of(name)]
+        return ("accuracy", *dict.fromkeys(("exact_match", *parts)))
+
+    def _metrics_of(self, name: str) -> list[str]:
+        """Return the names of the metrics of a data set."""
+        metrics = ("exact_match", *self.form(name, self.run.data).metrics)
+        return [self._metric_name(metric, name) for metric in metrics]
+
+    def _metric_name(self, metric: str, dataset: str) -> str:
+        return f"{metric}_{dataset}" if len(self.datasets) > 1 else metric
+
+    def metrics_of(self, samples: Sequence[Any]) -> Sequence[str]:
+        """See ``FineTuning``."""
+        present = {sample.dataset for sample in samples}
+        missing = [name for name in self.datasets if name not in present]
+        absent = {metric for name in missing for metric in self._metrics_of(name)}
+        return [name for name in self.metric_names if name not in absent]
+
+    @classmethod
+    def locate(cls, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """See ``FineTuning``: the tables of GLUE, and those to evaluate on if all data are GLUE."""
+        train, evaluation = (list(data.get(key) or ()) for key in ("train", "eval"))
+        tables = glue_tables(train, "train")
+        if not evaluation and tables and not set(tables) & set(train):
+            evaluation = train
+        return {**data, "train": tables, "eval": glue_tables(evaluation, "dev")}
+
+    @classmethod
+    def files(cls, paths: Sequence[str]) -> list[str]:
+        """See ``FineTuning``; paths may be ``NAME=FILE``."""
+        return [split_name(path)[1] for path in paths]
+
+    @classmethod
+    def read(cls, paths: Sequence[str], data: TableConfig, problems: RowProblems) -> list[Any]:
+        """See ``FineTuning``."""
+        if data.pair is None and data.pair_prefix is not None:
+            raise UsageError("data.pair_prefix is text before a second text", "name its column")
+        names = dataset_names(data.train)
+        return list(iter_text_to_text(paths, lambda name: cls.form(name, data), names, problems))
+
+    @classmethod
+    def review(cls, sample: Any, data: TableConfig) -> Reviewed:
+        """See ``FineTuning``; a source may have several targets."""
+        return review_target(sample)
+
+    @classmethod
+    def texts(cls, sample: Any) -> list[str]:
+        """See ``FineTuning``."""
+        return [sample.source, sample.target]
+
+    def target(self, sample: Any) -> Any:
+        """Return the hash of the target's text, int64."""
+        return text_key(sample.target)
+
+    def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
+        """See ``FineTuning``."""
+        limit, longest = self.run.max_seq_len, self._target_limit()
+        self._tokenizer = tokenizer
+        locations = [sample.location for sample in samples]
+        sources = tokenize(
+            [s.source for s in samples], tokenizer, self.inputs, limit, locations=locations
+        )
+        targets = tokenize(
+            [s.target for s in samples],
+            tokenizer,
+            (LABELS,),
+            longest,
+            locations=locations,
+        )
+        self._check_ends(targets)
+        counts = np.diff(targets.starts)
+        self._longest_target = max(self._longest_target, int(counts.max()))
+        truncated = sources.truncated + targets.truncated
+        return TokenizedRows(
+            sources.starts,
+            sources.arrays,
+            self._values(samples),
+            {self.name: counts},
+            truncated,
+            others=(targets,),
+        )
+
+    def _target_limit(self) -> int:
+        """Return the number of tokens that targets are cut to.
+
+        Raises:
+            UsageError: the decoder takes fewer than the settings say.
+        """
+        most = self._decoder_limit
+        for name in ("max_target_len", "max_new_tokens"):
+            chosen = getattr(self.options, name)
+            if most is not None and chosen is not None and chosen > most:
+                raise UsageError(
+                    f"task_args.{name} is {chosen}, and the decoder takes {most} tokens", "lower it"
+                )
+        limit = self.options.max_target_len or self.run.max_seq_len
+        return limit if most is None else min(limit, most)
+
+    @property
+    def _family(self) -> "Family":
+        return self._teacher_family or get_family(self.run.family)
+
+    @property
+    def _decoder_limit(self) -> int | None:
+        return self._family.onnx(self.config, self.head).limits.get(DECODER_TOKENS)
+
+    def generate_as(self, other: "Seq2Seq", family: "Family", tokenizer: TextTokenizer) -> None:
+        """Prepare to generate targets as long as another task does, which tokenized the rows.
+
+        Args:
+            other: the task, of a student.
+            family: family of this task's model, a teacher.
+            tokenizer: its tokenizer.
+        """
+        self._longest_target, self._tokenizer = other._longest_target, tokenizer
+        self._teacher_family = family
+
+    def _values(self, samples: Sequence[Any]) -> "dict[str, NDArray[Any]]":
+        """Return the numbers of each row that metrics need: data set, target and its number."""
+        numbers = {name: number for number, name in enumerate(self.datasets)}
+        return {
+            DATASET: np.array([numbers[s.dataset] for s in samples], np.int64),
+            TARGET: np.array([self.target(s) for s in samples], np.int64),
+            NUMBER: np.array([s.number for s in samples], np.float32),
+        }
+
+    def _check_ends(self, targets: TokenizedTexts) -> None:
+        """Check that targets end in the token that ends generation.
+
+        Raises:
+            UsageError: they do not.
+        """
+        last = targets.arrays[LABELS][targets.starts[1:] - 1]
+        if self._eos is None or not (last == self._eos).all():
+            raise UsageError(
+                "the tokenizer ends no text with an end-of-sequence token, and generation would "
+                "never end",
+                "choose another model or --tokenizer",
+            )
+
+    @property
+    def _eos(self) -> int | None:
+        assert self._tokenizer is not None, "set when rows are tokenized"
+        return self._tokenizer.role_id("eos")
+
+    @property
+    def generation(self) -> GenerationConfig:
+        """Settings of generation.
+
+        Raises:
+            UsageError: a value is out of its range.
+        """
+        most = self.options.max_new_tokens
+        if most is None and not {"max_new_tokens", "max_length"} & self.generation_defaults.keys():
+            most = min(self._longest_target, MAX_NEW_TOKENS)
+        chosen = {"max_new_tokens": most, "num_beams": self.options.num_beams}
+        settings = generation_config(
+            self.generation_defaults, {**chosen, "num_return_sequences": 1}
+        )
+        return cap_new_tokens(settings, self._decoder_limit)
+
+    def train_order(self, rows: TokenizedRows) -> ProportionalMixture:
+        """See ``FineTuning``; data sets are mixed, see ``ProportionalMixture``."""
+        limit, seed = self.run.data.mixing_limit, self.run.seed
+        return ProportionalMixture(rows.values[DATASET], limit, seed)
+
+    def masks(self) -> dict[str, str | None]:
+        """See ``FineTuning``; the decoder is causal, so that its padding needs no mask."""
+        return {**super().masks(), LABELS: None}
+
+    def padding(self) -> dict[str, int]:
+        """See ``FineTuning``."""
+        return {**super().padding(), LABELS: IGNORED}
+
+    def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
+        """Return the logits of the tokens of all targets, (target tokens, vocabulary)."""
+        module: Any = model
+        labels = batch[LABELS]
+        _, hidden = module.hidden(
+            batch["input_ids"], batch.get("attention_mask"), self.shift_right(labels)
+        )
+        positions = (labels.flatten() != IGNORED).nonzero().squeeze(-1)
+        return Outputs({self.name: predict_at(module, hidden, positions)})
+
+    def shift_right(self, labels: "Tensor") -> "Tensor":
+        """Return the decoder's input for labels, both (rows, tokens)."""
+        start: int = self.config.decoder_start_token_id  # type: ignore[attr-defined]
+        shifted = torch.cat([torch.full_like(labels[:, :1], start), labels[:, :-1]], dim=1)
+        return shifted.masked_fill(shifted == IGNORED, self.pad_id)
+
+    def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
+        """Compute the cross-entropy."""
+        labels = batch[LABELS]
+        return cross_entropy_sum(outputs.logits[self.name], labels[labels != IGNORED], self.name)
+
+    def generated_predictions(
+        self, model: "nn.Module", batch: "Mapping[str, Tensor]"
+    ) -> "dict[str, Tensor]":
+        """See ``TrainingObjective``: hashes of the generated targets, and the numbers they are."""
+        if not self.options.generate:
+            return {}
+        texts = self.generate(model, batch)
+        return {
+            PREDICTION: torch.tensor([text_key(text) for text in texts]),
+            PREDICTED_NUMBER: torch.tensor(list(map(number_of, texts)), dtype=torch.float64),
+            **{name: batch[name] for name in (TARGET, NUMBER, DATASET)},
+        }
+
+    def generate(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> list[str]:
+        """Return the texts that are generated for the sources.
+
+        Products are in float32, as in ``zoo run``, whatever the precision of the run is.
+        """
+        module: Any = model
+        assert self._tokenizer is not None, "set when rows are tokenized"
+        inputs = {name: batch[name] for name in ("input_ids", "attention_mask") if name in batch}
+        settings, size = self.generation, self.config.vocab_size
+        start = settings.decoder_start_token_id
+        if start is None:
+            start = self.config.decoder_start_token_id  # type: ignore[attr-defined]
+        inputs["decoder_input_ids"] = torch.full_like(inputs["input_ids"][:, :1], start)
+        ends = [token for token in token_ids(settings.eos_token_id) if token < size]
+        ends = ends or [*token_ids(self._eos)]
+        with torch.autocast(batch["input_ids"].device.type, enabled=False):
+            generated = generate(
+                module,
+                inputs,
+                settings,
+                eos_token_ids=ends,
+                logits_processor=self._family.logits_processors(self.config, self.head),
+            )
+        return [self._tokenizer.decode(tokens) for tokens in generated]
+
+    def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
+        """Return the exact match of all samples, and the metrics of each data set that has some."""
+        if not predictions:
+            return {}
+        metrics = {"exact_match": accuracy(predictions[PREDICTION], predictions[TARGET])}
+        for number, name in enumerate(self.datasets):
+            rows = predictions[DATASET] == number
+            if rows.any():
+                part = {key: values[rows] for key, values in predictions.items()}
+                for metric, value in form_metrics(self.form(name, self.run.data), part).items():
+                    metrics[self._metric_name(metric, name)] = value
+        return metrics
+
+
+def form_metrics(form: TextForm, values: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
+    """Return the metrics of a data set.
+
+    Args:
+        form: form of the data set.
+        values: predictions of an evaluation, of the rows of the data set.
+    """
+    numbers = {text_key(word): number for number, word in enumerate(form.words.values())}
+    words = {
+        name: np.array([numbers.get(key, NO_LABEL) for key in values[name].tolist()])
+        for name in (TARGET, PREDICTION)
+    }
+    labels = GeneratedLabels(
+        words[TARGET], words[PREDICTION], values[NUMBER], values[PREDICTED_NUMBER]
+    )
+    exact = accuracy(values[PREDICTION], values[TARGET])
+    return {"exact_match": exact, **labels.metrics(form.metrics, form.classes)}
+
+
+def text_key(text: str) -> int:
+    """Return a signed 64-bit hash of the stripped text."""
+    digest = blake3(text.strip().encode()).digest(8)
+    return int.from_bytes(digest, signed=True)

@@ -1,0 +1,317 @@
+"""Evaluations on tables of labelled texts: classification, regression, several labels."""
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.data.readers.labelled import (
+    Columns,
+    Sample,
+    describe_labels,
+    iter_samples,
+    label_name,
+    label_number,
+    split_labels,
+)
+from zoo.data.readers.problems import RowError, RowProblems
+from zoo.data.readers.review import Reviewed
+from zoo.errors import UsageError
+from zoo.evaluation.base import Evaluation, Result
+from zoo.evaluation.data_warnings import warn_of_absent_labels, warn_of_equal_numbers
+from zoo.families.config import Problem
+from zoo.inference.processing.records import TextExample
+from zoo.inference.task_checks import require_head
+from zoo.metrics.classification import (
+    ClassCounts,
+    class_scores,
+    classification_metrics,
+    confusion_cells,
+    multi_label_metrics,
+    reliability,
+)
+from zoo.metrics.intervals import bootstrap_classification, bootstrap_samples
+from zoo.metrics.ranks import regression_metrics
+from zoo.tasks.text_classification.predict import ClassifyTexts
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from zoo.checkpoint import Checkpoint
+
+CLASSIFY = "classify"
+
+
+class LabelledEvaluation(Evaluation):
+    """An evaluation of a classifier on tables; see ``zoo.data.readers.tables`` for their formats.
+
+    Metrics have bootstrap intervals of 95 %, in the details.
+
+    Args:
+        *args: see ``Evaluation``.
+        text: column of the text.
+        pair: column of the second text of a pair, or ``None``.
+        label: column of the label.
+        seed: seed of the intervals.
+        seq_len: length that texts are truncated to, or of windows; by default the model's limit.
+        doc_stride: number of tokens that windows over a long text share, see ``ClassifyTexts``.
+        **options: see ``Evaluation``.
+
+    Attributes:
+        problem: problem type of the models that can be evaluated.
+        unlabelled: whether samples may have no label.
+    """
+
+    problem: ClassVar[Problem]
+    unlabelled: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        *args: Any,
+        text: str = "text",
+        pair: str | None = None,
+        label: str = "label",
+        seed: int = 0,
+        seq_len: int | None = None,
+        doc_stride: int | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(*args, **options)
+        self.columns, self.seed = Columns(text, label, pair), seed
+        self.task = ClassifyTexts(
+            self.checkpoint, self.session, max_tokens=seq_len, doc_stride=doc_stride
+        )
+
+    @classmethod
+    def require_supported(cls, checkpoint: "Checkpoint") -> None:
+        """See ``Evaluation``."""
+        require_head(checkpoint, CLASSIFY)
+        axes = checkpoint.head.outputs["logits"].split()
+        config = checkpoint.config
+        default = "regression" if len(config.labels) == 1 else "single_label_classification"
+        if len(axes) != 2 or (config.problem or default) != cls.problem:
+            raise UsageError(
+                f"{checkpoint.path} has the head {checkpoint.head_name} for "
+                f"{(config.problem or default).replace('_', ' ')}, and {cls.name} needs "
+                f"{cls.problem.replace('_', ' ')}",
+                "choose another --task",
+            )
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Labels as the data names them: ``LABEL_3`` of the Hub's default names is ``3``."""
+        labels = self.checkpoint.config.labels
+        unnamed = labels == tuple(f"LABEL_{number}" for number in range(len(labels)))
+        return tuple(map(str, range(len(labels)))) if unnamed else labels
+
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """Index of each label, by the name in the data and by the name in the model."""
+        named = [*enumerate(self.checkpoint.config.labels), *enumerate(self.labels)]
+        return {name: number for number, name in reversed(named)}  # the first of equal names
+
+    def number_of(self, name: str, sample: Sample) -> int:
+        """Return the index of a label.
+
+        Raises:
+            RowError: the model has no such label.
+        """
+        if (number := self.numbers.get(name)) is not None:
+            return number
+        raise RowError(
+            f"{sample.location}: the model has no label {name!r}",
+            f"it has {describe_labels(self.labels, name)}",
+        )
+
+    def measure(self, files: Sequence[Path]) -> Result:
+        """See ``Evaluation``."""
+
+        def read(problems: RowProblems) -> Iterator[Sample]:
+            samples = iter_samples(files, self.columns, problems, unlabelled=self.unlabelled)
+            return problems.checked(samples, self._checked)
+
+        samples = self.samples(read, self._review)
+        return self.result(samples, self._results(samples))
+
+    def _checked(self, sample: Sample) -> Sample:
+        self.actual(sample)
+        return sample
+
+    def _review(self, sample: Sample) -> Reviewed:
+        """Return what is reviewed of a sample, with its labels as the model names them."""
+        texts = [sample.text, *([] if sample.pair is None else [sample.pair])]
+        return Reviewed(texts, tuple(self.answer(sample)), self.class_names(sample))
+
+    @abstractmethod
+    def actual(self, sample: Sample) -> Any:
+        """Return the label of a sample in the form that metrics take.
+
+        Raises:
+            RowError: the label is of another kind, or the model has no such label.
+        """
+
+    def class_names(self, sample: Sample) -> Sequence[str]:
+        """Return the labels of a sample, as the data has them; none of a number."""
+        return ()
+
+    def answer(self, sample: Sample) -> Sequence[Any]:
+        """Return what samples with the same texts must have in common."""
+        return self.class_names(sample)
+
+    def _results(self, samples: Iterable[Sample]) -> Iterator[dict[str, Any]]:
+        records = (TextExample(s.text, s.pair, location=s.location) for s in samples)
+        for _, added in self.task.stream(records):
+            yield added
+
+    @abstractmethod
+    def result(self, samples: Iterable[Sample], predictions: Iterator[dict[str, Any]]) -> Result:
+        """Return the result.
+
+        Args:
+            samples: the samples; their labels are checked before the first prediction.
+            predictions: results of ``ClassifyTexts`` in the same order.
+        """
+
+
+class TextClassification(LabelledEvaluation):
+    """Accuracy, F1, Matthews correlation and calibration, with the scores of each label."""
+
+    name: ClassVar[str] = "text-classification"
+    problem: ClassVar[Problem] = "single_label_classification"
+
+    def actual(self, sample: Sample) -> int:
+        """Return the index of the label."""
+        return self.number_of(label_name(sample.label, sample.location), sample)
+
+    def class_names(self, sample: Sample) -> Sequence[str]:
+        """See ``LabelledEvaluation``."""
+        return (label_name(sample.label, sample.location),)
+
+    def result(self, samples: Iterable[Sample], predictions: Iterator[dict[str, Any]]) -> Result:
+        """See ``LabelledEvaluation``."""
+        import numpy as np
+
+        labels = self.checkpoint.config.labels
+        actual = np.fromiter(map(self.actual, samples), np.int64)
+        pairs = ((self.numbers[added["label"]], added["score"]) for added in predictions)
+        best = np.fromiter(pairs, [("label", np.int64), ("score", np.float64)])
+        self.warn(warn_of_absent_labels(labels, {labels[number] for number in np.unique(actual)}))
+        counts = ClassCounts.of(actual, best["label"], len(labels))
+        cells = confusion_cells(actual, best["label"])
+        metrics = {name: float(v) for name, v in classification_metrics(counts).items()}
+        error, curve = reliability(best["score"], best["label"] == actual)
+        scores = class_scores(counts)
+        return Result(
+            {**metrics, "calibration_error": error, "samples": len(actual)},
+            {
+                "intervals": bootstrap_classification(cells, len(labels), self.seed),
+                "classes": {
+                    label: {
+                        **{name: float(values[number]) for name, values in scores.items()},
+                        "samples": int(counts.actual[number]),
+                    }
+                    for number, label in enumerate(labels)
+                },
+                "reliability": curve,
+                "confusion": _confusion(cells, labels),
+            },
+        )
+
+
+def _confusion(cells: "NDArray[np.int64]", labels: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Return label -> prediction -> number of samples; predictions without samples are left out."""
+    confusion: dict[str, dict[str, int]] = {label: {} for label in labels}
+    for label, prediction, count in cells.tolist():
+        confusion[labels[label]][labels[prediction]] = count
+    return confusion
+
+
+class Regression(LabelledEvaluation):
+    """Pearson's and Spearman's correlations, and the mean squared error."""
+
+    name: ClassVar[str] = "regression"
+    problem: ClassVar[Problem] = "regression"
+
+    def actual(self, sample: Sample) -> float:
+        """Return the number."""
+        return label_number(sample.label, sample.location)
+
+    def answer(self, sample: Sample) -> Sequence[Any]:
+        """See ``LabelledEvaluation``."""
+        return (self.actual(sample),)
+
+    def result(self, samples: Iterable[Sample], predictions: Iterator[dict[str, Any]]) -> Result:
+        """See ``LabelledEvaluation``."""
+        import numpy as np
+
+        actual = np.fromiter(map(self.actual, samples), np.float64)
+        self.warn(warn_of_equal_numbers(actual.tolist()))
+        predicted = np.fromiter((added["score"] for added in predictions), np.float64)
+        intervals = bootstrap_samples(
+            lambda rows: regression_metrics(predicted[rows], actual[rows]), len(actual), self.seed
+        )
+        metrics = regression_metrics(predicted, actual)
+        return Result({**metrics, "samples": len(actual)}, {"intervals": intervals})
+
+
+class MultiLabel(LabelledEvaluation):
+    """F1 over all labels, its mean over labels, and samples with all labels right.
+
+    The labels of a sample are a list (JSON, Parquet), or text with a separator.
+
+    Args:
+        *args: see ``Evaluation``.
+        label_separator: separator of the labels of a sample.
+        **options: see ``LabelledEvaluation``.
+
+    Raises:
+        UsageError: the separator is empty.
+    """
+
+    name: ClassVar[str] = "multi-label"
+    problem: ClassVar[Problem] = "multi_label_classification"
+    unlabelled: ClassVar[bool] = True
+
+    def __init__(self, *args: Any, label_separator: str = ",", **options: Any) -> None:
+        super().__init__(*args, **options)
+        if not label_separator:
+            raise UsageError("the separator of labels is empty", "leave --label-separator out")
+        self.label_separator = label_separator
+
+    def result(self, samples: Iterable[Sample], predictions: Iterator[dict[str, Any]]) -> Result:
+        """See ``LabelledEvaluation``."""
+        import numpy as np
+
+        labels = self.checkpoint.config.labels
+        flags = np.dtype((bool, (len(labels),)))
+        actual: NDArray[Any] = np.fromiter(map(self.actual, samples), flags)
+        guesses = ([label in added["labels"] for label in labels] for added in predictions)
+        predicted: NDArray[Any] = np.fromiter(guesses, flags)
+        present = {label for label, count in zip(labels, actual.sum(0), strict=True) if count}
+        self.warn(warn_of_absent_labels(labels, present, several=True))
+        intervals = bootstrap_samples(
+            lambda rows: multi_label_metrics(predicted[rows], actual[rows]),
+            len(actual),
+            self.seed,
+        )
+        metrics = multi_label_metrics(predicted, actual)
+        return Result({**metrics, "samples": len(actual)}, {"intervals": intervals})
+
+    def class_names(self, sample: Sample) -> Sequence[str]:
+        """See ``LabelledEvaluation``."""
+        return split_labels(sample, self.label_separator)
+
+    def answer(self, sample: Sample) -> Sequence[Any]:
+        """See ``LabelledEvaluation``: the labels in any order."""
+        return sorted(self.class_names(sample))
+
+    def actual(self, sample: Sample) -> "NDArray[np.bool_]":
+        """Return which labels a sample has, (labels,)."""
+        import numpy as np
+
+        flags: NDArray[np.bool_] = np.zeros(len(self.checkpoint.config.labels), bool)
+        for name in split_labels(sample, self.label_separator):
+            flags[self.number_of(name, sample)] = True
+        return flags

@@ -1,0 +1,105 @@
+"""Labels, or numbers, of texts and pairs of texts."""
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.errors import UsageError
+from zoo.families.config import Problem
+from zoo.inference.processing.batching import Batch
+from zoo.inference.processing.numbers import sigmoid, softmax
+from zoo.inference.task import EncodedExample
+from zoo.inference.windowed import WindowedTask
+from zoo.overrides import override
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+THRESHOLD = 0.5  # minimum probability of a label, in multi-label classification
+
+
+class ClassifyTexts(WindowedTask):
+    """Classification of texts or pairs of texts, or regression.
+
+    Keys of a result, by the problem type of the configuration:
+
+    * single-label classification: ``label``, ``score`` (its probability), ``scores`` of all labels;
+    * multi-label classification: ``labels`` of probability 0.5 or more, ``scores``;
+    * regression: ``score``, or ``scores`` with several outputs; of a cross-encoder of
+      sentence-transformers, the score is what its activation function makes of the logit.
+
+    Without a problem type, one output means regression and several mean single-label
+    classification, as in transformers. The logits of a text that is read in windows are the mean of
+    those of its windows; those of a pair that the model reads in both orders are added.
+
+    Args:
+        *args: see ``Task``.
+        doc_stride: see ``WindowedTask``.
+        **options: see ``Task``.
+
+    Raises:
+        UsageError: windows are asked for of a model that reads pairs in both orders; or see
+            ``Task``.
+    """
+
+    name: ClassVar[str] = "classify"
+    output_keys: ClassVar[tuple[str, ...]] = ("label", "labels", "score", "scores")
+    pairs: ClassVar[bool] = True
+
+    def __init__(self, *args: Any, doc_stride: int | None = None, **options: Any) -> None:
+        super().__init__(*args, doc_stride=doc_stride, **options)
+        self.both_orders = self.checkpoint.model.both_orders
+        if doc_stride is not None and self.both_orders:
+            raise UsageError(
+                f"{self.checkpoint.path} reads pairs in both orders, and not in windows",
+                "leave --doc-stride out",
+            )
+
+    @property
+    def problem(self) -> Problem:
+        """Problem type of the head."""
+        config = self.checkpoint.config
+        one_output = len(config.labels) == 1
+        return config.problem or ("regression" if one_output else "single_label_classification")
+
+    @override
+    def check(self, item: EncodedExample) -> None:
+        super().check(item)
+        self.require_tokens(item)
+        if item.record.pair is None and self.both_orders:
+            raise UsageError(f"{item.record.location} is one text, and the model compares two")
+
+    @override
+    def split(self, item: EncodedExample) -> list[EncodedExample]:
+        text, pair = item.record.text, item.record.pair
+        if pair is None or not self.both_orders:
+            return super().split(item)
+        return [item, item._replace(encoded=self.encode([(pair, text)])[0])]
+
+    @override
+    def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
+        return [{"logits": row} for row in self.output("logits", items, batch)]
+
+    @override
+    def merge(self, item: EncodedExample, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        logits = sum((row["logits"] for row in rows[1:]), rows[0]["logits"])
+        return self._text(logits if self.windows is None else logits / len(rows))
+
+    def _text(self, logits: "NDArray[np.floating[Any]]") -> dict[str, Any]:
+        if self.problem == "regression":
+            if len(logits) == 1:
+                activate = self.checkpoint.model.score_activation == "sigmoid"
+                return {"score": float((sigmoid(logits) if activate else logits)[0])}
+            return {"scores": self._named(logits)}
+        if self.problem == "multi_label_classification":
+            scores = self._named(sigmoid(logits))
+            return {"labels": [k for k, p in scores.items() if p >= THRESHOLD], "scores": scores}
+        probabilities = softmax(logits)
+        best = int(probabilities.argmax())
+        return {
+            "label": self.checkpoint.config.labels[best],
+            "score": float(probabilities[best]),
+            "scores": self._named(probabilities),
+        }
+
+    def _named(self, values: "NDArray[np.floating[Any]]") -> dict[str, float]:
+        return dict(zip(self.checkpoint.config.labels, values.tolist(), strict=True))

@@ -1,0 +1,190 @@
+"""Training of classifiers and regressors of texts or pairs of texts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from torch.nn import functional as F
+
+from zoo.data.readers.labelled import Columns, label_name, label_number, read_samples, split_labels
+from zoo.data.readers.problems import RowProblems
+from zoo.data.readers.review import Reviewed
+from zoo.evaluation.data_warnings import warn_of_equal_numbers
+from zoo.families.config import Problem
+from zoo.finetune.base import LABELS
+from zoo.finetune.labels import ClassTask, label_index
+from zoo.finetune.rows import TokenizedRows
+from zoo.finetune.text_inputs import TextTask
+from zoo.metrics.classification import ClassCounts, classification_metrics, multi_label_metrics
+from zoo.metrics.ranks import regression_metrics
+from zoo.objectives.base import LossOutput, Outputs
+from zoo.tokenizers import TextTokenizer
+from zoo.training.config.finetune import TableConfig
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+
+class TextClassification(ClassTask, TextTask):
+    """Cross-entropy of the label.
+
+    With class weights, it is the weighted mean, as of ``torch.nn.CrossEntropyLoss(weight=...)``.
+    """
+
+    name: ClassVar[str] = "text-classification"
+    head: ClassVar[str] = "sequence-classification"
+    problem: ClassVar[Problem | None] = "single_label_classification"
+    default_metric: ClassVar[str] = "accuracy"
+    fewest_labels: ClassVar[int] = 2
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """See ``FineTuning``."""
+        return ("accuracy", self._f1, "matthews_correlation")
+
+    @property
+    def _f1(self) -> str:
+        return "f1" if len(self.config.labels) == 2 else "f1_macro"
+
+    @classmethod
+    def label_names(cls, sample: Any, data: TableConfig) -> tuple[str, ...]:
+        """See ``FineTuning``."""
+        return (label_name(sample.label, sample.location),)
+
+    def target(self, sample: Any) -> Any:
+        """Return the index of the label."""
+        (name,) = self.label_names(sample, self.run.data)
+        return label_index(name, self.indices, sample.location)
+
+    def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
+        """See ``FineTuning``; the first call fixes ``balanced`` class weights."""
+        rows = super().rows(samples, tokenizer)
+        self.fix_weights(rows.values[LABELS])
+        return replace(rows, counts={**rows.counts, self.name: self.weigh(rows.values[LABELS])})
+
+    def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
+        """Compute the cross-entropy."""
+        logits, labels = outputs.logits[self.name], batch[LABELS]
+        weight = self.weights_like(logits)
+        loss = F.cross_entropy(logits, labels, weight=weight, reduction="sum")
+        return LossOutput(
+            {self.name: loss},
+            predictions={"prediction": logits.detach().argmax(-1), "label": labels},
+        )
+
+    def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
+        """See ``zoo.metrics.classification.classification_metrics``."""
+        counts = ClassCounts.of(
+            predictions["label"], predictions["prediction"], len(self.config.labels)
+        )
+        return {name: float(value) for name, value in classification_metrics(counts).items()}
+
+
+class Regression(TextTask):
+    """Squared error of one output."""
+
+    name: ClassVar[str] = "regression"
+    head: ClassVar[str] = "sequence-classification"
+    problem: ClassVar[Problem | None] = "regression"
+    default_metric: ClassVar[str] = "pearson"
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """See ``FineTuning``."""
+        return ("pearson", "spearman", "mse")
+
+    @classmethod
+    def output_names(cls, labels: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the name of the one output, as in transformers."""
+        return ("LABEL_0",)
+
+    @classmethod
+    def check(cls, sample: Any, data: TableConfig) -> Any:
+        """See ``FineTuning``: the label is a number."""
+        label_number(sample.label, sample.location)
+        return sample
+
+    @classmethod
+    def review(cls, sample: Any, data: TableConfig) -> Reviewed:
+        """See ``FineTuning``."""
+        return Reviewed(cls.texts(sample), (label_number(sample.label, sample.location),))
+
+    def target(self, sample: Any) -> Any:
+        """Return the number, float32."""
+        return np.float32(label_number(sample.label, sample.location))
+
+    def data_warnings(
+        self, train: Sequence[Any], evaluation: Sequence[Any], rows: TokenizedRows
+    ) -> list[str]:
+        """See ``FineTuning``: numbers that are all equal."""
+        numbers = ([self.target(sample) for sample in part] for part in (train, evaluation))
+        return [
+            *super().data_warnings(train, evaluation, rows),
+            *warn_of_equal_numbers(next(numbers), training=True),
+            *warn_of_equal_numbers(next(numbers)),
+        ]
+
+    def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
+        """Compute the squared error."""
+        values, labels = outputs.logits[self.name].squeeze(-1), batch[LABELS]
+        return LossOutput(
+            {self.name: F.mse_loss(values, labels, reduction="sum")},
+            predictions={"prediction": values.detach(), "label": labels},
+        )
+
+    def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
+        """See ``zoo.metrics.ranks.regression_metrics``."""
+        return regression_metrics(predictions["prediction"], predictions["label"])
+
+
+class MultiLabel(ClassTask, TextTask):
+    """Binary cross-entropy of each label, over all labels of all samples.
+
+    The labels of a sample are a list (JSON, Parquet), or text with a separator.
+    """
+
+    name: ClassVar[str] = "multi-label"
+    head: ClassVar[str] = "sequence-classification"
+    problem: ClassVar[Problem | None] = "multi_label_classification"
+    default_metric: ClassVar[str] = "f1_micro"
+
+    @property
+    def logits_per_count(self) -> float:  # type: ignore[override]
+        """See ``TrainingObjective``: the loss counts each label of a row."""
+        return 1 / len(self.config.labels)
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """See ``FineTuning``."""
+        return ("f1_micro", "f1_macro", "exact_match")
+
+    @classmethod
+    def read(cls, paths: Sequence[str], data: TableConfig, problems: RowProblems) -> list[Any]:
+        """See ``FineTuning``; a sample may have no label."""
+        columns = Columns(data.text, data.label_column, data.pair)
+        return read_samples(paths, columns, problems, unlabelled=True)
+
+    @classmethod
+    def label_names(cls, sample: Any, data: TableConfig) -> tuple[str, ...]:
+        """See ``FineTuning``."""
+        return split_labels(sample, data.label_separator)
+
+    def target(self, sample: Any) -> Any:
+        """Return 1 for each label of the sample and 0 for all others, (labels,), float32."""
+        target = np.zeros(len(self.labels), np.float32)
+        for name in self.label_names(sample, self.run.data):
+            target[label_index(name, self.indices, sample.location)] = 1
+        return target
+
+    def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
+        """Compute the binary cross-entropy."""
+        logits, labels = outputs.logits[self.name], batch[LABELS]
+        loss = F.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
+        predictions = {"prediction": logits.detach() >= 0, "label": labels > 0}
+        return LossOutput({self.name: loss}, predictions=predictions)
+
+    def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
+        """See ``zoo.metrics.classification.multi_label_metrics``."""
+        return multi_label_metrics(predictions["prediction"], predictions["label"])

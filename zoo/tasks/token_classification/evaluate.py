@@ -1,0 +1,248 @@
+"""Evaluation of token classifiers on labelled words: accuracy, and scores of entities or labels."""
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from operator import add
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.data.readers.labelled import Columns, describe_labels
+from zoo.data.readers.problems import RowError, RowProblems
+from zoo.data.readers.review import Reviewed
+from zoo.errors import UsageError
+from zoo.evaluation.base import Evaluation, Result
+from zoo.evaluation.data_warnings import warn_of_absent_labels
+from zoo.inference.processing.records import TextExample
+from zoo.inference.task import EncodedExample
+from zoo.inference.task_checks import require_head
+from zoo.metrics.classification import ClassCounts, class_scores, f1_macro
+from zoo.metrics.entities import entity_counts, entity_scores
+from zoo.metrics.intervals import bootstrap_samples
+from zoo.tasks.token_classification.data import (
+    OUTSIDE,
+    IobRepair,
+    WordsSample,
+    first_tokens,
+    is_iob,
+    iter_words,
+    marks_spans,
+    repair_iob,
+    word_starts,
+)
+from zoo.tasks.token_classification.predict import ClassifyTokens
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from zoo.checkpoint import Checkpoint
+
+
+STARTS = "starts"  # key of a record: positions of its words
+
+
+class ClassifyWords(ClassifyTokens):
+    """The task with the words of the data, which may have spaces in them."""
+
+    def word_starts(self, item: EncodedExample) -> list[int]:
+        """See ``ClassifyTokens``."""
+        starts: list[int] = item.record.extra[STARTS]
+        return starts
+
+
+class TokenClassification(Evaluation):
+    """Accuracy of words, and precision, recall and F1 of entities or labels.
+
+    A word has the label that is predicted at its first token. A word that was truncated, or has no
+    token, counts as ``O``, or as wrong where labels mark no spans. Spans of the data that begin
+    with ``I-`` are repaired, and labels of the schemes BIOES and BILOU, also those of the model,
+    are compared as those of IOB2; see ``repair_iob``. Intervals are over sentences.
+
+    Args:
+        *args: see ``Evaluation``; ``limit`` is the number of sentences.
+        text: column of the words, see ``zoo.tasks.token_classification.data``.
+        label: column of the labels.
+        seed: seed of the intervals.
+        seq_len: length that texts are truncated to, or of windows; by default the model's limit.
+        doc_stride: number of tokens that windows over a long text share, see ``ClassifyTokens``.
+        **options: see ``Evaluation``.
+    """
+
+    name: ClassVar[str] = "token-classification"
+
+    def __init__(
+        self,
+        *args: Any,
+        text: str = "text",
+        label: str = "label",
+        seed: int = 0,
+        seq_len: int | None = None,
+        doc_stride: int | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(*args, **options)
+        self.columns, self.seed = Columns(text, label), seed
+        self.task = ClassifyWords(
+            self.checkpoint, self.session, max_tokens=seq_len, doc_stride=doc_stride
+        )
+
+    @classmethod
+    def require_supported(cls, checkpoint: "Checkpoint") -> None:
+        """See ``Evaluation``."""
+        require_head(checkpoint, ClassifyTokens.name)
+        if len(checkpoint.head.outputs["logits"].split()) != 3:
+            raise UsageError(
+                f"{checkpoint.path} has the head {checkpoint.head_name}, which labels whole texts",
+                "choose another --task",
+            )
+
+    def measure(self, files: Sequence[Path]) -> Result:
+        """See ``Evaluation``."""
+        spans = marks_spans(self.checkpoint.config.labels)
+
+        def read(problems: RowProblems) -> Iterator[WordsSample]:
+            known = partial(self._known, spans=spans)
+            return problems.checked(iter_words(files, self.columns, problems), known)
+
+        samples = self.samples(read, lambda s: Reviewed(s.words, s.labels, s.labels))
+        repair = IobRepair(files)
+        for sample in samples:  # which finds what cannot be used, before anything is computed
+            if spans:
+                repair(sample)
+        repair.warn()
+        actual: Iterable[WordsSample] = map(repair, samples) if spans else samples
+        pairs = zip(actual, self._predictions(samples), strict=True)
+        return self._entities(pairs) if spans else self._labels(pairs)
+
+    def _known(self, sample: WordsSample, *, spans: bool) -> WordsSample:
+        """Return a sample after checking that the model has each label, or what it is repaired to.
+
+        Raises:
+            RowError: it has not.
+        """
+        labels = self.checkpoint.config.labels
+        repaired = repair_iob(sample.labels) if spans else sample.labels
+        for word, (name, alternative) in enumerate(zip(sample.labels, repaired, strict=True)):
+            if name not in labels and alternative not in labels:
+                raise RowError(
+                    f"{sample.word_location(word)}: the model has no label {name!r}",
+                    f"it has {describe_labels(labels, name)}",
+                )
+        return sample
+
+    def _predictions(self, samples: Iterable[WordsSample]) -> Iterator[list[str]]:
+        """Yield the predicted labels of each sentence's words; empty for a word without one."""
+        records = (
+            TextExample(
+                " ".join(s.words), extra={STARTS: word_starts(s.words)}, location=s.location
+            )
+            for s in samples
+        )
+        results = self.task.stream(records)
+        for sample, (_, added) in zip(samples, results, strict=True):
+            offsets = [(token["start"], token["end"]) for token in added["tokens"]]
+            tokens = first_tokens(sample.words, offsets, [False] * len(offsets))
+            yield [
+                added["tokens"][tokens[word]]["label"] if word in tokens else ""
+                for word in range(len(sample.words))
+            ]
+
+    def _entities(self, pairs: Iterable[tuple[WordsSample, list[str]]]) -> Result:
+        import numpy as np
+
+        by_type: dict[str, tuple[int, ...]] = {}
+        converts = not is_iob(self.checkpoint.config.labels)  # labels of the model, of a scheme
+
+        def counted() -> Iterator[list[int]]:
+            """Yield, of each sentence, correct, predicted and actual entities, words and hits."""
+            for sample, predicted in pairs:
+                guessed = [name or OUTSIDE for name in predicted]
+                if converts:
+                    guessed = list(repair_iob(guessed))
+                counts = entity_counts(sample.labels, guessed)
+                for kind, numbers in counts.items():
+                    by_type[kind] = tuple(map(add, by_type.get(kind, (0, 0, 0)), numbers))
+                totals = [sum(column) for column in zip((0, 0, 0), *counts.values(), strict=True)]
+                yield [*totals, len(guessed), _hits(sample.labels, guessed)]
+
+        table = np.fromiter(counted(), np.dtype((np.int64, (5,))))
+
+        def metrics(chosen: "NDArray[np.integer[Any]]") -> dict[str, float]:
+            *numbers, words, hits = table[chosen].sum(0).tolist()
+            return {"accuracy": hits / words, **entity_scores([numbers])}
+
+        classes = {
+            kind: {**entity_scores([numbers]), "entities": numbers[2]}
+            for kind, numbers in sorted(by_type.items())
+        }
+        return self._result(metrics, len(table), int(table[:, 3].sum()), classes)
+
+    def _labels(self, pairs: Iterable[tuple[WordsSample, list[str]]]) -> Result:
+        import numpy as np
+
+        labels = self.checkpoint.config.labels
+        actual, predicted, words = _label_numbers(pairs, labels)
+
+        def counts_of(chosen: "NDArray[np.integer[Any]]") -> ClassCounts:
+            times = np.repeat(np.bincount(chosen, minlength=len(words)), words)
+            # the last class are words without prediction
+            counts = ClassCounts.of(actual, predicted, len(labels) + 1, times)
+            return counts.first(len(labels))
+
+        def metrics(chosen: "NDArray[np.integer[Any]]") -> dict[str, float]:
+            counts = counts_of(chosen)
+            accuracy = counts.hits.sum() / words[chosen].sum()
+            return {"accuracy": float(accuracy), "f1_macro": float(f1_macro(counts))}
+
+        total = counts_of(np.arange(len(words)))
+        present = {label for label, count in zip(labels, total.actual, strict=True) if count}
+        self.warn(warn_of_absent_labels(labels, present))
+        classes = _scores_by_label(total, labels)
+        return self._result(metrics, len(words), int(words.sum()), classes)
+
+    def _result(self, metrics: Any, sentences: int, words: int, classes: Any) -> Result:
+        import numpy as np
+
+        return Result(
+            {**metrics(np.arange(sentences)), "sentences": sentences, "words": words},
+            {"intervals": bootstrap_samples(metrics, sentences, self.seed), "classes": classes},
+        )
+
+
+def _scores_by_label(counts: ClassCounts, labels: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Return the scores of each label, and the number of words that have it."""
+    scores = class_scores(counts)
+    return {
+        label: {
+            **{name: float(values[number]) for name, values in scores.items()},
+            "words": int(counts.actual[number]),
+        }
+        for number, label in enumerate(labels)
+    }
+
+
+def _label_numbers(
+    pairs: Iterable[tuple[WordsSample, list[str]]], labels: Sequence[str]
+) -> "tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]":
+    """Return the number of each word's label and prediction, and the words of each sentence.
+
+    Words without prediction have the number of labels as their prediction.
+    """
+    import numpy as np
+
+    numbers = {name: number for number, name in enumerate((*labels, ""))}
+    actual, predicted, words = array("i"), array("i"), array("q")
+    for sample, guesses in pairs:
+        words.append(len(guesses))
+        actual.extend(map(numbers.__getitem__, sample.labels))
+        predicted.extend(map(numbers.__getitem__, guesses))
+    return (
+        np.frombuffer(actual, np.int32),
+        np.frombuffer(predicted, np.int32),
+        np.frombuffer(words, np.int64),
+    )
+
+
+def _hits(actual: Sequence[str], predicted: Sequence[str]) -> int:
+    return sum(a == p for a, p in zip(actual, predicted, strict=True))

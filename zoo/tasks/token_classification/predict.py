@@ -1,0 +1,164 @@
+"""Labels of tokens, or of the spans and words that they form."""
+
+import re
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.errors import UsageError
+from zoo.inference.processing.batching import Batch
+from zoo.inference.processing.numbers import softmax
+from zoo.inference.processing.windows import join_windows
+from zoo.inference.task import EncodedExample
+from zoo.inference.windowed import WindowedTask
+from zoo.overrides import override
+from zoo.tasks.token_classification.data import words_of_tokens
+from zoo.tasks.token_classification.entities import (
+    AGGREGATES,
+    Aggregate,
+    Labelled,
+    TokenProbs,
+    entities,
+    labelled_spans,
+)
+from zoo.tasks.token_classification.viterbi import marginals, viterbi
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from zoo.tokenizers import Encoded
+
+
+class ClassifyTokens(WindowedTask):
+    """Classification of the tokens of single texts.
+
+    Results have the key ``tokens``, each with ``token``, ``start`` and ``end`` (characters),
+    ``label`` and ``score``, without special tokens; or, with ``aggregate``, ``entities``: spans
+    with ``label``, ``score``, ``text``, ``start`` and ``end``, without those labelled ``O``.
+
+    A model with a CRF labels the words of a text, which white space separates, together: all tokens
+    of a word have its label, and its probability over all labellings as score. The logits of a
+    token of a text that is read in windows are of the window in which it has most context, see
+    ``join_windows``.
+
+    Args:
+        *args: see ``Task``.
+        aggregate: ``none`` returns tokens; ``simple`` joins adjacent tokens of a type; ``first``,
+            ``average`` and ``max`` first give all tokens of a word one label. Words are those of
+            transformers' token-classification pipeline.
+        doc_stride: see ``WindowedTask``.
+        **options: see ``Task``.
+
+    Raises:
+        UsageError: ``aggregate`` is unknown; or see ``Task``.
+    """
+
+    name: ClassVar[str] = "classify"
+    output_keys: ClassVar[tuple[str, ...]] = ("tokens", "entities")
+    pairs: ClassVar[bool] = True
+
+    def __init__(self, *args: Any, aggregate: Aggregate = "none", **options: Any) -> None:
+        super().__init__(*args, **options)
+        if aggregate not in AGGREGATES:
+            raise UsageError(
+                f"tokens cannot be aggregated by {aggregate!r}", f"choose {', '.join(AGGREGATES)}"
+            )
+        self.aggregate = aggregate
+
+    @override
+    def check(self, item: EncodedExample) -> None:
+        super().check(item)
+        if item.record.pair is not None:
+            raise UsageError(
+                f"{item.record.location} has a text_pair; token classification takes single texts"
+            )
+
+    @override
+    def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
+        return [{"logits": row} for row in self.output("logits", items, batch)]
+
+    @override
+    def merge(self, item: EncodedExample, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        if self.windows is None:
+            return self._tokens(item, rows[0]["logits"])
+        parts = list(self.windows.split(item.encoded))
+        return self._tokens(
+            item, join_windows(item.encoded, parts, [row["logits"] for row in rows])
+        )
+
+    def _tokens(self, item: EncodedExample, logits: "NDArray[np.floating[Any]]") -> dict[str, Any]:
+        if self.checkpoint.model.transitions is not None:
+            return self._words(item, logits)
+        encoded, probabilities = item.encoded, softmax(logits)
+        if self.aggregate != "none":
+            labels, text = self.checkpoint.config.labels, item.record.text
+            tokens = self._probs(item, probabilities)
+            return {"entities": entities(tokens, labels, text, self.aggregate)}
+        labels = self.checkpoint.config.labels
+        return {
+            "tokens": [
+                self._token(encoded, k, labels[int(row.argmax())], float(row.max()))
+                for k, row in enumerate(probabilities[: len(encoded.ids)])
+                if not encoded.special[k]
+            ]
+        }
+
+    def _token(self, encoded: "Encoded", index: int, label: str, score: float) -> dict[str, Any]:
+        start, end = encoded.offsets[index]
+        token = encoded.tokens[index]
+        return {"token": token, "start": start, "end": end, "label": label, "score": score}
+
+    def word_starts(self, item: EncodedExample) -> list[int]:
+        """Return the position of each word of a text that a CRF labels, in characters."""
+        return [match.start() for match in re.finditer(r"\S+", item.record.text)]
+
+    def _words(self, item: EncodedExample, logits: "NDArray[np.floating[Any]]") -> dict[str, Any]:
+        """Return the tokens or spans of a text by the most probable labelling of its words."""
+        import numpy as np
+
+        encoded, text = item.encoded, item.record.text
+        starts, words = self.word_starts(item), dict[int, list[int]]()
+        for token, word in words_of_tokens(text, starts, encoded.offsets, encoded.special):
+            words.setdefault(word, []).append(token)
+        if not words:
+            return {"tokens": []} if self.aggregate == "none" else {"entities": []}
+        transitions = np.array(self.checkpoint.model.transitions)
+        emissions = logits[[tokens[0] for tokens in words.values()]].astype(np.float64)
+        best, scores = viterbi(emissions, transitions), marginals(emissions, transitions)
+        labelled = [
+            Labelled(
+                self.checkpoint.config.labels[label],
+                float(scores[number, label]),
+                encoded.offsets[tokens[0]][0],
+                encoded.offsets[tokens[-1]][1],
+            )
+            for number, (label, tokens) in enumerate(zip(best, words.values(), strict=True))
+        ]
+        if self.aggregate != "none":
+            return {"entities": labelled_spans(labelled, text)}
+        return {
+            "tokens": [
+                self._token(encoded, token, word.label, word.score)
+                for tokens, word in zip(words.values(), labelled, strict=True)
+                for token in tokens
+            ]
+        }
+
+    def _probs(self, item: EncodedExample, probs: "NDArray[np.float64]") -> list[TokenProbs]:
+        """Return the probabilities of tokens, and which of them continue words.
+
+        With a prefix for tokens within words, a token continues one if it has another length than
+        its text; otherwise if no space precedes or begins it. Unknown tokens are words.
+        """
+        encoded, text = item.encoded, item.record.text
+        prefix, unknown = self.tokenizer.subword_prefix, self.tokenizer.role_id("unk")
+        tokens = []
+        for k, (start, end) in enumerate(encoded.offsets):
+            if encoded.special[k]:
+                continue
+            if prefix:
+                continues = len(self.tokenizer.token(encoded.ids[k])) != end - start
+            else:
+                continues = start > 0 and " " not in text[start - 1 : start + 1]
+            continues &= encoded.ids[k] != unknown
+            tokens.append(TokenProbs(probs[k], start, end, continues))
+        return tokens

@@ -1,0 +1,324 @@
+"""Token classification: a label of each word, predicted at its first token."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from zoo.data.readers.labelled import Columns
+from zoo.data.readers.problems import RowProblems
+from zoo.errors import UsageError
+from zoo.finetune.base import LABELS
+from zoo.finetune.labels import ClassTask, label_index
+from zoo.finetune.layers import Layers, LayerTask
+from zoo.finetune.rows import TokenizedRows, TokenizedTexts, tokenize
+from zoo.finetune.windows import (
+    TEXTS,
+    WINDOW_LENGTHS,
+    collate_windows,
+    text_windows,
+    tokenize_windows,
+)
+from zoo.inference.processing.windows import Window, select_windows
+from zoo.metrics.classification import ClassCounts, accuracy, f1_macro
+from zoo.metrics.entities import entity_counts, entity_scores
+from zoo.nn.layers.crf import IGNORED, crf_negative_log_likelihood, gather_labelled
+from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainedModel
+from zoo.objectives.options import Options
+from zoo.tasks.token_classification.data import (
+    first_tokens,
+    is_iob,
+    marks_spans,
+    read_words,
+    repair_samples,
+)
+from zoo.tasks.token_classification.viterbi import viterbi
+from zoo.tokenizers import TextTokenizer
+from zoo.tokenizers.tokenizer import Encoded
+from zoo.training.config.finetune import FineTuneConfig, TableConfig
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from zoo.checkpoint import Checkpoint
+    from zoo.families.base import Family
+    from zoo.families.config import Config
+    from zoo.training.state.pretrained import PretrainedInit
+
+TRANSITIONS = "transitions"
+
+
+class TokenOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of ``TokenClassification``.
+
+    Attributes:
+        crf: label the words of a sentence together, by a linear-chain CRF over the logits; ``None``
+            to do as the checkpoint does, or else not.
+        layers: the layers that the classifier reads, see ``LayerTask``.
+        doc_stride: read texts of more than ``max_seq_len`` tokens in windows that share this number
+            of tokens, see ``TextWindows``; a word is labelled in the window in which it has most
+            context. ``None`` to truncate texts.
+    """
+
+    crf: bool | None = None
+    layers: Layers | None = None
+    doc_stride: int | None = None
+
+
+class CrfTagger(nn.Module):
+    """A token classifier, and the transitions between the labels of words.
+
+    Args:
+        tagger: the token classifier.
+        labels: number of labels.
+    """
+
+    def __init__(self, tagger: nn.Module, labels: int) -> None:
+        super().__init__()
+        self.tagger = tagger
+        self.transitions = nn.Parameter(torch.zeros(labels + 1, labels + 1))
+
+
+class TokenClassification(ClassTask, LayerTask):
+    """Cross-entropy of the label of each word, at its first token (Devlin et al. 2019, sec. 5.3).
+
+    With a CRF, the loss is the negative log-likelihood of the labels of a sentence instead; both
+    are sums that are divided by the number of words, and are equal while the transitions are 0.
+    Spans that begin with ``I-`` are repaired, and labels of other schemes become those of IOB2; see
+    ``repair_iob``. Both are counted.
+
+    Raises:
+        UsageError: a CRF is combined with class weights, FSDP or windows.
+    """
+
+    name: ClassVar[str] = "token-classification"
+    head: ClassVar[str] = "token-classification"
+    split_hint: ClassVar[str] = (
+        "; files that are neither JSON lines nor Parquet are read as words in columns, with a "
+        "blank line after each sentence"
+    )
+    options_type: ClassVar[type[Options]] = TokenOptions
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        if self.options.crf and (self.run.class_weights is not None or self.run.fsdp):
+            setting = "fsdp" if self.run.fsdp else "class_weights"
+            raise UsageError(f"a CRF is not trained with {setting}", f"leave {setting} out")
+        if self.options.crf and self.options.doc_stride is not None:
+            raise UsageError("a CRF is not trained on windows", "leave doc_stride out")
+
+    @classmethod
+    def resolve(cls, run: FineTuneConfig, init: "PretrainedInit | None") -> FineTuneConfig:
+        """See ``FineTuning``: a pretrained head keeps the CRF of its checkpoint."""
+        return cls.with_option_of_head(
+            run, init, "crf", lambda before: before.model.transitions is not None
+        )
+
+    @property
+    def default_metric(self) -> str:  # type: ignore[override]
+        """``f1`` of entities, or accuracy where labels mark no spans."""
+        return "f1" if is_iob(self.config.labels) else "accuracy"
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """See ``FineTuning``."""
+        spans = is_iob(self.config.labels)
+        return ("accuracy", *(("precision", "recall", "f1") if spans else ("f1_macro",)))
+
+    @classmethod
+    def read(cls, paths: Sequence[str], data: TableConfig, problems: RowProblems) -> list[Any]:
+        """See ``FineTuning``."""
+        samples = read_words(paths, Columns(data.text, data.label_column), problems)
+        spans = marks_spans(name for sample in samples for name in sample.labels)
+        return repair_samples(samples, paths) if spans else samples
+
+    @classmethod
+    def texts(cls, sample: Any) -> list[str]:
+        """See ``FineTuning``."""
+        return [" ".join(sample.words)]
+
+    @classmethod
+    def label_names(cls, sample: Any, data: TableConfig) -> tuple[str, ...]:
+        """See ``FineTuning``."""
+        labels: tuple[str, ...] = sample.labels
+        return labels
+
+    @classmethod
+    def label_location(cls, sample: Any, number: int) -> str:
+        """See ``ClassTask``."""
+        location: str = sample.word_location(number)
+        return location
+
+    def target(self, sample: Any) -> Any:
+        """Return the index of each word's label, (words,)."""
+        return np.array(
+            [
+                label_index(name, self.indices, sample.word_location(word))
+                for word, name in enumerate(sample.labels)
+            ]
+        )
+
+    def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
+        """See ``FineTuning``."""
+        targets = [self.target(sample) for sample in samples]
+        texts = [" ".join(sample.words) for sample in samples]
+        limit, locations = self.run.max_seq_len, [sample.location for sample in samples]
+        values: dict[str, NDArray[Any]] = {}
+        parts: list[NDArray[np.int32]] = []
+
+        def label(row: int, text: Encoded, windows: Sequence[Window] = ()) -> None:
+            labels = _token_labels(samples[row].words, targets[row], text)
+            selected = select_windows(text, windows)
+            parts.extend(
+                np.array(window.select(np.where(selected == number, labels, IGNORED).tolist()))
+                for number, window in enumerate(windows)
+            )
+            if not windows:
+                parts.append(labels)
+
+        tokens: TokenizedTexts
+        if self.options.doc_stride is None:
+            tokens = tokenize(texts, tokenizer, self.inputs, limit, locations=locations, read=label)
+        else:
+            windows = text_windows(self.run, self.options.doc_stride)
+            tokens, values[WINDOW_LENGTHS] = tokenize_windows(
+                texts, tokenizer, self.inputs, windows, locations=locations, read=label
+            )
+        labels = np.concatenate(parts, dtype=np.int32)
+        self.fix_weights(labels[labels != IGNORED])
+        counts = {self.name: np.add.reduceat(self.weigh(labels), tokens.starts[:-1])}
+        arrays = {**tokens.arrays, LABELS: labels}
+        return TokenizedRows(tokens.starts, arrays, values, counts, tokens.truncated)
+
+    def collate(self, examples: Sequence[Example]) -> Batch:
+        """See ``FineTuning``; windows are rows."""
+        if WINDOW_LENGTHS not in examples[0].values:
+            return super().collate(examples)
+        return collate_windows(examples, self.padding(), [self.name], masks=self.masks())
+
+    def padding(self) -> dict[str, int]:
+        """See ``FineTuning``."""
+        return {**super().padding(), LABELS: IGNORED}
+
+    def model(self, family: "Family", config: "Config") -> nn.Module:
+        """See ``TrainingObjective``."""
+        tagger = super().model(family, config)
+        return CrfTagger(tagger, len(config.labels)) if self.options.crf else tagger
+
+    def models_to_save(self, model: nn.Module) -> dict[str, TrainedModel]:
+        """See ``TrainingObjective``: the token classifier, with the transitions."""
+        if not isinstance(model, CrfTagger):
+            return super().models_to_save(model)
+        saved = TrainedModel(model.tagger, self.config, self.head, transitions=model.transitions)
+        return {"model": saved}
+
+    def load_checkpoint(self, model: nn.Module, checkpoint: "Checkpoint") -> list[str]:
+        """Load the transitions of a checkpoint with the same labels; see ``FineTuning``."""
+        if not isinstance(model, CrfTagger):
+            return []
+        stored = checkpoint.model.transitions
+        if stored is None or checkpoint.config.labels != self.config.labels:
+            return [TRANSITIONS]
+        with torch.no_grad():
+            model.transitions.copy_(torch.tensor(stored))
+        return []
+
+    def forward(self, model: nn.Module, batch: "Mapping[str, Tensor]") -> Outputs:
+        """Return the logits of all tokens, (rows, tokens, labels), and with a CRF transitions."""
+        if not isinstance(model, CrfTagger):
+            return super().forward(model, batch)
+        outputs = super().forward(model.tagger, batch)
+        return Outputs({**outputs.logits, TRANSITIONS: model.transitions.float()})
+
+    def compute_loss(self, model: nn.Module, batch: "Mapping[str, Tensor]") -> LossOutput:
+        """See ``TrainingObjective``; evaluations of a CRF also find the best labels."""
+        if not isinstance(model, CrfTagger):
+            return super().compute_loss(model, batch)
+        outputs, labels = self.forward(model, batch), batch[LABELS]
+        logits, transitions = outputs.logits[self.name], outputs.logits[TRANSITIONS]
+        with torch.autocast(logits.device.type, enabled=False):
+            emissions, words = gather_labelled(logits, labels)
+            losses = crf_negative_log_likelihood(emissions, words, transitions)
+        predictions = {} if model.training else self._decode(emissions, words, transitions)
+        return LossOutput({self.name: losses.sum()}, predictions=predictions)
+
+    def _decode(
+        self, emissions: "Tensor", labels: "Tensor", transitions: "Tensor"
+    ) -> "dict[str, Tensor]":
+        scored, scores = labels != IGNORED, transitions.double().cpu().numpy()
+        paths = [
+            viterbi(row[mask].double().cpu().numpy(), scores)
+            for row, mask in zip(emissions, scored, strict=True)
+            if mask.any()
+        ]
+        best = torch.from_numpy(np.concatenate(paths)) if paths else labels[scored]
+        return {
+            "prediction": best.to(labels.device),
+            "label": labels[scored],
+            "begins": _begins(labels, None),
+        }
+
+    def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
+        """Compute the cross-entropy."""
+        logits, labels = outputs.logits[self.name], batch[LABELS]
+        weight = self.weights_like(logits)
+        flat = logits.flatten(0, 1), labels.flatten()
+        loss = F.cross_entropy(*flat, weight=weight, reduction="sum", ignore_index=IGNORED)
+        scored = labels != IGNORED
+        return LossOutput(
+            {self.name: loss},
+            predictions={
+                "prediction": logits.detach().argmax(-1)[scored],
+                "label": labels[scored],
+                "begins": _begins(labels, batch.get(TEXTS)),
+            },
+        )
+
+    def scored_logits(
+        self, outputs: Outputs, batch: "Mapping[str, Tensor]"
+    ) -> "Mapping[str, Tensor]":
+        """See ``TrainingObjective``: of the first tokens of words."""
+        return {self.name: outputs.logits[self.name][batch[LABELS] != IGNORED]}
+
+    def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
+        """Return the accuracy of words, and precision, recall and F1 of entities or labels."""
+        labels, predicted = predictions["label"], predictions["prediction"]
+        by_word = accuracy(predicted, labels)
+        if not is_iob(self.labels):
+            by_label = ClassCounts.of(labels, predicted, len(self.labels))
+            return {"accuracy": by_word, "f1_macro": float(f1_macro(by_label))}
+        names = np.array(self.labels, object)
+        cuts = np.flatnonzero(predictions["begins"])[1:]
+        actual, guessed = (np.split(names[values], cuts) for values in (labels, predicted))
+        counts = [
+            numbers
+            for first, second in zip(actual, guessed, strict=True)
+            for numbers in entity_counts(first.tolist(), second.tolist()).values()
+        ]
+        return {"accuracy": by_word, **entity_scores(counts)}
+
+
+def _token_labels(
+    words: Sequence[str], target: "NDArray[Any]", text: Encoded
+) -> "NDArray[np.int32]":
+    """Return the label of each token, (tokens,): that of its word at the first, or ``IGNORED``."""
+    first = first_tokens(words, text.offsets, text.special)
+    labels = np.full(len(text.ids), IGNORED, np.int32)
+    labels[list(first.values())] = target[list(first)]
+    return labels
+
+
+def _begins(labels: "Tensor", texts: "Tensor | None") -> "Tensor":
+    """Return which labelled words are the first of their sentences, (words,), bool.
+
+    Args:
+        labels: (rows, tokens), ``IGNORED`` but for the first token of each word.
+        texts: the sentence of each row, (rows,); ``None`` if each row is one.
+    """
+    rows = torch.arange(len(labels), device=labels.device) if texts is None else texts
+    sentences = rows[:, None].expand_as(labels)[labels != IGNORED]
+    return sentences.diff(prepend=sentences.new_full((1,), -1)) != 0

@@ -95,7 +95,7 @@ def test_spans_on_the_command_line(small: Small) -> None:
 
 def test_texts_have_no_tokens_to_aggregate(small: Small) -> None:
     model, _ = small("BertForSequenceClassification", num_labels=3)
-    with pytest.raises(UsageError, match="is for text-classification, which has no option --aggregate"):
+    with pytest.raises(UsageError, match="which has no option --aggregate"):
         model.classify(["a"], aggregate="simple")
     with pytest.raises(UsageError, match="by 'mean'; choose none, simple, first, average, max"):
         model.classify(["a"], aggregate="mean")  # type: ignore[arg-type]

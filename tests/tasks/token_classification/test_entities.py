@@ -97,5 +97,9 @@ def test_texts_have_no_tokens_to_aggregate(small: Small) -> None:
     model, _ = small("BertForSequenceClassification", num_labels=3)
     with pytest.raises(UsageError, match="which has no option --aggregate"):
         model.classify(["a"], aggregate="simple")
+
+
+def test_an_unknown_aggregation_is_refused(small: Small) -> None:
+    model, _ = small("BertForTokenClassification", num_labels=3)
     with pytest.raises(UsageError, match="by 'mean'; choose none, simple, first, average, max"):
         model.classify(["a"], aggregate="mean")  # type: ignore[arg-type]

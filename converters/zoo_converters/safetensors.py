@@ -18,10 +18,8 @@ class Safetensors(Format):
 
     @override
     def find(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return ``model.safetensors`` or its shards, else the only safetensors file.
-
-        Adapters are excluded, since they only modify the weights of another checkpoint.
-        """
+        """Return ``model.safetensors`` or its shards, else the only safetensors file."""
+        # Adapters are excluded, since they only modify the weights of another checkpoint
         files = choose(names, "model", "safetensors")
         if files:
             return files

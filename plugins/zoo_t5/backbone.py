@@ -202,11 +202,9 @@ class Stack(nn.Module):
 
 
 def causal_bias_mask(like: Tensor, queries: int, past: int = 0) -> Tensor | None:
-    """Return the mask of the decoder's self-attention, which is added to the position biases.
-
-    Unlike ``causal_mask`` without padding, it is a tensor even without a past, since a bias keeps
-    the attention kernel from being causal by itself.
-    """
+    """Return the mask of the decoder's self-attention, which is added to the position biases."""
+    # Unlike ``causal_mask`` without padding, it is a tensor even without a past, since a bias keeps
+    # the attention kernel from being causal by itself
     attention_mask = like.new_ones(1, past + queries)
     return causal_mask(attention_mask, queries=queries, past=past, like=like)
 

@@ -66,10 +66,8 @@ class Seq2SeqState(DecodeState):
     _biases: Tensor | None = None
 
     def bias(self, positions: RelativePositions) -> Tensor:
-        """Return the position biases of the next token, (1, heads, 1, keys): a view.
-
-        They are computed for twice the number of keys, so that a step slices them.
-        """
+        """Return the position biases of the next token, (1, heads, 1, keys): a view."""
+        # They are computed for twice the number of keys, so that a step slices them
         keys = self.cache.length + 1
         if self._biases is None or keys > self._biases.shape[-1]:
             self._biases = positions(1, 2 * keys)

@@ -72,11 +72,9 @@ def require_hub_class(
     both_orders: bool,
     origin: str,
 ) -> None:
-    """Check that a program that opens the Hub's layout would compute the results of the model.
-
-    It would choose each token's label independently, where a CRF labels words together, and read
-    a pair once, where the model reads it in both orders.
-    """
+    """Check that a program that opens the Hub's layout would compute the results of the model."""
+    # It would choose each token's label independently, where a CRF labels words together, and read
+    # a pair once, where the model reads it in both orders
     if family.heads()[head].has_labels:
         family.architecture(config, head)  # raises an error without one
     remedy = "use it with zoo run or zoo export, or train it without"

@@ -12,11 +12,9 @@ _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """Open a regular file for reading.
-
-    Reading a pipe, a socket or a device may block or never end, so that the type is checked before
-    opening, and again afterwards in case the path was replaced in between.
-    """
+    """Open a regular file for reading."""
+    # Reading a pipe, a socket or a device may block or never end, so that the type is checked
+    # before opening, and again afterwards in case the path was replaced in between
     try:
         _check_regular(path, path.stat())
         descriptor = os.open(path, _FLAGS)

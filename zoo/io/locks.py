@@ -18,11 +18,9 @@ _NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS}
 
 @contextlib.contextmanager
 def file_lock(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock, which the system releases when the process ends.
-
-    The lock file is removed with the lock. This is safe, because a process that waited for it
-    detects that the file was unlinked, and creates it again.
-    """
+    """Hold an exclusive lock, which the system releases when the process ends."""
+    # The lock file is removed with the lock. This is safe, because a process that waited for it
+    # detects that the file was unlinked, and creates it again
     from filelock import FileLock
 
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -13,11 +13,9 @@ IGNORABLE = frozenset({signal.SIGHUP, signal.SIGQUIT})
 
 
 def interrupt_on_termination() -> None:
-    """Make SIGTERM, SIGHUP and SIGQUIT interrupt the main thread as Ctrl-C does.
-
-    The end of a session sends several signals at once. Only the first interrupts; the next ones
-    would interrupt the removal of temporary files.
-    """
+    """Make SIGTERM, SIGHUP and SIGQUIT interrupt the main thread as Ctrl-C does."""
+    # The end of a session sends several signals at once. Only the first interrupts; the next ones
+    # would interrupt the removal of temporary files
     handler = _Interrupt()
     for number in (signal.SIGTERM, *IGNORABLE):
         if not is_ignored(number):

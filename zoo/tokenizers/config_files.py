@@ -145,10 +145,8 @@ def without_flags(tokens: Any) -> Any:
 
 
 def chat_template(files: SourceFiles) -> dict[str, Any]:
-    """Return the key ``chat_template`` of templates in files of their own, if there are any.
-
-    Such files override the key, as in transformers.
-    """
+    """Return the key ``chat_template`` of templates in files of their own, if there are any."""
+    # Such files override the key, as in transformers
     names = {"default": CHAT_TEMPLATE} if files.has(CHAT_TEMPLATE) else {}
     names |= {Path(name).stem: name for name in files.matching(CHAT_TEMPLATES)}
     templates = {name: files.text(path) for name, path in names.items()}

@@ -54,11 +54,9 @@ class Pooling(JsonStruct):
         return self._first(QUERY)
 
     def document_prompt(self) -> str:
-        """Return the prompt of a text that is retrieved; empty if there is none.
-
-        A prompt without text does not hide the next one: sentence-transformers writes an empty
-        ``document`` next to the ``passage`` of a model.
-        """
+        """Return the prompt of a text that is retrieved; empty if there is none."""
+        # A prompt without text does not hide the next one: sentence-transformers writes an empty
+        # ``document`` next to the ``passage`` of a model
         return self._first(DOCUMENT)
 
     def _first(self, names: tuple[str, ...]) -> str:

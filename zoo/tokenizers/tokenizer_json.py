@@ -125,10 +125,8 @@ def stored_kind(files: SourceFiles) -> str | None:
 
 
 def check_normalized(tokenizer: "Tokenizer", path: "Path | str") -> None:
-    """Check that no added token is normalized to the empty string.
-
-    The library would match the empty string everywhere, and panic.
-    """
+    """Check that no added token is normalized to the empty string."""
+    # The library would match the empty string everywhere, and panic
     normalizer = tokenizer.normalizer
     if normalizer is None:
         return

@@ -41,13 +41,11 @@ def _transposed_as_matrices(op: Any, keys: ir.Value) -> Any:
 
 
 def read_cache(model: ir.Model) -> None:
-    """Give the cache to ``MultiHeadAttention`` as it is, in place.
-
-    Rules of fusion give it all keys and values in the shape (batch, tokens, hidden), for which they
-    transpose the cache in each step, and the operator transposes it back. The operator also
-    takes cached and new ones separately, and returns them together; or without new ones, as in
-    cross-attention, keys and values of the shape (batch, heads, tokens, size).
-    """
+    """Give the cache to ``MultiHeadAttention`` as it is, in place."""
+    # Rules of fusion give it all keys and values in the shape (batch, tokens, hidden), for which
+    # they transpose the cache in each step, and the operator transposes it back. The operator also
+    # takes cached and new ones separately, and returns them together; or without new ones, as in
+    # cross-attention, keys and values of the shape (batch, heads, tokens, size)
     from onnx_ir.passes.common import RemoveUnusedNodesPass
 
     for node in list(model.graph):

@@ -13,11 +13,9 @@ from zoo.families.onnx import ALL_LOGITS, NUM_LOGITS, SCORED_TOKENS
 
 
 def last_tokens(hidden: Tensor, number: Tensor) -> Tensor:
-    """Return the last tokens of (batch, tokens, hidden), or all tokens for the number 0.
-
-    In a trace, the operator is given as it is in the graph, since torch only traces slices of an
-    input's size. It has the shape of all tokens, which ``set_default`` corrects.
-    """
+    """Return the last tokens of (batch, tokens, hidden), or all tokens for the number 0."""
+    # In a trace, the operator is given as it is in the graph, since torch only traces slices of an
+    # input's size. It has the shape of all tokens, which ``set_default`` corrects
     if not torch.compiler.is_exporting():
         return hidden[:, -int(number) :]
     start, end, axis = -number.reshape(1), torch.tensor([2**63 - 1]), torch.tensor([1])

@@ -18,10 +18,8 @@ KEPT = ("Constant", "Transpose")
 
 
 def load_folded(path: Path) -> ir.Model:
-    """Load a graph and compute the nodes whose inputs are constants.
-
-    A node with more results than inputs stays, since a constant would take more room than it does.
-    """
+    """Load a graph and compute the nodes whose inputs are constants."""
+    # A node with more results than inputs stays, since a constant would take more room than it does
     model = ir.load(path)
     for node in list(model.graph):
         inputs = {value.name: value for value in node.inputs if value is not None}

@@ -263,10 +263,8 @@ def _constant(graph: ir.Graph, name: str, values: NDArray[Any]) -> ir.Value:
 
 
 def _drop_zero_points(graph: ir.Graph) -> None:
-    """Remove the zero points of weights that are 0, their default.
-
-    ONNX Runtime multiplies faster by weights without zero points than by those with one a column.
-    """
+    """Remove the zero points of weights that are 0, their default."""
+    # ONNX Runtime multiplies faster by weights without zero points than by those with one a column
     for node in list(graph.all_nodes()):
         zero_points = node.inputs[3] if len(node.inputs) > 3 else None
         if node.op_type != "MatMulInteger" or zero_points is None:
@@ -278,12 +276,10 @@ def _drop_zero_points(graph: ir.Graph) -> None:
 
 
 def _move_into_branches(graph: ir.Graph) -> None:
-    """Move what only one branch reads into it: scales of activations, and constants.
-
-    ``quantize_dynamic`` leaves them outside, where scales are computed in each run, also in those
-    that take another branch; and of constants outside ONNX Runtime does not make the unsigned
-    weights that are exact on CPUs without VNNI, see ``zoo.inference.ort.saturation``.
-    """
+    """Move what only one branch reads into it: scales of activations, and constants."""
+    # ``quantize_dynamic`` leaves them outside, where scales are computed in each run, also in those
+    # that take another branch; and of constants outside ONNX Runtime does not make the unsigned
+    # weights that are exact on CPUs without VNNI, see ``zoo.inference.ort.saturation``
     for node in list(graph):
         if node.op_type == "DynamicQuantizeLinear" and (
             branch := _only_reader(graph, node.outputs)

@@ -124,12 +124,10 @@ def _sync(path: Path) -> None:
 
 
 def _replace(staging: Path, target: Path) -> None:
-    """Rename the staging directory to the target; a replaced directory takes its place.
-
-    Where the system cannot exchange the two, the old directory is moved aside first. The state is
-    determined from the disk, so that an interrupt between any two steps is undone; if the process
-    was killed, ``remove_stale_staging`` undoes it.
-    """
+    """Rename the staging directory to the target; a replaced directory takes its place."""
+    # Where the system cannot exchange the two, the old directory is moved aside first. The state is
+    # determined from the disk, so that an interrupt between any two steps is undone; if the process
+    # was killed, ``remove_stale_staging`` undoes it
     if not target.exists():
         staging.rename(target)
     elif not _exchange(staging, target):

@@ -100,10 +100,8 @@ def check_target(
 
 
 def check_not_inside(target: Path) -> None:
-    """Check that a new directory is not within a model, an export or a corpus.
-
-    Their manifests list all files, so that a further one would make them invalid.
-    """
+    """Check that a new directory is not within a model, an export or a corpus."""
+    # Their manifests list all files, so that a further one would make them invalid
     for parent in Path(os.path.abspath(target)).parents:
         if _written_files(parent) is not None:
             raise UsageError(

@@ -101,11 +101,9 @@ def _near(array: "Array") -> "Array":
 
 
 def _contiguous(array: "Array") -> "NumpyArray":
-    """Return an array in memory, contiguous; copied some columns at a time if it is not.
-
-    In a transposed matrix, a whole row touches as many pages as it has columns, and copying by
-    rows is 6 times slower.
-    """
+    """Return an array in memory, contiguous; copied some columns at a time if it is not."""
+    # In a transposed matrix, a whole row touches as many pages as it has columns, and copying by
+    # rows is 6 times slower
     import numpy as np
 
     if isinstance(array, FileArray):

@@ -43,7 +43,7 @@ Examples:
     "backends",
     multiple=True,
     type=click.Choice(["auto", "cpu", "cuda", "onnx"]),
-    help="Backend to measure; may be repeated.  [default: cpu and onnx; onnx of an export]",
+    help="Backend to measure; may be repeated.  [default: cpu and onnx; onnx for an export]",
 )
 @count_option("--batch-size", "Number of rows per batch.", default=8)
 @count_option(
@@ -56,7 +56,7 @@ Examples:
     multiple=True,
     metavar="D",
     help="Dtype of the computation, such as float32, bfloat16 or int8; may be repeated.  "
-    "[default: that of the backend; all of an export]",
+    "[default: the backend's; for an export, all]",
 )
 @click.option(
     "--new-tokens",
@@ -95,13 +95,13 @@ def command(
 
     Backends and dtypes run the same random batch in turn, and then one row of it; models that
     generate text generate from it. Their outputs are compared first; backends that disagree are
-    not timed, and the exit code is 3. What a backend does not compute in is left out and listed.
+    not timed, and the exit code is 3. Dtypes that a backend lacks are skipped and listed.
     Start-up is the time of a new process that opens the model and runs one batch, or generates from
     it, and memory the largest resident set size of that process.
 
-    The fastest of several backends in a dtype is kept for this machine, and is what `--backend
-    auto` of zoo run and zoo eval means for this model in that dtype from then on. The dtype is
-    never changed, since results in another differ. Forward passes of a model that generates text
+    The fastest of several backends is recorded for this machine; from then on, `--backend auto` of
+    zoo run and zoo eval uses it for this model and dtype. The dtype is never changed, since results
+    would differ. Forward passes of a model that generates text
     (--new-tokens 0) change nothing.
     """
     from zoo.checkpoint import check_tokenizer

@@ -29,7 +29,7 @@ Examples:
 
 Plain text has one text per line. JSON lines have the key "text", optionally "text_pair", and any
 other keys, which are copied to the output. CSV, TSV and Parquet are read by column: --text and
---pair name those of the texts, by default text, sentence or the only one. Results are JSON lines in
+--pair name the columns, by default text, sentence or the only one. Results are JSON lines in
 input order. Texts longer
 than the model allows are truncated; "truncated" is the number of tokens that were cut."""
 
@@ -108,7 +108,7 @@ def task_command(name: str) -> click.Command:
             type=click.Choice(["auto", "text", "jsonl", "csv", "tsv", "parquet"]),
             default="auto",
             show_default=True,
-            help="Format of the input; auto goes by the ending, and the first line.",
+            help="Format of the input; auto looks at the extension and the first line.",
         ),
         click.option("--text", metavar="COL", help="Column, or key, of the text."),
         click.option("--pair", metavar="COL", help="Column, or key, of the second text."),

@@ -10,7 +10,7 @@ from zoo.cli.output import result, table
 @click.command(epilog="Example: zoo models --json")
 @common_options
 def command(as_json: bool) -> None:
-    """List the checkpoints of the registry and those in the store."""
+    """List the checkpoints of the registry and the store."""
     from zoo.hub import registry
     from zoo.hub.reference import stored_names
 

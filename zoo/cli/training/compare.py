@@ -20,8 +20,8 @@ Examples:
   zoo compare runs/one runs/other
   zoo compare runs/* -o losses.svg
 
-Runs whose settings differ in the seed alone are one row: the median, and the range in brackets.
-A directory of runs, such as that of `zoo pretrain --seeds 3`, stands for all of them."""
+Runs that differ only in the seed share a row: the median, and the range in brackets.
+A directory of runs, such as `zoo pretrain --seeds 3` writes, stands for all of them."""
 )
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
 @click.option(

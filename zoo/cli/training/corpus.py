@@ -115,8 +115,8 @@ def build(
 ) -> None:
     """Tokenize texts into a corpus of memory-mapped shards, with held-out documents.
 
-    The boundaries of documents and sentences are stored. The corpus depends on the texts, the
-    tokenizer and the seed alone. One document at a time is held in memory.
+    The boundaries of documents and sentences are stored. The corpus depends only on the
+    texts, the tokenizer and the seed. One document at a time is held in memory.
     """
     from zoo.data.build import CorpusSpec
     from zoo.data.build import build as make

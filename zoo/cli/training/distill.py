@@ -84,7 +84,7 @@ The recipe gives loss terms, initial layers and settings; RUN/config.yaml lists 
     "--eval-data", multiple=True, type=PATH, metavar="PATH", help="Held-out text for evaluation."
 )
 @click.option("--objective", metavar="O", help="Objective of the student on text.")
-@click.option("--task", metavar="TASK", help="Task on labelled data, as of zoo finetune.")
+@click.option("--task", metavar="TASK", help="Task on labelled data, as in zoo finetune.")
 @click.option("--train", multiple=True, type=PATH, metavar="FILE", help="Labelled training data.")
 @click.option(
     "--eval", "eval_files", multiple=True, type=PATH, metavar="FILE", help="Evaluation data."
@@ -98,11 +98,11 @@ The recipe gives loss terms, initial layers and settings; RUN/config.yaml lists 
     default=None,
     help="Leave out rows that cannot be used, and count them.",
 )
-@click.option("--preset", metavar="NAME", help="Settings of the task, as of zoo finetune.")
+@click.option("--preset", metavar="NAME", help="Settings of the task, as in zoo finetune.")
 @click.option(
     "--align",
     type=click.Choice(["tokens", "text"]),
-    help="What of the models corresponds; text needs no common tokens.  [default: tokens]",
+    help="Align by token (same tokenizer) or by text embedding.  [default: tokens]",
 )
 @click.option(
     "--teacher-backend",
@@ -146,7 +146,7 @@ The recipe gives loss terms, initial layers and settings; RUN/config.yaml lists 
 def command(ctx: click.Context, /, file: str | None, **options: Any) -> None:
     """Distil a student from one or several teachers; an interrupted run resumes bit for bit.
 
-    A run is a directory as that of zoo pretrain, and its model one like any other.
+    The output has the layout of zoo pretrain; every command accepts its model/ directory.
     """
     if options["print_recipe"]:
         _print_recipe(options["recipe"], as_json=options["as_json"])

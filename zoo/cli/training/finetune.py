@@ -41,7 +41,7 @@ SETTINGS = {
     epilog=f"""\b
 Tasks:
 {table_of_tasks("train")}
-  glue/NAME            A task of GLUE, of whose files --train is the directory.
+  glue/NAME            A task of GLUE; --train is the directory of its files.
                        As texts: --task seq2seq --train glue/NAME=DIR.
 
 \b
@@ -59,7 +59,7 @@ Examples:
 
 \b
 Tables are TSV, CSV, JSON lines or Parquet. Columns are named, or counted from 1 in a file without
-a header. Labels are those of the training data, sorted. Without --eval, a tenth of the samples
+a header. Labels come from the training data, sorted. Without --eval, a tenth of the samples
 is held out. RUN/config.yaml lists all settings; --set changes any of them.""",
 )
 @click.argument("model", metavar="REF|FAMILY|CONFIG.yaml", type=REFERENCE, required=False)
@@ -104,8 +104,8 @@ is held out. RUN/config.yaml lists all settings; --set changes any of them.""",
 def command(ctx: click.Context, /, model: str | None, **options: Any) -> None:
     """Fine-tune a model on labelled data; an interrupted run resumes bit for bit.
 
-    A run is a directory as that of zoo pretrain. The best checkpoint becomes the final model, which
-    zoo run, zoo eval, zoo export and zoo convert take.
+    The output has the layout of zoo pretrain. The best checkpoint becomes the final model,
+    which every command accepts.
     """
     if model is None and options["resume"] is None:
         raise click.UsageError("name a model or a family, or give --resume RUN", ctx)

@@ -75,7 +75,7 @@ TASKS = (
             ),
             TaskOption(
                 "null_threshold",
-                "Answer nothing if that is more likely by this log-probability.  [default: 0]",
+                'Margin by which "no answer" must win, in log-probability.  [default: 0]',
                 float,
                 metavar="X",
             ),

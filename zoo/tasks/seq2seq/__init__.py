@@ -33,7 +33,7 @@ TASKS = (
             TaskOption("num_beams", "Number of beams.", int, minimum=1, metavar="N"),
             TaskOption(
                 "max_new_tokens",
-                "Largest number of tokens to generate.  [default: those of the longest target]",
+                "Largest number of tokens to generate.  [default: as many as the longest target]",
                 int,
                 minimum=1,
                 metavar="N",

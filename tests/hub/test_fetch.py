@@ -143,7 +143,7 @@ def test_a_malformed_name_is_refused_before_any_request(hub: Hub, get: Fetch, re
 
 @pytest.mark.parametrize("revision", ["../../x", "a/../b", "/etc/passwd", "", "-x"])
 def test_a_malformed_revision_is_refused(hub: Hub, commit: str, get: Fetch, revision: str) -> None:
-    with pytest.raises(UsageError, match="is no revision; give a branch, a tag or a commit"):
+    with pytest.raises(UsageError, match="is not a revision; give a branch, a tag or a commit"):
         get(revision=revision)
     assert hub.requests == []
 

@@ -141,7 +141,7 @@ def test_metadata_of_another_repository_is_refused(hub: Hub, commit: str, get: F
     path = metadata_path("someone/other", other)
     path.parent.mkdir(parents=True)
     path.write_bytes(metadata_path(REPO, commit).read_bytes())
-    with pytest.raises(VerificationError, match=f"{path} is no record of someone/other"):
+    with pytest.raises(VerificationError, match=f"{path} is not a record of someone/other"):
         get("someone/other")
 
 

@@ -21,6 +21,7 @@ from zoo.nn.heads import VocabularyProjection
 from zoo.objectives import objective_type
 from zoo.objectives.base import Example, Objective, Outputs
 from zoo.objectives.examples.vocabulary import Ids, TokenizerView
+from zoo.overrides import override
 from zoo.plugins import iter_families
 
 DOCUMENTS, DOCUMENT_TOKENS = 4, 150  # of the texts in which tokens are exchanged
@@ -123,6 +124,7 @@ class _RecordedSplit(Split):
         super().__init__([tokens], like.sentences, like.documents)
         self.reads: list[tuple[int, int]] = []
 
+    @override
     def read(self, start: int, end: int) -> Ids:
         self.reads.append((start, end))
         return super().read(start, end)

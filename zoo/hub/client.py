@@ -4,9 +4,9 @@ huggingface_hub reads the body of any response to its end, waits for as long as 
 stores a file under the name in the server's headers, and switches to another client, hf_xet, if a
 server offers it. The hooks limit and check the responses to calls of this package only.
 
-They are added by a factory of clients, because huggingface_hub replaces its client after some
-errors. Its public API sets a factory and cannot return the one that is set, so that one attribute
-of the private module ``_http`` is read, to keep a factory with a program's proxies or certificates.
+A factory of clients adds them, because huggingface_hub replaces its client after some errors. Its
+public API sets a factory but does not return the one that is set, so one attribute of the private
+module ``_http`` is read, to keep a program's factory with its proxies or certificates.
 """
 
 import contextlib
@@ -27,6 +27,7 @@ from zoo.errors import SourceError
 from zoo.hub.errors import HubRequest, error_of_status, map_errors
 from zoo.hub.retry import TransientError
 from zoo.io.limits import HUB_SLOW_SECONDS, MAX_HUB_MESSAGE_BYTES, MIN_HUB_RATE
+from zoo.overrides import override
 
 CALL: "ContextVar[HubCall | None]" = ContextVar("zoo.hub.client.CALL", default=None)
 DROPPED_HEADERS = ("x-hf-warning", "x-xet-hash", "content-encoding", "content-length")
@@ -62,22 +63,14 @@ class HubCall:
         request.headers["Accept-Encoding"] = "identity"
 
     def on_response(self, response: httpx2.Response) -> None:
-        """Check the status and the headers of a response, and wrap its body.
-
-        Raises:
-            SourceError: the status is an error.
-        """
+        """Check the status and the headers of a response, and wrap its body."""
         response.stream = self._wrapped(response)
         if response.status_code >= 400:
             response.read()
             raise error_of_status(response, self.request)
 
     def body(self, response: httpx2.Response, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        """Yield the body of a successful response, up to the limit.
-
-        Raises:
-            SourceError: the body is longer.
-        """
+        """Yield the body of a successful response, up to the limit."""
         received = 0
         for chunk in chunks:
             received += len(chunk)
@@ -124,11 +117,12 @@ class _Body(httpx2.SyncByteStream):
         self._chunks = chunks
         self._original = original
 
+    @override
     def __iter__(self) -> Iterator[bytes]:
         yield from self._chunks
 
+    @override
     def close(self) -> None:
-        """Close the original response."""
         self._original.close()
 
 

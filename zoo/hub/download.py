@@ -1,9 +1,9 @@
 """Resumable downloads of single files by ``hf_hub_download``, compared with their digest.
 
-``hf_hub_download`` starts over on every call, and checks lengths alone. Here the body of a response
-is written to a partial file as it arrives, and the next call, even of another process, requests the
-remainder; a body without the digest that the Hub publishes raises an error before
-``hf_hub_download`` moves it into its cache.
+``hf_hub_download`` starts over on every call and checks only lengths. Here the body of a response
+goes to a partial file as it arrives, and the next call, even from another process, requests the
+rest. If the body lacks the digest that the Hub publishes, an error is raised before
+``hf_hub_download`` moves the file into its cache.
 """
 
 import os
@@ -23,6 +23,7 @@ from zoo.hub.retry import DigestMismatch, TransientError, with_retries
 from zoo.io.digests.files import FileDigest
 from zoo.io.numbers import parse_int
 from zoo.io.progress import Advance
+from zoo.overrides import override
 
 PIECE = 4 << 20
 PROGRESS = 10_000  # an attempt that receives less than this fraction of a file has made no progress
@@ -31,21 +32,7 @@ PROGRESS = 10_000  # an attempt that receives less than this fraction of a file 
 def download(
     request: HubRequest, remote: RemoteFile, advance: Advance, *, replace: bool = False
 ) -> FileDigest | None:
-    """Download a file into the cache of huggingface_hub.
-
-    Args:
-        request: repository, commit and name of the file.
-        remote: length and digest that the Hub publishes.
-        advance: called with the number of bytes received; negative if some were discarded.
-        replace: download the file even if it is in the cache.
-
-    Returns:
-        digest of the file; ``None`` if the contents were in the cache.
-
-    Raises:
-        SourceError: the Hub denies access or fails. The partial file is kept.
-        VerificationError: length or digest differ from those that the Hub publishes.
-    """
+    """Download a file into the cache of huggingface_hub."""
     transfer = Transfer(request, remote, advance)
 
     def attempt() -> FileDigest | None:
@@ -88,8 +75,8 @@ class Transfer(HubCall):
         before, self._seen = self._seen, self.partial_bytes()
         return self._seen - before > self.remote.bytes / PROGRESS
 
+    @override
     def on_request(self, request: httpx2.Request) -> None:
-        """Request the remainder of the file."""
         super().on_request(request)
         if request.method == "GET" and (have := self._usable()):
             request.headers["Range"] = f"bytes={have}-"
@@ -103,14 +90,14 @@ class Transfer(HubCall):
             os.truncate(self._partial, have - 1)
         return self.partial_bytes()
 
+    @override
     def on_response(self, response: httpx2.Response) -> None:
-        """See ``HubCall``."""
         if response.status_code == 416:  # the partial file is of other contents
             self._discard()
             raise self._not_continued()
         super().on_response(response)
-        # huggingface_hub names the file in its cache by these headers: use the digest of the
-        # file list, not that of this server.
+        # huggingface_hub names the file in its cache by these headers: use the digest in the
+        # file list, not this server's.
         response.headers["X-Repo-Commit"] = self.request.revision
         response.headers["X-Linked-Etag"] = f'"{self.remote.etag}"'
         response.headers["X-Linked-Size"] = str(self.remote.bytes)
@@ -118,7 +105,7 @@ class Transfer(HubCall):
             self._check_range(response)
 
     def _check_range(self, response: httpx2.Response) -> None:
-        """Raise an error if the response has another range or another length of the file."""
+        """Raise an error if the response has a different range or length."""
         begin, size = 0, self.remote.bytes
         if response.status_code == 206:
             stated = re.match(r"bytes ([0-9]+)-", response.headers.get("content-range", ""))
@@ -134,6 +121,7 @@ class Transfer(HubCall):
         if stated_length is not None and begin + stated_length != size:
             raise self._wrong_length(begin + stated_length)
 
+    @override
     def body(self, response: httpx2.Response, chunks: Iterator[bytes]) -> Iterator[bytes]:
         """Yield the whole file: the partial file, then the body of the response."""
         if response.request.method != "GET":

@@ -1,7 +1,7 @@
-"""Conversion of errors of huggingface_hub and of connections to errors with one line.
+"""Conversion of errors of huggingface_hub and of connections to one-line errors.
 
-Text of a server enters a message through ``one_line`` alone, and no error keeps its cause: a
-traceback would show the text of the server, which may repeat the access token.
+A server's text enters messages only through ``one_line``, and no error keeps its cause: a traceback
+would show the server's text, which may repeat the access token.
 """
 
 import contextlib
@@ -45,13 +45,7 @@ class HubRequest:
 
 @contextlib.contextmanager
 def map_errors(request: HubRequest) -> Iterator[None]:
-    """Convert exceptions of huggingface_hub to errors with one line.
-
-    Raises:
-        TransientError: a retry may succeed.
-        SourceError: a retry would not succeed.
-        OSError: writing to disk failed.
-    """
+    """Convert exceptions of huggingface_hub to one-line errors."""
     try:
         yield
         return
@@ -67,7 +61,7 @@ def map_errors(request: HubRequest) -> Iterator[None]:
 def _request_error(error: Exception) -> Exception:
     """Return the failed request that caused an error, or the error itself.
 
-    After a failed request, huggingface_hub searches its cache and raises an error about that.
+    After a failed request, huggingface_hub searches its cache, and raises an error about the cache.
     """
     cause = error.__cause__
     return cause if isinstance(cause, httpx2.HTTPError) else error
@@ -173,7 +167,7 @@ def endpoint() -> str:
 
 
 def one_line(text: object) -> str:
-    """Return text of a server on one line, without control characters and the access token."""
+    """Return a server's text on one line, without control characters or the access token."""
     line = " ".join(without_token(str(text)).split())
     return escape_controls(line[:MESSAGE_LENGTH])
 

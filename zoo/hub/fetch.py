@@ -52,20 +52,6 @@ def fetch(
 
     For a commit whose list of files was recorded, no connection is opened if its files are in
     the cache.
-
-    Args:
-        repo: name of the repository, ``organisation/name``.
-        revision: branch, tag or commit; by default the locked commit, else ``main``.
-        select: function that selects files from the names of all files.
-        offline: open no connection; ``$HF_HUB_OFFLINE=1`` does the same.
-        lock: lock file with commits and digests; a new repository is added to it.
-
-    Raises:
-        UsageError: the name or the revision is malformed or contradicts the lock, or the cache
-            cannot be written.
-        SourceError: the files are missing, gated, or offline and not in the cache; or the network
-            failed.
-        VerificationError: a file differs from the digest of the Hub, the lock or the record.
     """
     from huggingface_hub import constants
 
@@ -213,7 +199,7 @@ class _Checkout:
         return Path(path) if isinstance(path, str) else None
 
     def _unlink_copy(self, name: str) -> None:
-        """Remove a damaged file that is no link, since huggingface_hub replaces only links."""
+        """Remove a damaged file that is not a link: huggingface_hub replaces only links."""
         path = self._path(name)
         if path is not None and not path.is_symlink():
             path.unlink()

@@ -50,12 +50,7 @@ class Hasher:
 
 
 def hash_download(path: Path, etag: str = "") -> tuple[FileDigest, bool]:
-    """Return the digest of a file, and ``True`` if it matches the digest of the Hub.
-
-    Args:
-        path: path of the file.
-        etag: see ``Hasher``.
-    """
+    """Return the digest of a file, and ``True`` if it matches the digest of the Hub."""
     size = path.stat().st_size
     hasher = Hasher(etag, size)
     buffer = memoryview(bytearray(PIECE))
@@ -67,16 +62,7 @@ def hash_download(path: Path, etag: str = "") -> tuple[FileDigest, bool]:
 
 @contextlib.contextmanager
 def map_os_errors(path: Path, hint: str) -> Iterator[None]:
-    """Convert errors of the operating system to errors with one line.
-
-    Args:
-        path: path that is written, for errors that name none.
-        hint: remedy for missing space or permission.
-
-    Raises:
-        UsageError: no space, no permission, or a path that exists.
-        SourceError: any other error.
-    """
+    """Convert errors of the operating system to one-line errors."""
     try:
         yield
     except OSError as error:

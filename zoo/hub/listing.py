@@ -28,11 +28,7 @@ def is_offline() -> bool:
 
 
 def check_names(repo: str, revision: str) -> None:
-    """Check the names of a repository and a revision.
-
-    Raises:
-        UsageError: one of them is malformed.
-    """
+    """Check the names of a repository and a revision."""
     try:
         validate_repo_id(repo)
     except errors.HFValidationError as error:
@@ -40,16 +36,11 @@ def check_names(repo: str, revision: str) -> None:
             f"{repo!r} cannot be a Hub repository", "give it as organisation/name"
         ) from error
     if not REVISION.fullmatch(revision) or ".." in revision:
-        raise UsageError(f"{revision!r} is no revision", "give a branch, a tag or a commit")
+        raise UsageError(f"{revision!r} is not a revision", "give a branch, a tag or a commit")
 
 
 def list_files(repo: str, revision: str) -> tuple[str, dict[str, RemoteFile]]:
-    """Request the commit of a revision and the list of its files.
-
-    Raises:
-        SourceError: the repository or revision is missing or not accessible, or the Hub fails.
-        VerificationError: the list is too long, or names files outside of the repository.
-    """
+    """Request the commit of a revision and the list of its files."""
     return with_retries(lambda: _list_files(repo, revision))
 
 
@@ -62,7 +53,7 @@ def _list_files(repo: str, revision: str) -> tuple[str, dict[str, RemoteFile]]:
             timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT,
         )
         if not COMMIT.fullmatch(info.sha or ""):
-            raise ValueError(f"{info.sha!r} is no commit")
+            raise ValueError(f"{info.sha!r} is not a commit")
         return str(info.sha), _files(info, f"the file list of {repo}")
 
 
@@ -95,12 +86,12 @@ def record_revision(repo: str, revision: str, commit: str) -> None:
     This takes one more request if the branch has moved.
     """
     if commit != revision and _recorded_commit(repo, revision) != commit:
-        with_retries(lambda: _resolve(repo, revision))
 
+        def resolve() -> None:
+            with HubCall(HubRequest(repo, revision), MAX_HUB_LISTING_BYTES).active():
+                HfApi(library_name="zoo").resolve_revision(repo, revision=revision)
 
-def _resolve(repo: str, revision: str) -> None:
-    with HubCall(HubRequest(repo, revision), MAX_HUB_LISTING_BYTES).active():
-        HfApi(library_name="zoo").resolve_revision(repo, revision=revision)
+        with_retries(resolve)
 
 
 def _recorded_commit(repo: str, revision: str) -> str | None:
@@ -111,10 +102,7 @@ def _recorded_commit(repo: str, revision: str) -> str | None:
 
 
 def cached_snapshot(repo: str, revision: str) -> Path | None:
-    """Return the directory of a commit in the cache, or ``None``.
-
-    No connection is opened. Files of the commit may be missing.
-    """
+    """Return a commit's directory in the cache, or ``None``; some of its files may be missing."""
     try:
         folder = Path(
             snapshot_download(repo, revision=revision, local_files_only=True, allow_patterns=[])
@@ -126,17 +114,12 @@ def cached_snapshot(repo: str, revision: str) -> Path | None:
 
 def cached_files(snapshot: Path) -> dict[str, RemoteFile]:
     """Return the cached files of a commit, as described by the links in its directory."""
-    paths = (Path(folder, name) for folder, _, names in os.walk(snapshot) for name in names)
-    return {
-        path.relative_to(snapshot).as_posix(): RemoteFile(
-            bytes=path.stat().st_size, etag=_etag(path)
-        )
-        for path in paths
-        if path.is_file()
-    }
-
-
-def _etag(path: Path) -> str:
-    """Return the digest in the name of a cached file; empty if the file is no link."""
-    name = Path(os.readlink(path)).name if path.is_symlink() else ""
-    return name if ETAG.fullmatch(name) else ""
+    files = {}
+    for folder, _, names in os.walk(snapshot):
+        for path in (Path(folder, name) for name in names):
+            if path.is_file():
+                target = os.path.basename(os.readlink(path)) if path.is_symlink() else ""
+                etag = target if ETAG.fullmatch(target) else ""  # a link has the digest in its name
+                name = path.relative_to(snapshot).as_posix()
+                files[name] = RemoteFile(bytes=path.stat().st_size, etag=etag)
+    return files

@@ -51,28 +51,13 @@ class Lock:
     """
 
     def __init__(self, path: Path) -> None:
-        """Read a lock file; a missing file counts as empty.
-
-        Raises:
-            SourceError: the file cannot be read.
-            VerificationError: the file is damaged, or of a newer format.
-        """
+        """Read a lock file; a missing file counts as empty."""
         self.path = path
         self._models = self._read()
 
     @classmethod
     def open(cls, path: Path | None) -> "Lock | None":
-        """Open a lock file.
-
-        Args:
-            path: path of the file, which is created if it is missing; ``None`` for ``zoo.lock`` in
-                the working directory, if it exists.
-
-        Raises:
-            SourceError: the file cannot be read.
-            UsageError: the file cannot be created.
-            VerificationError: the file is damaged, or of a newer format.
-        """
+        """Open a lock file."""
         if path is None:
             return cls(Path(NAME)) if Path(NAME).exists() else None
         lock = cls(path)
@@ -82,11 +67,7 @@ class Lock:
         return lock
 
     def pin(self, repo: str, revision: str | None) -> str | None:
-        """Return the commit that a repository is locked to, or ``None``.
-
-        Raises:
-            UsageError: ``revision`` is another one.
-        """
+        """Return the commit that a repository is locked to, or ``None``."""
         entry = self._entry(repo)
         if entry is None:
             return None
@@ -100,11 +81,7 @@ class Lock:
         return pinned.revision
 
     def check(self, repo: str, name: str, digest: FileDigest) -> None:
-        """Compare a file with its lock entry, if there is one.
-
-        Raises:
-            VerificationError: the digest differs.
-        """
+        """Compare a file with its lock entry, if there is one."""
         entry = self._entry(repo)
         locked = entry[1].files.get(name) if entry else None
         if locked and (locked.bytes, locked.blake3) != (digest.bytes, digest.blake3):
@@ -116,17 +93,7 @@ class Lock:
     def check_conversion(
         self, path: Path, repo: str, revision: str | None, files: Mapping[str, FileDigest]
     ) -> None:
-        """Compare the source of a converted model with its lock entry, if there is one.
-
-        Args:
-            path: directory of the model, for messages.
-            repo: repository of the source.
-            revision: commit of the source.
-            files: file name -> digest, of the files that were read.
-
-        Raises:
-            VerificationError: commit or files differ.
-        """
+        """Compare the source of a converted model with its lock entry, if there is one."""
         entry = self._entry(repo)
         if entry is None:
             return
@@ -140,19 +107,9 @@ class Lock:
             self.check(repo, name, digest)
 
     def add(self, repo: str, revision: str, commit: str, files: dict[str, FileDigest]) -> None:
-        """Add a repository, or more files of it.
-
-        Args:
-            repo: name of the repository.
-            revision: requested branch, tag or commit.
-            commit: commit hash of ``revision``.
-            files: file name -> digest, of the files that were used.
-
-        Raises:
-            UsageError: the lock file cannot be written.
-        """
+        """Add a repository, or more files of it."""
         if not self._lacks(repo, commit, files):
-            return  # so that a read-only directory is no error
+            return  # a read-only directory is not an error
         with self._exclusive():
             if self._lacks(repo, commit, files):
                 key, pinned = self._entry(repo) or (

@@ -65,11 +65,7 @@ def metadata_path(repo: str, commit: str) -> Path:
 
 
 def load_metadata(repo: str, commit: str) -> CommitMetadata:
-    """Return the metadata of a commit; empty if there is none yet.
-
-    Raises:
-        VerificationError: the file is damaged.
-    """
+    """Return the metadata of a commit; empty if there is none yet."""
     path = metadata_path(repo, commit)
     if not path.is_file():
         return CommitMetadata(zoo=FORMAT_VERSION, repo=repo, revision=commit)
@@ -78,5 +74,7 @@ def load_metadata(repo: str, commit: str) -> CommitMetadata:
     except VerificationError as error:
         raise VerificationError(error.what, "delete it; it is created again") from error
     if metadata.zoo > FORMAT_VERSION or (metadata.repo, metadata.revision) != (repo, commit):
-        raise VerificationError(f"{path} is no record of {repo}", "delete it; it is created again")
+        raise VerificationError(
+            f"{path} is not a record of {repo}", "delete it; it is created again"
+        )
     return metadata

@@ -6,7 +6,6 @@ or, as in TensorFlow, the common prefix of the files of a checkpoint.
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -28,7 +27,7 @@ class Reference:
         kind: kind of the reference.
         name: name of the converted model in the store.
         path: directory, for kinds ``path`` and ``store``.
-        stem: prefix of the files, if the path is no directory.
+        stem: prefix of the files, if the path is not a directory.
         row: registry entry, for kind ``registry`` and for repositories that the registry has.
         repo: Hub repository, for kinds ``registry`` and ``hub``.
         revision: requested branch, tag or commit, or ``None``.
@@ -50,16 +49,7 @@ class Reference:
 
 
 def resolve(text: str, *, revision: str | None = None, stored: bool = True) -> Reference:
-    """Resolve a reference, without reading files or opening connections.
-
-    Args:
-        text: model reference.
-        revision: branch, tag or commit of the repository.
-        stored: prefer a model of that name in the store to the registry's.
-
-    Raises:
-        UsageError: no model has that name; the hint lists similar names.
-    """
+    """Resolve a reference, without reading files or opening connections."""
     path = Path(text).expanduser()
     if text and path.is_dir():
         return Reference(text, "path", path.resolve().name, path=path, revision=revision)
@@ -87,7 +77,9 @@ def resolve(text: str, *, revision: str | None = None, stored: bool = True) -> R
         return Reference(text, "hub", text, row=row, repo=text, revision=revision)
     if stored_reference is not None:
         return stored_reference
-    names = (*registry.entries(), *_families(), *stored_names())
+    from zoo.plugins import installed
+
+    names = (*registry.entries(), *installed(), *stored_names())
     raise UsageError(
         f"no model is called {text!r}",
         did_you_mean(text, names) or "see `zoo models`, or give a path or organisation/name",
@@ -119,12 +111,6 @@ def stored_names() -> list[str]:
     root = store()
     manifests = [*root.glob("*/zoo.json"), *root.glob("*/*/zoo.json")]
     return sorted(str(path.parent.relative_to(root)) for path in manifests)
-
-
-def _families() -> Sequence[str]:
-    from zoo.plugins import installed
-
-    return tuple(installed())
 
 
 def _default_of_family(text: str) -> str | None:

@@ -109,12 +109,6 @@ def entries(*, plugins: bool = True) -> dict[str, RegistryEntry]:
 
     A plugin whose file cannot be read, or has a name that is taken, is reported as broken; see
     ``zoo.plugins.warn_or_raise``.
-
-    Args:
-        plugins: include the files of plugins, which imports these.
-
-    Raises:
-        VerificationError: the user's registry is malformed, or has a name that is taken.
     """
     known: dict[str, tuple[str, RegistryEntry]] = {}
     _add(known, "the built-in registry", builtin())
@@ -147,12 +141,7 @@ def line_of(name: str) -> str:
 
 
 def entry_config(name: str, row: RegistryEntry) -> Config:
-    """Return the configuration of an entry with a size.
-
-    Raises:
-        VerificationError: the family has no such size or field.
-        UsageError, PluginError: the family is not installed, or broken.
-    """
+    """Return the configuration of an entry with a size."""
     from zoo.plugins import get_family
 
     place = line_of(name)

@@ -26,7 +26,7 @@ class TransientError(SourceError):
 
 
 class ConnectionFailed(SourceError):
-    """A connection could not be opened. There is no retry, so that offline use fails at once."""
+    """A connection could not be opened; it is not retried, so offline use fails at once."""
 
 
 class DigestMismatch(VerificationError):
@@ -39,16 +39,7 @@ Result = TypeVar("Result")
 def with_retries(
     request: Callable[[], Result], progressed: Callable[[], bool] = lambda: False
 ) -> Result:
-    """Return the result of a request, repeated after transient failures.
-
-    Args:
-        request: function that raises ``TransientError`` or ``DigestMismatch`` to be called again.
-        progressed: function that returns ``True`` to reset the count of failures.
-
-    Raises:
-        SourceError: another failure, too many failures, or too long a wait requested by the Hub.
-        DigestMismatch: too many downloads with a wrong digest.
-    """
+    """Return the result of a request, repeated after transient failures."""
     failures, waited = 0, 0.0
     while True:
         try:

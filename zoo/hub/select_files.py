@@ -66,19 +66,6 @@ def choose_format(
 
     Formats of plugins are considered if no built-in one can be read, so that other plugins are not
     imported for ordinary checkpoints.
-
-    Args:
-        names: file names of the checkpoint.
-        source: directory or repository, for messages.
-        allow_pickle: accept pickle files if there are no others.
-
-    Returns:
-        the format, and the file names that it reads.
-
-    Raises:
-        SourceError: there are no weights in a known format, or an adapter next to them, which
-            other programs load on top of the model.
-        UsageError: the only format is a pickle, and ``allow_pickle`` is false.
     """
     for formats in (built_in_formats, all_formats):
         candidates = [(file_format, file_format.find(names)) for file_format in formats()]
@@ -100,12 +87,7 @@ def choose_format(
 
 
 def without_weights(names: Sequence[str], source: str) -> SourceError:
-    """Return the error for files without weights in a known format: what they are, and a way out.
-
-    Args:
-        names: file names of the checkpoint.
-        source: directory or repository, for the message.
-    """
+    """Return the error for files without weights in a known format, with a way to convert them."""
     for patterns, contents, remedy in UNREAD:
         found = sorted(matching(names, patterns))
         if found:
@@ -125,7 +107,7 @@ def files_to_download(names: Sequence[str], source: str, *, allow_pickle: bool) 
 
 
 def config_files(names: Sequence[str]) -> list[str]:
-    """Return the possible configuration files: ``config.json``, else those of the families."""
+    """Return the possible configuration files: ``config.json``, else the families' own."""
     if CONFIG in names:
         return [CONFIG]
     return matching(names, [p for family in all_families().values() for p in family.config_files])

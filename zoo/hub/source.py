@@ -79,21 +79,7 @@ def locate_or_download(
     tokenizer_alone: bool = False,
     model_type: str | None = None,
 ) -> CheckpointDir:
-    """Return the directory of a reference; download only files that are needed.
-
-    Args:
-        reference: resolved model reference.
-        offline: open no connection.
-        lock: path of a lock file; by default ``./zoo.lock`` if it exists.
-        allow_pickle: accept pickle files if there is no other format.
-        tokenizer_alone: download tokenizer files only.
-        model_type: see ``CheckpointDir``.
-
-    Raises:
-        SourceError: the files are missing, gated, or offline and not cached; or the network failed.
-        VerificationError: a digest does not match.
-        UsageError: there are only pickle files, and ``allow_pickle`` is false.
-    """
+    """Return the directory of a reference; download only files that are needed."""
     if reference.path is not None:
         if reference.revision is not None:
             raise UsageError(f"--revision does not apply to the directory {reference.path}")

@@ -1,6 +1,6 @@
 """Discovery and loading of plugins, and access to the objects they provide.
 
-The names are imported when they are used, since ``zoo --help`` needs the entry points alone.
+Names are imported on first use, because ``zoo --help`` needs only the entry points.
 """
 
 from importlib import import_module

@@ -2,8 +2,8 @@
 
 import os
 import sys
+import traceback
 from collections.abc import Iterator
-from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import PluginError, UsageError, ZooError, did_you_mean
@@ -16,16 +16,9 @@ if TYPE_CHECKING:
 
 
 def plugin_error(error: BaseException) -> PluginError | None:
-    """Return the error to report for an exception that passed through a third party's plugin.
+    """Return the error for an exception that passed through a third party's plugin, else ``None``.
 
     An exception in a built-in family is a bug of zoo.
-
-    Args:
-        error: exception with its traceback.
-
-    Returns:
-        an error that names the plugin, its distribution and the line; ``None`` if no frame belongs
-            to a third party's plugin.
     """
     parties = _third_parties()
     if not parties:
@@ -38,15 +31,7 @@ def plugin_error(error: BaseException) -> PluginError | None:
 
 
 def provider_error(provided: object, error: Exception) -> PluginError | None:
-    """Return the error to report for an exception in a method of a plugin's object.
-
-    Args:
-        provided: family or file format.
-        error: exception in the plugin or in the core.
-
-    Returns:
-        the error; ``None`` for built-in families and formats.
-    """
+    """Return the error for an exception in a method of a plugin's family or format."""
     if plugin_fault := plugin_error(error):
         return plugin_fault
     plugin = third_party(provided)
@@ -61,12 +46,7 @@ def third_party(provided: object) -> PluginInfo | None:
 
 
 def config_of_size(family: "Family", size: str) -> Any:
-    """Return the configuration of a size of a family.
-
-    Raises:
-        UsageError: the family has no such size.
-        PluginError: it has no size ``tiny``, which every family has.
-    """
+    """Return the configuration of a size of a family."""
     sizes = family.sizes()
     if size in sizes:
         return sizes[size]
@@ -100,7 +80,7 @@ def _third_parties() -> dict[str, PluginInfo]:
 
 
 def _package(entry: str) -> str:
-    """Return the package of an entry point: the module itself, or its parent."""
+    """Return the package of an entry point: its module, or the module's parent."""
     module = entry.partition(":")[0].strip()
     known = sys.modules.get(module)
     return (getattr(known, "__package__", None) or module) if known else module
@@ -110,15 +90,8 @@ def _locations(error: BaseException) -> Iterator[tuple[str, str, int]]:
     """Yield module, file and line of a syntax error and of each frame, the innermost first."""
     if isinstance(error, SyntaxError) and error.filename:
         yield "", error.filename, error.lineno or 0
-    frames = list(_frames(error.__traceback__))
-    for frame, number in reversed(frames):
+    for frame, number in reversed(list(traceback.walk_tb(error.__traceback__))):
         yield frame.f_globals.get("__name__", ""), frame.f_code.co_filename, number
-
-
-def _frames(traceback: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
-    while traceback is not None:
-        yield traceback.tb_frame, traceback.tb_lineno
-        traceback = traceback.tb_next
 
 
 def _in_package(path: str, package: str) -> bool:

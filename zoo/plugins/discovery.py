@@ -75,10 +75,6 @@ def entry_points_by_name() -> dict[str, list[PluginInfo]]:
 
     ``$ZOO_PLUGINS`` restricts them, else the file ``$ZOO_HOME/plugins.yaml``; built-in formats and
     loggers are always included.
-
-    Raises:
-        PluginError: ``$ZOO_PLUGINS`` or the file names one that is not installed.
-        VerificationError: the file is malformed.
     """
     plugins = all_entry_points()
     requested, place = requested_plugins(), "$ZOO_PLUGINS names"
@@ -99,19 +95,14 @@ def entry_points_by_name() -> dict[str, list[PluginInfo]]:
 
 @functools.cache
 def installed() -> dict[str, PluginInfo]:
-    """Return the plugins that may be loaded by name, without names of several third parties.
-
-    Raises:
-        PluginError: ``$ZOO_PLUGINS`` names one that is not installed.
-        VerificationError: the file of enabled plugins is malformed.
-    """
+    """Return name -> plugin that may be loaded; names of several third parties are left out."""
     chosen = {name: choose(rivals) for name, rivals in entry_points_by_name().items()}
     return {name: plugin for name, plugin in chosen.items() if plugin is not None}
 
 
 @functools.cache
 def declared_model_types() -> dict[str, tuple[str, ...]]:
-    """Return model type -> names of the plugins that declare it, of those that may be loaded.
+    """Return model type -> names of the plugins that may be loaded and declare it.
 
     A plugin declares the model types of its families by entry points with its own module, and need
     not declare its name.
@@ -126,10 +117,7 @@ def declared_model_types() -> dict[str, tuple[str, ...]]:
 
 
 def choose(rivals: list[PluginInfo]) -> PluginInfo | None:
-    """Return the plugin to load of those with one name; ``None`` if there is no reason for any.
-
-    A built-in plugin precedes those of third parties.
-    """
+    """Return which of several plugins with one name to load: the built-in one, or ``None``."""
     candidates = rivals if len(rivals) == 1 else [r for r in rivals if r.built_in]
     return candidates[0] if len(candidates) == 1 else None
 
@@ -158,18 +146,18 @@ def removal_hint(plugin: PluginInfo) -> str:
 
 
 def record_digest(plugin: PluginInfo) -> str | None:
-    """Return the SHA-256 of the list of files of a plugin's distribution; ``None`` without one."""
+    """Return the SHA-256 of the file list of a plugin's distribution; ``None`` without one."""
     from importlib import metadata
 
     for distribution in metadata.distributions(name=plugin.distribution):
         text = distribution.read_text("RECORD") if distribution.version == plugin.version else None
-        if text is not None:  # the metadata of a source tree, which may come first, has none
+        if text is not None:  # the metadata of a source tree may come first and have none
             return hashlib.sha256(text.encode()).hexdigest()
     return None
 
 
 def disabled_hint(name: str) -> str:
-    """Return the remedy for a name that is not known because its plugin is disabled, if it is."""
+    """Return the remedy for an unknown name whose plugin is disabled; empty for other names."""
     if "ZOO_PLUGINS" in os.environ or name not in all_entry_points():
         return ""
     if name in ALWAYS or read_settings().allows(name):

@@ -65,11 +65,7 @@ class NamedObject(NamedTuple):
 
 @functools.cache
 def named_objects(kind: str) -> tuple[NamedObject, ...]:
-    """Return what enabled plugins of third parties have of a kind, without importing them.
-
-    Raises:
-        UsageError, VerificationError: the file of enabled plugins cannot be read, or is malformed.
-    """
+    """Return the objects of a kind in enabled plugins of third parties, without importing them."""
     points = [p for p in installed_entry_points() if p.distribution != DISTRIBUTION]
     if not any(p.of(kind) for p in points):
         return ()
@@ -99,9 +95,6 @@ def usable(kind: str, built_in: Collection[str]) -> dict[str, NamedObject]:
 
     A built-in object precedes one of a plugin with its name; of several plugins' objects with one
     name there is none. Both are reported.
-
-    Raises:
-        PluginError: there is such a conflict, and ``ZOO_STRICT_PLUGINS=1``.
     """
     objects = {}
     for name, rivals in _by_name(kind).items():
@@ -122,12 +115,7 @@ def conflicts(kind: str, built_in: Collection[str]) -> Iterator[tuple[str, Plugi
 
 
 def find_object(kind: str, name: str, built_in: Collection[str]) -> NamedObject:
-    """Return the object of a plugin with a name.
-
-    Raises:
-        UsageError: no plugin has it; the nearest names are given.
-        PluginError: several distributions have it.
-    """
+    """Return the object of a plugin with a name."""
     objects = _by_name(kind)
     if rivals := objects.get(name):
         if error := _conflict(rivals, ()):
@@ -139,18 +127,7 @@ def find_object(kind: str, name: str, built_in: Collection[str]) -> NamedObject:
 
 
 def import_class(kind: str, name: str, built_in: Mapping[str, str], base: type[Any]) -> Any:
-    """Return a built-in class, or that of a plugin, by name.
-
-    Args:
-        kind: one of ``KINDS``.
-        name: name of the class on the command line.
-        built_in: name -> ``module:attribute``.
-        base: base class of all of the kind.
-
-    Raises:
-        UsageError: there is none; the nearest names are given.
-        PluginError: several distributions have it, or the plugin is broken.
-    """
+    """Import a built-in class or a plugin's class by name, and check its base class."""
     if name in built_in:
         if is_named(kind, name):
             usable(kind, built_in)  # warns
@@ -165,11 +142,7 @@ def import_class(kind: str, name: str, built_in: Mapping[str, str], base: type[A
 
 
 def import_instance(named: NamedObject, kind: type[T]) -> T:
-    """Import an object of a plugin that is an instance of a class.
-
-    Raises:
-        PluginError: the import fails, or the object is of another class.
-    """
+    """Import an object of a plugin that is an instance of a class."""
     value = import_object(named)
     if not isinstance(value, kind):
         raise broken_object(named, f"{named.target} is not a {kind.__name__}")
@@ -177,18 +150,14 @@ def import_instance(named: NamedObject, kind: type[T]) -> T:
 
 
 def import_object(named: NamedObject) -> Any:
-    """Import an object of a plugin.
-
-    Raises:
-        PluginError: the import fails.
-    """
+    """Import an object of a plugin."""
     from zoo.plugins.loading import import_target
 
     return import_target(named.plugin, named.target, f"{named.noun} {named.name}")
 
 
 def broken_object(named: NamedObject, reason: str) -> PluginError:
-    """Return the error for an object that is not what its kind has to be."""
+    """Return the error for an object that is not of its kind."""
     from zoo.plugins.loading import broken
 
     return broken(named.plugin, f"{named.noun} {named.name}: {reason}")

@@ -36,11 +36,7 @@ class EntryPoints(NamedTuple):  # a dataclass would take as long to import as al
     groups: Mapping[str, Mapping[str, str]]
 
     def of(self, kind: str = "") -> dict[str, str]:
-        """Return name -> value of the entry points for this version of the plugin API.
-
-        Args:
-            kind: last part of the group, such as ``tasks``; empty for plugins.
-        """
+        """Return name -> value of the entry points for this version of the plugin API."""
         suffix = f".{kind}" if kind else ""
         parts = [self.groups.get(group + suffix, {}) for group in CURRENT]
         return {name: value for part in parts for name, value in part.items()}
@@ -84,11 +80,7 @@ def requested_plugins() -> list[str] | None:
 
 
 def may_be_loaded() -> Callable[[str], bool]:
-    """Return the function that tells whether a plugin may be loaded, by its name.
-
-    Raises:
-        UsageError, VerificationError: the file of enabled plugins cannot be read, or is malformed.
-    """
+    """Return a function that says whether the plugin with a name may be loaded."""
     if (requested := requested_plugins()) is not None:
         return requested.__contains__
     from zoo.io.paths import home
@@ -120,7 +112,7 @@ def _read(folder: str, name: str) -> str:
 
 
 def _version(folder: str) -> str:
-    """Return the version in the metadata of a source tree, whose folder does not tell it."""
+    """Return the version in the metadata of a source tree, whose folder name lacks it."""
     match = _VERSION.search(_read(folder, "PKG-INFO"))
     return match[1] if match else ""
 

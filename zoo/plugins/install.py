@@ -38,11 +38,7 @@ class Change:
 
 
 def installer() -> list[str]:
-    """Return the command of the environment's installer: uv if uv created the environment, or pip.
-
-    Raises:
-        UsageError: there is neither.
-    """
+    """Return the environment's installer: uv if it created the environment, else pip."""
     settings = Path(sys.prefix, "pyvenv.cfg")
     by_uv = settings.is_file() and re.search(r"(?m)^uv\s*=", settings.read_text("utf-8"))
     uv = shutil.which("uv")
@@ -61,23 +57,12 @@ def installer() -> list[str]:
 
 
 def uses_uv(command: Sequence[str]) -> bool:
-    """Return whether the command of ``installer`` is that of uv."""
+    """Return whether the command of ``installer`` runs uv."""
     return command[0] != sys.executable
 
 
 def plan_install(specs: Sequence[str], *, upgrade: bool = False) -> list[Change]:
-    """Return what an installation would change, without changing anything.
-
-    Args:
-        specs: requirements, as pip and uv accept them: ``name``, ``name==1.0``, a path, a wheel or
-            ``git+https://...``.
-        upgrade: replace installed distributions by the newest versions; paths and URLs are
-            installed again, also at the same version.
-
-    Raises:
-        UsageError: a requirement is an option, or a name that is also a directory here.
-        SourceError: the installer cannot resolve or build them; the message has its last error.
-    """
+    """Return what an installation would change, without changing anything."""
     for spec in specs:
         _check_spec(spec)
     changes = [change for step in _steps(specs, upgrade) for change in _changes(step)]
@@ -96,7 +81,7 @@ def _steps(specs: Sequence[str], upgrade: bool) -> list[list[str]]:
 
 
 def _again() -> list[str]:
-    """Return the options that install what is installed already, without its dependencies."""
+    """Return the options that reinstall distributions without their dependencies."""
     return ["--reinstall" if uses_uv(installer()) else "--force-reinstall", "--no-deps"]
 
 
@@ -107,11 +92,7 @@ def _name_of(spec: str) -> str | None:
 
 
 def distributions_of(specs: Sequence[str]) -> list[str]:
-    """Return the names of the distributions that requirements ask for, installed or not.
-
-    Raises:
-        SourceError: the installer cannot find the name of a path or URL.
-    """
+    """Return the names of the distributions that requirements ask for, installed or not."""
     unnamed = [spec for spec in specs if _name_of(spec) is None]
     resolved = [change.name for change in _changes([*_again(), *unnamed])] if unnamed else []
     return [*filter(None, map(_name_of, specs)), *resolved]
@@ -137,7 +118,7 @@ def _changes(arguments: Sequence[str]) -> list[Change]:
 
 
 def _check_spec(spec: str) -> None:
-    """Check that a requirement is no option, and no directory that was meant as a path."""
+    """Refuse requirements that are options, or names of directories that were meant as paths."""
     if spec.startswith("-"):
         raise UsageError(f"{spec} is an option, not a requirement")
     path = Path(spec)
@@ -162,16 +143,12 @@ def _parse_uv(text: str) -> list[Change]:
 
 
 def _wheel_version(url: str) -> str:
-    """Return the version in the file name of a wheel (PEP 427); empty for other files."""
+    """Return the version in a wheel's file name (PEP 427); empty for other files."""
     return url.rpartition("/")[2].split("-")[1] if url.endswith(".whl") else ""
 
 
 def install(specs: Sequence[str], *, upgrade: bool = False) -> None:
-    """Install requirements; the arguments are those of ``plan_install``.
-
-    Raises:
-        SourceError: the installation failed.
-    """
+    """Install requirements; ``plan_install`` takes the same arguments."""
     command = installer()
     quiet = [] if uses_uv(command) else ["--quiet", "--disable-pip-version-check"]
     for step in _steps(specs, upgrade):
@@ -179,18 +156,14 @@ def install(specs: Sequence[str], *, upgrade: bool = False) -> None:
 
 
 def uninstall(distribution: str) -> None:
-    """Uninstall a distribution.
-
-    Raises:
-        SourceError: the installer failed.
-    """
+    """Uninstall a distribution."""
     command = installer()
     yes = [] if uses_uv(command) else ["--yes", "--quiet", "--disable-pip-version-check"]
     _run([*command, "uninstall", *_target(command), *yes, distribution])
 
 
 def plugins_of(distributions: Sequence[str]) -> list[PluginInfo]:
-    """Return the plugins of distributions, those that were installed since the start included."""
+    """Return the plugins of distributions, including distributions installed since the start."""
     invalidate_caches()
     all_entry_points.cache_clear()
     names = {_canonical(name) for name in distributions}
@@ -199,11 +172,7 @@ def plugins_of(distributions: Sequence[str]) -> list[PluginInfo]:
 
 
 def distribution_of(name: str) -> str:
-    """Return the distribution to uninstall: that of a plugin, or one with plugins of that name.
-
-    Raises:
-        UsageError: there is none, it is zoo itself, or several have the plugin.
-    """
+    """Return the distribution to uninstall, for the name of a plugin or of a distribution."""
     rivals = all_entry_points().get(name) or plugins_of([name])
     distributions = sorted({plugin.distribution for plugin in rivals})
     if not distributions:
@@ -218,16 +187,7 @@ def distribution_of(name: str) -> str:
 
 
 def require_plugins(changes: Sequence[Change], specs: Sequence[str]) -> list[PluginInfo]:
-    """Return the plugins that an installation brought, or that were installed already.
-
-    Args:
-        changes: what the installation changed.
-        specs: its requirements.
-
-    Raises:
-        PluginError: it brought none.
-        UsageError: what was installed already has none.
-    """
+    """Return the plugins that an installation brought, or that were installed already."""
     named = [name for spec in specs if (name := _name_of(spec))]
     names = [change.name for change in changes] + named if changes else distributions_of(specs)
     plugins = [plugin for plugin in plugins_of(names) if not plugin.built_in]
@@ -270,7 +230,7 @@ def _run(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
 
 
 def _reason(stderr: str) -> str:
-    """Return the last error of an installer, and its cause: that of the build or of git."""
+    """Return the last error of an installer, and its cause in the build or in git."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     errors = [line for line in lines if line.lower().startswith("error:")]
     # pip says no more than "Exception:" above a traceback, which ends with the error

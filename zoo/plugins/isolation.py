@@ -11,8 +11,8 @@ from typing import NoReturn
 def isolated() -> Iterator[None]:
     """Send printed text to standard error, and turn ``os._exit`` into ``SystemExit``.
 
-    Standard output has the results of commands, and may be JSON. Text that is written to its
-    descriptor, by C code or a subprocess, goes to standard error, too.
+    Standard output has the results of commands and may be JSON. Text that C code or a subprocess
+    writes to its descriptor is redirected as well.
     """
     with _stdout_to_stderr(), contextlib.redirect_stdout(sys.stderr), _exits_raised():
         yield
@@ -20,7 +20,7 @@ def isolated() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _stdout_to_stderr() -> Iterator[None]:
-    """Point descriptor 1 at that of standard error, within the block."""
+    """Point descriptor 1 at standard error within the block."""
     saved = None
     with contextlib.suppress(OSError, ValueError, AttributeError):  # closed or replaced streams
         sys.stdout.flush()
@@ -39,7 +39,7 @@ def _exits_raised() -> Iterator[None]:
     real_exit, process = os._exit, os.getpid()
 
     def raise_exit(status: int) -> NoReturn:
-        if os.getpid() != process:  # a forked process, which ends as usual
+        if os.getpid() != process:  # a forked process may exit
             real_exit(status)
         raise SystemExit(status)
 

@@ -44,11 +44,7 @@ def manager() -> "pluggy.PluginManager":
 
 
 def require_installed(name: str) -> None:
-    """Check that a plugin is installed and not disabled, without importing it.
-
-    Raises:
-        UsageError: no plugin has that name.
-    """
+    """Check that a plugin is installed and not disabled, without importing it."""
     plugins = entry_points_by_name()
     if name not in plugins:
         hint = disabled_hint(name) or did_you_mean(name, list(plugins))
@@ -58,13 +54,7 @@ def require_installed(name: str) -> None:
 
 
 def load(name: str) -> Any:
-    """Import one plugin and register its hooks.
-
-    Raises:
-        UsageError: no plugin has that name.
-        PluginError: two third parties' plugins have that name, the plugin is for another version of
-            the API, the import fails, or a hook does not match its specification.
-    """
+    """Import one plugin and register its hooks."""
     require_installed(name)
     if manager().has_plugin(name):
         return manager().get_plugin(name)
@@ -92,16 +82,7 @@ def _register(plugin: PluginInfo) -> Any:
 
 
 def import_target(plugin: PluginInfo, target: str, what: str = "") -> Any:
-    """Import a module of a plugin, or an object in it.
-
-    Args:
-        plugin: the plugin.
-        target: value of an entry point, ``module`` or ``module:attribute``.
-        what: what is imported, for the message.
-
-    Raises:
-        PluginError: the import fails.
-    """
+    """Import a module of a plugin or an object in it; ``what`` describes it in messages."""
     module, _, attribute = target.partition("[")[0].strip().partition(":")
     with plugin_errors(plugin, what):
         value = importlib.import_module(module.strip())
@@ -112,15 +93,7 @@ def import_target(plugin: PluginInfo, target: str, what: str = "") -> Any:
 
 @contextlib.contextmanager
 def plugin_errors(plugin: PluginInfo, what: str = "") -> Iterator[None]:
-    """Isolate the code of a plugin within the block, and raise its exceptions as one error.
-
-    Args:
-        plugin: the plugin.
-        what: what its code does, for the message.
-
-    Raises:
-        PluginError: the block raised an exception.
-    """
+    """Isolate a plugin's code within the block, and raise its exceptions as ``PluginError``."""
     try:
         with guarded(plugin):
             yield
@@ -153,11 +126,7 @@ def guarded(plugin: PluginInfo) -> Iterator[None]:
 
 
 def check_api(plugin: PluginInfo) -> None:
-    """Check that a plugin is written for this version of the plugin API.
-
-    Raises:
-        PluginError: it is for another version.
-    """
+    """Check that a plugin is written for this version of the plugin API."""
     if plugin.api == API:
         return
     newer = plugin.api > API
@@ -170,7 +139,7 @@ def check_api(plugin: PluginInfo) -> None:
 
 
 def ignore_hint(plugin: PluginInfo) -> str:
-    """Return the remedy of leaving a plugin out."""
+    """Return the command that disables a plugin, as a remedy."""
     return f"ignore it with `zoo plugins disable {plugin.name}`"
 
 

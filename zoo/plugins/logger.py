@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from zoo.overrides import override
+
 
 class Logger:
     """Base class of loggers of a training run; the main process instantiates each class once.
@@ -62,12 +64,12 @@ class ScalarLogger(Logger, ABC):
             step: number of optimizer steps done.
         """
 
+    @override
     def log(self, record: Mapping[str, Any]) -> None:
-        """Write losses, metrics and rates under the name of their split."""
         self.log_scalars(dict(_scalars(record)), record["step"])
 
+    @override
     def log_performance(self, record: Mapping[str, Any]) -> None:
-        """Write the run's speed."""
         names = sorted(record.keys() - {"step", "seconds"})
         self.log_scalars({f"speed/{name}": record[name] for name in names}, record["step"])
 

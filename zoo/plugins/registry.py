@@ -46,11 +46,7 @@ _ATTRIBUTES: Mapping[str, _Attributes] = {
 
 
 def implementations(name: str, hook: str) -> list[Any]:
-    """Return the values of a hook of one plugin.
-
-    Raises:
-        PluginError: the plugin is broken.
-    """
+    """Return the values that a hook of one plugin returns, after checks of their types."""
     load(name)
     hooks, plugin = manager(), installed()[name]
     call = hooks.subset_hook_caller(hook, [p for n, p in hooks.list_name_plugin() if n != name])
@@ -86,11 +82,7 @@ def _problem(hook: str, item: object) -> str:
 
 
 def families_of(name: str) -> "list[Family]":
-    """Return the families of one plugin.
-
-    Raises:
-        PluginError: the plugin is broken.
-    """
+    """Return the families of one plugin."""
     return implementations(name, "zoo_families")
 
 
@@ -137,12 +129,9 @@ def get_family(name: str, mentioned_in: str = "") -> "Family":
 
 
 def state_of_family(name: str) -> str:
-    """Return what changes with the code of a family: its distribution, version and list of files.
+    """Return a text that changes with a family's code: distribution, version and list of files.
 
-    Empty for built-in families, whose version is that of zoo.
-
-    Args:
-        name: name of a family that is installed.
+    Empty for built-in families, which change only with zoo.
     """
     if any(family.name == name for family in _of_plugin(name, "zoo_families")):
         plugin = installed()[name]
@@ -152,7 +141,7 @@ def state_of_family(name: str) -> str:
 
 
 def _of_plugin(name: str, hook: str) -> list[Any]:
-    """Return the values of a hook of the plugin with a name, if there is one."""
+    """Return the values of a hook of the plugin with a name; none without such a plugin."""
     return implementations(name, hook) if name in entry_points_by_name() else []
 
 
@@ -169,11 +158,8 @@ def iter_families() -> "Iterator[Family]":
 def _by_name(hook: str, noun: str, requested: str = "") -> dict[str, Any]:
     """Return name -> value, for every value of every plugin's hook.
 
-    A built-in value precedes those of third parties, which are reported; of several third parties'
-    values with one name there is none.
-
-    Raises:
-        PluginError: several third parties provide the requested name.
+    A built-in value wins over third parties', which are reported; a name that only several third
+    parties provide is left out.
     """
     providers: dict[str, list[tuple[PluginInfo, Any]]] = {}
     for plugin, item in _of_all(hook):
@@ -194,11 +180,8 @@ def _by_name(hook: str, noun: str, requested: str = "") -> dict[str, Any]:
 def family_of_model_type(model_type: str) -> "Family | None":
     """Return the family with a Hub ``model_type``, or ``None``.
 
-    Imports only the plugins that have that name or declare it; the others of third parties if these
-    do not provide it. A built-in family precedes that of a third party's plugin, which is reported.
-
-    Raises:
-        PluginError: the plugin is broken, or several third parties provide the model type.
+    Imports the plugins that have that name or declare it, and other third parties' only if none of
+    these provides it. A built-in family wins over a third party's, which is reported.
     """
     providers = list(_providers(model_type))
     if not providers:
@@ -214,10 +197,10 @@ def family_of_model_type(model_type: str) -> "Family | None":
 
 
 def _providers(model_type: str) -> "Iterator[tuple[PluginInfo, Family]]":
-    """Yield the families with a model type of the plugins that have that name or declare it.
+    """Yield the families with a model type, of the plugins that have that name or declare it.
 
-    Built-in ones are first. All of these are asked where their metadata declare no model types, as
-    those of an editable installation of an earlier commit.
+    Built-in ones are first. If their metadata declares no model types, as in an editable
+    installation of an earlier commit, all built-in plugins are asked.
     """
     plugins = installed()
     declared = declared_model_types()
@@ -258,10 +241,6 @@ def get_logger(name: str) -> "type[Logger]":
     """Return the class of a logger by name. Imports only the built-in ones and the plugin ``name``.
 
     Other plugins are imported if these do not provide it.
-
-    Raises:
-        UsageError: no plugin provides it.
-        PluginError: its plugin is broken, or two plugins provide it.
     """
     if LOGGERS not in installed():  # an editable installation of an earlier commit
         raise PluginError(
@@ -282,11 +261,7 @@ def get_logger(name: str) -> "type[Logger]":
 
 
 def format_named(name: str) -> "Format":
-    """Return a file format by name.
-
-    Raises:
-        UsageError: no plugin provides it.
-    """
+    """Return a file format by name."""
     for formats in (built_in_formats, all_formats):
         for file_format in formats():
             if file_format.name == name:
@@ -300,9 +275,5 @@ def registry_files() -> list[tuple[PluginInfo, Path]]:
 
 
 def recipes_of_plugins() -> "dict[str, DistillationRecipe]":
-    """Return the distillation recipes of all plugins by name.
-
-    Raises:
-        PluginError: two plugins provide recipes of one name.
-    """
+    """Return the distillation recipes of all plugins by name."""
     return _by_name("zoo_recipes", "distillation recipe")

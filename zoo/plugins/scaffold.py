@@ -36,7 +36,7 @@ class Kind:
 
     @property
     def imports(self) -> str:
-        """The import of the base class, among those of other families' parts, in order."""
+        """The import lines of the base class and of the families' other parts, sorted."""
         module, _, name = self.base.partition(":")
         lines = (
             "from zoo.families.base import Family, Head",
@@ -101,17 +101,7 @@ class PluginNames:
 
 
 def write_project(names: PluginNames, kind: str, directory: Path) -> list[str]:
-    """Write a project, and return the paths of its files.
-
-    Args:
-        names: names of the plugin.
-        kind: one of ``KINDS``.
-        directory: directory to create.
-
-    Raises:
-        UsageError: the name is taken or cannot be the name of a package, the prefix cannot be the
-            name of a class, or the directory exists.
-    """
+    """Write a project, and return the paths of its files."""
     name, prefix = names.name, names.class_name
     if not _NAME.fullmatch(name) or len(name) > 60:
         raise UsageError(
@@ -160,17 +150,15 @@ def render(names: PluginNames, kind: str) -> dict[str, str]:
         f"tests/test_{names.module}.py": "test_family.py",
         **{f"{names.package}/{module}": module for module in MODULES},
     }
-    return {path: _fill(_template(kind, name), values) for path, name in sources.items()}
+    words = re.compile(f"@({'|'.join(values)})@")
+    return {
+        path: words.sub(lambda match: values[match[1]], _template(kind, name))
+        for path, name in sources.items()
+    }
 
 
 def _template(kind: str, name: str) -> str:
-    """Return the template of a file: that of the kind, or else the one that all share."""
+    """Return the template of a file: the kind's own, else the shared one."""
     root = resources.files("zoo.plugins") / "templates"
     paths = [root / folder / f"{name}.txt" for folder in (kind, "common")]
     return next(path for path in paths if path.is_file()).read_text("utf-8")
-
-
-def _fill(text: str, values: Mapping[str, str]) -> str:
-    """Replace the words between ``@`` that have a value."""
-    pattern = re.compile(f"@({'|'.join(values)})@")
-    return pattern.sub(lambda match: values[match[1]], text)

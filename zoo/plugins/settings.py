@@ -53,12 +53,7 @@ def settings_file() -> Path:
 
 
 def read_settings() -> PluginSettings:
-    """Read the file; all plugins are enabled if there is none.
-
-    Raises:
-        VerificationError: the file is not YAML, or has an unknown key or a value of the wrong type.
-        UsageError: the file cannot be read.
-    """
+    """Read the file; all plugins are enabled if there is none."""
     path = settings_file()
     if not os.path.lexists(path):
         return PluginSettings()
@@ -76,12 +71,7 @@ def read_settings() -> PluginSettings:
 
 
 def update_settings(change: Callable[[PluginSettings], PluginSettings]) -> None:
-    """Change the file, which other processes may change at the same time.
-
-    Raises:
-        UsageError: the file is a link, or cannot be written.
-        VerificationError: see ``read_settings``.
-    """
+    """Change the file, which other processes may change at the same time."""
     path = settings_file()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -24,11 +24,7 @@ text { font: 12px Helvetica, Arial, "DejaVu Sans", sans-serif; fill: #57606a }
 
 
 def require_svg(path: Path) -> None:
-    """Check that a file can be written as a figure, before its data are computed.
-
-    Raises:
-        UsageError: its name has another suffix than that of SVG.
-    """
+    """Check that a file can be written as a figure, before its data are computed."""
     if path.suffix.lower() != ".svg":
         raise UsageError(
             f"{path}: figures are written as SVG, and their names must end in .svg",
@@ -37,15 +33,7 @@ def require_svg(path: Path) -> None:
 
 
 def plot_bands(path: Path, curves: Mapping[str, Band], *, x: str, y: str) -> None:
-    """Write a figure of curves, each with a band around it.
-
-    Args:
-        path: file to write.
-        curves: name -> points (x, middle, lowest, highest), of which at least one has a point;
-            empty ones are omitted.
-        x: label of the horizontal axis.
-        y: label of the vertical axis.
-    """
+    """Write a figure of curves by name: points of x, middle, lowest and highest value."""
     curves = {name: band for name, band in curves.items() if band}
     points = [point for band in curves.values() for point in band]
     plot = Plot(
@@ -69,12 +57,10 @@ def plot_bands(path: Path, curves: Mapping[str, Band], *, x: str, y: str) -> Non
 
 
 def plot_confusion(path: Path, counts: Mapping[str, Mapping[str, int]]) -> None:
-    """Write a figure of a confusion matrix: counts, and shares of each row as shades.
+    """Write a figure of a confusion matrix: label -> predicted label -> number of samples.
 
-    Args:
-        path: file to write.
-        counts: label -> predicted label -> number of samples; cells without samples may be left
-            out. Of more than ``MOST_LABELS``, those with the most wrong predictions are drawn.
+    Shades are shares of a row. Of more than ``MOST_LABELS``, those with the most wrong predictions
+    are drawn.
     """
     labels = _worst_labels(counts)
     names = [_shortened(name) for name in labels]
@@ -123,12 +109,7 @@ def _worst_labels(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
 
 
 def plot_reliability(path: Path, points: Sequence[Mapping[str, float]]) -> None:
-    """Write a figure of a reliability curve, next to the diagonal of a calibrated model.
-
-    Args:
-        path: file to write.
-        points: ``confidence`` and ``accuracy`` of bins.
-    """
+    """Write a figure of ``confidence`` and ``accuracy`` of bins, and of a calibrated model."""
     plot = Plot(Axis(0, 1, 0.2), Axis(0, 1, 0.2), right=LEFT + 280, bottom=22 + 280)
     places = [plot.place((point["confidence"], point["accuracy"])) for point in points]
     drawn = [
@@ -146,10 +127,8 @@ def plot_reliability(path: Path, points: Sequence[Mapping[str, float]]) -> None:
 def plot_speeds(path: Path, speeds: Mapping[str, Sequence[float]]) -> None:
     """Write a figure of throughput and latency by backend.
 
-    Args:
-        path: file to write.
-        speeds: name -> tokens per second, and the median and higher percentiles of the latency of
-            one row in ms.
+    ``speeds`` has tokens per second, then the latency of one row in ms: the median and higher
+    percentiles.
     """
     names = [_shortened(name) for name in speeds]
     margin = 20 + CHARACTER * max(len(name) for name in names)

@@ -13,15 +13,7 @@ if TYPE_CHECKING:
 
 
 def render(template: str, **values: object) -> str:
-    """Return a page as HTML.
-
-    Args:
-        template: name of a file in ``zoo/report/templates``.
-        **values: variables of the template. Text is escaped, unless the template marks it as safe.
-
-    Raises:
-        jinja2.UndefinedError: the template uses a variable that ``values`` lacks.
-    """
+    """Return a page as HTML."""
     return _environment().get_template(template).render(values)
 
 

@@ -29,14 +29,7 @@ class Series:
 
 
 def line_chart(title: str, unit: str, lines: Sequence[Series], *, zero: bool = False) -> str:
-    """Return a chart of curves over steps, as an HTML ``figure``.
-
-    Args:
-        title: caption of the chart.
-        unit: unit of the values.
-        lines: curves, of which at least one has a point; empty ones are omitted.
-        zero: start the axis of values at zero.
-    """
+    """Return a chart of curves over steps, as an HTML ``figure``; empty curves are omitted."""
     lines = [line for line in lines if line.points]
     steps = [step for line in lines for step, _ in line.points]
     values = [value for line in lines for _, value in line.points]
@@ -56,10 +49,7 @@ def scatter_chart(
 ) -> str:
     """Return a chart of named points, as an HTML ``figure``; both axes start at zero.
 
-    Args:
-        title: caption of the chart.
-        units: unit of the horizontal and of the vertical axis.
-        points: name and both values of each point; the last is highlighted.
+    The last point is highlighted. ``units`` are the horizontal and the vertical axis's.
     """
     x = Axis.around(0, max(across for _, across, _ in points), 6)
     y = Axis.around(0, max(value for _, _, value in points), 5)
@@ -98,14 +88,7 @@ class Axis:
 
     @classmethod
     def around(cls, low: float, high: float, count: int, *, tight: bool = False) -> "Axis":
-        """Return an axis for values from ``low`` to ``high`` with about ``count`` intervals.
-
-        Args:
-            low: smallest value.
-            high: largest value.
-            count: approximate number of intervals between ticks.
-            tight: end the axis at the largest value instead of a tick.
-        """
+        """Return an axis for values from ``low`` to ``high`` with about ``count`` intervals."""
         if (high - low) / count <= 0:  # a constant, or a difference too small for a float
             spread = abs(low) / 10 or 1.0
             low, high = low - spread, high + spread

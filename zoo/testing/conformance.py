@@ -23,6 +23,7 @@ from zoo.conformance.family_checks import FamilyChecks
 from zoo.conformance.kit import CHECKS, run_check
 from zoo.conformance.smoke_train import SMOKE_TASKS
 from zoo.conformance.tiny_model import NotApplicable
+from zoo.overrides import override
 
 NO_GOLDEN_FILE = pytest.param(
     None,
@@ -71,8 +72,8 @@ class ReferenceTests(FamilyTests):
     settings: ClassVar[Sequence[Mapping[str, Any]]] = ({},)
     row_lengths: ClassVar[Sequence[int] | None] = None
 
+    @override
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Parametrize the tests with ``changes`` as well."""
         super().pytest_generate_tests(metafunc)
         if "changes" in metafunc.fixturenames:
             metafunc.parametrize("changes", self.settings, ids=str)

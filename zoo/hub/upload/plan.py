@@ -50,15 +50,6 @@ def plan_upload(path: Path, repo: str) -> UploadPlan:
 
     All files are compared with the digests in the directory's manifest, except the model card,
     which may be edited.
-
-    Args:
-        path: the directory.
-        repo: name of the repository, ``organisation/name``.
-
-    Raises:
-        UsageError: the directory is not in the Hub's layout, or the name is not valid.
-        VerificationError: a file is missing or was changed, or the metadata of the model card are
-            not valid.
     """
     if not REPO.fullmatch(repo):
         raise UsageError(f"{repo!r} is not the name of a repository", "give organisation/name")

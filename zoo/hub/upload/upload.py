@@ -1,12 +1,13 @@
 """Uploads of directories in the Hub's layout, over HTTP, by huggingface_hub.
 
-Every step can be repeated: a file that the repository has is not sent again, and a commit without
-changes is not made. Large files are sent one after another in the calling thread, whose requests
-have the checks of ``HubCall``; the clients of hf_xet have none.
+Every step can be repeated: files that the repository has are not sent again, and a commit without
+changes is not made. Large files are sent one by one in the calling thread, so that ``HubCall``
+checks their requests; it cannot check the clients of hf_xet.
 """
 
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TypeVar
 
 import httpx2
@@ -26,6 +27,7 @@ from zoo.hub.upload.plan import BRANCH, UploadPlan
 from zoo.io.limits import MAX_HUB_LISTING_BYTES
 from zoo.io.output.inside import reader_inside
 from zoo.io.progress import progress
+from zoo.overrides import override
 
 Result = TypeVar("Result")
 
@@ -36,18 +38,14 @@ class UploadCall(HubCall):
     def __init__(self, repo: str) -> None:
         super().__init__(HubRequest(repo, BRANCH), MAX_HUB_LISTING_BYTES)
 
+    @override
     def on_response(self, response: httpx2.Response) -> None:
-        """See ``HubCall``; that a repository exists is no error."""
         if response.status_code == 409 and response.url.path.endswith("/api/repos/create"):
-            return
+            return  # the repository exists
         super().on_response(response)
 
     def run(self, request: Callable[[], Result]) -> Result:
-        """Return the result of a request, repeated after transient failures.
-
-        Raises:
-            SourceError: the Hub refuses or fails.
-        """
+        """Return the result of a request, repeated after transient failures."""
 
         def attempt() -> Result:
             with self.active():
@@ -61,21 +59,7 @@ class UploadCall(HubCall):
 
 
 def upload(plan: UploadPlan, repo: str, *, private: bool, message: str) -> str:
-    """Upload a directory in one commit; create the repository if there is none.
-
-    Args:
-        plan: the files.
-        repo: name of the repository, ``organisation/name``.
-        private: visibility of a new repository; one that exists keeps its own.
-        message: message of the commit.
-
-    Returns:
-        address of the commit.
-
-    Raises:
-        UsageError: the name is not valid, or connections are not allowed.
-        SourceError: there is no token, or the Hub refuses or fails.
-    """
+    """Upload a directory in one commit; create the repository if there is none."""
     check_names(repo, BRANCH)
     if is_offline():
         raise UsageError("an upload needs a connection", "unset $HF_HUB_OFFLINE")
@@ -90,7 +74,9 @@ def upload(plan: UploadPlan, repo: str, *, private: bool, message: str) -> str:
         call.run(lambda: api.create_repo(repo, private=private, exist_ok=True))
         additions = [stack.enter_context(_addition(plan, name)) for name in plan.files]
         for addition in additions:
-            _upload_if_large(api, call, repo, addition)
+            # sends what the Hub keeps outside of git; other files are part of the commit
+            send = partial(api.preupload_lfs_files, repo, [addition], revision=BRANCH)
+            call.run(partial(send, free_memory=False))
             advance(plan.files[addition.path_in_repo].bytes)
         commit = call.run(
             lambda: api.create_commit(repo, additions, commit_message=message, revision=BRANCH)
@@ -100,21 +86,12 @@ def upload(plan: UploadPlan, repo: str, *, private: bool, message: str) -> str:
 
 @contextlib.contextmanager
 def _addition(plan: UploadPlan, name: str) -> Iterator[CommitOperationAdd]:
-    """Yield a file of the commit, which stays open: what was listed is what is sent.
-
-    Raises:
-        VerificationError: the file was changed after the plan was made.
-    """
+    """Yield a file of the commit, which stays open: what was listed is what is sent."""
     with reader_inside(plan.path, name) as file:
         addition = CommitOperationAdd(name, file)
         if addition.upload_info.sha256.hex() != plan.files[name].sha256:
             raise VerificationError(f"{plan.path / name} changed while it was read", "try again")
         yield addition
-
-
-def _upload_if_large(api: HfApi, call: UploadCall, repo: str, addition: CommitOperationAdd) -> None:
-    """Upload a file that the Hub keeps outside of git; others are part of the commit."""
-    call.run(lambda: api.preupload_lfs_files(repo, [addition], revision=BRANCH, free_memory=False))
 
 
 @contextlib.contextmanager

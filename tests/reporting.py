@@ -60,7 +60,7 @@ def record(
         cases: number of cases.
         failures: number of cases that broke the promise.
         measured: measured figure as text, such as ``"peak 431 MB"``.
-        command: command that repeats the test; by default that of the running test.
+        command: command that repeats the test; by default, the running test.
     """
     if promise not in PROMISES:
         raise KeyError(f"{promise}: add this promise to tests/reporting.py")

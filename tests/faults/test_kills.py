@@ -211,7 +211,7 @@ def test_installations_of_plugins(tmp_path: Path) -> None:
 
 
 Begin = Callable[[Path], list[object]]
-"""Returns the words of a command, but for its output, for a directory of inputs."""
+"""Return the words of a command, without its output, for a directory of inputs."""
 
 
 def pretrain(inputs: Path) -> list[object]:

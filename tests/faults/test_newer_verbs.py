@@ -95,7 +95,7 @@ LONG = ("distill", "export of int8", "pretrain")
     [pytest.param(n, marks=[pytest.mark.long] if n in LONG else []) for n in VERBS],
 )
 def test_no_home_and_no_language(name: str, inputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without ``$HOME`` a user's directory is that of the password file; it is not used here."""
+    """Python then takes the home directory from the password file, which is not used here."""
     words, writes = VERBS[name]
     monkeypatch.delenv("HOME")
     out = ["-o", inputs / "été"] if writes else []

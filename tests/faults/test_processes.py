@@ -1,4 +1,4 @@
-"""2 to 8 processes that meet in one folder: the result is that of one after the other."""
+"""2 to 8 processes share a directory: the result is the same as in sequence."""
 
 import shutil
 import subprocess
@@ -20,12 +20,12 @@ ROUNDS = 50
 
 
 def failed(results: "list[subprocess.CompletedProcess[str]]", refusal: str = "") -> list[str]:
-    """Return the errors of processes that did not succeed, but for a refusal."""
+    """Return the errors of processes that failed, except for an expected refusal."""
     return [r.stderr for r in results if r.returncode and not (refusal and refusal in r.stderr)]
 
 
 def plugins(folder: Path, count: int) -> list[str]:
-    """Each process disables another plugin."""
+    """Each process disables a different plugin."""
     home = folder / "home"
     shutil.rmtree(home, ignore_errors=True)
     names = FAMILIES[:count]
@@ -65,7 +65,7 @@ def graphs(folder: Path, count: int) -> list[str]:
 
 
 def corpora(folder: Path, count: int) -> list[str]:
-    """Each process trains on texts of which the cache has no corpus yet."""
+    """Each process trains on the same texts, before the cache has their corpus."""
     home = folder / "home"
     shutil.rmtree(home, ignore_errors=True)
     runs = [folder / f"run-{k}" for k in range(count)]

@@ -54,8 +54,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=1800, help="stop after this time")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--reader", action="append", help="this reader alone; may be repeated")
-    parser.add_argument("--case", type=int, help="this case of each reader alone")
+    parser.add_argument("--reader", action="append", help="run only this reader; may be repeated")
+    parser.add_argument("--case", type=int, help="run only this case of each reader")
     parser.add_argument("--output", type=Path, help="folder for the results, as JSON")
     parser.add_argument(
         "--keep", type=Path, default=Path("build/fuzz"), help="folder for the files of failures"

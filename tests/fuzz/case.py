@@ -21,8 +21,8 @@ from tests.fuzz.reader import Reader, copy
 
 CPU_SECONDS = 15
 WALL_SECONDS = 90
-ADDRESS_SPACE = 2 << 30  # in addition to that of the parent, which has imported torch
-RESIDENT = 700 << 20  # in addition to that of an idle fork
+ADDRESS_SPACE = 2 << 30  # in addition to the parent's, which has imported torch
+RESIDENT = 700 << 20  # in addition to an idle fork's
 REFUSED = (2, 3, 4)
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
@@ -39,7 +39,7 @@ class Outcome:
         failure: description of the failure, or empty.
         stderr: standard error of the last command, shortened.
         seconds: CPU time.
-        peak: resident memory beyond that of a fork that does nothing, in bytes.
+        peak: resident memory in bytes, in addition to an idle fork's.
     """
 
     reader: str
@@ -152,7 +152,7 @@ def refusal_fault(code: int, stderr: str, folder: Path, also_named: Sequence[str
         return f"{len(errors)} lines begin with error:"
     after = stderr.rpartition(errors[0] + "\n")[2].splitlines()
     if not stderr.endswith("\n") or [line for line in after if not line.startswith("  ")]:
-        return "the error is not the last line, but for a list of rows"
+        return "the error is not the last line before a list of rows"
     if CONTROL.search(stderr):
         return "control characters on standard error"
     if len(errors[0]) > 3000:

@@ -49,7 +49,7 @@ class Reader(ABC):
 
     @abstractmethod
     def check(self, folder: Path) -> str:
-        """Compare the results of successful commands with those of an independent implementation.
+        """Compare the results of successful commands with an independent implementation.
 
         Returns:
             description of the difference; empty if there is none.

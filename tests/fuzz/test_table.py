@@ -1,4 +1,4 @@
-"""The tables of docs/reliability.md equal those of the committed results."""
+"""The tables of docs/reliability.md match the committed results."""
 
 import json
 from pathlib import Path

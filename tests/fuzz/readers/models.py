@@ -85,7 +85,7 @@ class SealedModel(Manifest):
 def same_vector(printed: str, sound: str) -> str:
     first, second = (np.array(json.loads(text)["embedding"], float) for text in (printed, sound))
     if first.shape != second.shape or not np.allclose(first, second, rtol=1e-4, atol=1e-6):
-        return "the vector differs from that of the sound model"
+        return "the vector differs from the sound model's"
     return ""
 
 
@@ -123,7 +123,7 @@ class Onnx(Reader):
 def write_graph(folder: Path) -> None:
     """Replace a model's weights by a graph of embeddings, normalization and pooling.
 
-    Its outputs are not those of the model, whose export takes many times as long.
+    Its outputs differ from the model's, whose export takes many times as long.
     """
     import onnx
     from onnx import TensorProto, helper

@@ -97,12 +97,12 @@ class Resumed(Reader):
 
 
 def same_result(folder: Path) -> str:
-    """Compare the trained weights with those of the valid example, bit for bit."""
+    """Compare the trained weights with the valid example's, bit for bit."""
     sound = stored(folder.parent / "sound" / RUN / "model")
     result = stored(folder / RUN / "model")
     for name, array in sound.items():
         if name not in result or array.tobytes() != result[name].tobytes():
-            return f"{name} differs from that of the sound example"
+            return f"{name} differs from the sound example"
     return ""
 
 

@@ -37,7 +37,7 @@ FEW: Mapping[str, Any] = {
 
 
 def seal_record(path: Path) -> None:
-    """Replace a record's digest of itself by that of its present content."""
+    """Write the digest of a record's present content into it."""
     record = json.loads(path.read_bytes())
     before, zeros = str(record["digest"]).encode(), b"0" * 64
     content = path.read_bytes().replace(before, zeros, 1)
@@ -83,7 +83,7 @@ class TeacherCache(Reader):
         sound = stored(folder.parent / "sound" / "model")
         result = stored(folder / STUDENT / "model")
         other = [name for name in sound if sound[name].tobytes() != result[name].tobytes()]
-        return f"{other[0]} differs from that of the sound example" if other else ""
+        return f"{other[0]} differs from the sound example" if other else ""
 
 
 class SealedTeacherCache(TeacherCache):

@@ -47,7 +47,7 @@ class Tokenizer(ModelWithTokenizer):
 
     @abstractmethod
     def difference(self, source: Path, stored: Any) -> str:
-        """Compare the stored tokenizer with that of another library."""
+        """Compare the stored tokenizer with another library's."""
 
 
 class TokenizerJson(Tokenizer):

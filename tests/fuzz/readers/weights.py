@@ -24,7 +24,7 @@ Arrays = Mapping[str, Any]
 
 
 class Weights(Reader):
-    """Model in the Hub's layout, or in that of its authors' release."""
+    """Model in the Hub's layout, or in the layout of its authors' release."""
 
     case: tuple[str, str] = ("bert", "none")
     extra: Sequence[str] = ()  # options of the conversion

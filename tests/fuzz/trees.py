@@ -43,14 +43,14 @@ NUMBERS = (
     2**64,
     -(2**63),
 )
+PATHS = ("../../escape", "/dev/zero")
 TEXTS = (
     "",
     "a",
     "0",
     "true",
     "x" * 1_000_000,
-    "../../escape",
-    "/dev/zero",
+    *PATHS,
     "\x1b]0;title\x07\x1b[31m",
     "\nerror: all is well",
     "\0",

@@ -16,6 +16,7 @@ from tests.fuzz.readers.examples import zoo
 from tests.fuzz.readers.models import MODEL, make_model
 from tests.fuzz.readers.tables import RUN, SMALL, TEXTS, finetune, json_lines
 from tests.fuzz.readers.weights import stored
+from tests.fuzz.trees import PATHS
 
 CACHE, HUB, STUDENT = "teacher-cache", "hub-model", "student"
 DISTILL = ["distill", "settings.yaml", "-o", STUDENT, "--device", "cpu", "--offline"]
@@ -113,6 +114,7 @@ class SealedTeacherCache(TeacherCache):
 class DistillRecipe(Reader):
     name = "distill-recipe"
     weight = 0.7
+    also_named = PATHS  # of a cache or of data, which a mutated recipe may name
     targets: Sequence[str] = ("settings.yaml",)
     COMMAND: ClassVar[Sequence[str]] = DISTILL
 

@@ -28,6 +28,7 @@ import zoo as program
 from tests.conftest import reload_hub_settings
 
 ZOO = "zoo.cli"
+READY = "ready\n"
 PRELOADED = (
     "torch.utils.tensorboard",
     "transformers.models.bert.modeling_bert",
@@ -135,17 +136,25 @@ def _run(
         return subprocess.CompletedProcess(words, code, *(p.read_text() for p in streams[1:]))
 
 
+def start() -> None:
+    """Start the waiting process, so that the first command takes no longer than others."""
+    _waiting()
+
+
 @cache
 def _waiting() -> "subprocess.Popen[str]":
     """Start the waiting process; it ends when its standard input is closed."""
     command = [sys.executable, "-m", "tests.warm"]
-    return subprocess.Popen(
+    waiting = subprocess.Popen(
         command,
         cwd=Path(__file__).parents[1],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
+    assert waiting.stdout is not None
+    assert waiting.stdout.readline() == READY, "the waiting process did not start"
+    return waiting
 
 
 def _import_all() -> None:
@@ -194,11 +203,13 @@ def _wait(children: Sequence[int]) -> int:
 
 
 def _send(child: int, number: int, after: float, changed: str | None) -> None:
-    """Send a signal to a child process."""
+    """Send a signal to a child process, which may have ended."""
     before = os.listdir(changed) if changed else []
     while changed and os.listdir(changed) == before and not _ended(child):
         time.sleep(0.0005)
-    time.sleep(after)
+    until = time.monotonic() + after
+    while (left := until - time.monotonic()) > 0 and not _ended(child):
+        time.sleep(min(left, 0.01))
     os.kill(child, number)
 
 
@@ -235,4 +246,5 @@ if __name__ == "__main__":
     # Otherwise the garbage collector of each fork touches, and thereby copies, all memory at exit.
     gc.freeze()
     with open(os.dup(0)) as orders, open(os.dup(1), "w") as answers:
+        print(READY, end="", file=answers, flush=True)
         _serve(orders, answers)

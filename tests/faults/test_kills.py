@@ -13,7 +13,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -74,8 +74,12 @@ class Command:
         words = (*self.words, "-o", out, *(["--force"] * out.exists()))
         return warm.zoo_with_signal(when, *words) if when else warm.zoo(*words)
 
-    def interrupt(self, number: int, moment: float) -> None:
-        """Run the command, send a signal after a delay, and run the command again."""
+    def interrupt(self, number: int, moment: float) -> bool:
+        """Run the command, send a signal after a delay, and run the command again.
+
+        Returns:
+            whether the signal ended the command.
+        """
         before = contents(self.folder / "out")
         done = self.run(warm.Signal(number, moment * self.seconds, self.folder))
         left = contents(self.folder / "out")
@@ -91,32 +95,48 @@ class Command:
         assert (again.returncode, again.stderr) == (0, "")
         assert contents(self.folder / "out") == self.whole
         assert os.listdir(self.folder) == ["out"]
+        return done.returncode != 0
 
     def interrupt_often(self, numbers: Sequence[int]) -> None:
         """Interrupt the command at random moments, in half of the cases with existing output."""
         chance = random.Random(len(numbers))
-        with counted() as cases:
+        with counted(str(self.words[0])) as tally:
             for k, number in enumerate(numbers):
-                cases.append(number)
+                tally.sent.append(number)
                 if k % 2:
                     (self.folder / "out").rename(self.folder.parent / f"old-{k}")
-                self.interrupt(number, chance.random())
+                tally.ended += self.interrupt(number, chance.random())
+
+
+@dataclass
+class Tally:
+    """Signals sent to a command, and the number of them that ended it: others came after it."""
+
+    sent: list[int] = field(default_factory=list)
+    ended: int = 0
 
 
 @contextlib.contextmanager
-def counted() -> Iterator[list[int]]:
-    """Yield a list that collects the sent signals, and record the result."""
-    cases: list[int] = []
-    failed = 1
+def counted(command: str) -> Iterator[Tally]:
+    """Yield a tally of signals, and record the result."""
+    tally, failed = Tally(), 1
     try:
-        yield cases
+        yield tally
         failed = 0
     finally:
-        kills = sum(case in DEADLY for case in cases)
-        last = cases[-1] in DEADLY
-        record("kill", cases=kills, failures=failed * last)
-        if kills < len(cases):
-            record("signal", cases=len(cases) - kills, failures=failed * (not last))
+        kills = sum(number in DEADLY for number in tally.sent)
+        last = tally.sent[-1] in DEADLY
+        measured = f"{command}: {tally.ended} of {len(tally.sent)} signals before its end"
+        record("kill", cases=kills, failures=failed * last, measured=measured)
+        if kills < len(tally.sent):
+            rest = len(tally.sent) - kills
+            record("signal", cases=rest, failures=failed * (not last), measured=measured)
+
+
+@pytest.fixture(autouse=True)
+def started() -> None:
+    """Start the process that runs the commands: their durations are measured."""
+    warm.start()
 
 
 @pytest.fixture
@@ -171,11 +191,12 @@ def test_evaluations(count: int, tmp_path: Path) -> None:
     assert warm.zoo(*newer.evaluate(folder)).returncode == 0
     seconds = time.monotonic() - began
     whole = sorted(os.listdir(folder / "model"))
-    with counted() as cases:
+    with counted("eval") as tally:
         for number in range(1, count + 1):
-            cases.append(signal.SIGKILL)
+            tally.sent.append(signal.SIGKILL)
             when = warm.Signal(signal.SIGKILL, chance.random() * seconds, None)
-            warm.zoo_with_signal(when, *newer.evaluate(folder, "--seed", str(number)))
+            killed = warm.zoo_with_signal(when, *newer.evaluate(folder, "--seed", str(number)))
+            tally.ended += killed.returncode != 0
             check_manifest(folder / "model")
             done = warm.zoo(*newer.evaluate(folder, "--seed", str(number)))
             assert done.returncode == 0, done.stderr
@@ -196,14 +217,15 @@ def test_installations_of_plugins(tmp_path: Path) -> None:
     done = environment.zoo(*words)
     assert done.returncode == 0, done.stderr
     seconds = time.monotonic() - began
-    with counted() as cases:
+    with counted("plugins install") as tally:
         for _ in range(100):
-            cases.append(signal.SIGKILL)
+            tally.sent.append(signal.SIGKILL)
             process = environment.start(*words)
             time.sleep(chance.random() * seconds)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
+            tally.ended += process.returncode != 0
             done = environment.zoo(*words, "--json")
             assert done.returncode == 0, done.stderr
             (plugin,) = json.loads(done.stdout)["plugins"]
@@ -316,12 +338,14 @@ def test_training(
     assert code == 0, errors
     seconds = time.monotonic() - started
     folder.rename(whole)  # all runs have the same path, which is part of the settings of a stage
-    with counted() as cases:
+    with counted(f"{words[0]}") as tally:
         for _ in range(count):
-            cases.append(signal.SIGKILL)
+            tally.sent.append(signal.SIGKILL)
             folder.mkdir()
             words = begin(tmp_path)
-            train(words, folder, warm.Signal(signal.SIGKILL, chance.random() * seconds, folder))
+            when = warm.Signal(signal.SIGKILL, chance.random() * seconds, folder)
+            killed, _ = train(words, folder, when)
+            tally.ended += killed != 0
             code, errors = train(words, folder, None)
             assert code == 0, errors
             assert names(folder) == names(whole)

@@ -71,8 +71,11 @@ def test_stages_follow_each_other_and_resume_exactly(tree: dict[str, Any], tmp_p
         cut(broken / stage, 1)
         if stage == "intermediate":
             shutil.rmtree(broken / "prediction")
+        for suffix in ("", ".lock"):  # of a process that was killed at the end of a stage
+            (broken / "intermediate" / f".report.html.zoo-0123abcd{suffix}").touch()
         run, _ = DISTILL.resume(broken, {}, {}, DistContext.initialize("cpu"))
         assert run == broken / "prediction"
+        assert [*broken.rglob("*.zoo-*")] == []
         for name in ("intermediate", "prediction"):
             weights = [p / name / "model/model.safetensors" for p in (whole, broken)]
             assert weights[0].read_bytes() == weights[1].read_bytes()

@@ -1,6 +1,7 @@
 """Runs over several seeds: equal to single runs, resumed as a whole, and compared."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,16 @@ def test_a_killed_process_goes_on_with_all_seeds(runs: Path, tmp_path: Path) -> 
     resume_seeds(path, DistContext.initialize("cpu"))
     for name in ("seed-5", "seed-6", "seed-7"):
         assert_same(path / name, runs / name)
+
+
+def test_what_a_killed_process_left_in_a_finished_run_is_removed(
+    runs: Path, tmp_path: Path
+) -> None:
+    path = shutil.copytree(runs, tmp_path / "again", symlinks=True)
+    for suffix in ("", ".lock"):
+        (path / "seed-5" / f".report.html.zoo-0123abcd{suffix}").touch()
+    resume_seeds(path, DistContext.initialize("cpu"))
+    assert [*path.rglob("*.zoo-*")] == []
 
 
 def test_settings_that_cannot_be_used_leave_nothing(tmp_path: Path) -> None:

@@ -159,8 +159,13 @@ class StagedKind(RunKind):
                     f"the recipe {recipe.name} is not the one that {path} began with",
                     "put it back as it was, or begin another run",
                 )
-            if dist.is_main_process:
-                remove_stale_staging(place.absolute().parent)
+            if dist.is_main_process:  # of a process that was killed, also in finished stages
+                for folder in (
+                    place.absolute().parent,
+                    place,
+                    *(place / name for name in record.stages),
+                ):
+                    remove_stale_staging(folder)
             run, _ = self._train_stages(place, record, dist, offline=offline)
         return path / run.name, path / MODEL
 

@@ -113,8 +113,10 @@ def resume_seeds(
         ZooError: see ``resume``.
     """
     record = read_json_record(path / SEEDS, SeedRecord)
-    if dist.is_main_process:
-        remove_stale_staging(path.absolute().parent)
+    if dist.is_main_process:  # of a process that was killed, also in finished runs
+        each = (path / f"{SEED_PREFIX}{seed}" for seed in record.seeds)
+        for folder in (path.absolute().parent, path, *each):
+            remove_stale_staging(folder)
     with where_it_began(path, record.working_directory) as place:
         runs = _train_all(place, record, dist, kind, offline=offline)
     return [path / run.name for run in runs]

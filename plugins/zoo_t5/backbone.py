@@ -266,6 +266,7 @@ class EncoderDecoder(T5Backbone):
             decoder_document_ids: (batch, decoder_tokens), int64: the same for the target.
 
         Returns:
+            The last hidden states of encoder and decoder, (batch, tokens, hidden) and
             (batch, decoder_tokens, hidden).
         """
         x = self.embeddings(input_ids)

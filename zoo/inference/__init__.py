@@ -24,8 +24,8 @@ __all__ = [
 ]
 
 BACKENDS = ("auto", "cpu", "cuda", "onnx")
-# Weights that torch quantizes as it loads them, and that exports hold quantized; int4 in exports
-# alone. Neither is a dtype of checkpoints.
+# Weights that torch quantizes as it loads them, and that exports hold quantized; int4 only
+# in exports. Neither is a dtype of checkpoints.
 INT8, INT4 = "int8", "int4"
 QUANTIZED = (INT8, INT4)
 MAX_THREADS = 1024  # libraries abort the process if they cannot start that many threads

@@ -36,25 +36,15 @@ TOLERANCE = {
 
 @dataclass(frozen=True)
 class Measurement:
-    """Measurement of one backend.
-
-    Attributes:
-        backend: name of the backend.
-        device: device it ran on.
-        dtype: dtype of the computation.
-        seconds: seconds of each iteration.
-        latencies: seconds of each iteration with one row.
-        tokens: number of tokens per iteration: of new ones, where the model generates.
-        difference: largest difference from the first backend, relative to the largest magnitude
-            of the output.
-    """
+    """Measurement of one backend."""
 
     backend: str
-    device: str
-    dtype: str
-    seconds: tuple[float, ...]
-    latencies: tuple[float, ...]
-    tokens: int
+    device: str  # device it ran on
+    dtype: str  # dtype of the computation
+    seconds: tuple[float, ...]  # seconds of each iteration
+    latencies: tuple[float, ...]  # seconds of each iteration with one row
+    tokens: int  # number of tokens per iteration: of new ones, where the model generates
+    # largest difference from the first backend, relative to the largest magnitude of the output
     difference: float
 
     @property
@@ -75,7 +65,7 @@ class Measurement:
 
 
 def default_seq_len(checkpoint: "Checkpoint", new_tokens: int = 0) -> int:
-    """Return 128 tokens, or what the limit of the model leaves beside the new ones."""
+    """Return 128 tokens, or what the model's limit leaves next to the new ones."""
     spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
     return min([DEFAULT_SEQ_LEN, *(limit - new_tokens for limit in spec.limits.values())])
 
@@ -96,27 +86,12 @@ def measure(
     sessions: "Sequence[Session]",
     *,
     batch_size: int,
-    seq_len: int,
+    seq_len: int,  # the last quarter of every other row is padding
     iterations: int,
     new_tokens: int = 0,
     seed: int = 0,
 ) -> list[Measurement]:
-    """Time sessions on the same random batch, in turn within each iteration.
-
-    Args:
-        checkpoint: the model.
-        sessions: sessions to time; outputs are compared with those of the first.
-        batch_size: number of rows.
-        seq_len: number of tokens per row; the last quarter of every other row is padding.
-        iterations: number of timed batches, after a warm-up.
-        new_tokens: number of tokens to generate after each row, which then has no padding; 0 to
-            time forward passes.
-        seed: random seed of the tokens.
-
-    Raises:
-        UsageError: a session does not generate, or not that many tokens.
-        VerificationError: the outputs of two sessions differ.
-    """
+    """Time sessions on the same random batch, in turn within each iteration."""
     if new_tokens:
         _check_room(checkpoint, seq_len, new_tokens)
     inputs = random_batch(checkpoint, batch_size, seq_len, seed)
@@ -179,12 +154,7 @@ def repeatable_run(
 
 
 def time_in_turn(runs: Sequence[Callable[[], object]], iterations: int) -> list[list[float]]:
-    """Return the seconds of each iteration, of functions that run in turn within each.
-
-    Args:
-        runs: functions that run a session.
-        iterations: number of timed iterations, after a warm-up.
-    """
+    """Return the seconds of each iteration, of functions that run in turn within each."""
     times: list[list[float]] = [[] for _ in runs]
     with progress("measuring", iterations + WARM_UP) as advance:
         for iteration in range(iterations + WARM_UP):
@@ -200,15 +170,7 @@ def time_in_turn(runs: Sequence[Callable[[], object]], iterations: int) -> list[
 def random_batch(
     checkpoint: "Checkpoint", batch_size: int, seq_len: int, seed: int = 0, *, padding: bool = True
 ) -> "dict[str, NDArray[np.int64]]":
-    """Return random inputs of a model.
-
-    Args:
-        checkpoint: the model.
-        batch_size: number of rows.
-        seq_len: number of tokens per row.
-        seed: random seed of the tokens.
-        padding: whether the last quarter of every other row is padding.
-    """
+    """Return random inputs of a model."""
     from zoo.families.random_inputs import random_inputs
 
     spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)

@@ -20,14 +20,6 @@ def check_signature(path: Path, session: Any, spec: OnnxSpec) -> None:
     """Compare the inputs and outputs of a graph with the specification.
 
     A graph may take token types that the model has no use for, see ``unused_inputs``.
-
-    Args:
-        path: file of the graph, for messages.
-        session: session of ONNX Runtime with the graph.
-        spec: names and axes of inputs and outputs.
-
-    Raises:
-        VerificationError: a name, a type or a number of axes differs.
     """
     inputs, outputs = ({value.name: value for value in values} for values in _values(session))
     unused = unused_inputs(session, spec)
@@ -49,26 +41,13 @@ def unused_inputs(session: Any, spec: OnnxSpec) -> tuple[str, ...]:
     """Return the inputs of a graph that are zeros always: token types where there is one type.
 
     Exports of zoo 0.2 take them.
-
-    Args:
-        session: session of ONNX Runtime with the graph.
-        spec: names and axes of inputs and outputs.
     """
     names = {value.name for value in session.get_inputs()}
     return (TYPES,) if TYPES in names.difference(spec.inputs) and IDS in spec.inputs else ()
 
 
 def check_cache(path: Path, session: Any, types: Sequence[str]) -> None:
-    """Check the logits and the key-value cache of a decoder graph, and its limit of logits.
-
-    Args:
-        path: file of the graph, for messages.
-        session: session of ONNX Runtime with the graph.
-        types: permitted types of logits, keys and values.
-
-    Raises:
-        VerificationError: one is missing or has another type or shape.
-    """
+    """Check the logits and the key-value cache of a decoder graph, and its limit of logits."""
     inputs, outputs = ({value.name: value for value in values} for values in _values(session))
     if LOGITS not in outputs or not any(name.startswith(PRESENT) for name in outputs):
         raise VerificationError(f"{path} returns no {LOGITS} or no keys and values", REMEDY)
@@ -92,18 +71,7 @@ def check_result(
     axes: Sequence[str | int],
     sizes: Mapping[str | int, int],
 ) -> None:
-    """Compare the shape of an output with the specification.
-
-    Args:
-        graph: name of the graph, for messages.
-        name: name of the output.
-        value: the output.
-        axes: axes of the specification.
-        sizes: axis -> size in the inputs.
-
-    Raises:
-        VerificationError: the number of axes or a size differs.
-    """
+    """Compare the shape of an output with the specification."""
     expected = [axis if isinstance(axis, int) else sizes.get(axis) for axis in axes]
     fits = len(expected) == value.ndim and all(
         size is None or size == actual for size, actual in zip(expected, value.shape, strict=True)

@@ -9,26 +9,15 @@ from zoo.tokenizers import Encoded, TextTokenizer
 
 
 class CompletionTokens(NamedTuple):
-    """Tokens of a text of which the last ones are predicted.
+    """Tokens of a text whose last ones are predicted."""
 
-    Attributes:
-        ids: all tokens; all but the last are inputs.
-        first: index of the first token that is predicted, at least 1.
-        truncated: number of tokens that were cut.
-    """
-
-    ids: list[int]
-    first: int
-    truncated: int = 0
+    ids: list[int]  # all tokens; all but the last are inputs
+    first: int  # index of the first token that is predicted, at least 1
+    truncated: int = 0  # number of tokens that were cut
 
 
 class CompletionTokenizer:
-    """Tokenizes documents, and prompts with completions.
-
-    Args:
-        tokenizer: tokenizer of the model.
-        max_tokens: largest number of tokens that the model reads.
-    """
+    """Tokenizes documents, and prompts with completions."""
 
     def __init__(self, tokenizer: TextTokenizer, max_tokens: int) -> None:
         self.tokenizer, self.max_tokens = tokenizer, max_tokens
@@ -52,13 +41,6 @@ class CompletionTokenizer:
 
         The end-of-text token follows, and is predicted, too. It also precedes an empty prompt.
         What is too long loses the beginning of the prompt, and then the end of the completion.
-
-        Args:
-            context: encoding of the prompt, without spaces at its end.
-            whole: encoding of prompt and completion.
-
-        Raises:
-            UsageError: there is nothing to predict.
         """
         leading = whole.ids[: next((k for k, flag in enumerate(whole.special) if not flag), 0)]
         known = len(_text_tokens(context))

@@ -14,34 +14,22 @@ from zoo.io.paths import safe_join
 
 
 class QuantizedInfo(msgspec.Struct, frozen=True):
-    """Fields of the record of quantized graphs that sessions need.
+    """Fields of the record of quantized graphs that sessions need."""
 
-    Attributes:
-        graphs: file -> description, in the order in which they run.
-        min_onnxruntime: oldest release of ONNX Runtime that runs them.
-    """
-
-    graphs: dict[str, Any]
-    min_onnxruntime: str | None = None
+    graphs: dict[str, Any]  # file -> description, in the order in which they run
+    min_onnxruntime: str | None = None  # oldest release of ONNX Runtime that runs them
 
 
 class ExportInfo(msgspec.Struct, frozen=True):
-    """Fields of the record of an export that sessions need.
+    """Fields of the record of an export that sessions need."""
 
-    Attributes:
-        validated: whether the graphs passed the export gate.
-        dtype: dtype of the computation.
-        cache: whether the graphs have a key-value cache.
-        graphs: file -> description, in the order in which they run.
-        min_onnxruntime: oldest release of ONNX Runtime that runs the graphs.
-        quantized: dtype -> quantized copies of the graphs.
-    """
-
-    validated: bool = False
-    dtype: Literal["float32", "float16"] = "float32"
-    cache: bool = False
+    validated: bool = False  # whether the graphs passed the export gate
+    dtype: Literal["float32", "float16"] = "float32"  # dtype of the computation
+    cache: bool = False  # whether the graphs have a key-value cache
+    # file -> description, in the order in which they run
     graphs: dict[str, Any] = msgspec.field(default_factory=lambda: {GRAPH: None})
-    min_onnxruntime: str | None = None
+    min_onnxruntime: str | None = None  # oldest release of ONNX Runtime that runs the graphs
+    # dtype -> quantized copies of the graphs
     quantized: dict[Literal["int8", "int4"], QuantizedInfo] = msgspec.field(default_factory=dict)
 
     @property
@@ -51,12 +39,7 @@ class ExportInfo(msgspec.Struct, frozen=True):
         return {self.dtype: list(self.graphs), **copies}
 
     def remedy(self, dtype: str, installed: str) -> str:
-        """Return the remedy for a release of ONNX Runtime that is too old; empty for others.
-
-        Args:
-            dtype: dtype of the graph that it refuses.
-            installed: the release.
-        """
+        """Return the remedy for a release of ONNX Runtime that is too old; empty for others."""
         copies = {str(name): info.min_onnxruntime for name, info in self.quantized.items()}
         needed = {self.dtype: self.min_onnxruntime, **copies}[dtype]
         if needed is None or _release(needed) <= _release(installed):
@@ -70,11 +53,7 @@ def _release(version: str) -> list[int]:
 
 
 def read_export_info(checkpoint: Checkpoint) -> ExportInfo:
-    """Return the record of an export from the manifest.
-
-    Raises:
-        VerificationError: a value has the wrong type, or the number of graphs is wrong.
-    """
+    """Return the record of an export from the manifest."""
     info = checkpoint.read_part("export", ExportInfo)
     for graphs in info.dtypes.values():
         if not 1 <= len(graphs) <= (2 if info.cache else 1):
@@ -86,20 +65,7 @@ def read_export_info(checkpoint: Checkpoint) -> ExportInfo:
 
 
 def check_files(checkpoint: Checkpoint, dtype: str | None = None) -> int:
-    """Compare graphs and their external data with the digests of the manifest.
-
-    Args:
-        checkpoint: the export.
-        dtype: dtype of the graphs to check; by default all.
-
-    Returns:
-        number of files.
-
-    Raises:
-        SourceError: a file is missing.
-        VerificationError: a file differs from the manifest, is not in it, or lies outside of the
-            directory; or a graph has operators that zoo does not export.
-    """
+    """Compare graphs and their external data with the digests of the manifest."""
     dtypes = read_export_info(checkpoint).dtypes
     graphs = [graph for name in dtypes if dtype in (None, name) for graph in dtypes[name]]
     names: set[str] = set()

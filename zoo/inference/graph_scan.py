@@ -50,19 +50,7 @@ REFUSED = {"RegexFullMatch", "StringSplit"}
 
 
 def scan_graph(path: Path) -> set[str]:
-    """Check an ONNX file and return the locations of its external data.
-
-    Args:
-        path: the file.
-
-    Returns:
-        file names, relative to the directory of the file.
-
-    Raises:
-        SourceError: the file cannot be read.
-        VerificationError: the file is not ONNX, or has operators that zoo does not export.
-        NonFiniteError: a weight in the file holds NaN.
-    """
+    """Check an ONNX file and return the locations of its external data."""
     content = memoryview(read_regular(path, "graph", MAX_ONNX_FILE_BYTES))
     scan = _Scan(path)
     with parsing(path, "an ONNX graph"):
@@ -73,12 +61,7 @@ def scan_graph(path: Path) -> set[str]:
 
 
 class _Scan:
-    """Visitor of the messages of one file, from the model to its tensors.
-
-    Attributes:
-        graphs: number of graphs.
-        locations: files with external data of tensors.
-    """
+    """Visitor of the messages of one file, from the model to its tensors."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -13,6 +13,7 @@ from zoo.errors import UsageError
 from zoo.families.base import DECODER_TOKENS
 from zoo.inference.scoring import CausalScorer, ScoredRow, Scorer, pad_rows
 from zoo.inference.task_checks import require_head
+from zoo.overrides import override
 from zoo.tokenizers import Encoded
 
 if TYPE_CHECKING:
@@ -24,18 +25,7 @@ if TYPE_CHECKING:
 
 
 class Continuation(Encoded):
-    """Tokens that are scored, and those of their context.
-
-    Args:
-        context: token ids of the context, or of what begins a text.
-        ids: token ids that are scored.
-        limit: largest number of tokens that the model reads, or ``None``.
-
-    Attributes:
-        context: see above; without those that are cut.
-        ids: see above.
-        truncated: number of tokens that are cut from the beginning of the context.
-    """
+    """Tokens that are scored, and their context."""
 
     def __init__(self, context: Sequence[int], ids: list[int], limit: int | None) -> None:
         self.truncated = 0 if limit is None else max(0, len(context) - limit)
@@ -51,12 +41,7 @@ class LikelihoodScorer(Scorer):
 
     @abstractmethod
     def split(self, tokens: Continuation, text: int) -> Iterator[ScoredRow]:
-        """Yield the rows of a continuation.
-
-        Args:
-            tokens: the continuation.
-            text: index of the text.
-        """
+        """Yield the rows of a continuation."""
 
     def plain(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of texts, without the special tokens of the template."""
@@ -75,8 +60,8 @@ class CausalLikelihood(CausalScorer, LikelihoodScorer):
     last of them with as much context as fits.
     """
 
+    @override
     def tokenize(self, texts: "Sequence[Text]") -> list[Continuation]:
-        """See ``LikelihoodScorer``."""
         pairs = [("", text) if isinstance(text, str) else move_spaces(*text) for text in texts]
         wholes = self.plain([context + continuation for context, continuation in pairs])
         contexts = self.plain([context for context, _ in pairs])
@@ -89,8 +74,8 @@ class CausalLikelihood(CausalScorer, LikelihoodScorer):
         room = None if self.max_tokens is None else self.max_tokens + 1 - len(ids)
         return Continuation(context, ids, room if room is None else max(room, 1))
 
+    @override
     def split(self, tokens: Continuation, text: int) -> Iterator[ScoredRow]:
-        """See ``LikelihoodScorer``."""
         import numpy as np
 
         ids = np.array([*tokens.context, *tokens.ids], np.int64)
@@ -115,12 +100,13 @@ class Seq2SeqLikelihood(LikelihoodScorer):
         spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
         return spec.limits.get(DECODER_TOKENS)
 
+    @override
     def rows(self, encoded: Encoded, text: int) -> Iterator[ScoredRow]:
         """Raise an error: a target needs a source."""
         raise UsageError("an encoder-decoder scores a text given its source")
 
+    @override
     def tokenize(self, texts: "Sequence[Text]") -> list[Continuation]:
-        """See ``LikelihoodScorer``."""
         pairs = [("", text) if isinstance(text, str) else move_spaces(*text) for text in texts]
         sources = self.tokenizer.encode([s for s, _ in pairs], max_tokens=None, offsets=False)
         targets = self.plain([target for _, target in pairs])
@@ -129,8 +115,8 @@ class Seq2SeqLikelihood(LikelihoodScorer):
             for source, target in zip(sources, targets, strict=True)
         ]
 
+    @override
     def split(self, tokens: Continuation, text: int) -> Iterator[ScoredRow]:
-        """See ``LikelihoodScorer``."""
         import numpy as np
 
         most = self.decoder_limit
@@ -145,14 +131,14 @@ class Seq2SeqLikelihood(LikelihoodScorer):
             ids = np.concatenate([[start], labels[:-1]])
             yield ScoredRow(ids, (), np.arange(len(ids)), labels, text, tokens.context)
 
+    @override
     def inputs(self, rows: Sequence[ScoredRow]) -> "dict[str, NDArray[np.int64]]":
-        """See ``Scorer``."""
         ids, mask = pad_rows([row.source for row in rows], self.tokenizer.pad_id)
         targets, _ = pad_rows([row.ids for row in rows], self.tokenizer.pad_id)
         return {"input_ids": ids, "attention_mask": mask, "decoder_input_ids": targets}
 
+    @override
     def cost(self, row: ScoredRow) -> int:
-        """See ``Scorer``."""
         return max(len(row.source), len(row.ids))
 
 
@@ -164,11 +150,7 @@ LIKELIHOODS: dict[str, type[LikelihoodScorer]] = {
 
 
 def likelihood_type(checkpoint: "Checkpoint") -> type[LikelihoodScorer]:
-    """Return the scorer of a checkpoint.
-
-    Raises:
-        UsageError: the head generates no text.
-    """
+    """Return the scorer of a checkpoint."""
     require_head(checkpoint, "score")
     return next(kind for task, kind in LIKELIHOODS.items() if task in checkpoint.head.tasks)
 

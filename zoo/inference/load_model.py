@@ -30,19 +30,6 @@ def load_model(
 
     On a CPU and in the stored dtype the parameters are views of the memory-mapped file: pages are
     copied when they are written to, and the file never changes.
-
-    Args:
-        checkpoint: a directory with weights.
-        dtype: dtype of all floating-point tensors; ``None`` for the stored one.
-        device: device of the parameters.
-
-    Returns:
-        the model in evaluation mode, with ``requires_grad`` off. Tied parameters are one object.
-
-    Raises:
-        SourceError: a file is missing.
-        VerificationError: a file is damaged or differs from the manifest, or its tensors are not
-            those of the model.
     """
     with checkpoint.open_weights() as reader:  # reads only the headers
         stored_as = dict(reader.tensors)
@@ -70,10 +57,6 @@ def _match(model: nn.Module, infos: Mapping[str, TensorInfo], source: str) -> di
     """Return name in the model -> name of the stored tensor.
 
     All names of a tied parameter map to the one that is stored.
-
-    Raises:
-        VerificationError: a tensor is missing, unexpected, stored twice, of another shape, or
-            stored as integers.
     """
     shapes = {name: info.shape for name, info in infos.items()}
     groups: dict[int, list[str]] = {}
@@ -101,7 +84,7 @@ def _match(model: nn.Module, infos: Mapping[str, TensorInfo], source: str) -> di
     messages = [f"{_some(items)} {problem}" for problem, items in problems.items() if items]
     if messages:
         raise VerificationError(
-            f"{source}: the weights are not those of the model: {'; '.join(messages)}",
+            f"{source}: the weights do not fit the model: {'; '.join(messages)}",
             "convert it again, or run zoo verify",
         )
     return names

@@ -13,11 +13,7 @@ if TYPE_CHECKING:
 
 
 def require_no_nan(model: "nn.Module", source: "Path | str") -> None:
-    """Check the parameters of a model.
-
-    Raises:
-        NonFiniteError: one holds NaN; the message names it.
-    """
+    """Check the parameters of a model."""
     for name, parameter in model.named_parameters():
         # a sum is fast, and NaN if any number is; infinities may make one, too
         if parameter.is_floating_point() and parameter.sum().isnan() and parameter.isnan().any():

@@ -14,6 +14,7 @@ from zoo.errors import NonFiniteError, UsageError
 from zoo.families.onnx import LOGITS
 from zoo.inference.processing.batching import plan_batches
 from zoo.io.progress import progress
+from zoo.overrides import override
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,58 +34,29 @@ WINDOW_ROWS = 4096  # rows that are sorted by length and batched together
 
 @dataclass(frozen=True)
 class ScoredRow:
-    """A row of the model's input.
+    """A row of the model's input."""
 
-    Attributes:
-        ids: token ids, (tokens,).
-        type_ids: token types, (tokens,); empty for zeros.
-        positions: positions of the logits that are read, (n,).
-        labels: tokens that these logits predict, (n,).
-        text: index of the text that the row belongs to.
-        source: token ids of the encoder, of an encoder-decoder.
-    """
-
-    ids: "NDArray[np.int64]"
-    type_ids: Sequence[int]
-    positions: "NDArray[np.int64]"
-    labels: "NDArray[np.int64]"
-    text: int
-    source: Sequence[int] = ()
+    ids: "NDArray[np.int64]"  # token ids, (tokens,)
+    type_ids: Sequence[int]  # token types, (tokens,); empty for zeros
+    positions: "NDArray[np.int64]"  # positions of the logits that are read, (n,)
+    labels: "NDArray[np.int64]"  # tokens that these logits predict, (n,)
+    text: int  # index of the text that the row belongs to
+    source: Sequence[int] = ()  # token ids of the encoder, of an encoder-decoder
 
 
 @dataclass(slots=True)
 class TextScore:
-    """Score of a text.
+    """Score of a text."""
 
-    Attributes:
-        log_prob: sum of the log-probabilities of its tokens, in nats.
-        tokens: number of tokens that are scored.
-        correct: number of these that the model finds most likely.
-    """
-
-    log_prob: float = 0.0
+    log_prob: float = 0.0  # sum of the log-probabilities of its tokens, in nats
     tokens: int = 0
-    correct: int = 0
+    correct: int = 0  # number of these that the model finds most likely
 
 
 class Scorer(ABC):
-    """Scores texts with a model.
+    """Scores texts with a model."""
 
-    Args:
-        checkpoint: the checkpoint.
-        session: the model.
-        tokenizer: tokenizer, by default that of the checkpoint.
-
-    Attributes:
-        max_tokens: largest number of tokens of a row, or ``None``.
-        added_tokens: number of tokens that a row has beside those of its text.
-
-    Raises:
-        UsageError: the tokenizer has no token that the scorer needs.
-        VerificationError: the checkpoint has no tokenizer.
-    """
-
-    added_tokens: int = 0
+    added_tokens: int = 0  # number of tokens that a row has in addition to its text
 
     def __init__(
         self,
@@ -104,12 +76,7 @@ class Scorer(ABC):
 
     @abstractmethod
     def rows(self, encoded: "Encoded", text: int) -> Iterator[ScoredRow]:
-        """Yield the rows of a text.
-
-        Args:
-            encoded: the text's tokens.
-            text: index of the text.
-        """
+        """Yield the rows of a text."""
 
     def log_probs(
         self, logits: "NDArray[Any]", labels: "NDArray[np.int64]"
@@ -135,15 +102,7 @@ class Scorer(ABC):
         return self.score_rows(rows, len(texts))
 
     def score_rows(self, rows: Iterable[ScoredRow], texts: int) -> list[TextScore]:
-        """Return the score of each text from its rows.
-
-        Args:
-            rows: the rows, by text in order.
-            texts: number of texts.
-
-        Raises:
-            NonFiniteError: a score is NaN or infinite.
-        """
+        """Return the score of each text from its rows."""
         scores = [TextScore() for _ in range(texts)]
         for text, score in self.stream_scores(rows, texts):
             scores[text] = score
@@ -152,15 +111,7 @@ class Scorer(ABC):
     def stream_scores(
         self, rows: Iterable[ScoredRow], texts: int | None = None
     ) -> Iterator[tuple[int, TextScore]]:
-        """Yield the index and the score of each text that has rows, in order.
-
-        Args:
-            rows: the rows, by text in order.
-            texts: number of texts, if it is known.
-
-        Raises:
-            NonFiniteError: a score is NaN or infinite.
-        """
+        """Yield the index and the score of each text that has rows, in order."""
         text, score = 0, TextScore()
         with progress("texts", texts) as advance:
             for row, values, correct in self.run(rows):
@@ -176,11 +127,7 @@ class Scorer(ABC):
     def run(
         self, rows: Iterable[ScoredRow]
     ) -> "Iterator[tuple[ScoredRow, Floats, NDArray[np.bool_]]]":
-        """Yield each row with the results of ``log_probs`` at its positions, in order.
-
-        Raises:
-            NonFiniteError: a log-probability is NaN or infinite.
-        """
+        """Yield each row with the results of ``log_probs`` at its positions, in order."""
         source = iter(rows)
         while window := list(itertools.islice(source, WINDOW_ROWS)):
             results = {}
@@ -249,8 +196,8 @@ class CausalScorer(Scorer):
             )
         self.start_id = start
 
+    @override
     def rows(self, encoded: "Encoded", text: int) -> Iterator[ScoredRow]:
-        """Yield one row; see ``Scorer``."""
         import numpy as np
 
         ids = np.array(encoded.ids, np.int64)
@@ -271,8 +218,8 @@ class MaskedScorer(Scorer):
             raise UsageError(f"the tokenizer of {self.checkpoint.path} has no mask token")
         self.mask_id = self.tokenizer.mask_id
 
+    @override
     def rows(self, encoded: "Encoded", text: int) -> Iterator[ScoredRow]:
-        """Yield one row per token; see ``Scorer``."""
         import numpy as np
 
         ids = np.array(encoded.ids, np.int64)
@@ -286,27 +233,23 @@ class MaskedScorer(Scorer):
 class DiscriminatorScorer(Scorer):
     """Sum of the log-probabilities that tokens are original, by a replaced-token detector.
 
-    Every token is seen when it is scored, so that the sum is no likelihood; it ranks texts.
+    Every token is seen when it is scored, so the sum is not a likelihood; it ranks texts.
     Special tokens are not scored.
     """
 
+    @override
     def rows(self, encoded: "Encoded", text: int) -> Iterator[ScoredRow]:
-        """Yield one row; see ``Scorer``."""
         import numpy as np
 
         ids = np.array(encoded.ids, np.int64)
         positions = np.flatnonzero(~np.array(encoded.special, bool))
         yield ScoredRow(ids, encoded.type_ids, positions, ids[positions], text)
 
+    @override
     def log_probs(
         self, logits: "NDArray[Any]", labels: "NDArray[np.int64]"
     ) -> "tuple[Floats, NDArray[np.bool_]]":
-        """Return the log-probability that each token is original, and whether it exceeds 1/2.
-
-        Args:
-            logits: (n,), above 0 where a token is predicted to be replaced.
-            labels: (n,), the tokens.
-        """
+        """Return the log-probability that each token is original, and whether it exceeds 1/2."""
         import numpy as np
 
         return -np.logaddexp(0.0, logits.astype(np.float64)), logits < 0
@@ -323,16 +266,7 @@ SCORERS: dict[str, type[Scorer]] = {
 def make_scorer(
     checkpoint: "Checkpoint", session: "Session", allowed: Sequence[type[Scorer]] = ()
 ) -> Scorer:
-    """Return the scorer of a model.
-
-    Args:
-        checkpoint: the checkpoint.
-        session: the model.
-        allowed: scorers that the caller can use; by default all.
-
-    Raises:
-        UsageError: the head predicts no tokens, or its scorer is not allowed.
-    """
+    """Return the scorer of a model."""
     return require_scorer(checkpoint, allowed)(checkpoint, session)
 
 

@@ -15,16 +15,7 @@ if TYPE_CHECKING:
 
 
 def require_head(checkpoint: "Checkpoint", task: str, heads: Collection[str] = ()) -> None:
-    """Check that the head of a checkpoint supports a task.
-
-    Args:
-        checkpoint: the checkpoint.
-        task: name of the task.
-        heads: names of heads that support it beside those that list it; see ``Task.heads``.
-
-    Raises:
-        UsageError: it does not; the message names its tasks, and the heads that support this one.
-    """
+    """Check that the head of a checkpoint supports a task."""
     family = checkpoint.family.heads()
     able = [name for name, head in family.items() if task in head.tasks or name in heads]
     if checkpoint.head_name in able:
@@ -57,10 +48,6 @@ def require_finite(
     Args:
         values: (texts, labels) or (texts, tokens, width); padding is not checked.
         mask: (texts, tokens), true for tokens and false for padding.
-        records: the texts.
-
-    Raises:
-        NonFiniteError: a value is NaN or infinite; the message names the text.
     """
     import numpy as np
 
@@ -85,15 +72,7 @@ def token_limits(checkpoint: "Checkpoint") -> list[int]:
 
 
 def max_length(max_tokens: int | None, limits: Sequence[int]) -> int | None:
-    """Return the length that texts are truncated to, by default the lowest limit.
-
-    Args:
-        max_tokens: length that the user gave, or ``None``.
-        limits: limits of model and tokenizer.
-
-    Raises:
-        UsageError: the length is out of range.
-    """
+    """Return the length that texts are truncated to, by default the lowest limit."""
     limit = min(limits, default=None)
     if max_tokens is None:
         return limit

@@ -17,6 +17,7 @@ from zoo.inference.validate_inputs import check_inputs, check_outputs
 from zoo.nn.capture import capture, layers_in_order
 from zoo.nn.devices import resolve_device, resolve_dtype
 from zoo.nn.layers.int8_linear import int8_problem, quantize_linear_maps
+from zoo.overrides import override
 
 if TYPE_CHECKING:
     from zoo.inference.generation.decoder import Decoder
@@ -26,23 +27,7 @@ __all__ = ["TorchSession", "load_model"]
 
 
 class TorchSession(Session):
-    """A model in torch.
-
-    Args:
-        checkpoint: the model.
-        backend: ``auto``, ``cpu`` or ``cuda``.
-        device: see ``load_session``.
-        dtype: see ``load_session``.
-        threads: number of CPU threads, set for the whole process.
-
-    Attributes:
-        model: the module, in evaluation mode.
-
-    Raises:
-        UsageError: the device or dtype is not available here.
-        SourceError, VerificationError: the files are missing or damaged.
-        NonFiniteError: a weight holds NaN.
-    """
+    """A model in torch."""
 
     def __init__(
         self,
@@ -76,23 +61,23 @@ class TorchSession(Session):
         self.inputs, self.outputs = tuple(self._spec.inputs), tuple(self._spec.outputs)
         self.layers = 1 + len(layers_in_order(self.model))
 
+    @override
     def run(self, inputs: "Arrays", outputs: Sequence[str] | None = None) -> "dict[str, Floats]":
-        """See ``Session``."""
         names = check_outputs(outputs, self.outputs)
         results = self._forward(inputs)
         return {name: _to_numpy(results[name]) for name in names}
 
+    @override
     def hidden_states(
         self, inputs: "Arrays", layers: Sequence[int] | None = None
     ) -> "list[Floats]":
-        """See ``Session``."""
         numbers = range(self.layers) if layers is None else layers
         with capture(self.model, hidden=tuple(numbers)) as captured:
             self._forward(inputs)
         return [_to_numpy(captured.hidden[number]) for number in numbers]
 
+    @override
     def decoder(self) -> "Decoder":
-        """See ``Session``."""
         from zoo.inference.generation.decoder import Decoder
 
         if not isinstance(self.model, Decoder):
@@ -110,11 +95,7 @@ class TorchSession(Session):
 
 
 def _require_int8(device: torch.device) -> None:
-    """Check that 8-bit weights can run.
-
-    Raises:
-        UsageError: the device is no CPU, or torch has no such products.
-    """
+    """Check that 8-bit weights can run."""
     if device.type != "cpu":
         raise UsageError(f"{INT8} runs on CPUs, not on {device}", "use --backend cpu")
     if problem := int8_problem():

@@ -27,16 +27,7 @@ TABLES = {
 def check_inputs(
     inputs: "Arrays", spec: OnnxSpec, config: Config
 ) -> "dict[str, NDArray[np.int64]]":
-    """Return the arrays as contiguous int64, in the order of the specification.
-
-    Args:
-        inputs: integer arrays by name.
-        spec: names and axes of the inputs, and the largest sizes.
-        config: configuration of the model, for the range of the values.
-
-    Raises:
-        UsageError: a name is unknown or missing, a shape is wrong, or a value is out of range.
-    """
+    """Return the arrays as contiguous int64, in the order of the specification."""
     for name in inputs:
         if name not in spec.inputs:
             raise UsageError(f"no input is called {name!r}", f"there are {', '.join(spec.inputs)}")
@@ -55,12 +46,7 @@ def check_inputs(
 def with_defaults(
     arrays: "Mapping[str, NDArray[np.int64]]", spec: OnnxSpec
 ) -> "dict[str, NDArray[np.int64]]":
-    """Return all inputs, missing ones filled with their default.
-
-    Args:
-        arrays: inputs as ``check_inputs`` returns them.
-        spec: names and axes of the inputs.
-    """
+    """Return all inputs, missing ones filled with their default."""
     import numpy as np
 
     named = (zip(spec.inputs[name], array.shape, strict=True) for name, array in arrays.items())
@@ -74,11 +60,7 @@ def with_defaults(
 
 
 def check_outputs(requested: Sequence[str] | None, outputs: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of the outputs to compute, by default all.
-
-    Raises:
-        UsageError: the model has no output of that name.
-    """
+    """Return the names of the outputs to compute, by default all."""
     for name in requested or ():
         if name not in outputs:
             raise UsageError(f"no output is called {name!r}", f"there are {', '.join(outputs)}")

@@ -16,12 +16,8 @@ if TYPE_CHECKING:
 class WindowedTask(BatchTask):
     """A classifier of texts or tokens, which may read a long text in windows.
 
-    Args:
-        *args: see ``Task``.
-        doc_stride: split texts that are longer than ``max_tokens`` into windows that share this
-            number of tokens, in place of truncating them, see ``TextWindows``; ``None`` for
-            truncation.
-        **options: see ``Task``.
+    With ``doc_stride``, texts longer than ``max_tokens`` are split into windows that share this
+    number of tokens, in place of being truncated; see ``TextWindows``.
     """
 
     def __init__(self, *args: Any, doc_stride: int | None = None, **options: Any) -> None:

@@ -1,8 +1,8 @@
 """Beam search.
 
 Graves 2012, arXiv:1211.3711, section 4 (the search); Wu et al. 2016, arXiv:1609.08144, section 7
-(the length penalty). The choice of hypotheses, the stopping criterion and the final scores are
-those of transformers, so that both find the same sequences.
+(the length penalty). The choice of hypotheses, the stopping criterion and the final scores follow
+transformers, so that both find the same sequences.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,36 +23,19 @@ Candidate: TypeAlias = tuple[float, int, int]  # log-probability, index of the b
 
 @dataclass
 class _BeamHypotheses:
-    """Hypotheses for one prompt.
+    """Hypotheses for one prompt."""
 
-    Attributes:
-        running: tokens of the unfinished beams, the most likely first.
-        scores: their log-probabilities.
-        max_new_tokens: largest number of new tokens.
-        finished: finished hypotheses with their final scores, the best first.
-        done: whether the search has ended.
-    """
-
-    running: list[list[int]]
-    scores: list[float]
-    max_new_tokens: int
+    running: list[list[int]]  # tokens of the unfinished beams, the most likely first
+    scores: list[float]  # their log-probabilities
+    max_new_tokens: int  # largest number of new tokens
+    # finished hypotheses with their final scores, the best first
     finished: list[tuple[float, list[int]]] = field(default_factory=list)
-    done: bool = False
+    done: bool = False  # whether the search has ended
 
     def take(
         self, candidates: list[Candidate], settings: GenerationConfig, eos_token_ids: Sequence[int]
     ) -> list[int]:
-        """Choose the next beams among candidates.
-
-        Args:
-            candidates: at least twice as many as there are beams, the most likely first, or in
-                the order in which they were drawn.
-            settings: settings of the search.
-            eos_token_ids: end-of-sequence tokens.
-
-        Returns:
-            for each new beam, the index of the beam it continues.
-        """
+        """Choose the next beams among candidates."""
         length = len(self.running[0]) + 1
         last = length == self.max_new_tokens
         ended = [last or token in eos_token_ids for _, _, token in candidates]
@@ -98,20 +81,7 @@ def beam_search(
     eos_token_ids: Sequence[int],
     row_ids: Sequence[RowId],
 ) -> list[list[int]]:
-    """Return the best continuations of each prompt.
-
-    Args:
-        decoder: the model.
-        inputs: see ``Decoder.prefill``.
-        settings: settings of the search.
-        scores: rules of these settings.
-        eos_token_ids: end-of-sequence tokens.
-        row_ids: index of each prompt among all inputs, which seeds its sampling.
-
-    Returns:
-        ``num_return_sequences`` for each prompt, the best first: new tokens, with the
-        end-of-sequence token if it was generated; empty if fewer were found.
-    """
+    """Return the best continuations of each prompt."""
     beams, limits = settings.num_beams, scores.max_new_tokens
     texts = [_BeamHypotheses([[]] * beams, [0.0] + [NONE] * (beams - 1), n) for n in limits]
     sampler = BeamSampler(settings.seed, row_ids) if settings.samples else None
@@ -160,10 +130,6 @@ def _candidates(
 
     Args:
         summed: (prompts, beams * vocabulary), log-probabilities of whole sequences.
-        vocabulary: number of tokens.
-        prompts: indices of the prompts.
-        count: number of candidates.
-        sampler: draws them; ``None`` for the most likely ones.
     """
     count = min(count, summed.shape[-1])
     indices = (

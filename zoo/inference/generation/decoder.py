@@ -56,11 +56,7 @@ class Decoder(Protocol):
 
 
 def require_finite(logits: Tensor) -> Tensor:
-    """Return the logits if all are finite.
-
-    Raises:
-        NonFiniteError: one is NaN or infinite.
-    """
+    """Return the logits if all are finite."""
     if not logits.isfinite().all():
         raise NonFiniteError("the model returned NaN or infinity while it generated")
     return logits

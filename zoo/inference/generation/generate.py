@@ -67,16 +67,7 @@ def stream(
     row_id: int = 0,
     logits_processor: Sequence[Processor] = (),
 ) -> Iterator[int]:
-    """Generate from a single row and yield each token as soon as it is chosen.
-
-    Args:
-        decoder: the model.
-        inputs: a batch of one row; see ``Decoder.prefill``.
-        settings: settings of generation, with ``num_beams=1``.
-        eos_token_ids: end-of-sequence tokens.
-        row_id: index of the row among all inputs.
-        logits_processor: see ``generate``.
-    """
+    """Generate from a single row and yield each token as soon as it is chosen."""
     scores = Scores(inputs, settings, eos_token_ids, logits_processor)
     steps = greedy_or_sample(decoder, inputs, settings, scores, eos_token_ids, (row_id,))
     while True:

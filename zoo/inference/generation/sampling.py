@@ -1,4 +1,4 @@
-"""Draws of the next token, from random numbers that depend on seed and row alone."""
+"""Draws of the next token, from random numbers that only depend on seed and row."""
 
 from collections.abc import Sequence
 from typing import TypeAlias
@@ -17,9 +17,6 @@ def probabilities(scores: Tensor) -> Tensor:
 
     Args:
         scores: (rows, vocabulary), float64: scores after all rules.
-
-    Raises:
-        UsageError: the rules exclude every token of a row.
     """
     if (scores == float("-inf")).all(-1).any():
         raise UsageError(
@@ -29,13 +26,7 @@ def probabilities(scores: Tensor) -> Tensor:
 
 
 class RowSampler:
-    """Random numbers per row, independent of the other rows of the batch.
-
-    Args:
-        seed: see ``GenerationConfig``; ``None`` for a seed of the operating system.
-        rows: index of each row among all inputs.
-        rolls: maximum number of random numbers per row.
-    """
+    """Random numbers per row, independent of the other rows of the batch."""
 
     def __init__(self, seed: int | None, rows: Sequence[RowId], rolls: int) -> None:
         seed = torch.Generator().seed() if seed is None else seed
@@ -46,8 +37,6 @@ class RowSampler:
 
         Args:
             probs: (rows, vocabulary), float64; see ``probabilities``.
-            rows: indices of the rows in the batch.
-            step: number of tokens sampled before.
 
         Returns:
             (rows,), int64.
@@ -63,10 +52,6 @@ class BeamSampler:
     """Draws of the candidates of a beam search, without replacement.
 
     By the Gumbel-top-k trick (Kool, van Hoof and Welling 2019, arXiv:1903.06059, section 2.3).
-
-    Args:
-        seed: see ``RowSampler``.
-        rows: index of each prompt among all inputs.
     """
 
     def __init__(self, seed: int | None, rows: Sequence[RowId]) -> None:
@@ -78,8 +63,6 @@ class BeamSampler:
 
         Args:
             scores: (rows, candidates): log-probabilities up to a constant.
-            rows: indices of the prompts.
-            count: number of candidates.
         """
         noise = torch.stack(
             [

@@ -19,19 +19,6 @@ class Scores:
 
     A rule sees no padding: it is called once for the rows of each length of prompt, or of source.
     So a text does not depend on the batch it is in.
-
-    Args:
-        inputs: see ``Decoder.prefill``.
-        settings: settings of generation.
-        eos_token_ids: end-of-sequence tokens.
-        custom: processors of the user and the family.
-
-    Attributes:
-        max_new_tokens: for each prompt, the largest number of its new tokens.
-        has_rules: whether there is any rule; without, ``of`` need not be called.
-
-    Raises:
-        UsageError: a prompt leaves no room for a new token.
     """
 
     def __init__(
@@ -62,7 +49,6 @@ class Scores:
 
         Args:
             logits: (rows, vocabulary); for a beam search after ``log_softmax``.
-            rows: index of the prompt of each row.
             new_tokens: (rows, new tokens), int64: the tokens that were generated.
         """
         groups: dict[int, list[int]] = {}
@@ -89,10 +75,6 @@ class Scores:
         return scores
 
     def check(self, logits: Tensor) -> None:
-        """Check the model's logits before the first rule.
-
-        Raises:
-            NonFiniteError: one is NaN or infinite, and ``remove_invalid_values`` is not set.
-        """
+        """Check the model's logits before the first rule."""
         if not self._settings.remove_invalid_values:
             require_finite(logits)

@@ -22,17 +22,6 @@ def greedy_or_sample(
     """Generate, and yield the tokens of each step.
 
     A finished row leaves the batch.
-
-    Args:
-        decoder: the model.
-        inputs: see ``Decoder.prefill``.
-        settings: settings of generation, with ``num_beams=1``.
-        scores: rules of these settings.
-        eos_token_ids: end-of-sequence tokens.
-        row_ids: index of each row among all inputs, which seeds its sampling.
-
-    Yields:
-        for each step, pairs of row and token of the unfinished rows.
     """
     rows, limits = list(range(len(inputs["input_ids"]))), scores.max_new_tokens
     longest = max(limits)

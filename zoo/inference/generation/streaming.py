@@ -12,11 +12,6 @@ def stream_text(
 
     A token may be part of a character, or change the spelling of the text before it; text that may
     still change is held back.
-
-    Args:
-        tokens: the tokens.
-        decode: function from tokens to text.
-        before: tokens of the prompt, whose text is not yielded.
     """
     prefix = list(before)
     length = len(decode(prefix)) if prefix else 0

@@ -10,6 +10,7 @@ from zoo.inference.generation.config import GenerationConfig, generation_config,
 from zoo.inference.processing.batching import Batch
 from zoo.inference.processing.records import TextExample
 from zoo.inference.task import BatchTask, EncodedExample
+from zoo.overrides import override
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,35 +29,21 @@ class GenerationTask(BatchTask):
 
     Results have the keys ``generated``, the continuation without the prompt, and ``stopped``:
     ``end`` after an end-of-sequence token, ``length`` after ``max_new_tokens``. With
-    ``num_return_sequences`` over 1 also ``sequences``, a list of objects with these keys, of which
-    the first is also the result.
-
-    Args:
-        checkpoint: see ``Task``.
-        session: see ``Task``.
-        tokenizer: see ``Task``.
-        max_tokens: see ``Task``.
-        logits_processor: further rules; see ``zoo.nn.logits_processor.LogitsProcessor``.
-        **options: fields of ``GenerationConfig``, by default those of the checkpoint, and options
-            of ``Task``.
-
-    Attributes:
-        side: side of the padding: left for decoders, right for encoders.
-        given: settings of the call.
-        settings: settings of generation, with the checkpoint's own.
-        eos_token_ids: end-of-sequence tokens.
+    ``num_return_sequences`` over 1 also ``sequences``, a list of objects with these keys; the
+    first is also the result.
     """
 
     output_keys: ClassVar[tuple[str, ...]] = ("generated", "stopped")
-    side: ClassVar[str]
+    side: ClassVar[str]  # side of the padding: left for decoders, right for encoders
     window = 256
     max_batch_tokens = 4096  # prompts and new tokens of all beams; bounds the key-value cache
 
     @classmethod
+    @override
     def from_command(
         cls, records: Iterator[TextExample], options: dict[str, Any]
     ) -> tuple[Iterator[TextExample], dict[str, Any]]:
-        """See ``Task``: options precede the settings of a file."""
+        """Options precede the settings of a file."""
         from zoo.checkpoint.generation_config import call_settings
         from zoo.io.json import read_json_object
 
@@ -95,16 +82,12 @@ class GenerationTask(BatchTask):
     @property
     def eos_token_ids(self) -> tuple[int, ...]:
         """End-of-sequence tokens: of the settings, or else the tokenizer's."""
-        # ids of tokens that a model has not are those of its class on the Hub
+        # ids beyond the vocabulary come from defaults of the model's class on the Hub
         known = tuple(t for t in token_ids(self.settings.eos_token_id) if t < self.vocab_size)
         return known or token_ids(self.tokenizer.role_id("eos"))
 
     def _require_vocabulary(self) -> None:
-        """Check that the model has the tokens that the settings force, start with or favour.
-
-        Raises:
-            UsageError: it has not.
-        """
+        """Check that the model has the tokens that the settings force, start with or favour."""
         size, settings = self.vocab_size, self.settings
         ids = {
             name: token_ids(getattr(settings, name))
@@ -124,6 +107,7 @@ class GenerationTask(BatchTask):
                     "give ids of its vocabulary",
                 )
 
+    @override
     def limits(self) -> list[int]:
         """Return the limits on the number of prompt tokens, less the new tokens of decoders."""
         if self.side != "left":
@@ -139,12 +123,14 @@ class GenerationTask(BatchTask):
             )
         return prompts
 
+    @override
     def encode(self, texts: "Sequence[Text]") -> "list[Encoded]":
         """Tokenize prompts, of decoders without the special tokens at the end of a text."""
         if self.side != "left":
             return super().encode(texts)
         return self.tokenizer.encode_prompts(texts, max_tokens=self.max_tokens)
 
+    @override
     def check(self, item: EncodedExample) -> None:
         """Raise an error for a prompt that is too long, since truncation would cut its end."""
         if item.encoded.truncated and not self.cuts:
@@ -155,13 +141,13 @@ class GenerationTask(BatchTask):
             )
         self._prompt(item)
 
+    @override
     def cost(self, item: EncodedExample) -> int:
-        """See ``Task``."""
         copies = max(self.settings.num_beams, self.settings.num_return_sequences)
         return (len(item.encoded.ids) + self.settings.longest) * copies
 
+    @override
     def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
-        """See ``Task``."""
         from zoo.inference.generation.generate import generate
 
         prompts = [self._prompt(item) for item in items]
@@ -184,15 +170,7 @@ class GenerationTask(BatchTask):
         return results
 
     def stream_text(self, record: TextExample, row_id: int = 0) -> Iterator[str]:
-        """Generate a continuation of one text and yield its text token by token.
-
-        Args:
-            record: the text.
-            row_id: index of the prompt among all inputs, which seeds its sampling.
-
-        Raises:
-            UsageError: ``num_beams`` is over 1; or see ``run``.
-        """
+        """Generate a continuation of one text and yield its text token by token."""
         if self.settings.num_beams > 1:
             raise UsageError("beam search finds a text at its end", "stream without beams")
         from zoo.inference.generation.generate import stream

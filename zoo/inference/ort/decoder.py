@@ -31,15 +31,7 @@ Values = dict[str, OrtValue]
 
 
 class OrtDecodeState:
-    """State between decoding steps.
-
-    Args:
-        past: keys and values of self-attention, by the names of the decoder's inputs.
-        source: output of the encoder, and keys and values of cross-attention, which the first run
-            of the decoder computes; empty without an encoder.
-        mask: (batch, tokens), attention mask of all tokens so far, or of the source.
-        selector: selects rows of the cache.
-    """
+    """State between decoding steps."""
 
     def __init__(self, past: Values, source: Values, mask: Integers, selector: RowSelector) -> None:
         self.past, self.source, self.mask = past, source, mask
@@ -63,16 +55,7 @@ class OrtDecodeState:
 
 
 class OrtDecoder:
-    """A decoder graph with a key-value cache, and the encoder graph of an encoder-decoder.
-
-    Args:
-        paths: file of the decoder, or files of encoder and decoder.
-        device: see ``create_session``.
-        threads: see ``create_session``.
-
-    Attributes:
-        decoder: session of the decoder.
-    """
+    """A decoder graph with a key-value cache, and the encoder graph of an encoder-decoder."""
 
     def __init__(
         self, paths: Sequence[Path], device: str = "cpu", threads: int | None = None
@@ -95,9 +78,6 @@ class OrtDecoder:
 
         Args:
             inputs: ``input_ids`` and ``attention_mask``, int64 and (batch, tokens) each.
-
-        Returns:
-            the state, with an empty self-attention cache.
         """
         mask = inputs["attention_mask"]
         past = self._empty_cache(len(mask), self._cache_outputs)
@@ -123,8 +103,6 @@ class OrtDecoder:
 
         Args:
             tokens: (batch, tokens), int64.
-            state: state of the earlier tokens, updated in place.
-            last: return the logits of the last token alone.
 
         Returns:
             logits, (batch, tokens, vocabulary) or (batch, 1, vocabulary), in the dtype of the
@@ -154,7 +132,6 @@ class OrtDecoder:
 
         Args:
             inputs: inputs of the model, int64 and (batch, tokens) each.
-            past: number of tokens to run first; the others run in a second step with the cache.
         """
         state, tokens = self.begin(inputs), inputs[self.target]
         pieces = [tokens[:, :past], tokens[:, past:]] if past else [tokens]

@@ -12,12 +12,7 @@ from zoo.inference.ort.decoder import OrtDecoder, OrtDecodeState
 
 
 class OrtGenerator:
-    """A ``zoo.inference.generation.decoder.Decoder`` in ONNX Runtime.
-
-    Args:
-        graphs: the graphs.
-        config: configuration of the model.
-    """
+    """A ``zoo.inference.generation.decoder.Decoder`` in ONNX Runtime."""
 
     def __init__(self, graphs: OrtDecoder, config: Any) -> None:
         self._graphs, self._config = graphs, config
@@ -25,7 +20,7 @@ class OrtGenerator:
     def prefill(
         self, inputs: Mapping[str, Tensor], max_new_tokens: int
     ) -> tuple[Tensor, OrtDecodeState]:
-        """See ``Decoder``."""
+        """Run the prompts; return the scores of their next tokens, and the state."""
         arrays = {name: tensor.numpy() for name, tensor in inputs.items()}
         ids = arrays["input_ids"]
         state = self._graphs.begin({"attention_mask": np.ones_like(ids), **arrays})
@@ -35,7 +30,7 @@ class OrtGenerator:
         return self._next(start, state), state
 
     def step(self, tokens: Tensor, state: OrtDecodeState) -> Tensor:
-        """See ``Decoder``."""
+        """Run one new token of each row; return the scores of the next ones."""
         return self._next(tokens.numpy()[:, None], state)
 
     def _next(self, tokens: NDArray[np.int64], state: OrtDecodeState) -> Tensor:

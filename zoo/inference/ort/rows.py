@@ -12,11 +12,7 @@ OPSET, IR_VERSION = 17, 8  # of ONNX 1.12, so that earlier releases of ONNX Runt
 
 
 class RowSelector:
-    """Selects rows of tensors by a graph in ONNX Runtime, so that none is copied to the host.
-
-    Args:
-        device: device of the tensors, see ``create_session``.
-    """
+    """Selects rows of tensors by a graph in ONNX Runtime, so that none is copied to the host."""
 
     def __init__(self, device: str = "cpu") -> None:
         self._device = device
@@ -25,12 +21,7 @@ class RowSelector:
     def select(
         self, values: Mapping[str, OrtValue], rows: NDArray[np.int64]
     ) -> dict[str, OrtValue]:
-        """Return rows of the first axis of each tensor.
-
-        Args:
-            values: tensors by name.
-            rows: indices of the rows.
-        """
+        """Return rows of the first axis of each tensor."""
         indices = ort_value(rows)
         return {name: self._selected(value, indices) for name, value in values.items()}
 
@@ -43,11 +34,7 @@ class RowSelector:
 
 
 def gather_graph(element_type: int) -> bytes:
-    """Return a graph that selects rows of a tensor with any number of axes.
-
-    Args:
-        element_type: element type of the tensor, a number of ``onnx.TensorProto.DataType``.
-    """
+    """Return a graph that selects rows of a tensor with any number of axes."""
     from onnx import TensorProto, helper  # not needed without beams, and slow to import
 
     graph = helper.make_graph(

@@ -28,17 +28,7 @@ class RefusedGraph(VerificationError):
 def create_session(
     graph: Path | bytes, device: str = "cpu", threads: int | None = None
 ) -> onnxruntime.InferenceSession:
-    """Load a graph with all graph optimizations that make it faster and exact integer products.
-
-    Args:
-        graph: the file, or its contents.
-        device: ``cpu``, or a device such as ``cuda:0``.
-        threads: number of CPU threads; by default the number of cores.
-
-    Raises:
-        UsageError: the installed ONNX Runtime has no CUDA.
-        RefusedGraph: ONNX Runtime rejects the graph.
-    """
+    """Load a graph with all graph optimizations that make it faster and exact integer products."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.log_severity_level = SILENT
@@ -76,19 +66,7 @@ def run_graph(
     arrays: Mapping[str, NDArray[Any]],
     outputs: Sequence[str],
 ) -> dict[str, NDArray[Any]]:
-    """Run a graph on numpy arrays.
-
-    Args:
-        session: the graph.
-        arrays: inputs by name.
-        outputs: names of the outputs to compute.
-
-    Returns:
-        outputs by name, in the dtypes of the graph.
-
-    Raises:
-        VerificationError: ONNX Runtime fails.
-    """
+    """Run a graph on numpy arrays."""
     try:
         results = session.run(list(outputs), dict(arrays))
     except Exception as error:
@@ -107,20 +85,7 @@ def run_values(
     outputs: Sequence[str],
     device: str = "cpu",
 ) -> dict[str, onnxruntime.OrtValue]:
-    """Run a graph on values of ONNX Runtime, by I/O binding: values on the device are not copied.
-
-    Args:
-        session: the graph.
-        values: inputs by name.
-        outputs: names of the outputs to compute.
-        device: device that the outputs stay on, see ``create_session``.
-
-    Returns:
-        outputs by name.
-
-    Raises:
-        VerificationError: see ``run_graph``.
-    """
+    """Run a graph on values of ONNX Runtime by I/O binding, without copying them."""
     kind, _, index = device.partition(":")
     try:
         binding = session.io_binding()

@@ -17,6 +17,7 @@ from zoo.inference.ort.decoder import OrtDecoder
 from zoo.inference.ort.runtime import RefusedGraph, create_session, run_graph
 from zoo.inference.session import BackendWarning, Session
 from zoo.inference.validate_inputs import check_inputs, check_outputs, with_defaults
+from zoo.overrides import override
 
 if TYPE_CHECKING:
     from zoo.inference.generation.decoder import Decoder
@@ -24,20 +25,7 @@ if TYPE_CHECKING:
 
 
 class GraphSession(Session):
-    """Graphs of a model in ONNX Runtime.
-
-    Args:
-        paths: file of the graph, or files of encoder and decoder.
-        checkpoint: the model, for its configuration, and for its path in messages.
-        cache: whether the graphs have a key-value cache.
-        dtype: dtype of the computation.
-        device: ``cpu``, ``cuda`` or ``cuda:1``.
-        threads: number of CPU threads.
-
-    Raises:
-        UsageError: the device is not available.
-        VerificationError: ONNX Runtime rejects the graph.
-    """
+    """Graphs of a model in ONNX Runtime."""
 
     backend = "onnx"
 
@@ -64,8 +52,8 @@ class GraphSession(Session):
             check_signature(paths[0], self._session, self._spec)
         self._unused = () if self._graphs else unused_inputs(self._session, self._spec)
 
+    @override
     def run(self, inputs: "Arrays", outputs: Sequence[str] | None = None) -> "dict[str, Floats]":
-        """See ``Session``."""
         names = check_outputs(outputs, self.outputs)
         arrays = with_defaults(check_inputs(inputs, self._spec, self._config), self._spec)
         if self._graphs:
@@ -82,8 +70,8 @@ class GraphSession(Session):
             check_result(str(self._path), name, value, self._spec.outputs[name], sizes)
         return {name: value.astype(np.float32, copy=False) for name, value in results.items()}
 
+    @override
     def decoder(self) -> "Decoder":
-        """See ``Session``."""
         if self._graphs is None:
             raise UsageError(
                 f"{self._path} holds a graph without a key-value cache, which cannot generate",
@@ -97,17 +85,7 @@ class GraphSession(Session):
 
 
 class OnnxSession(GraphSession):
-    """An export in ONNX Runtime.
-
-    Args:
-        checkpoint: an export whose digests are already checked (``check_files``).
-        device: ``cpu`` (the default), ``cuda`` or ``cuda:1``.
-        threads: number of CPU threads.
-        dtype: dtype of the graph among those of the directory; by default the first.
-
-    Raises:
-        UsageError, VerificationError: see ``GraphSession``.
-    """
+    """An export in ONNX Runtime."""
 
     def __init__(
         self,

@@ -22,16 +22,9 @@ CALL_COST = 32
 def plan_batches(
     lengths: Sequence[int], budget: int = MAX_BATCH_TOKENS, call_cost: int = CALL_COST
 ) -> list[list[int]]:
-    """Group texts into batches of the lowest total cost.
+    """Group texts into batches of the lowest total cost, of at most ``budget`` padded tokens.
 
-    Args:
-        lengths: number of tokens of each text.
-        budget: maximum number of tokens per batch, with padding; a longer text is a batch of its
-            own.
-        call_cost: constant cost of a batch, in tokens.
-
-    Returns:
-        the indices of each batch, from the longest texts to the shortest.
+    A longer text is a batch of its own.
     """
     order = sorted(range(len(lengths)), key=lambda k: -lengths[k])
     best = [0] + [-1] * len(order)  # best[k]: lowest cost of the first k texts
@@ -77,13 +70,7 @@ class Batch(NamedTuple):
 
 
 def collate(encoded: Sequence[TokenRow], names: Sequence[str], pad_id: int) -> Batch:
-    """Pad texts on the right and stack them.
-
-    Args:
-        encoded: tokenized texts; at least one.
-        names: names of the session's inputs; the first is that of the ids.
-        pad_id: padding token.
-    """
+    """Pad texts on the right and stack them."""
     import numpy as np
 
     lengths = np.array([len(text.ids) for text in encoded])

@@ -63,23 +63,7 @@ def read_records(
     keys: RecordKeys = DEFAULT_KEYS,
     columns: InputColumns = DEFAULT_COLUMNS,
 ) -> Iterator[TextExample]:
-    """Return an iterator over input records; a file is opened at once, not on first use.
-
-    Args:
-        texts: the texts, two for each record if all records are pairs; a single ``-`` means
-            standard input.
-        source: file to read, or ``-`` for standard input.
-        kind: ``text``, ``jsonl``, ``csv``, ``tsv``, ``parquet``, or ``auto``: what the name of
-            the file says, and otherwise what its first line looks like.
-        stdin: replacement of standard input.
-        keys: keys of the texts in JSON lines and in results.
-        columns: names of the texts in JSON lines and tables, where they differ from ``keys``.
-
-    Raises:
-        UsageError: there is no input or more than one, the file cannot be read, or (while
-            iterating) a line is not UTF-8, not JSON where it must be, or binary, or a column is
-            missing.
-    """
+    """Return an iterator over input records; a file is opened at once, not on first use."""
     if tuple(texts) == ("-",) and source is None:
         texts, source = (), "-"
     if texts and source is not None:

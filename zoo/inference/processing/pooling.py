@@ -26,7 +26,6 @@ def pool(hidden: "Floats", mask: "NDArray[np.bool_]", pooling: Pooling) -> "Floa
         hidden: (texts, tokens, hidden).
         mask: (texts, tokens), true for the tokens to pool, which are adjacent; every text has at
             least one.
-        pooling: mode, whether to normalize, and the number of dimensions.
 
     Returns:
         (texts, dimensions), of the dtype of ``hidden``.
@@ -60,13 +59,7 @@ def _weights(mask: "NDArray[np.bool_]", mode: str) -> "NDArray[np.float64]":
 
 
 def count_prompt_tokens(tokenizer: "TextTokenizer", prompt: str, max_tokens: int | None) -> int:
-    """Return the number of tokens of a prompt, without a special token at its end.
-
-    Args:
-        tokenizer: tokenizer of the texts.
-        prompt: the prompt.
-        max_tokens: number of tokens that texts are truncated to, or ``None``.
-    """
+    """Return the number of tokens of a prompt, without a special token at its end."""
     encoded = tokenizer.encode([prompt], max_tokens=max_tokens, offsets=False)[0]
     return len(encoded.ids) - bool(encoded.special and encoded.special[-1])
 

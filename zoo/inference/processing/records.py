@@ -13,15 +13,10 @@ SPLIT = "split it into several texts"
 
 @dataclass(frozen=True, slots=True)
 class RecordKeys:
-    """Keys of the texts of a record, in JSON lines and in results.
+    """Keys of the texts of a record, in JSON lines and in results."""
 
-    Attributes:
-        text: key of a single text; ``None`` if every record is a pair of texts.
-        pair: keys of the two texts of a pair.
-    """
-
-    text: str | None = "text"
-    pair: tuple[str, str] = ("text", "text_pair")
+    text: str | None = "text"  # key of a single text; ``None`` if every record is a pair of texts
+    pair: tuple[str, str] = ("text", "text_pair")  # keys of the two texts of a pair
 
     def renamed(self, text: str | None, pair: str | None) -> "RecordKeys":
         """Return keys with other names of the first and the second text; ``None`` keeps one.
@@ -57,27 +52,17 @@ class RecordKeys:
 
 @dataclass(frozen=True, slots=True)
 class TextExample:
-    """One input record.
-
-    Attributes:
-        text: the text.
-        pair: second text of a pair, or ``None``.
-        extra: other keys of a JSON line, copied to the output.
-        location: name for messages, such as ``notes.jsonl:12``.
-    """
+    """One input record."""
 
     text: str
-    pair: str | None = None
+    pair: str | None = None  # second text of a pair, or ``None``
+    # other keys of a JSON line, copied to the output
     extra: Mapping[str, Any] = field(default_factory=dict)
-    location: str = "a text"
+    location: str = "a text"  # name for messages, such as ``notes.jsonl:12``
 
 
 def as_records(texts: Iterable[str | tuple[str, str]]) -> Iterator[TextExample]:
-    """Return records of texts or pairs of texts; messages number them from 1.
-
-    Raises:
-        UsageError: an item is no text, or has an unpaired surrogate.
-    """
+    """Return records of texts or pairs of texts; messages number them from 1."""
     if isinstance(texts, str):
         raise UsageError("a single string was given for texts", "put it into a list: [text]")
     for number, item in enumerate(texts, 1):
@@ -93,15 +78,7 @@ def as_records(texts: Iterable[str | tuple[str, str]]) -> Iterator[TextExample]:
 
 
 def validate_text(text: Any, location: str) -> str:
-    """Return the text after checking it.
-
-    Args:
-        text: the value.
-        location: name for messages.
-
-    Raises:
-        UsageError: the value is no string, is too long, or is no valid Unicode.
-    """
+    """Return the text after checking it."""
     if not isinstance(text, str):
         raise UsageError(f"{location} is of type {type(text).__name__}, not a string")
     if len(text) > MAX_TEXT_CHARACTERS:

@@ -26,8 +26,6 @@ def pairwise_similarity(first: Array, second: Array, function: SimilarityFunctio
 
     Args:
         first: (..., hidden), of NumPy or torch.
-        second: of the same shape, or one that broadcasts.
-        function: function of the model.
     """
     a: Any = first
     b: Any = second
@@ -52,7 +50,6 @@ def similarity_matrix(
     Args:
         first: (n, hidden).
         second: (m, hidden).
-        function: function of the model.
     """
     import numpy as np
 
@@ -81,8 +78,6 @@ def similarity_rows(
     Args:
         first: (n, hidden).
         second: (m, hidden).
-        function: function of the model.
-        dtype: see ``rounding_error``, whose values the errors are.
     """
     count = max(1, COMPARED // len(second))
     for start in range(0, len(first), count):
@@ -104,8 +99,6 @@ def compare_pairs(
         anchors: embeddings, (n, hidden).
         texts: embeddings of the text of each anchor, (n, hidden).
         negatives: embeddings of the negative of each anchor, (n, hidden).
-        function: function of the model.
-        dtype: see ``rounding_error``.
     """
     import numpy as np
 
@@ -126,8 +119,6 @@ def rounding_error(
     Args:
         first: (n, hidden).
         second: the rows that they are compared with, (m, hidden).
-        function: function of the model.
-        dtype: dtype in which the embeddings were computed, see ``Session``.
     """
     import numpy as np
 

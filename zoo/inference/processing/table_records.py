@@ -38,32 +38,18 @@ class InputColumns:
     """Columns of a table, or keys of JSON lines, that hold the texts of a task.
 
     A task that reads further columns has a subclass.
-
-    Attributes:
-        text: name of the first text; ``None`` for the default.
-        pair: name of the second text; ``None`` for the default.
-        reserved: keys of results, under which no column is copied.
     """
 
-    text: str | None = None
-    pair: str | None = None
-    reserved: Collection[str] = ()
+    text: str | None = None  # name of the first text; ``None`` for the default
+    pair: str | None = None  # name of the second text; ``None`` for the default
+    reserved: Collection[str] = ()  # keys of results, under which no column is copied
 
     def headerless(self, keys: RecordKeys) -> ColumnNames:
         """Return the columns of a table without names."""
         return ColumnNames(self.text or keys.pair[0], self.pair)
 
     def find(self, path: Path, present: Sequence[str], keys: RecordKeys) -> ColumnNames:
-        """Return the columns to read.
-
-        Args:
-            path: the table, for messages.
-            present: all its columns.
-            keys: keys of the texts in results.
-
-        Raises:
-            UsageError: they are missing, or could be any of several.
-        """
+        """Return the columns to read."""
         first, second = keys.pair
         if self.text is None and self.pair is None and keys.text is not None:
             return _usual_columns(path, present, keys, keys.text)
@@ -90,18 +76,8 @@ def read_table_records(
 ) -> Iterator[TextExample]:
     """Yield the records of a table, one at a time.
 
-    Without names, the columns are those of ``keys``, or ``text``, ``sentence`` or the only one.
+    Without names, the columns are ``keys``, or ``text``, ``sentence`` or the only one.
     Other columns are copied to the results, except for those that the task writes itself.
-
-    Args:
-        path: the file, see ``zoo.data.readers.tables.read_rows``.
-        kind: ``csv``, ``tsv`` or ``parquet``.
-        keys: keys of the texts in the results.
-        columns: names of the columns.
-
-    Raises:
-        UsageError: a column is missing or could be any of several, or a row is damaged.
-        SourceError: the file cannot be read.
     """
     suffix = SUFFIXES[kind]
     try:
@@ -162,11 +138,7 @@ def _record(
 
 
 def _names(path: Path, suffix: str, keys: RecordKeys, columns: InputColumns) -> ColumnNames:
-    """Return the columns of the texts of a table.
-
-    Raises:
-        UsageError: they are missing, or could be any of several.
-    """
+    """Return the columns of the texts of a table."""
     if columns.text is not None and is_number(columns.text):
         return columns.headerless(keys)
     present = column_names(path, suffix)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from zoo.errors import UsageError
 from zoo.families.base import Family
+from zoo.overrides import override
 from zoo.tokenizers import Encoded
 
 if TYPE_CHECKING:
@@ -22,18 +23,7 @@ DOC_STRIDE = 128  # default overlap of windows
 
 
 class Window(Encoded):
-    """A question with a part of its context; it has ``ids`` and ``type_ids``.
-
-    Args:
-        pair: question and context, without truncation.
-        context: positions of the tokens of the context in the pair.
-        part: those of them that are in the window.
-
-    Attributes:
-        pair: see above.
-        part: see above.
-        first: position of the first token of the part in the window.
-    """
+    """A question with a part of its context; it has ``ids`` and ``type_ids``."""
 
     def __init__(self, pair: Encoded, context: range, part: range) -> None:
         self.pair, self.part, self.first = pair, part, context.start
@@ -42,8 +32,8 @@ class Window(Encoded):
         self.truncated = 0
 
     @cached_property
+    @override
     def type_ids(self) -> list[int]:
-        """Token type id of each token."""
         return self.select(self.pair.type_ids)
 
     def no_answer_position(self, no_answer_id: int | None) -> int | None:
@@ -54,11 +44,7 @@ class Window(Encoded):
         return None
 
     def answer_mask(self, no_answer_id: int | None) -> "NDArray[np.bool_]":
-        """Return which tokens may be in an answer or stand for none, (tokens,), bool.
-
-        Args:
-            no_answer_id: the token that stands for no answer; ``None`` for none.
-        """
+        """Return which tokens may be in an answer or stand for none, (tokens,), bool."""
         import numpy as np
 
         allowed: NDArray[np.bool_] = np.zeros(len(self.ids), dtype=bool)
@@ -69,24 +55,19 @@ class Window(Encoded):
         return allowed
 
     def select(self, values: list[int]) -> list[int]:
-        """Return the values of the tokens of the window, of those of all tokens of the pair."""
+        """Return the values of the window's tokens among the values of all tokens of the pair."""
         part = values[self.part.start : self.part.stop]
         return [*values[: self.first], *part, *values[self._last :]]
 
 
 @dataclass(frozen=True)
 class ContextWindows:
-    """Windows over the contexts of questions, each with the whole question.
+    """Windows over the contexts of questions, each with the whole question."""
 
-    Attributes:
-        max_tokens: largest number of tokens of a window.
-        stride: number of tokens that consecutive windows share.
-        context_first: whether the context is before the question, as transformers has it for
-            tokenizers that pad on the left.
-    """
-
-    max_tokens: int
-    stride: int
+    max_tokens: int  # largest number of tokens of a window
+    stride: int  # number of tokens that consecutive windows share
+    # whether the context is before the question, as transformers has it for tokenizers that pad on
+    # the left
     context_first: bool = False
     # names of the parts in messages
     fixed_part: ClassVar[str] = "the question"
@@ -94,17 +75,7 @@ class ContextWindows:
 
     @classmethod
     def of(cls, family: Family, max_tokens: int, doc_stride: int | None) -> Self:
-        """Return the windows for models of a family.
-
-        Args:
-            family: the family.
-            max_tokens: largest number of tokens of a window.
-            doc_stride: number of tokens that consecutive windows share; ``None`` for
-                ``DOC_STRIDE``, or half of a shorter window.
-
-        Raises:
-            UsageError: windows are too short for it.
-        """
+        """Return the windows for models of a family."""
         stride = min(max_tokens // 2, DOC_STRIDE) if doc_stride is None else doc_stride
         if not 0 <= stride < max_tokens:
             raise UsageError(
@@ -123,11 +94,7 @@ class ContextWindows:
         return range(start, start + numbers.count(number))
 
     def split(self, pair: Encoded) -> Iterator[Window]:
-        """Yield the windows over a context; one, if all fits into one.
-
-        Args:
-            pair: question and context, without truncation, for which there is room.
-        """
+        """Yield the windows over a context; one, if all fits into one."""
         context = self.context(pair)
         width = self.max_tokens - (len(pair.ids) - len(context))
         stop, step = max(context.stop, context.start + 1), max(width - self.stride, 1)
@@ -138,15 +105,7 @@ class ContextWindows:
                 return
 
     def require_room(self, pair: Encoded, location: str) -> None:
-        """Check that what is in each window leaves room for the rest of its text.
-
-        Args:
-            pair: question and context, or another text or pair, without truncation.
-            location: name of the question or text, for the message.
-
-        Raises:
-            UsageError: it does not.
-        """
+        """Check that what is in each window leaves room for the rest of its text."""
         tokens = len(pair.ids)
         fixed = tokens - len(self.context(pair))
         if tokens > self.max_tokens and fixed + self.stride >= self.max_tokens:
@@ -160,17 +119,12 @@ class ContextWindows:
 
 @dataclass(frozen=True)
 class TextWindows(ContextWindows):
-    """Windows over long texts, each with the special tokens; of a pair, with the whole first text.
-
-    Attributes:
-        max_tokens: see ``ContextWindows``.
-        stride: see ``ContextWindows``.
-        context_first: see ``ContextWindows``; the second text of a pair is then the whole one.
-    """
+    """Windows over long texts, with the special tokens and, for pairs, the whole first text."""
 
     fixed_part: ClassVar[str] = "the text in each window"
     split_part: ClassVar[str] = "the long text"
 
+    @override
     def context(self, pair: Encoded) -> range:
         """Return the positions of the tokens of the text, or of the one of a pair that is split."""
         numbers = pair.sequence_ids
@@ -183,15 +137,10 @@ class TextWindows(ContextWindows):
 
 
 def select_windows(encoded: Encoded, windows: Sequence[Window]) -> "NDArray[np.int64]":
-    """Return the window with most context of each token, (tokens,); -1 at special tokens.
-
-    That is the window in which the smaller number of tokens of the text before and after it is
-    largest, as in run_squad.py of the code released with Devlin et al. 2018; of several, the first.
-
-    Args:
-        encoded: the text, without truncation.
-        windows: its windows.
-    """
+    """Return the window with most context of each token, (tokens,); -1 at special tokens."""
+    # That is the window in which the smaller number of tokens of the text before and after it is
+    # largest, as in run_squad.py of the code released with Devlin et al. 2018; of several, the
+    # first
     import numpy as np
 
     selected, most = (np.full(len(encoded.ids), -1) for _ in range(2))
@@ -210,8 +159,6 @@ def join_windows(
     """Return the values of all tokens, each from its window of ``select_windows``.
 
     Args:
-        encoded: the text, without truncation.
-        windows: its windows.
         values: values of the tokens of each window, (tokens, ...), with padding at the end.
 
     Returns:

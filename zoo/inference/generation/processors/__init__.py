@@ -1,7 +1,7 @@
 """Rules of generation: one file a group of them, and their order.
 
-The order is that of ``_get_logits_processor`` in transformers 5, as are the formulas, so that both
-generate the same tokens.
+Order and formulas follow ``_get_logits_processor`` in transformers 5, so that both generate the
+same tokens.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,13 +43,7 @@ Processor = Callable[[Tensor, Tensor], Tensor]
 def make_rules(
     settings: GenerationConfig, eos_token_ids: Sequence[int], custom: Sequence[Processor] = ()
 ) -> list[Rule]:
-    """Return the rules of some settings, in the order in which they apply.
-
-    Args:
-        settings: settings of generation.
-        eos_token_ids: end-of-sequence tokens.
-        custom: processors of the user and the family; see ``zoo.nn.logits_processor``.
-    """
+    """Return the rules of some settings, in the order in which they apply."""
     rules = [
         *_repetition_rules(settings),
         *_token_rules(settings, eos_token_ids),

@@ -8,21 +8,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from zoo.overrides import override
+
 
 class Step(NamedTuple):
-    """A step of generation for rows whose prompts have one length.
+    """A step of generation for rows whose prompts have one length."""
 
-    Attributes:
-        input_ids: (rows, tokens), int64: tokens of the decoder so far, without padding.
-        prompt_ids: (rows, prompt tokens), int64: the prompt, or the source of an encoder-decoder.
-        new_tokens: number of tokens that were generated before.
-        max_new_tokens: number of tokens after which generation ends.
-    """
-
-    input_ids: Tensor
+    input_ids: Tensor  # (rows, tokens), int64: tokens of the decoder so far, without padding
+    # (rows, prompt tokens), int64: the prompt, or the source of an encoder-decoder
     prompt_ids: Tensor
-    new_tokens: int
-    max_new_tokens: int
+    new_tokens: int  # number of tokens that were generated before
+    max_new_tokens: int  # number of tokens after which generation ends
 
     @property
     def length(self) -> int:
@@ -40,16 +36,12 @@ class Rule(ABC):
 
 @dataclass(frozen=True)
 class CustomRule(Rule):
-    """A ``LogitsProcessor`` of a user or a family.
+    """A ``LogitsProcessor`` of a user or a family."""
 
-    Attributes:
-        processor: the function of tokens and scores.
-    """
+    processor: Callable[[Tensor, Tensor], Tensor]  # the function of tokens and scores
 
-    processor: Callable[[Tensor, Tensor], Tensor]
-
+    @override
     def __call__(self, step: Step, scores: Tensor) -> Tensor:
-        """See ``Rule``."""
         return self.processor(step.input_ids, scores)
 
 

@@ -7,44 +7,33 @@ import torch
 from torch import Tensor
 
 from zoo.inference.generation.processors.base import Rule, Step, exclude
+from zoo.overrides import override
 
 
 @dataclass(frozen=True)
 class MinLength(Rule):
-    """Excludes the end below a number of tokens.
+    """Excludes the end below a number of tokens."""
 
-    Attributes:
-        min_length: number of tokens of the decoder, those of the prompt included.
-        min_new_tokens: number of new tokens.
-        eos_token_ids: end-of-sequence tokens.
-    """
-
-    min_length: int
+    min_length: int  # number of tokens of the decoder, prompt included
     min_new_tokens: int
-    eos_token_ids: Sequence[int]
+    eos_token_ids: Sequence[int]  # end-of-sequence tokens
 
+    @override
     def __call__(self, step: Step, scores: Tensor) -> Tensor:
-        """See ``Rule``."""
         is_short = step.length < self.min_length or step.new_tokens < self.min_new_tokens
         return exclude(scores, [*self.eos_token_ids]) if is_short else scores
 
 
 @dataclass(frozen=True)
 class ExponentialDecay(Rule):
-    """Raises the score of the end exponentially after a number of new tokens.
+    """Raises the score of the end exponentially after a number of new tokens."""
 
-    Attributes:
-        start: number of new tokens after which the score rises.
-        factor: base of the exponential.
-        eos_token_ids: end-of-sequence tokens.
-    """
+    start: int  # number of new tokens after which the score rises
+    factor: float  # base of the exponential
+    eos_token_ids: Sequence[int]  # end-of-sequence tokens
 
-    start: int
-    factor: float
-    eos_token_ids: Sequence[int]
-
+    @override
     def __call__(self, step: Step, scores: Tensor) -> Tensor:
-        """See ``Rule``."""
         after = step.new_tokens - self.start
         if after <= 0:
             return scores

@@ -10,65 +10,50 @@ import torch
 from torch import Tensor
 
 from zoo.inference.generation.processors.base import Rule, Step
+from zoo.overrides import override
 
 
 @dataclass(frozen=True)
 class RepetitionPenalty(Rule):
-    """Divides positive scores of tokens that occurred by a penalty, and multiplies negative ones.
+    """Divides positive scores of tokens that occurred by a penalty; multiplies negative ones."""
 
-    Attributes:
-        penalty: the penalty; over 1 against repetition.
-    """
+    penalty: float  # the penalty; over 1 against repetition
 
-    penalty: float
-
+    @override
     def __call__(self, step: Step, scores: Tensor) -> Tensor:
-        """See ``Rule``."""
         return _penalized(scores, step.input_ids, self.penalty)
 
 
 @dataclass(frozen=True)
 class EncoderRepetitionPenalty(Rule):
-    """The inverse of ``RepetitionPenalty`` for tokens of the prompt or source.
+    """The inverse of ``RepetitionPenalty`` for tokens of the prompt or source."""
 
-    Attributes:
-        penalty: the penalty; over 1 in favour of these tokens.
-    """
+    penalty: float  # the penalty; over 1 in favour of these tokens
 
-    penalty: float
-
+    @override
     def __call__(self, step: Step, scores: Tensor) -> Tensor:
-        """See ``Rule``."""
         return _penalized(scores, step.prompt_ids, 1 / self.penalty)
 
 
 @dataclass(frozen=True)
 class NoRepeatNgram(Rule):
-    """Excludes tokens that would end an n-gram that occurred.
+    """Excludes tokens that would end an n-gram that occurred."""
 
-    Attributes:
-        size: number of tokens of an n-gram.
-    """
+    size: int  # number of tokens of an n-gram
 
-    size: int
-
+    @override
     def __call__(self, step: Step, scores: Tensor) -> Tensor:
-        """See ``Rule``."""
         return _without_ngrams(scores, step.input_ids, step.input_ids, self.size)
 
 
 @dataclass(frozen=True)
 class EncoderNoRepeatNgram(Rule):
-    """Excludes tokens that would end an n-gram of the prompt or source.
+    """Excludes tokens that would end an n-gram of the prompt or source."""
 
-    Attributes:
-        size: number of tokens of an n-gram.
-    """
+    size: int  # number of tokens of an n-gram
 
-    size: int
-
+    @override
     def __call__(self, step: Step, scores: Tensor) -> Tensor:
-        """See ``Rule``."""
         return _without_ngrams(scores, step.prompt_ids, step.input_ids, self.size)
 
 

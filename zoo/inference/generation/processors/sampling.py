@@ -14,38 +14,31 @@ import torch
 from torch import Tensor
 
 from zoo.inference.generation.processors.base import Rule, Step
+from zoo.overrides import override
 
 TOP_H_TOKENS = 100  # most likely tokens that top-h considers, as in transformers
 
 
 @dataclass(frozen=True)
 class Temperature(Rule):
-    """Divides scores by a temperature.
-
-    Attributes:
-        temperature: the temperature.
-    """
+    """Divides scores by a temperature."""
 
     temperature: float
 
+    @override
     def __call__(self, step: Step, scores: Tensor) -> Tensor:
-        """See ``Rule``."""
         # the maximum becomes zero, so that a low temperature cannot overflow
         return (scores - scores.amax(-1, keepdim=True)) / self.temperature
 
 
 @dataclass(frozen=True)
 class TopH(Rule):
-    """Keeps the most likely tokens up to a fraction of the entropy.
+    """Keeps the most likely tokens up to a fraction of the entropy."""
 
-    Attributes:
-        top_h: the fraction.
-    """
+    top_h: float  # the fraction
 
-    top_h: float
-
+    @override
     def __call__(self, step: Step, scores: Tensor) -> Tensor:
-        """See ``Rule``."""
         best, tokens = scores.topk(min(TOP_H_TOKENS, scores.shape[-1]))
         entropies = _entropies(best.log_softmax(-1))
         kept = entropies.cumsum(-1) <= self.top_h * entropies.sum(-1, keepdim=True)
@@ -56,36 +49,26 @@ class TopH(Rule):
 
 @dataclass(frozen=True)
 class TopK(Rule):
-    """Keeps the most likely tokens, and all that tie with the last of them.
+    """Keeps the most likely tokens, and all that tie with the last of them."""
 
-    Attributes:
-        top_k: number of tokens.
-        keep: smallest number of tokens to keep.
-    """
+    top_k: int  # number of tokens
+    keep: int = 1  # smallest number of tokens to keep
 
-    top_k: int
-    keep: int = 1
-
+    @override
     def __call__(self, step: Step, scores: Tensor) -> Tensor:
-        """See ``Rule``."""
         least = scores.topk(min(max(self.top_k, self.keep), scores.shape[-1])).values[:, -1:]
         return scores.masked_fill(scores < least, float("-inf"))
 
 
 @dataclass(frozen=True)
 class TopP(Rule):
-    """Keeps the smallest set of most likely tokens with a total probability.
+    """Keeps the smallest set of most likely tokens with a total probability."""
 
-    Attributes:
-        top_p: the probability.
-        keep: smallest number of tokens to keep.
-    """
+    top_p: float  # the probability
+    keep: int = 1  # smallest number of tokens to keep
 
-    top_p: float
-    keep: int = 1
-
+    @override
     def __call__(self, step: Step, scores: Tensor) -> Tensor:
-        """See ``Rule``."""
         ordered, order = scores.softmax(-1).sort(descending=True, stable=True)
         before = ordered.cumsum(-1) - ordered  # total probability of more likely tokens
         is_rare = before >= self.top_p
@@ -96,18 +79,13 @@ class TopP(Rule):
 
 @dataclass(frozen=True)
 class MinP(Rule):
-    """Drops tokens that are less likely than a fraction of the most likely one's probability.
+    """Drops tokens that are less likely than a fraction of the most likely one's probability."""
 
-    Attributes:
-        min_p: the fraction.
-        keep: smallest number of tokens to keep.
-    """
+    min_p: float  # the fraction
+    keep: int = 1  # smallest number of tokens to keep
 
-    min_p: float
-    keep: int = 1
-
+    @override
     def __call__(self, step: Step, scores: Tensor) -> Tensor:
-        """See ``Rule``."""
         probs = scores.softmax(-1)
         least = self.min_p * probs.amax(-1, keepdim=True)
         return _unlikely_excluded(scores, probs, least, self.keep)
@@ -115,18 +93,13 @@ class MinP(Rule):
 
 @dataclass(frozen=True)
 class TypicalP(Rule):
-    """Keeps the tokens whose information is nearest to the entropy, up to a total probability.
+    """Keeps the tokens whose information is nearest to the entropy, up to a total probability."""
 
-    Attributes:
-        typical_p: the probability.
-        keep: smallest number of tokens to keep.
-    """
+    typical_p: float  # the probability
+    keep: int = 1  # smallest number of tokens to keep
 
-    typical_p: float
-    keep: int = 1
-
+    @override
     def __call__(self, step: Step, scores: Tensor) -> Tensor:
-        """See ``Rule``."""
         log_probs = scores.log_softmax(-1)
         entropy = _entropies(log_probs).sum(-1, keepdim=True)
         distances, order = (-log_probs - entropy).abs().sort()
@@ -140,36 +113,26 @@ class TypicalP(Rule):
 
 @dataclass(frozen=True)
 class EpsilonCutoff(Rule):
-    """Drops tokens below a probability.
+    """Drops tokens below a probability."""
 
-    Attributes:
-        epsilon: the probability.
-        keep: smallest number of tokens to keep.
-    """
+    epsilon: float  # the probability
+    keep: int = 1  # smallest number of tokens to keep
 
-    epsilon: float
-    keep: int = 1
-
+    @override
     def __call__(self, step: Step, scores: Tensor) -> Tensor:
-        """See ``Rule``."""
         probs = scores.softmax(-1)
         return _unlikely_excluded(scores, probs, self.epsilon, self.keep)
 
 
 @dataclass(frozen=True)
 class EtaCutoff(Rule):
-    """Drops tokens below a probability that depends on the entropy.
+    """Drops tokens below a probability that depends on the entropy."""
 
-    Attributes:
-        epsilon: the probability that is the upper bound.
-        keep: smallest number of tokens to keep.
-    """
+    epsilon: float  # the probability that is the upper bound
+    keep: int = 1  # smallest number of tokens to keep
 
-    epsilon: float
-    keep: int = 1
-
+    @override
     def __call__(self, step: Step, scores: Tensor) -> Tensor:
-        """See ``Rule``."""
         entropy = _entropies(scores.log_softmax(-1)).sum(-1, keepdim=True)
         eta = (math.sqrt(self.epsilon) * (-entropy).exp()).clamp(max=self.epsilon)
         return _unlikely_excluded(scores, scores.softmax(-1), eta, self.keep)

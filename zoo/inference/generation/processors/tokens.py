@@ -7,22 +7,19 @@ import torch
 from torch import Tensor
 
 from zoo.inference.generation.processors.base import Rule, Step, exclude, only
+from zoo.overrides import override
 
 Biases = Sequence[tuple[Sequence[int], float]]
 
 
 @dataclass(frozen=True)
 class SequenceBias(Rule):
-    """Adds a bias to the score of a token that would end a sequence.
-
-    Attributes:
-        biases: sequences with their biases.
-    """
+    """Adds a bias to the score of a token that would end a sequence."""
 
     biases: Biases
 
+    @override
     def __call__(self, step: Step, scores: Tensor) -> Tensor:
-        """See ``Rule``."""
         added = torch.zeros_like(scores)
         for (*before, last), bias in self.biases:
             if len(before) > step.length:
@@ -42,63 +39,46 @@ def bad_words(words: Sequence[Sequence[int]], eos_token_ids: Sequence[int]) -> S
 
 @dataclass(frozen=True)
 class SuppressTokens(Rule):
-    """Excludes tokens.
-
-    Attributes:
-        tokens: the tokens.
-    """
+    """Excludes tokens."""
 
     tokens: Sequence[int]
 
+    @override
     def __call__(self, step: Step, scores: Tensor) -> Tensor:
-        """See ``Rule``."""
         return exclude(scores, [*self.tokens])
 
 
 @dataclass(frozen=True)
 class BeginSuppressTokens(Rule):
-    """Excludes tokens at the beginning: as the first token, or as the one after a forced first.
-
-    Attributes:
-        tokens: the tokens.
-        forced_first: whether the first token of a decoder is forced.
-    """
+    """Excludes tokens at the beginning: as the first token, or as the one after a forced first."""
 
     tokens: Sequence[int]
-    forced_first: bool
+    forced_first: bool  # whether the first token of a decoder is forced
 
+    @override
     def __call__(self, step: Step, scores: Tensor) -> Tensor:
-        """See ``Rule``."""
         is_forced = self.forced_first and step.length - step.new_tokens <= 1
         return exclude(scores, [*self.tokens]) if step.new_tokens == is_forced else scores
 
 
 @dataclass(frozen=True)
 class ForcedFirstToken(Rule):
-    """Forces the token after the first one of the decoder: ``forced_bos_token_id``.
-
-    Attributes:
-        token: the token.
-    """
+    """Forces the token after the first one of the decoder: ``forced_bos_token_id``."""
 
     token: int
 
+    @override
     def __call__(self, step: Step, scores: Tensor) -> Tensor:
-        """See ``Rule``."""
         return only(scores, [self.token]) if step.length == 1 else scores
 
 
 @dataclass(frozen=True)
 class ForcedLastToken(Rule):
-    """Forces the last possible token to be one of several: ``forced_eos_token_id``.
-
-    Attributes:
-        tokens: the tokens.
-    """
+    """Forces the last possible token to be one of several: ``forced_eos_token_id``."""
 
     tokens: Sequence[int]
 
+    @override
     def __call__(self, step: Step, scores: Tensor) -> Tensor:
-        """See ``Rule``."""
         is_last = step.new_tokens == step.max_new_tokens - 1
         return only(scores, [*self.tokens]) if is_last else scores

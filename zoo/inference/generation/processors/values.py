@@ -4,13 +4,14 @@ import torch
 from torch import Tensor
 
 from zoo.inference.generation.processors.base import Rule, Step
+from zoo.overrides import override
 
 
 class RemoveInvalidValues(Rule):
     """Replaces NaN by 0, and infinity by the largest or lowest number."""
 
+    @override
     def __call__(self, step: Step, scores: Tensor) -> Tensor:
-        """See ``Rule``."""
         limits = torch.finfo(scores.dtype)
         return scores.nan_to_num(0.0, posinf=limits.max, neginf=limits.min)
 
@@ -18,6 +19,6 @@ class RemoveInvalidValues(Rule):
 class Renormalize(Rule):
     """Turns scores into log-probabilities."""
 
+    @override
     def __call__(self, step: Step, scores: Tensor) -> Tensor:
-        """See ``Rule``."""
         return scores.log_softmax(-1)

@@ -81,7 +81,7 @@ def test_a_causal_model_has_the_results_of_the_harness(causal: Causal) -> None:
 def test_an_encoder_decoder_is_refused(hub: Path, tmp_path: Path) -> None:
     convert(CheckpointDir(hub, "test"), tmp_path / "ours")
     checkpoint = load_checkpoint(tmp_path / "ours")
-    with pytest.raises(UsageError, match="is no causal model"):
+    with pytest.raises(UsageError, match="is not a causal model"):
         contrib.harness_model(Model(checkpoint, open_session(checkpoint, "cpu")))
 
 

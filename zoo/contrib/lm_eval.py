@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.errors import UsageError
 from zoo.io.json import dump_json
+from zoo.overrides import override
 from zoo.tasks.causal_lm.predict import Generate
 from zoo.tokenizers import Encoded
 
@@ -29,12 +30,7 @@ Request = tuple[str, dict[str, Any]]
 
 
 class Tail(Encoded):
-    """The last tokens of a text.
-
-    Args:
-        encoded: the text.
-        count: number of tokens, or ``None`` for all.
-    """
+    """The last tokens of a text."""
 
     def __init__(self, encoded: Encoded, count: int | None) -> None:
         self.ids = encoded.ids if count is None else encoded.ids[-count:]
@@ -44,24 +40,14 @@ class Tail(Encoded):
 class TailPrompts(Generate):
     """Continuations of prompts, which are cut at their beginning."""
 
+    @override
     def encode(self, texts: "Sequence[Text]") -> list[Encoded]:
-        """See ``Task``."""
         encoded = self.tokenizer.encode(texts, max_tokens=None)
         return [Tail(text, self.max_tokens) for text in encoded]
 
 
 class HarnessMethods:
-    """Methods of ``lm_eval.api.model.LM``: results of requests with ``args``, in their order.
-
-    Args:
-        pretrained: the model, or its reference as for ``zoo.load``.
-        batch_size: ignored, as is ``max_batch_size``.
-        max_gen_toks: number of new tokens for requests without a limit.
-        **options: options of ``zoo.load``.
-
-    Raises:
-        UsageError: the model is not causal.
-    """
+    """Methods of ``lm_eval.api.model.LM``: results of requests with ``args``, in their order."""
 
     def __init__(
         self,
@@ -80,7 +66,7 @@ class HarnessMethods:
         checkpoint = self.model.checkpoint
         if Generate.name not in checkpoint.head.tasks:
             raise UsageError(
-                f"{checkpoint.path} is no causal model, which lm-evaluation-harness is used with"
+                f"{checkpoint.path} is not a causal model, which lm-evaluation-harness needs"
             )
 
     def loglikelihood(self, requests: Sequence[Any], **_: Any) -> list[tuple[float, bool]]:
@@ -138,9 +124,6 @@ def generation_settings(options: dict[str, Any]) -> dict[str, Any]:
 
     As in the harness, a request samples if ``do_sample`` is true, or absent and
     ``temperature`` is over 0.
-
-    Raises:
-        UsageError: an option is not supported.
     """
     remaining = {name: value for name, value in options.items() if value is not None}
     until = remaining.pop("until", [])
@@ -163,11 +146,7 @@ def generation_settings(options: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def harness_class() -> type[HarnessMethods]:
-    """Return the class of models for lm-evaluation-harness.
-
-    Raises:
-        UsageError: lm-evaluation-harness is not installed.
-    """
+    """Return the class of models for lm-evaluation-harness."""
     try:
         from lm_eval.api.model import LM
     except ImportError as error:

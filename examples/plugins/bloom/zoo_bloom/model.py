@@ -1,7 +1,7 @@
 """BLOOM: a causal language model with linear biases of attention scores.
 
 BigScience Workshop 2022, "BLOOM: A 176B-Parameter Open-Access Multilingual Language Model",
-arXiv:2211.05100. It differs from GPT-2 in two points (section 3.2): in place of position
+arXiv:2211.05100. It differs from GPT-2 in two points (section 3.2): instead of position
 embeddings, the scores of attention are lowered in proportion to the distance of query and key
 (Press et al. 2022, arXiv:2108.12409), and the token embeddings are normalized.
 """

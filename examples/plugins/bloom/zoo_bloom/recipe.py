@@ -14,7 +14,7 @@ _SETTINGS = {
 
 
 def recipe(size: str) -> Recipe:
-    """Return the settings of a size, or for ``tiny`` those of a few minutes on two cores."""
+    """Return the settings of a size; ``tiny`` takes a few minutes on two cores."""
     if size == "tiny":
         return Recipe(
             objective="causal-lm",

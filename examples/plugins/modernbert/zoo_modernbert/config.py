@@ -21,7 +21,7 @@ class ModernBertConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=
         global_every: every so many blocks, from the first on, attention is global.
         window: number of tokens of local attention, half of them on each side.
         global_base: base of the rotary frequencies of global attention.
-        local_base: base of those of local attention.
+        local_base: base of the rotary frequencies of local attention.
         dropout: dropout probability of the feed-forward networks.
         attention_dropout: dropout probability of the attention weights and of their output.
         embedding_dropout: dropout probability of the embeddings.

@@ -182,7 +182,7 @@ class ModernBertFactory(ModelFactory):
         return {"config": self.config}
 
     def masked_lm_head(self) -> MLMHead:
-        """Return the head for masked language modelling, without biases but that of the output."""
+        """Return the head for masked language modelling; only its output has a bias."""
         head = super().masked_lm_head()
         head.dense = nn.Linear(self.width, self.width, bias=False)
         head.act = activation(self.config.classifier_activation)

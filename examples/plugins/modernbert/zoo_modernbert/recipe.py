@@ -6,7 +6,7 @@ OPTIONS = {"mask_prob": 0.3}
 
 
 def recipe(size: str) -> Recipe:
-    """Return the settings of a size, or for ``tiny`` those of a few minutes on two cores.
+    """Return the settings of a size; ``tiny`` takes a few minutes on two cores.
 
     The paper's optimizer is StableAdamW; here, AdamW with clipped gradients. Its batches grow, and
     its rows become longer in the last part; here, both have the size of the first 1.7 trillion

@@ -19,7 +19,7 @@ class MPNetConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_field
     Attributes:
         layer_norm_eps: epsilon of the layer norms.
         pad_token_id: id of the padding token, which positions do not count.
-        pooler: whether the backbone alone has a pooler.
+        pooler: whether the bare backbone has a pooler.
     """
 
     vocab_size: int = 30527

@@ -1,6 +1,6 @@
 """A plugin without a family: a format, a checkpoint, a recipe and a logger.
 
-Its objective, its task and its command are entry points of their own, in ``pyproject.toml``.
+Its objective, its task and its command are entry points in ``pyproject.toml``.
 """
 
 from pathlib import Path

@@ -62,7 +62,7 @@ class NpzReader(TensorReader):
 
     Raises:
         SourceError: the file cannot be read.
-        VerificationError: it is damaged, too large, or has other values than floats.
+        VerificationError: it is damaged, too large, or has values that are not floats.
     """
 
     def __init__(self, path: Path) -> None:
@@ -89,7 +89,7 @@ class NpzReader(TensorReader):
         except (ValueError, zipfile.BadZipFile) as error:
             raise VerificationError(f"{self.files[0]}: {name} is damaged: {error}") from error
         if by_column or dtype not in DTYPES:
-            raise VerificationError(f"{self.files[0]}: {name} is no array of floats by row")
+            raise VerificationError(f"{self.files[0]}: {name} is not an array of floats by row")
         return TensorInfo(DTYPES[dtype], shape)
 
     def read(self, name: str) -> "NDArray[np.generic[Any]]":

@@ -44,7 +44,7 @@ class WordOrderOptions(MaskedOptions, frozen=True, kw_only=True, forbid_unknown_
 
 
 def select_trigrams(free: Ids, fraction: float, rng: np.random.Generator) -> Ids:
-    """Return the positions of trigrams to shuffle, (n, 3), none of which overlap.
+    """Return the positions of trigrams to shuffle, (n, 3), without overlaps.
 
     Args:
         free: (length,), int64: the segment of each token that may be shuffled, 0 for others.

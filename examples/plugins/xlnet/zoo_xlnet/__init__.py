@@ -99,8 +99,8 @@ class XLNet(EncoderFamily):
     def span_beams(self, config: Any, outputs: "Mapping[str, NDArray[Any]]") -> "SpanBeams":
         """Return the answers of the beam search; see ``Family``.
 
-        The score of a span is that of its beam, the probability of its first token times that of
-        its last. Ends are ordered by rank, then by their start: ``rank * start_n_top + start``.
+        The score of a span is its beam's: the product of the probabilities of its first and last
+        token. Ends are ordered by rank, then by their start: ``rank * start_n_top + start``.
         """
         import numpy as np
 
@@ -118,7 +118,7 @@ class XLNet(EncoderFamily):
     def starts_word(self, text: str) -> bool:
         """Return whether a token starts a word: see ``Family``.
 
-        As ``_is_start_piece`` of data_utils.py: special tokens and punctuation start one, too.
+        Like ``_is_start_piece`` of data_utils.py: special tokens and punctuation also start one.
         """
         return text.startswith((" ", "<")) or text in _PUNCTUATION
 

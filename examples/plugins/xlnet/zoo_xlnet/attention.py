@@ -8,7 +8,7 @@ arXiv:1906.08237, sections 2.3 to 2.5. The score of a query at ``i`` and a key a
 with learned biases ``u``, ``v`` and ``w``, a projection ``r`` of a sinusoidal encoding of the
 distance, and one of two learned vectors ``s``: whether both tokens are of the same segment.
 
-Keys and values are those of the memory, the hidden states of earlier segments, and of the tokens.
+Keys and values come from the memory, the hidden states of earlier segments, and from the tokens.
 Queries are the tokens (the content stream), and in pretraining also places whose tokens are to be
 predicted (the query stream). The streams have the same weights, so that they are one tensor here.
 """
@@ -26,7 +26,7 @@ BASE = 10_000.0  # of the frequencies
 
 
 class Context(NamedTuple):
-    """The arguments of the blocks beside the hidden state.
+    """The arguments of the blocks in addition to the hidden state.
 
     Attributes:
         tokens: number of tokens; further vectors of a row are its query stream.
@@ -39,7 +39,7 @@ class Context(NamedTuple):
             one direction.
         columns: index into ``encodings`` of each key, (batch, targets, keys), int64, for the query
             stream; ``None`` without one.
-        memory: hidden states before those of the tokens, (batch, memory, hidden), or ``None``.
+        memory: earlier hidden states, (batch, memory, hidden), or ``None``.
     """
 
     tokens: int
@@ -61,7 +61,7 @@ def distance_encodings(
     Args:
         config: the configuration.
         tokens: number of tokens.
-        keys: number of keys, those of the memory included.
+        keys: number of keys, including the memory.
         like: a tensor with the dtype and device of the result.
         directions: 1, or 2 to add the encodings of the negative distances.
     """
@@ -132,7 +132,7 @@ class RelativeAttention(Attention):
     def segment_scores(self, q: Tensor) -> Tensor:
         """Return how much higher the scores of other segments are, (batch, heads, queries, 1).
 
-        A score that all keys have in common, that of the same segment, does not change attention.
+        A score that all keys share, such as the one of the same segment, changes nothing.
         """
         difference = self.segments[1] - self.segments[0]
         return (q + self.segment_bias[:, None]) @ difference[..., None]

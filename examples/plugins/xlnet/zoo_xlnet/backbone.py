@@ -3,9 +3,9 @@
 Yang, Dai, Yang, Carbonell, Salakhutdinov and Le 2019, arXiv:1906.08237. A language model predicts
 the tokens of a text in a random order, each from those before it in that order, so that it learns
 from both sides of a token without masks in its input (section 2.2). It has two streams of hidden
-states with the same weights (section 2.3): that of a token's content, which later ones attend to,
-and that of a place to be predicted, which begins with a learned vector and does not see the token
-there. ``XLNet.encode_targets`` computes both; everything else needs the content stream alone.
+states with the same weights (section 2.3): one for a token's content, which later tokens attend to,
+and one for a place to predict, which begins with a learned vector and does not see the token there.
+``XLNet.encode_targets`` computes both; everything else needs only the content stream.
 Positions and segments are compared within attention, and the hidden states of earlier segments are
 a memory (section 2.4): see ``zoo_xlnet.attention``.
 
@@ -13,7 +13,7 @@ A token ``<mask>`` in a text is a place to be predicted: it begins with the same
 token attends to it. Text in pretraining has no ``<mask>``, so that its embedding, with which the
 Hub's classes begin, was never trained.
 
-Details that the paper leaves open are those of the released code (zihangdai/xlnet, modeling.py).
+Details that the paper leaves open follow the released code (zihangdai/xlnet, modeling.py).
 """
 
 from collections.abc import Sequence
@@ -128,7 +128,7 @@ class XLNet(Encoder):
             input_ids: (batch, tokens), int64.
             attention_mask: (batch, tokens), int64; ``None`` for all 1.
             token_type_ids: (batch, tokens), int64; ``None`` for all 0, as is the memory's.
-            memory: that of the segment before; ``None`` for the first.
+            memory: hidden states of the segment before; ``None`` for the first.
         """
         inputs: list[Tensor] = []
         hidden = self._hidden_keys(input_ids, attention_mask, None)

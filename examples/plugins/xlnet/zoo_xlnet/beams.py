@@ -65,7 +65,7 @@ class XLNetBeamQuestionAnswering(XLNet):
 
         Args:
             input_ids: (batch, tokens), int64.
-            attention_mask: see ``Encoder``; the last token that is no padding is ``<cls>``.
+            attention_mask: see ``Encoder``; the last token that is not padding is ``<cls>``.
             token_type_ids: see ``Encoder``.
             p_mask: (batch, tokens), int64: 1 for tokens that are not in an answer.
 

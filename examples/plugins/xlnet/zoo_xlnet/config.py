@@ -6,7 +6,7 @@ from zoo.families.config import Activation, Config, ConfigMap, same_names
 
 
 class XLNetConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Configuration of an XLNet; the defaults are the Hub's, which are those of ``large``.
+    """Configuration of an XLNet; the defaults are the Hub's, those for ``large``.
 
     Attributes:
         vocab_size: number of tokens in the vocabulary.
@@ -15,7 +15,7 @@ class XLNetConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True)
         num_heads: number of attention heads per block.
         intermediate_size: inner width of the feed-forward networks.
         activation: activation function of the feed-forward networks.
-        dropout: dropout probability, of attention weights and relative positions, too.
+        dropout: dropout probability, including attention weights and relative positions.
         classifier_dropout: dropout probability before a classifier of texts.
         layer_norm_eps: epsilon of the layer norms.
         initializer_range: standard deviation of initial weights.
@@ -95,7 +95,7 @@ CONFIG_MAP = ConfigMap(
         "init": _INITIAL,
         "init_range": _INITIAL,
         "init_std": _INITIAL,
-        "dropatt": "no class of the Hub reads it: dropout is that of attention, too",
+        "dropatt": "no class of the Hub reads it; dropout applies to attention as well",
         "max_position_embeddings": "attention has no limit",
         "is_decoder": "no class of the Hub reads it",
     },

@@ -1,6 +1,6 @@
 """Permutation language modelling (arXiv:1906.08237, sections 2.2 to 2.5).
 
-The examples are those of the released code (zihangdai/xlnet, data_utils.py). A row has two parts: a
+Examples follow the released code (zihangdai/xlnet, data_utils.py). A row has two parts: a
 stretch of the corpus, and two segments, ``A <sep> B <sep> <cls>``; see ``zoo_xlnet.stream``. In
 each part, a sixth of the tokens is predicted (section 2.3, K = 6), in spans: see ``sample_spans``.
 The factorization order (``factorize``) begins with all other tokens of text, and a random one of
@@ -14,8 +14,7 @@ start, with the opposite relative positions (section 3.1).
 Where paper and released code differ, this follows the code: the length n of a span is drawn with a
 probability proportional to 1 / n, where the paper names no distribution; spans begin at words; and
 tokens that no span covers are drawn singly, until a sixth of the row is reached. In the code, the
-end of a span of n words is found by the first word, so that it is n tokens long; the paper has
-tokens, too.
+end of a span of n words is found by the first word, so that it is n tokens long, as in the paper.
 
 Two things differ from both. The code draws spans once for several passes over a corpus, here they
 differ in each use of a row, as orders do. And its memory begins with zeros, which are attended to;

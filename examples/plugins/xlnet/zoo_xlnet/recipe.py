@@ -31,11 +31,11 @@ PRESETS = {
 }
 
 # No paper distils XLNet into an XLNet: the recipe of other language models, with the teacher's
-# predictions at the places that both predict. Those of other tokens would depend on these tokens.
+# predictions at the places that both predict. Predictions elsewhere would depend on these tokens.
 DISTILLATION = (
     pretraining_recipe(
         "xlnet",
-        "Sanh et al. 2019, arXiv:1910.01108, section 3, with predicted tokens alone",
+        "Sanh et al. 2019, arXiv:1910.01108, section 3, on predicted tokens only",
         terms={
             "kl": Term(kind="kl", weight=5.0, temperature=2.0),
             "cosine": Term(kind="hidden-cosine", weight=1.0, layers="last"),
@@ -45,10 +45,10 @@ DISTILLATION = (
 
 
 def recipe(size: str) -> Recipe:
-    """Return the settings of a size, or for ``tiny`` those of a few minutes on two cores.
+    """Return the settings of a size; ``tiny`` takes a few minutes on two cores.
 
-    Table 7 has those of ``large``; the paper has none of ``base``, which gets the same. Clipping,
-    the last learning rate and Adam without bias correction are those of train.py.
+    Table 7 has the settings of ``large``; the paper has none for ``base``, which gets the same.
+    Clipping, the last learning rate and Adam without bias correction follow train.py.
     """
     if size == "tiny":
         return tiny_recipe(

@@ -138,7 +138,7 @@ def test_a_head_that_does_not_fit(pretrained: Pretrained, tmp_path: Path) -> Non
 def test_a_number_that_is_none(model: Path, tmp_path: Path) -> None:
     table = write_table(tmp_path / "t.tsv", rows("1.5", "two"))
     tree = settings(model, table, task="regression")
-    refused(tmp_path, tree, r"t\.tsv:3: the label is 'two', which is no number")
+    refused(tmp_path, tree, r"t\.tsv:3: the label is 'two', which is not a number")
 
 
 def test_an_unknown_metric(model: Path, tmp_path: Path) -> None:

@@ -25,15 +25,10 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 class ArraysRecord(JsonStruct):
-    """``arrays.json``.
+    """``arrays.json``."""
 
-    Attributes:
-        files: digests of the files, by name.
-        digest: BLAKE3 of this file, see ``zoo.io.digests.self_digest``.
-    """
-
-    files: dict[str, FileDigest]
-    digest: str
+    files: dict[str, FileDigest]  # digests of the files, by name
+    digest: str  # BLAKE3 of this file, see ``zoo.io.digests.self_digest``
 
 
 def cached_arrays(kind: str, key: str, make: Callable[[], Arrays]) -> dict[str, NDArray[Any]]:
@@ -41,11 +36,6 @@ def cached_arrays(kind: str, key: str, make: Callable[[], Arrays]) -> dict[str, 
 
     Other processes wait for it and map its files. Damaged files are replaced. If the cache cannot
     be written, each process makes its own arrays in memory.
-
-    Args:
-        kind: directory of the cache in ``$ZOO_HOME``.
-        key: digest of everything that the arrays depend on.
-        make: function that computes the arrays.
     """
     target = home() / kind / key
     if (found := _open(target)) is not None:  # without a lock: the directory may be read-only

@@ -1,6 +1,6 @@
 """Building of a corpus: texts are read, tokenized and written as a stream.
 
-The result depends on the files, the reader's settings, the tokenizer and the seed alone, not on the
+The result only depends on the files, the reader's settings, the tokenizer and the seed, not on the
 number of processes or the location of the files.
 """
 
@@ -55,23 +55,18 @@ SINGLE_PROCESS_BYTES = (
 
 @dataclass(frozen=True)
 class CorpusSpec:
-    """Sources and settings of a corpus.
+    """Sources and settings of a corpus."""
 
-    Attributes:
-        paths: files, directories and patterns.
-        tokenizer: an existing tokenizer, or one to train on the texts.
-        reader: separation of files into documents and sentences.
-        eval_fraction: fraction of the documents to hold out; 0 for none.
-        eval_paths: held-out files; if not empty, no other documents are held out.
-        seed: seed of the selection of held-out documents.
-    """
-
-    paths: Sequence[str | Path]
+    paths: Sequence[str | Path]  # files, directories and patterns
+    # an existing tokenizer, or one to train on the texts
     tokenizer: ExistingTokenizer | TokenizerToTrain
+    # separation of files into documents and sentences
     reader: ReaderConfig = field(default_factory=ReaderConfig)
+    # fraction of the documents to hold out; 0 for none
     eval_fraction: float = DEFAULT_EVAL_FRACTION
+    # held-out files; if not empty, no other documents are held out
     eval_paths: Sequence[str | Path] = ()
-    seed: int = 0
+    seed: int = 0  # seed of the selection of held-out documents
 
     @cached_property
     def files(self) -> dict[str, list[Path]]:
@@ -106,26 +101,11 @@ def build(
     spec: CorpusSpec,
     target: Path,
     *,
-    workers: int | None = None,
+    workers: int | None = None,  # by default all cores, or one up to ``SINGLE_PROCESS_BYTES``
     force: bool = False,
     shard_bytes: int = SHARD_BYTES,
 ) -> Corpus:
-    """Build a corpus in a staging directory, and rename it when it is complete.
-
-    Args:
-        spec: sources and settings of the corpus.
-        target: directory of the corpus.
-        workers: number of processes that tokenize; by default the number of cores, or this process
-            alone for up to ``SINGLE_PROCESS_BYTES`` of sources.
-        force: replace an existing directory that `zoo` wrote.
-        shard_bytes: largest size of a token file.
-
-    Raises:
-        UsageError: the directory exists or cannot be written, or the texts are too short for a
-            split or the vocabulary size.
-        SourceError: a file is missing or cannot be read, or there is no text.
-        VerificationError: a file is damaged, not UTF-8, or changed during the build.
-    """
+    """Build a corpus in a staging directory, and rename it when it is complete."""
     texts = [file for files in spec.files.values() for file in files]
     with atomic_directory(target, force=force, sources=texts) as staging:
         _, sources = spec.file_stats, spec.sources  # stat before hash: detects a change
@@ -164,11 +144,7 @@ def _write_splits(
     writers: dict[str, SplitWriter],
     workers: int,
 ) -> dict[str, SplitRecord]:
-    """Write the tokens of all splits, and return their records.
-
-    Raises:
-        UsageError: a split is empty.
-    """
+    """Write the tokens of all splits, and return their records."""
     try:
         _fill(spec, encoder, held, writers, workers)
         splits = {name: writer.close() for name, writer in writers.items()}
@@ -184,11 +160,7 @@ def _write_splits(
 
 
 def _held_out(plan: CorpusSpec) -> ValidationSplit:
-    """Return the selection of held-out documents.
-
-    Raises:
-        SourceError: there is no document.
-    """
+    """Return the selection of held-out documents."""
     read = read_documents(plan.files[TRAIN], plan.reader)
     first = next(read, None)
     if first is None:
@@ -264,10 +236,7 @@ def _stamp(file: Path) -> tuple[int, ...]:
 def _check_unchanged(plan: CorpusSpec) -> None:
     """Check that no file was changed between hashing and reading.
 
-    A new ctime alone may be a change of permissions: then the digest decides.
-
-    Raises:
-        VerificationError: a file was written meanwhile.
+    If only the ctime is new, permissions may have changed: then the digest decides.
     """
     for name, before in plan.file_stats.items():
         file = Path(name)

@@ -52,19 +52,12 @@ def is_corpus(path: Path) -> bool:
 
 
 class SplitRecord(JsonStruct):
-    """Counts and files of a split.
-
-    Attributes:
-        documents: number of documents.
-        sentences: number of sentences.
-        tokens: number of tokens.
-        files: digests of the split's files, by path in the corpus.
-    """
+    """Counts and files of a split."""
 
     documents: int
     sentences: int
     tokens: int
-    files: dict[str, FileDigest]
+    files: dict[str, FileDigest]  # digests of the split's files, by path in the corpus
 
     def shards(self, name: str) -> list[str]:
         """Return the token files in order; ``name`` is the split's."""
@@ -73,31 +66,19 @@ class SplitRecord(JsonStruct):
 
 
 class CorpusRecord(JsonStruct):
-    """``corpus.json``.
+    """``corpus.json``."""
 
-    Attributes:
-        zoo: version of the format.
-        created_by: version of the package that wrote the corpus.
-        dtype: dtype of the token shards.
-        vocab_size: highest id of the tokenizer plus 1.
-        tokenizer: special tokens and properties that are not in ``tokenizer.json``.
-        tokenizer_digest: BLAKE3 of ``tokenizer.json``.
-        sources: digests of the files that were read, in order.
-        settings: settings of reader, tokenizer and split.
-        splits: counts and files of each split.
-        digest: BLAKE3 of this file (``zoo.io.digests.self_digest``); empty in corpora that earlier
-            versions wrote.
-    """
-
-    zoo: int
-    created_by: str
-    dtype: Literal["uint16", "uint32"]
-    vocab_size: int
-    tokenizer: TokenizerInfo
-    tokenizer_digest: str
-    sources: dict[str, FileDigest]
-    settings: dict[str, Any]
-    splits: dict[str, SplitRecord]
+    zoo: int  # version of the format
+    created_by: str  # version of the package that wrote the corpus
+    dtype: Literal["uint16", "uint32"]  # dtype of the token shards
+    vocab_size: int  # highest id of the tokenizer plus 1
+    tokenizer: TokenizerInfo  # special tokens and properties that are not in ``tokenizer.json``
+    tokenizer_digest: str  # BLAKE3 of ``tokenizer.json``
+    sources: dict[str, FileDigest]  # digests of the files that were read, in order
+    settings: dict[str, Any]  # settings of reader, tokenizer and split
+    splits: dict[str, SplitRecord]  # counts and files of each split
+    # BLAKE3 of this file (``zoo.io.digests.self_digest``); empty in corpora that earlier versions
+    # wrote
     digest: str = ""
 
 
@@ -152,13 +133,6 @@ class Corpus:
 
     The manifest is checked when the corpus is opened, and the lengths of files when a split is
     opened. Digests and contents are checked by ``zoo.data.verify``.
-
-    Args:
-        path: directory of the corpus.
-
-    Raises:
-        SourceError: there is no corpus.
-        VerificationError: the manifest is damaged, inconsistent, or of a newer format.
     """
 
     def __init__(self, path: Path) -> None:
@@ -179,11 +153,7 @@ class Corpus:
             self._check_record(name, split)
 
     def _check_record(self, name: str, split: SplitRecord) -> None:
-        """Check that the files of a split agree with its counts.
-
-        Raises:
-            VerificationError: a file is unknown, or its length contradicts the counts.
-        """
+        """Check that the files of a split agree with its counts."""
         width = np.dtype(self.record.dtype).itemsize
         shards = split.shards(name)
         wanted = {
@@ -200,12 +170,7 @@ class Corpus:
             )
 
     def split(self, name: str) -> Split:
-        """Open a split: ``train`` or ``validation``.
-
-        Raises:
-            UsageError: there is no such split.
-            VerificationError: a file is missing, or its length differs from the manifest.
-        """
+        """Open a split: ``train`` or ``validation``."""
         if name not in self.record.splits:
             raise UsageError(
                 f"{self.path} has no split {name!r}", f"it has {', '.join(self.record.splits)}"
@@ -218,12 +183,7 @@ class Corpus:
         )
 
     def tokenizer_json(self) -> bytes:
-        """Return the contents of ``tokenizer.json``; ``record.tokenizer`` has the special tokens.
-
-        Raises:
-            SourceError: the file cannot be read.
-            VerificationError: the file differs from the one that the corpus was built with.
-        """
+        """Return ``tokenizer.json``; ``record.tokenizer`` has the special tokens."""
         return self._tokenizer_json
 
     def vocabulary(self) -> dict[str, int]:
@@ -234,12 +194,7 @@ class Corpus:
         return ids
 
     def build_command(self, tokenizer: str, output: str) -> str:
-        """Return the command that builds a corpus of the same texts with another tokenizer.
-
-        Args:
-            tokenizer: reference to the tokenizer.
-            output: directory of the new corpus.
-        """
+        """Return the command that builds a corpus of the same texts with another tokenizer."""
         settings, defaults = self.record.settings, {**READER_DEFAULTS, "seed": 0}
         words = ["-o", output, "--tokenizer", tokenizer]
         for name, default in defaults.items():

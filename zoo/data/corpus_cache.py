@@ -25,26 +25,14 @@ def cached_corpus(
     tokenizer: ExistingTokenizer | TokenizerToTrain,
     *,
     reader: ReaderConfig | None = None,
-    eval_fraction: float | None = None,
-    eval_paths: Sequence[str | Path] = (),
+    eval_fraction: float | None = None,  # by default 0.01, and 0.1 for the corpus of the package
+    eval_paths: Sequence[str | Path] = (),  # held-out files, in place of a fraction
     seed: int = 0,
     workers: int | None = None,
 ) -> Corpus:
     """Return the corpus of some texts, built now if the cache does not have it.
 
-    Args:
-        paths: files, directories and patterns; or one prebuilt corpus; or empty for the small
-            corpus of the package.
-        tokenizer: tokenizer of a new corpus; a prebuilt corpus keeps its own.
-        reader: separation of files into documents and sentences; by default ``ReaderConfig()``.
-        eval_fraction: fraction of documents to hold out; by default 0.01, and 0.1 of the corpus of
-            the package, which has few documents.
-        eval_paths: held-out files, which take the place of ``eval_fraction``.
-        seed: seed of the selection of held-out documents.
-        workers: number of processes that tokenize, see ``build``.
-
-    Raises:
-        UsageError, SourceError, VerificationError: see ``build``.
+    ``paths`` may be one prebuilt corpus, which keeps its tokenizer, or empty for the package's.
     """
     if len(paths) == 1 and is_corpus(Path(paths[0])):
         if eval_paths:

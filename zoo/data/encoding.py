@@ -38,35 +38,22 @@ CHUNK_DOCUMENTS = 4096  # largest number of documents that are tokenized togethe
 
 @dataclass(frozen=True)
 class EncodedDocuments:
-    """Tokenized documents.
+    """Tokenized documents."""
 
-    Attributes:
-        tokens: token ids of all documents, (tokens,), of the tokenizer's dtype.
-        sentences: number of tokens of each sentence, (sentences,), int64.
-        documents: number of sentences of each document, (documents,), int64; 0 for a document
-            without tokens.
-    """
-
-    tokens: NDArray[Any]
-    sentences: NDArray[np.int64]
+    tokens: NDArray[Any]  # token ids of all documents, (tokens,), of the tokenizer's dtype
+    sentences: NDArray[np.int64]  # number of tokens of each sentence, (sentences,), int64
+    # number of sentences of each document, (documents,), int64; 0 for a document without tokens
     documents: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class DocumentTokenizer:
-    """Tokenizes documents; it can be pickled for another process.
-
-    Attributes:
-        json: contents of ``tokenizer.json``.
-        info: special tokens of the tokenizer.
-        sentence_splitter: ``rule`` or ``line``, see ``ReaderConfig``.
-        dtype: dtype of the token ids.
-    """
+    """Tokenizes documents; it can be pickled for another process."""
 
     json: bytes
-    info: "TokenizerInfo"
-    sentence_splitter: str
-    dtype: str
+    info: "TokenizerInfo"  # special tokens of the tokenizer
+    sentence_splitter: str  # ``rule`` or ``line``, see ``ReaderConfig``
+    dtype: str  # dtype of the token ids
 
     @cached_property
     def _tokenizer(self) -> "Tokenizer":
@@ -148,7 +135,6 @@ def select_documents(encoded: EncodedDocuments, chosen: NDArray[np.bool_]) -> En
     """Return a subset of the documents.
 
     Args:
-        encoded: tokenized documents.
         chosen: mask of the documents to return, (documents,), bool.
     """
     sentences = np.repeat(chosen, encoded.documents)
@@ -180,16 +166,7 @@ def chunks(documents: Iterable[str]) -> Iterator[list[str]]:
 def encode_all(
     tokenizer: DocumentTokenizer, documents: Iterable[str], workers: int
 ) -> Iterator[EncodedDocuments]:
-    """Yield tokenized documents, in order.
-
-    Args:
-        tokenizer: tokenizer of the documents.
-        documents: the documents; few are held in memory at a time.
-        workers: number of worker processes; 1 tokenizes in this process.
-
-    Raises:
-        UsageError: a worker process was killed.
-    """
+    """Yield tokenized documents, in order."""
     if workers == 1:
         yield from map(tokenizer.encode, chunks(documents))
         return
@@ -212,11 +189,9 @@ def encode_all(
 
 
 def _pool(encoder: DocumentTokenizer, file: IO[bytes], workers: int) -> ProcessPoolExecutor:
-    """Return a pool of worker processes, which are started on demand.
-
-    Workers read the tokenizer from a file: a large object in the pipe that starts a process would
-    block forever if the process is killed before it reads.
-    """
+    """Return a pool of worker processes, which are started on demand."""
+    # Workers read the tokenizer from a file: a large object in the pipe that starts a process would
+    # block forever if the process is killed before it reads
     import multiprocessing
 
     file.write(encoder.json)
@@ -227,11 +202,9 @@ def _pool(encoder: DocumentTokenizer, file: IO[bytes], workers: int) -> ProcessP
 
 
 def _begin(pool: ProcessPoolExecutor, chunk: list[str]) -> "Future[EncodedDocuments]":
-    """Submit a chunk; a process is started if all others are busy.
-
-    A spawned process imports ``__main__``, which may be a script that builds a corpus without a
-    guard, and would run again. Workers do not need it, so it is hidden meanwhile.
-    """
+    """Submit a chunk; a process is started if all others are busy."""
+    # A spawned process imports ``__main__``, which may be a script that builds a corpus without a
+    # guard, and would run again. Workers do not need it, so it is hidden meanwhile
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:

@@ -2,7 +2,7 @@
 
 Documents are shuffled once, cut where a row is full, and concatenated, so that rows have almost no
 padding; masks and positions separate the segments of a row. The plan is a function of the split
-and the seed alone. Each epoch visits the rows in another order.
+and the seed. Each epoch visits the rows in a different order.
 """
 
 from collections.abc import Callable
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from zoo.data.corpus import Offsets
 from zoo.data.rng import generator
 from zoo.errors import UsageError
+from zoo.overrides import override
 
 
 class Documents(Protocol):
@@ -36,10 +37,6 @@ class ConcatenatedDocuments:
 
     As ``reduce_concat_tokens`` of the code released with Raffel et al. 2020 (arXiv:1910.10683,
     preprocessors.py), which concatenates 128 documents at a time.
-
-    Args:
-        split: the documents.
-        seed: seed of the order of the documents.
     """
 
     def __init__(self, split: ReadableDocuments, seed: int) -> None:
@@ -78,39 +75,28 @@ class RowBudget(Protocol):
 BudgetFactory = Callable[[], RowBudget]  # returns an empty row
 
 
-class TemplateBudget:
-    """Budget of a row whose segments each have a fixed number of special tokens.
-
-    Args:
-        length: number of tokens of the row.
-        special_tokens: number of special tokens per segment.
-    """
+class TemplateBudget(RowBudget):
+    """Budget of a row whose segments each have a fixed number of special tokens."""
 
     def __init__(self, length: int, special_tokens: int) -> None:
         self.free, self.special_tokens = length, special_tokens
 
+    @override
     def capacity(self) -> int:
-        """See ``RowBudget``."""
         return self.free - self.special_tokens
 
+    @override
     def add(self, tokens: int) -> None:
-        """See ``RowBudget``."""
         self.free -= tokens + self.special_tokens
 
 
 @dataclass(frozen=True)
 class PackingPlan:
-    """Segments of documents by row.
+    """Segments of documents by row."""
 
-    Attributes:
-        rows: first segment of each row, and the number of segments, (rows + 1,), int64.
-        starts: token offset of each segment in the split, (segments,), int64.
-        ends: end of each segment, (segments,), int64.
-    """
-
-    rows: Offsets
-    starts: Offsets
-    ends: Offsets
+    rows: Offsets  # first segment of each row, and the number of segments, (rows + 1,), int64
+    starts: Offsets  # token offset of each segment in the split, (segments,), int64
+    ends: Offsets  # end of each segment, (segments,), int64
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -130,15 +116,6 @@ def pack_documents(
 
     A document that does not fit continues in the next row. The end of a row is padded only if less
     than 1/64 of the row is left, too short a context to train on.
-
-    Args:
-        documents: documents to pack.
-        length: number of tokens per row.
-        new_row: factory of the budgets of empty rows.
-        seed: seed of the order of the documents.
-
-    Raises:
-        UsageError: a row has no room for text.
     """
     least = max(1, length // 64)
     row = new_row()
@@ -166,12 +143,7 @@ def pack_documents(
 
 
 class EpochShuffle:
-    """Endless sequence of row indices: every epoch has each row once, in a new random order.
-
-    Args:
-        num_rows: number of rows of an epoch.
-        seed: seed of the run.
-    """
+    """Endless sequence of row indices: every epoch has each row once, in a new random order."""
 
     def __init__(self, num_rows: int, seed: int) -> None:
         self.num_rows, self.seed = num_rows, seed

@@ -23,11 +23,7 @@ MAX_ABBREVIATION = 8  # characters of an abbreviation, at most
 
 
 def sentence_spans(text: str) -> list[tuple[int, int]]:
-    """Return start and end of each sentence of a text; between spans is only white space.
-
-    Args:
-        text: text without surrounding white space.
-    """
+    """Return start and end of each sentence of a text; between spans is only white space."""
     starts, ends = [0], []
     for match in SENTENCE_END.finditer(text):
         if _begins(match[2]) and not _abbreviated(text, match.start()):

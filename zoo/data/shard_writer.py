@@ -32,14 +32,7 @@ class _File:
 
 
 class SplitWriter:
-    """Writes the shards and offsets of a split.
-
-    Args:
-        root: directory of the corpus.
-        name: name of the split.
-        dtype: dtype of the token ids.
-        shard_bytes: largest size of a shard, unless a single document is larger.
-    """
+    """Writes the shards and offsets of a split."""
 
     def __init__(self, root: Path, name: str, dtype: str, shard_bytes: int = SHARD_BYTES) -> None:
         self.root, self.name, self.shard_bytes = root, name, shard_bytes

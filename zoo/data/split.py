@@ -16,14 +16,6 @@ class ValidationSplit:
 
     Each document is drawn independently, so that documents appended later do not change the
     selection.
-
-    Args:
-        documents: all documents in order; read up to the first one that is held out.
-        fraction: expected fraction of held-out documents; 0 for none.
-        seed: seed of the draws.
-
-    Raises:
-        UsageError: there is only one document.
     """
 
     def __init__(self, documents: Iterable[str], fraction: float, seed: int) -> None:

@@ -9,12 +9,8 @@ PIECE_CHARS = 1 << 14  # largest number of characters per piece
 def subsample(texts: Texts, max_chars: int) -> Texts:
     """Return all texts if they are few, else evenly spaced pieces of them.
 
-    The selection depends on the texts alone. It is held in memory, since training reads it several
+    The selection only depends on the texts. It is held in memory, since training reads it several
     times; texts that are not subsampled are read again each time.
-
-    Args:
-        texts: function that returns lists of texts; it is called several times.
-        max_chars: number of characters to select, exceeded by at most ``PIECE_CHARS``.
     """
     total = sum(len(text) for batch in texts() for text in batch)
     if total <= max_chars:

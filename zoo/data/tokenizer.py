@@ -22,15 +22,10 @@ SAMPLE_CHARS = 100_000_000  # characters
 
 @dataclass(frozen=True)
 class ExistingTokenizer:
-    """The tokenizer of a model or of another corpus.
-
-    Attributes:
-        json: contents of ``tokenizer.json``.
-        info: special tokens of the tokenizer.
-    """
+    """The tokenizer of a model or of another corpus."""
 
     json: bytes
-    info: TokenizerInfo
+    info: TokenizerInfo  # special tokens of the tokenizer
 
     def settings(self) -> dict[str, Any]:
         """Return the settings that identify the tokenizer in ``corpus.json``."""
@@ -56,20 +51,13 @@ class ExistingTokenizer:
 
 @dataclass(frozen=True)
 class TokenizerToTrain:
-    """A tokenizer to train on the texts of a corpus.
-
-    Attributes:
-        family: family of the tokenizer.
-        type: type of the tokenizer, see ``Family.new_tokenizers``.
-        spec: normalization, special tokens and template.
-        vocab_size: vocabulary size, special tokens included.
-        sample_chars: number of characters to train on, evenly sampled from longer texts.
-    """
+    """A tokenizer to train on the texts of a corpus."""
 
     family: "Family"
-    type: str
-    spec: "TokenizerTrainSpec"
-    vocab_size: int
+    type: str  # type of the tokenizer, see ``Family.new_tokenizers``
+    spec: "TokenizerTrainSpec"  # normalization, special tokens and template
+    vocab_size: int  # vocabulary size, special tokens included
+    # number of characters to train on, evenly sampled from longer texts
     sample_chars: int = SAMPLE_CHARS
 
     @classmethod
@@ -82,18 +70,7 @@ class TokenizerToTrain:
         lowercase: bool | None = None,
         sample_chars: int = SAMPLE_CHARS,
     ) -> "TokenizerToTrain":
-        """Return the settings of a family's tokenizer.
-
-        Args:
-            family: family of the tokenizer.
-            vocab_size: vocabulary size, special tokens included.
-            tokenizer_type: type of the tokenizer; by default the family's first one.
-            lowercase: lower-case texts; ``None`` for the family's default.
-            sample_chars: number of characters to train on.
-
-        Raises:
-            UsageError: the family has no such type, or the vocabulary size is out of range.
-        """
+        """Return the settings of a family's tokenizer."""
         known = family.new_tokenizers
         tokenizer_type = tokenizer_type or next(iter(known), "tokenizer")
         if tokenizer_type not in known:
@@ -148,18 +125,7 @@ class TokenizerToTrain:
 
 
 def load_tokenizer(text: str, family: "Family | None" = None, **hub: Any) -> ExistingTokenizer:
-    """Return the tokenizer of a model, or of another corpus.
-
-    Args:
-        text: reference to the model, see ``zoo.hub.reference``, or directory of the corpus.
-        family: family of the tokenizer, if neither the registry nor the model's configuration
-            names one.
-        **hub: ``offline`` and ``lock``, see ``zoo.hub.source.locate_or_download``.
-
-    Raises:
-        UsageError: the reference is unknown, or it has no tokenizer.
-        SourceError, VerificationError: see ``locate_or_download`` and ``Family.tokenizer``.
-    """
+    """Return the tokenizer of a model, or of another corpus."""
     from zoo.data.corpus import MANIFEST, Corpus
     from zoo.hub.reference import resolve
     from zoo.hub.source import locate_or_download
@@ -188,7 +154,7 @@ def _of_checkpoint(path: Path) -> ExistingTokenizer:
     if info is None or not (path / TOKENIZER).is_file():
         raise UsageError(
             f"{path} has no {TOKENIZER}",
-            "give that of another model: --tokenizer REF, or --set data.tokenizer=REF",
+            "give another model's: --tokenizer REF, or --set data.tokenizer=REF",
         )
     from zoo.tokenizers.tokenizer_json import read_checked
 
@@ -196,11 +162,7 @@ def _of_checkpoint(path: Path) -> ExistingTokenizer:
 
 
 def _family(reference: "Reference") -> "Family":
-    """Return the family that the registry or the model's configuration names.
-
-    Raises:
-        UsageError: neither names a family.
-    """
+    """Return the family that the registry or the model's configuration names."""
     from zoo.hub.registry import line_of
     from zoo.plugins import family_of_model_type, get_family
     from zoo.tokenizers import SourceFiles

@@ -28,13 +28,6 @@ def verify_corpus(path: Path) -> list[Check]:
 
     Every byte of every file is read. Files that the manifest does not list are errors, except for
     hidden ones.
-
-    Args:
-        path: directory of the corpus.
-
-    Returns:
-        Results of the checks ``manifest``, ``digests``, ``tokenizer`` and ``contents``; after a
-        failure, the remaining ones are ``not run``.
     """
     checks = [run_check("manifest", partial(_check_manifest, path))]
     stages: list[tuple[str, Callable[[Corpus], str]]] = [
@@ -53,16 +46,7 @@ def verify_corpus(path: Path) -> list[Check]:
 def require_intact(
     corpus: Corpus, digest: Callable[[Path], str] = compute_blake3, *, contents: bool = True
 ) -> None:
-    """Raise an error if a corpus was changed since it was built.
-
-    Args:
-        corpus: the corpus.
-        digest: function that computes the BLAKE3 digest of a file.
-        contents: verify token ids and offsets, too.
-
-    Raises:
-        VerificationError: a file was changed, or its contents contradict the manifest.
-    """
+    """Raise an error if a corpus was changed since it was built."""
     check_files(corpus.path, listed_files(corpus), MANIFEST, hint=REBUILD, digest=digest)
     check_tokenizer(corpus)
     if contents:
@@ -80,11 +64,7 @@ def listed_files(corpus: Corpus) -> dict[str, FileDigest]:
 
 
 def check_digests(corpus: Corpus) -> str:
-    """Check that the files of a corpus are those of the manifest, and no others.
-
-    Raises:
-        VerificationError: a file is missing, changed, or not in the manifest.
-    """
+    """Check that the files of a corpus match the manifest, and that there are no others."""
     files = listed_files(corpus)
     detail = check_files(corpus.path, files, MANIFEST, hint=REBUILD)
     check_strays(corpus.path, files, MANIFEST, hint="remove them")
@@ -92,11 +72,7 @@ def check_digests(corpus: Corpus) -> str:
 
 
 def check_tokenizer(corpus: Corpus) -> str:
-    """Check that the size of the tokenizer's vocabulary is that of the manifest.
-
-    Raises:
-        VerificationError: the tokenizer cannot be read, or its vocabulary size differs.
-    """
+    """Check the size of the tokenizer's vocabulary against the manifest."""
     from tokenizers import Tokenizer
 
     from zoo.data.encoding import vocabulary_size
@@ -113,11 +89,7 @@ def check_tokenizer(corpus: Corpus) -> str:
 
 
 def check_contents(corpus: Corpus) -> str:
-    """Check that offsets ascend to the counts of the manifest, and that token ids are in range.
-
-    Raises:
-        VerificationError: a file contradicts the manifest; the first one is named.
-    """
+    """Check that offsets ascend to the counts of the manifest, and that token ids are in range."""
     for name, record in corpus.record.splits.items():
         split, folder = corpus.split(name), corpus.path / name
         _check_offsets(folder / "documents.bin", split.documents, record.sentences)

@@ -117,7 +117,7 @@ def test_names_and_numbers_of_labels() -> None:
     assert split_labels(sample("t", [1, "b"]), ",") == ("1", "b")
     assert split_labels(sample("t", None), ",") == ()
     for value in ("nan", "inf", "x", None, True):
-        with pytest.raises(UsageError, match="is no number"):
+        with pytest.raises(UsageError, match="is not a number"):
             label_number(value, "t.tsv:3")
 
 

@@ -545,7 +545,7 @@ def test_the_command(pretrained: Pretrained, tmp_path: Path) -> None:
         ("triplet", {"data": {"pair": None}}, "compares two texts; name the column of the second"),
         ("triplet", {"data": {"negatives": ["othr"]}}, "no column 'othr'; did you mean other"),
         ("multiple-negatives", {"batch_size": 99}, "samples to train on are less than a batch"),
-        ("cosine", {"data": {"label": "class"}}, "which is no number"),
+        ("cosine", {"data": {"label": "class"}}, "which is not a number"),
         ("triplet", {"data": {"eval_score": "score"}}, "name them with --eval"),
         ("cosine", {"data": {"eval_score": "score"}}, "leave out data.eval_score"),
         ("cosine", {"task_args": {"score_range": [0, 0.01]}}, "is no cosine similarity"),

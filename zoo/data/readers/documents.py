@@ -27,20 +27,16 @@ PARQUET_ROWS, PARQUET_PAGE_BYTES = 256, 1 << 20  # rows and bytes of Parquet tha
 
 
 class ReaderConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Separation of files into documents and sentences.
+    """Separation of files into documents and sentences."""
 
-    Attributes:
-        document_separator: where a document of a text file ends: at the end of the ``file``, at a
-            ``blank-line`` (as in the released data of sentence-pair models), or at each ``line``.
-            A document of more than ``MAX_DOCUMENT_CHARACTERS`` is cut into several.
-        sentence_splitter: each ``line`` of a document is a sentence, or a ``rule`` splits the
-            text, see ``zoo.data.sentences``.
-        text_field: field with the text of a row of JSON or Parquet.
-    """
-
+    # where a document of a text file ends: at the end of the ``file``, at a ``blank-line`` (as in
+    # the released data of sentence-pair models), or at each ``line``. A document of more than
+    # ``MAX_DOCUMENT_CHARACTERS`` is cut into several
     document_separator: Literal["file", "blank-line", "line"] = "blank-line"
+    # each ``line`` of a document is a sentence, or a ``rule`` splits the text, see
+    # ``zoo.data.sentences``
     sentence_splitter: Literal["rule", "line"] = "rule"
-    text_field: str = "text"
+    text_field: str = "text"  # field with the text of a row of JSON or Parquet
 
 
 def expand_paths(paths: Sequence[str | Path]) -> list[Path]:
@@ -48,10 +44,6 @@ def expand_paths(paths: Sequence[str | Path]) -> list[Path]:
 
     A directory expands to all files below it, sorted by name, without hidden ones. A pattern such
     as ``data/**/*.gz`` expands to its matches, sorted too.
-
-    Raises:
-        SourceError: a path does not exist, or contains no file.
-        UsageError: a directory is a built corpus.
     """
     distinct: dict[Path, Path] = {}
     for path in paths:
@@ -75,19 +67,7 @@ def iter_files(
     items: str = "rows",
     remedy: str = "give a table with rows",
 ) -> Iterator[Item]:
-    """Yield what all files of directories and patterns have, at least one item.
-
-    Args:
-        paths: see ``expand_paths``.
-        read: function that reads a file, and adds the rows that cannot be used.
-        problems: gets these rows; ``None`` to refuse them after the last file.
-        items: name of the items, for the message.
-        remedy: hint of the message.
-
-    Raises:
-        UsageError: there is no item.
-        SourceError: see ``expand_paths``; or what ``read`` raises.
-    """
+    """Yield what all files of directories and patterns have, at least one item."""
     files, empty = expand_paths(list(paths)), True
     found = RowProblems() if problems is None else problems
     for file in files:
@@ -120,11 +100,7 @@ def _files(text: str) -> Iterator[Path]:
 
 
 def _refuse_corpus(folder: Path, names: Sequence[str]) -> None:
-    """Check that the files of a directory are not those of a built corpus.
-
-    Raises:
-        UsageError: they are.
-    """
+    """Check that the files of a directory are not a built corpus."""
     from zoo.checkpoint import TOKENIZER
     from zoo.data.corpus import MANIFEST
 
@@ -149,11 +125,9 @@ def _regular(path: Path) -> Path:
 
 
 def _matches(pattern: Path) -> Iterator[Path]:
-    """Yield the paths that a pattern matches, without hidden ones.
-
-    ``**`` does not follow links to directories: two links upwards would make exponentially many
-    paths.
-    """
+    """Yield the paths that a pattern matches, without hidden ones."""
+    # ``**`` does not follow links to directories: two links upwards would make exponentially many
+    # paths
     parts = pattern.parts
     fixed = next((k for k, part in enumerate(parts) if glob.has_magic(part)), len(parts))
     if fixed == len(parts):
@@ -167,19 +141,9 @@ def _matches(pattern: Path) -> Iterator[Path]:
 def read_documents(
     files: Iterable[Path], reading: ReaderConfig, problems: RowProblems | None = None
 ) -> Iterator[str]:
-    """Yield the documents of files, without those of white space alone.
+    """Yield the documents of files that are not only white space.
 
     A document of more than ``MAX_DOCUMENT_CHARACTERS`` is yielded in several parts.
-
-    Args:
-        files: files, see ``expand_paths``.
-        reading: separation of files into documents.
-        problems: gets the rows of JSON that cannot be used; ``None`` to refuse the first of them.
-
-    Raises:
-        SourceError: a file cannot be read, or the library that reads it is not installed.
-        VerificationError: a file is damaged or not UTF-8, or a row is invalid.
-        UsageError: a row has no field ``text_field``.
     """
     for file in files:
         for text in _reader(file)(file, reading, problems):
@@ -228,7 +192,7 @@ def _plain(file: Path, reading: ReaderConfig, _: RowProblems | None) -> Iterator
 
 def _json_lines(file: Path, reading: ReaderConfig, problems: RowProblems | None) -> Iterator[str]:
     field, known = reading.text_field, False
-    # The field's name is known at run time alone. A struct of this field skips all others unread: a
+    # The field's name is only known at run time. A struct of this field skips all others unread: a
     # row of 20 words and five fields takes 2.3 us, and 3.3 us where it is decoded to a dict.
     row = msgspec.defstruct("Row", [("text", str, msgspec.field(name=field))])
     decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(row)
@@ -257,10 +221,12 @@ def _bad_row(file: Path, number: int, line: str, field: str, error: Exception) -
         reason = "it is nested too deeply" if isinstance(fault, RecursionError) else error
         return VerificationError(f"{location} is not JSON: {reason}", "each line must be an object")
     if not isinstance(row, dict):
-        return VerificationError(f"{location} is no JSON object", "each line must be one")
+        return VerificationError(f"{location} is not a JSON object", "each line must be one")
     if field not in row:
         return _no_field(location, field, list(map(str, row)))
-    return VerificationError(f"{location}: {field!r} is no text: {error}", "leave that row out")
+    return VerificationError(
+        f"{location}: {field!r} is not a string: {error}", "leave that row out"
+    )
 
 
 def _no_field(location: str, field: str, known: list[str]) -> UsageError:
@@ -308,18 +274,14 @@ def _parquet_texts(file: Path, table: Any, field: str) -> Iterator[str]:
             number += 1
             if not isinstance(text, str):
                 raise VerificationError(
-                    f"{file}, row {number}: {field!r} is no text: {text!r}", "leave that row out"
+                    f"{file}, row {number}: {field!r} is not a string: {text!r}",
+                    "leave that row out",
                 )
             yield text
 
 
 def _check_parquet(file: Path, table: Any, field: str) -> None:
-    """Check that a column holds text, and that its size is plausible for the size of the file.
-
-    Raises:
-        UsageError: there is no such column.
-        VerificationError: the column is not of text, or is too large.
-    """
+    """Check that a column holds text, and that its size is plausible for the size of the file."""
     from pyarrow import types
 
     if field not in table.schema_arrow.names:
@@ -328,7 +290,7 @@ def _check_parquet(file: Path, table: Any, field: str) -> None:
     kind = kind.value_type if types.is_dictionary(kind) else kind
     if not (types.is_string(kind) or types.is_large_string(kind)):
         raise VerificationError(
-            f"{file}, row 1: {field!r} is no text: the column has {str(kind)[:100]}",
+            f"{file}, row 1: {field!r} is not a string: the column has {str(kind)[:100]}",
             "--text-field names another",
         )
     metadata = table.metadata

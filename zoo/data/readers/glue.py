@@ -1,6 +1,6 @@
 """Files, columns and metrics of GLUE (Wang et al. 2018, arXiv:1804.07461, table 1).
 
-The files are those of the site's archive: a directory for each task with ``train.tsv`` and
+The files have the layout of the site's archive: a directory for each task with ``train.tsv`` and
 ``dev.tsv``. The test files have no labels.
 """
 
@@ -15,26 +15,19 @@ PREFIX = "glue/"  # of the names of tasks
 
 @dataclass(frozen=True)
 class GlueTask:
-    """A task of GLUE.
-
-    Attributes:
-        folder: name of the directory.
-        text: column of the text; a number in a file without a header, see ``read_rows``.
-        label: column of the label.
-        metrics: metrics whose mean is the score of the task; the first selects checkpoints.
-        pair: column of the second text of a pair, or ``None``.
-        dev: names of the evaluation files, without suffix. The score is the mean over them.
-        keys: names of the texts in the form as text; empty for none, see ``text_forms``.
-        words: label -> its word in the form as text; empty for numbers.
-    """
+    """A task of GLUE."""
 
     folder: str
-    text: str
-    label: str
+    text: str  # column of the text; a number in a file without a header, see ``read_rows``
+    label: str  # column of the label
+    # metrics whose mean is the score of the task; the first selects checkpoints
     metrics: tuple[str, ...] = ("accuracy",)
-    pair: str | None = None
+    pair: str | None = None  # column of the second text of a pair, or ``None``
+    # names of the evaluation files, without suffix. The score is the mean over them
     dev: tuple[str, ...] = ("dev",)
+    # names of the texts in the form as text; empty for none, see ``text_forms``
     keys: tuple[str, ...] = ()
+    # label -> its word in the form as text; empty for numbers
     words: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -122,11 +115,7 @@ GLUE = {
 
 
 def glue_task(name: str) -> GlueTask:
-    """Return the task of a name such as ``glue/cola``.
-
-    Raises:
-        UsageError: there is no such task; the nearest is named.
-    """
+    """Return the task of a name such as ``glue/cola``."""
     task = GLUE.get(name.removeprefix(PREFIX))
     if task is None:
         names = [f"{PREFIX}{known}" for known in GLUE]
@@ -137,15 +126,7 @@ def glue_task(name: str) -> GlueTask:
 
 
 def glue_files(task: GlueTask, data: Path) -> tuple[Path, tuple[Path, ...]]:
-    """Return the training file of a task, and its evaluation files.
-
-    Args:
-        task: the task.
-        data: directory of all tasks, or of this one.
-
-    Raises:
-        SourceError: a file is not there.
-    """
+    """Return the training file of a task, and its evaluation files."""
     names = (task.folder, task.folder.lower(), task.folder.replace("-", "").lower())
     folder = next((data / name for name in names if (data / name).is_dir()), data)
     train, *dev = (folder / f"{stem}.tsv" for stem in ("train", *task.dev))

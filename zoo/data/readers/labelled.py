@@ -18,38 +18,25 @@ SHOWN_LABELS = 8  # in messages
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of the columns of a table of labelled texts; see ``read_rows`` for numbers.
-
-    Attributes:
-        text: column of the text.
-        label: column of the label.
-        pair: column of the second text of a pair; ``None`` for single texts.
-    """
+    """Names of the columns of a table of labelled texts; see ``read_rows`` for numbers."""
 
     text: str = "text"
     label: str = "label"
-    pair: str | None = None
+    pair: str | None = None  # column of the second text of a pair; ``None`` for single texts
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A labelled text.
-
-    Attributes:
-        text: the text.
-        pair: second text of a pair, or ``None``.
-        label: the label as the table has it: text, a number, or a list.
-        location: file and line, for messages.
-    """
+    """A labelled text."""
 
     text: str
-    pair: str | None
-    label: Any
-    location: str
+    pair: str | None  # second text of a pair, or ``None``
+    label: Any  # the label as the table has it: text, a number, or a list
+    location: str  # file and line, for messages
 
     @property
     def hash(self) -> float:
-        """See ``Hashed``."""
+        """A number in [0, 1) that only depends on the texts."""
         return text_hash(self.text, self.pair or "")
 
 
@@ -58,14 +45,14 @@ class Hashed(Protocol):
 
     @property
     def hash(self) -> float:
-        """A number in [0, 1) that depends on the texts alone."""
+        """A number in [0, 1) that only depends on the texts."""
 
 
 AnySample = TypeVar("AnySample", bound=Hashed)
 
 
 def text_hash(*texts: str) -> float:
-    """Return a number in [0, 1) that depends on some texts alone."""
+    """Return a number in [0, 1) that only depends on some texts."""
     return int.from_bytes(blake3("\0".join(texts).encode()).digest(8)) / 2**64
 
 
@@ -76,20 +63,7 @@ def read_samples(
     *,
     unlabelled: bool = False,
 ) -> list[Sample]:
-    """Return the samples of tables.
-
-    Args:
-        paths: files, directories or patterns; see ``read_rows`` for the formats.
-        columns: names of the columns.
-        problems: gets the rows that cannot be used; ``None`` to refuse them at the end.
-        unlabelled: accept samples without a label.
-
-    Raises:
-        UsageError: a column is missing (the nearest is named), there are no rows, or a row cannot
-            be used.
-        SourceError: a file cannot be read.
-        VerificationError: a file is damaged.
-    """
+    """Return the samples of tables."""
     return list(iter_samples(paths, columns, problems, unlabelled=unlabelled))
 
 
@@ -132,11 +106,7 @@ def require_label(value: Any, message: str) -> None:
 
 
 def label_name(value: Any, location: str) -> str:
-    """Return a label as text without white space at its ends: integers without a fraction.
-
-    Raises:
-        RowError: the value is blank, or neither text nor a whole number.
-    """
+    """Return a label as text without white space at its ends: integers without a fraction."""
     require_label(value, f"{location} has no label")
     if isinstance(value, bool):
         return str(value).lower()
@@ -157,16 +127,12 @@ def split_labels(sample: Sample, separator: str) -> tuple[str, ...]:
 
 
 def label_number(value: Any, location: str) -> float:
-    """Return a label as a number that is finite in float32; see ``zoo.io.numbers``.
-
-    Raises:
-        RowError: the value is not.
-    """
+    """Return a label as a number that is finite in float32; see ``zoo.io.numbers``."""
     text = value.strip() if isinstance(value, str) else str(value)
     number = None if isinstance(value, bool) else parse_float(text)
     if number is None:
         raise RowError(
-            f"{location}: the label is {value!r:.200}, which is no number",
+            f"{location}: the label is {value!r:.200}, which is not a number",
             "write it as a decimal number with a point, such as 1234.5",
         )
     if not fits_float32(number):
@@ -175,12 +141,7 @@ def label_number(value: Any, location: str) -> float:
 
 
 def describe_labels(labels: Sequence[str], *others: str) -> str:
-    """Return the first labels, for messages.
-
-    Args:
-        labels: the labels.
-        *others: labels that are not among them; those that differ in case only are named.
-    """
+    """Return the first labels, for messages."""
     folded = {name.casefold(): name for name in labels}
     near = [
         f"{folded[name.casefold()]!r} and {name!r} differ in case"
@@ -206,14 +167,6 @@ def hold_out(
 
     Equal texts are on one side, and samples that are added later do not move others. At least one
     sample is held out.
-
-    Args:
-        samples: the samples.
-        fraction: expected fraction of samples to hold out.
-        hint: what else to do if all samples have one text.
-
-    Raises:
-        UsageError: all samples have one text.
     """
     lowest = min(sample.hash for sample in samples)
     limit = max(fraction, lowest)

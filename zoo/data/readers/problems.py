@@ -5,6 +5,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from zoo.errors import UsageError
+from zoo.overrides import override
 
 SHOWN = 20  # problems that are kept and listed; all are counted
 Item = TypeVar("Item")
@@ -12,13 +13,7 @@ Converted = TypeVar("Converted")
 
 
 class RowError(UsageError):
-    """A row that cannot be used: the message has file, line and reason.
-
-    Args:
-        what: the message.
-        hint: remedy; empty for a correction that the message makes clear.
-        location: file and line of a sample, where it is needed later.
-    """
+    """A row that cannot be used: the message has file, line and reason."""
 
     def __init__(self, what: str, hint: str = "", *, location: str = "") -> None:
         super().__init__(what, hint)
@@ -26,15 +21,7 @@ class RowError(UsageError):
 
 
 class InvalidRows(UsageError):
-    """Rows that cannot be used, as one error.
-
-    Args:
-        errors: the errors, or the first of them.
-        count: number of rows.
-
-    Attributes:
-        errors: the errors.
-    """
+    """Rows that cannot be used, as one error."""
 
     def __init__(self, errors: Sequence[RowError], count: int) -> None:
         self.errors = errors
@@ -55,17 +42,10 @@ class RowProblems:
 
     As a context manager, it refuses the rows at the end; also if the rest failed, perhaps because
     of them.
-
-    Args:
-        skip: leave the rows out; otherwise ``require_none`` refuses them.
-
-    Attributes:
-        count: number of rows.
-        first: the first ``SHOWN`` errors.
     """
 
     def __init__(self, *, skip: bool = False) -> None:
-        self.skip, self.count = skip, 0
+        self.skip, self.count = skip, 0  # without ``skip``, ``require_none`` refuses the rows
         self.first = list[RowError]()
 
     def add(self, error: RowError) -> None:
@@ -77,12 +57,7 @@ class RowProblems:
     def checked(
         self, items: Iterable[Item], convert: Callable[[Item], Converted]
     ) -> Iterator[Converted]:
-        """Yield what a function returns for each item, without those of which it raises an error.
-
-        Args:
-            items: rows, or samples.
-            convert: function that raises ``RowError`` for an item that cannot be used.
-        """
+        """Yield what a function returns for each item; collect the errors of the others."""
         for item in items:
             try:
                 converted = convert(item)
@@ -92,11 +67,7 @@ class RowProblems:
             yield converted
 
     def require_none(self) -> None:
-        """Refuse the rows that were added, unless they are skipped.
-
-        Raises:
-            InvalidRows: there are some.
-        """
+        """Refuse the rows that were added, unless they are skipped."""
         if self.count and not self.skip:
             raise InvalidRows(self.first, self.count)
 
@@ -116,6 +87,7 @@ class RowProblems:
 class NoProblems(RowProblems):
     """Raises the error of the first row that cannot be used."""
 
+    @override
     def add(self, error: RowError) -> None:
         """Raise the error."""
         raise error

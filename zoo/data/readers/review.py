@@ -18,28 +18,17 @@ SHOWN = 20  # labels that are named
 
 @dataclass(frozen=True, slots=True)
 class Reviewed:
-    """What is reviewed of a sample.
-
-    Attributes:
-        texts: texts that the model reads.
-        answer: what samples with the same texts must have in common; ``None`` if several answers
-            are right.
-        labels: names of classes to count.
-        whole: all of the sample; by default texts and answer.
-    """
+    """What is reviewed of a sample."""
 
     texts: Sequence[str]
+    # what samples with the same texts must have in common; ``None`` if several answers are right
     answer: tuple[Any, ...] | None
-    labels: Sequence[str] = ()
-    whole: tuple[Any, ...] = ()
+    labels: Sequence[str] = ()  # names of classes to count
+    whole: tuple[Any, ...] = ()  # all of the sample; by default texts and answer
 
 
 class DataReview:
-    """Reviews samples one at a time, and keeps 16 bytes of each.
-
-    Attributes:
-        labels: label -> number of samples, or of words.
-    """
+    """Reviews samples one at a time, and keeps 16 bytes of each."""
 
     def __init__(self) -> None:
         self.labels = Counter[str]()
@@ -48,12 +37,7 @@ class DataReview:
         self._blank, self._first_blank = 0, ""
 
     def add(self, sample: Reviewed, location: str) -> None:
-        """Add a sample.
-
-        Args:
-            sample: the sample.
-            location: its file and line.
-        """
+        """Add a sample."""
         self.labels.update(sample.labels)
         if not all(map(str.strip, sample.texts)):
             self._blank += 1
@@ -66,12 +50,7 @@ class DataReview:
     def warnings(
         self, which: str, locate: Callable[[Collection[int]], Mapping[int, str]]
     ) -> list[str]:
-        """Return what a person should know about the data.
-
-        Args:
-            which: the samples in words, such as ``samples to train on``.
-            locate: function from numbers of samples, from 0, to their files and lines.
-        """
+        """Return what a person should know about the data."""
         lines = list[str]()
         if self._blank:
             lines.append(
@@ -109,12 +88,7 @@ def similar_labels(labels: Iterable[str]) -> list[str]:
 
 
 def count_labels(labels: Mapping[str, int], order: Sequence[str] = ()) -> str:
-    """Return labels with their numbers of samples: ``no (12), yes (8)``.
-
-    Args:
-        labels: label -> number of samples.
-        order: the labels in order; by default the most frequent first.
-    """
+    """Return labels with their numbers of samples: ``no (12), yes (8)``."""
     names = [*order] or sorted(labels, key=lambda name: (-labels[name], name))
     more = f", ... ({len(names):,} labels in all)" if len(names) > SHOWN else ""
     return ", ".join(f"{name} ({labels.get(name, 0):,})" for name in names[:SHOWN]) + more

@@ -18,32 +18,18 @@ JSON_LINES = (".jsonl", ".ndjson")
 DELIMITERS = {".tsv": "\t", ".txt": "\t", ".csv": ","}
 PARQUET = ".parquet"
 PARQUET_ROWS = 1024  # that are read together
-SEARCHED = 100  # first rows of JSON lines, one of which must have the columns
+SEARCHED = 100  # rows of JSON lines: one of the first must have the columns
 
 
 class Row(NamedTuple):
-    """A row of a table.
+    """A row of a table."""
 
-    Attributes:
-        location: file and line, for messages.
-        values: column -> value: text, or any value of JSON or Parquet.
-    """
-
-    location: str
-    values: dict[str, Any]
+    location: str  # file and line, for messages
+    values: dict[str, Any]  # column -> value: text, or any value of JSON or Parquet
 
 
 def read_table(path: Path, columns: Sequence[str], problems: RowProblems) -> Iterator[Row]:
-    """Yield the rows of a table with the values of some columns, all of them texts.
-
-    Args:
-        path: the file, see ``read_rows``.
-        columns: names of the columns to read.
-        problems: gets the rows that cannot be used, also those whose values are not text.
-
-    Raises:
-        UsageError, SourceError, VerificationError: see ``read_rows``.
-    """
+    """Yield the rows of a table with the values of some columns, all of them texts."""
 
     def checked(row: Row) -> Row:
         for name in columns:
@@ -54,22 +40,14 @@ def read_table(path: Path, columns: Sequence[str], problems: RowProblems) -> Ite
 
 
 def require_text(value: Any, location: str) -> str:
-    """Return a value after checking that it is text.
-
-    Raises:
-        RowError: it is not.
-    """
+    """Return a value after checking that it is text."""
     if not isinstance(value, str):
         raise RowError(f"{location} is {value!r:.200}, which is not text", "write it in quotes")
     return value
 
 
 def parse_cell(text: str, location: str) -> Any:
-    """Return the value of a cell, or a line, that is JSON.
-
-    Raises:
-        RowError: it is not JSON.
-    """
+    """Return the value of a cell, or a line, that is JSON."""
     try:
         return parse_json(text.encode(), location)
     except VerificationError as error:
@@ -81,8 +59,8 @@ def read_rows(
     columns: Sequence[str] | None,
     problems: RowProblems | None = None,
     *,
-    others: bool = False,
-    suffix: str | None = None,
+    others: bool = False,  # yield the other columns as well
+    suffix: str | None = None,  # replacement of the file's suffix
 ) -> Iterator[Row]:
     """Yield the rows of a table with the values of some columns, or of all.
 
@@ -91,21 +69,6 @@ def read_rows(
     line; ``.jsonl`` and ``.ndjson`` have one JSON object per line; ``.parquet`` is Parquet. Blank
     lines are skipped. If all columns are numbers, such as ``2``, a file with tabs or commas has no
     header, and its columns are counted from 1.
-
-    Args:
-        path: the file, also with a further ``.gz`` or ``.zst``, except for Parquet.
-        columns: names of the columns to read; ``None`` for all, which the file has to name.
-        problems: gets the rows that cannot be used: not JSON, with another number of columns than
-            the header, with a quote that is not closed, or with a NUL; ``None`` to refuse
-            the first of them.
-        others: yield the other columns, too; ``columns`` must be there.
-        suffix: replacement of the file's suffix.
-
-    Raises:
-        UsageError: the format is unknown, or a column is missing (the nearest is named) or there
-            more than once.
-        SourceError: the file cannot be read.
-        VerificationError: the file is damaged.
     """
     suffix, problems = suffix or suffix_of(path), problems or NoProblems()
     if suffix in JSON_LINES:
@@ -119,20 +82,13 @@ def read_rows(
 
 
 def suffix_of(path: Path) -> str:
-    """Return the suffix of a file's format in lower case, without that of a compression."""
+    """Return the suffix of a file's format in lower case, without a compression's."""
     known = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in COMPRESSED]
     return known[-1] if known else ""
 
 
 def column_names(path: Path, suffix: str | None = None) -> tuple[str, ...]:
-    """Return the names of the columns of a table: of its header, or its first usable row, if any.
-
-    Args:
-        path, suffix: the file, see ``read_rows``.
-
-    Raises:
-        UsageError, SourceError, VerificationError: see ``read_rows``.
-    """
+    """Return the names of a table's columns, from its header or its first usable row, if any."""
     suffix = suffix or suffix_of(path)
     if suffix in DELIMITERS:
         for _, cells in _records(path, DELIMITERS[suffix]):
@@ -219,17 +175,12 @@ def _delimited_rows(
 
 
 class _Lines:
-    """The lines of a file for ``csv.reader``, which may go back in those of a record.
-
-    Attributes:
-        number: number of the last line that was read, from 1.
-        record: the lines since ``begin``.
-    """
+    """The lines of a file for ``csv.reader``, which may go back within a record."""
 
     def __init__(self, path: Path) -> None:
         self._lines = read_lines(path, rows=True, strip=False)
         self._again = deque[str]()
-        self.number, self.record = 0, list[str]()
+        self.number, self.record = 0, list[str]()  # last line that was read; lines since ``begin``
 
     def __iter__(self) -> Iterator[str]:
         return self

@@ -20,17 +20,6 @@ def read_lines(file: Path, *, rows: bool = False, strip: bool = True) -> Iterato
 
     Lines end with a line feed, a carriage return, or both. A byte order mark is removed. A line
     longer than ``MAX_LINE_BYTES`` is cut into several, between words if possible.
-
-    Args:
-        file: a regular file.
-        rows: each line is a record that must not be cut: one of more than ``MAX_ROW_BYTES`` is an
-            error.
-        strip: strip white space; without it, tabs at the ends of a line remain.
-
-    Raises:
-        SourceError: the file cannot be read, is not a regular file, or the library that
-            decompresses it is not installed.
-        VerificationError: the file is damaged, not UTF-8, or expands beyond ``MAX_EXPANSION``.
     """
     for text in _texts(file, rows):
         for line in text.split("\n"):
@@ -43,14 +32,7 @@ def read_lines(file: Path, *, rows: bool = False, strip: bool = True) -> Iterato
 
 
 def open_last_line(file: Path) -> int | None:
-    """Return the number of the last line of a file if no line feed ends it, as if it was cut.
-
-    Args:
-        file: a regular file, also a compressed one.
-
-    Raises:
-        SourceError, VerificationError: see ``read_lines``.
-    """
+    """Return the number of the last line of a file if no line feed ends it, as if it was cut."""
     feeds, last = 0, b"\n"
     for piece in _pieces(file):
         feeds, last = feeds + piece.count(b"\n"), piece[-1:] or last
@@ -132,16 +114,7 @@ def _pieces(file: Path) -> Iterator[bytes]:
 
 
 def check_expansion(file: Path, total: int, stored: int) -> None:
-    """Check the compression ratio of a file, as a protection against decompression bombs.
-
-    Args:
-        file: the file, for the message.
-        total: number of uncompressed bytes so far.
-        stored: number of bytes of the file.
-
-    Raises:
-        VerificationError: ``total`` exceeds ``MAX_EXPANSION`` times ``stored``.
-    """
+    """Check the compression ratio of a file, as a protection against decompression bombs."""
     if total > FREE_EXPANSION_BYTES and total > MAX_EXPANSION * stored:
         raise VerificationError(
             f"{file} unpacks to more than {MAX_EXPANSION} times its {stored:,} bytes",

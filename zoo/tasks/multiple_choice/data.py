@@ -13,6 +13,7 @@ from zoo.data.readers.review import Reviewed
 from zoo.data.readers.tables import Row, column_names, parse_cell, read_rows, require_text
 from zoo.inference.processing.records import RecordKeys
 from zoo.inference.processing.table_records import ColumnNames, InputColumns
+from zoo.overrides import override
 
 CHOICES = "choices"  # key of a record
 # default column -> names in published tables, which stand for it where it is missing
@@ -28,56 +29,42 @@ BLANK = re.compile(r"_+")  # in a question, the place of the choice
 
 @dataclass(frozen=True)
 class ChoiceColumns:
-    """Names of the columns of a table of multiple-choice questions; see ``read_choices``.
-
-    Attributes:
-        text: column of the context.
-        pair: column of the question, or of the beginning that the choices continue.
-        label: column of the correct choice.
-        choices: column of lists of choices, or columns of one choice each; empty to find them.
-    """
+    """Names of the columns of a table of multiple-choice questions; see ``read_choices``."""
 
     text: str = "context"
-    pair: str | None = None
-    label: str = "label"
+    pair: str | None = None  # column of the question, or of the beginning that the choices continue
+    label: str = "label"  # column of the correct choice
+    # column of lists of choices, or columns of one choice each; empty to find them
     choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ChoiceSample:
-    """A question with choices, one of them correct.
-
-    Attributes:
-        context: the context.
-        question: the question, or the beginning that the choices continue; empty for none.
-        choices: the choices, at least two.
-        label: index of the correct choice.
-        location: file and line, for messages.
-    """
+    """A question with choices, one of them correct."""
 
     context: str
-    question: str
-    choices: tuple[str, ...]
-    label: int
-    location: str
+    question: str  # or the beginning that the choices continue; empty for none
+    choices: tuple[str, ...]  # at least two
+    label: int  # index of the correct choice
+    location: str  # file and line, for messages
 
     @property
     def hash(self) -> float:
-        """See ``zoo.data.readers.labelled.Hashed``: questions on a context are on one side."""
+        """Hash that splits data; all questions about a context are on one side."""
         return text_hash(self.context)
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """See ``choice_texts``."""
+        """The texts of ``choice_texts``."""
         return choice_texts(self.context, self.question, self.choices)
 
 
 def choice_texts(context: str, question: str, choices: Sequence[str]) -> list[tuple[str, str]]:
     """Return for each choice the context, and the question with the choice.
 
-    A choice replaces a blank, ``_``, of the question, and follows it after a space otherwise, as in
+    A choice replaces a blank, ``_``, in the question, or else follows it after a space, as in
     utils_multiple_choice.py of transformers' examples. Nothing else is added or removed: white
-    space of choices counts, as byte-level tokenizers make other tokens of it.
+    space of choices counts, because byte-level tokenizers read it.
     """
     parts = BLANK.split(question)
     if len(parts) > 1:
@@ -103,14 +90,6 @@ def read_choices(
     names of ``ALIASES`` where they are missing. Choices are a list (as JSON text in TSV and CSV),
     or in columns such as ``ending0``, ``ending1``. A label is an index from 0, a letter from A, or
     the text of a choice.
-
-    Args:
-        paths: files, directories or patterns; see ``read_rows`` for the formats.
-        columns: names of the columns.
-        problems: see ``zoo.data.readers.labelled.read_samples``.
-
-    Raises:
-        ZooError: see there.
     """
     return list(iter_choices(paths, columns, problems))
 
@@ -205,25 +184,23 @@ def _index(value: Any, choices: Sequence[str], names: Sequence[str], location: s
 
 @dataclass(frozen=True)
 class ChoiceInput(InputColumns):
-    """Columns of a table of questions for ``zoo run``.
+    """Columns of a table of questions for ``zoo run``."""
 
-    Attributes:
-        choices: column of lists of choices, or columns of one choice each.
-    """
+    choices: tuple[str, ...] = ()  # column of lists of choices, or columns of one choice each
 
-    choices: tuple[str, ...] = ()
-
+    @override
     def headerless(self, keys: RecordKeys) -> ColumnNames:
-        """See ``InputColumns``."""
         return super().headerless(keys)._replace(others=self.choices)
 
+    @override
     def find(self, path: Path, present: Sequence[str], keys: RecordKeys) -> ColumnNames:
-        """See ``InputColumns``; a table may lack choices, which options give."""
+        # a table may lack choices, which options then give
         asked = ChoiceColumns(self.text or keys.pair[0], self.pair, choices=self.choices)
         found = resolve_columns(asked, present)
         has_choices = self.choices or set(found.choices) <= set(present)
         return ColumnNames(found.text, found.pair, found.choices if has_choices else ())
 
+    @override
     def extra(self, values: Mapping[str, Any], names: ColumnNames, location: str) -> dict[str, Any]:
         """Return the list of choices."""
         if not names.others:

@@ -9,6 +9,7 @@ from zoo.inference.processing.records import TextExample
 from zoo.inference.task_checks import require_head
 from zoo.metrics.classification import accuracy
 from zoo.metrics.intervals import bootstrap_samples
+from zoo.overrides import override
 from zoo.tasks.multiple_choice.data import (
     CHOICES,
     ChoiceColumns,
@@ -26,18 +27,7 @@ if TYPE_CHECKING:
 
 
 class MultipleChoice(Evaluation):
-    """Fraction of the questions with the correct choice.
-
-    Args:
-        *args: see ``Evaluation``; ``limit`` is the number of questions.
-        text: column of the context, see ``zoo.data.readers.choices``.
-        pair: column of the question.
-        label: column of the correct choice.
-        choices: columns of the choices.
-        seq_len: length that texts are truncated to; by default the model's limit.
-        seed: seed of the intervals.
-        **options: see ``Evaluation``.
-    """
+    """Fraction of questions with the correct choice."""
 
     name: ClassVar[str] = "multiple-choice"
 
@@ -57,12 +47,12 @@ class MultipleChoice(Evaluation):
         self.task = Choose(self.checkpoint, self.session, max_tokens=seq_len)
 
     @classmethod
+    @override
     def require_supported(cls, checkpoint: "Checkpoint") -> None:
-        """See ``Evaluation``."""
         require_head(checkpoint, Choose.name)
 
+    @override
     def measure(self, files: Sequence[Path]) -> Result:
-        """See ``Evaluation``."""
         import numpy as np
 
         samples = self.samples(

@@ -10,6 +10,7 @@ from zoo.inference.processing.numbers import softmax
 from zoo.inference.processing.records import RecordKeys, TextExample, as_records, validate_text
 from zoo.inference.task import BatchTask, EncodedExample, EncodedTexts
 from zoo.inference.task_checks import require_finite
+from zoo.overrides import override
 from zoo.tasks.multiple_choice.data import CHOICES, ChoiceInput, choice_texts
 
 AXES = "batch choices"  # of the output with the scores
@@ -34,16 +35,17 @@ class Choose(BatchTask):
     window: int = 256
 
     @classmethod
+    @override
     def columns(cls, options: dict[str, Any], text: str | None, pair: str | None) -> ChoiceInput:
-        """See ``Task``; with the columns of the choices."""
         choices = tuple(options.pop("choice_columns"))
         return ChoiceInput(text, pair, (CHOICES, *cls.output_keys, "truncated"), choices)
 
     @classmethod
+    @override
     def from_command(
         cls, records: Iterator[TextExample], options: dict[str, Any]
     ) -> tuple[Iterator[TextExample], dict[str, Any]]:
-        """See ``Task``: all records may have the same choices and question."""
+        """Give all records the choices and the question of the command."""
         return with_choices(records, options.pop("choices"), options.pop("question")), options
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -51,8 +53,8 @@ class Choose(BatchTask):
         outputs = self.checkpoint.head.outputs
         self.scores = next(name for name, axes in outputs.items() if axes == AXES)
 
+    @override
     def admit(self, record: TextExample) -> None:
-        """See ``Task``; a record has choices."""
         super().admit(record)
         choices = record.extra.get(CHOICES)
         if not isinstance(choices, list | tuple) or len(choices) < 2:
@@ -63,8 +65,9 @@ class Choose(BatchTask):
         for number, choice in enumerate(choices, 1):
             validate_text(choice, f"{record.location}: choice {number}")
 
+    @override
     def tokenize(self, records: list[TextExample], before: int) -> list[EncodedExample]:
-        """See ``Task``; each choice is a text with the context."""
+        """Return the tokens of the context with each choice."""
         texts = [
             choice_texts(record.text, record.pair or "", record.extra[CHOICES])
             for record in records
@@ -75,13 +78,14 @@ class Choose(BatchTask):
             for number, (record, pairs) in enumerate(zip(records, texts, strict=True))
         ]
 
+    @override
     def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
-        """See ``BatchTask``: the score of each row."""
         inputs = {name: array[:, None] for name, array in batch.inputs.items()}
         logits = self.session.run(inputs, (self.scores,))[self.scores]  # (texts, 1)
         require_finite(logits, batch.mask, [item.record for item in items])
         return [{"logit": row[0]} for row in logits]
 
+    @override
     def merge(self, item: EncodedExample, rows: list[dict[str, Any]]) -> dict[str, Any]:
         """Return the choice with the highest score, the first of equal ones."""
         import numpy as np
@@ -107,11 +111,7 @@ def choice_records(questions: Iterable[tuple[str, str, Sequence[str]]]) -> Itera
 def with_choices(
     records: Iterable[TextExample], choices: Sequence[str], question: str | None = None
 ) -> Iterator[TextExample]:
-    """Yield records with the same choices, and the same question.
-
-    Raises:
-        UsageError: a record has choices or a question of its own.
-    """
+    """Yield records with the same choices and question, which none may have already."""
     for record in records:
         if choices and CHOICES in record.extra:
             raise UsageError(f"{record.location} has {CHOICES} of its own", "leave out --choice")

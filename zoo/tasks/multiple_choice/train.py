@@ -13,6 +13,7 @@ from zoo.finetune.rows import TokenizedRows, pad_and_stack, tokenize
 from zoo.finetune.text_inputs import NEXT_TOKEN, InputTask
 from zoo.metrics.classification import accuracy
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs
+from zoo.overrides import override
 from zoo.tasks.multiple_choice.data import ChoiceColumns, read_choices, review_choice
 from zoo.tokenizers import TextTokenizer
 from zoo.training.config.finetune import TableConfig
@@ -37,32 +38,34 @@ class MultipleChoice(InputTask):
     defaults: ClassVar[Mapping[str, Any]] = {"data": {"text": ChoiceColumns.text}}
 
     @property
+    @override
     def metric_names(self) -> tuple[str, ...]:
-        """See ``FineTuning``."""
         return ("accuracy",)
 
     @classmethod
+    @override
     def read(cls, paths: Sequence[str], data: TableConfig, problems: RowProblems) -> list[Any]:
-        """See ``FineTuning``."""
         columns = ChoiceColumns(data.text, data.pair, data.label_column, data.choices)
         return list(read_choices(paths, columns, problems))
 
     @classmethod
+    @override
     def review(cls, sample: Any, data: TableConfig) -> Reviewed:
-        """See ``FineTuning``."""
         return review_choice(sample)
 
     @classmethod
+    @override
     def texts(cls, sample: Any) -> list[str]:
-        """See ``FineTuning``."""
         return [sample.context, *(text for _, text in sample.pairs)]
 
+    @override
     def target(self, sample: Any) -> Any:
         """Return the index of the correct choice."""
         return sample.label
 
+    @override
     def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
-        """See ``FineTuning``; a row is the choices of a question, one after the other."""
+        """Return rows that have the choices of a question one after another."""
         texts = [pair for sample in samples for pair in sample.pairs]
         locations = [sample.location for sample in samples for _ in sample.choices]
         tokens = tokenize(texts, tokenizer, self.inputs, self.run.max_seq_len, locations=locations)
@@ -75,6 +78,7 @@ class MultipleChoice(InputTask):
         counts |= {NEXT_TOKEN: numbers} if self.options.lm_coef else {}
         return TokenizedRows(starts, tokens.arrays, values, counts, tokens.truncated)
 
+    @override
     def collate(self, examples: Sequence[Example]) -> Batch:
         """Pad the choices to the longest one, and stack them: (rows, choices, tokens)."""
         lengths = np.stack([row.values[LENGTHS] for row in examples])
@@ -86,6 +90,7 @@ class MultipleChoice(InputTask):
             lengths=np.ascontiguousarray(lengths[:, lengths.any(0)]),
         )
 
+    @override
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
         """Return the logits of the choices, (rows, choices), -inf where there is none."""
         inputs = {name: batch[name] for name in self.inputs if name in batch}
@@ -99,6 +104,7 @@ class MultipleChoice(InputTask):
         scores = scores.float().masked_fill(absent, float("-inf"))
         return Outputs({self.name: scores, **auxiliary})
 
+    @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """Compute the cross-entropy."""
         logits, labels = outputs.logits[self.name], batch[LABELS]
@@ -107,6 +113,7 @@ class MultipleChoice(InputTask):
             predictions={"prediction": logits.detach().argmax(-1), "label": labels},
         )
 
+    @override
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
         """Return the fraction of questions with the correct choice."""
         return {"accuracy": accuracy(predictions["prediction"], predictions["label"])}

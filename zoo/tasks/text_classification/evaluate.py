@@ -33,6 +33,7 @@ from zoo.metrics.classification import (
 )
 from zoo.metrics.intervals import bootstrap_classification, bootstrap_samples
 from zoo.metrics.ranks import regression_metrics
+from zoo.overrides import override
 from zoo.tasks.text_classification.predict import ClassifyTexts
 
 if TYPE_CHECKING:
@@ -45,27 +46,13 @@ CLASSIFY = "classify"
 
 
 class LabelledEvaluation(Evaluation):
-    """An evaluation of a classifier on tables; see ``zoo.data.readers.tables`` for their formats.
+    """Evaluation of a classifier on tables; see ``zoo.data.readers.tables`` for their formats.
 
-    Metrics have bootstrap intervals of 95 %, in the details.
-
-    Args:
-        *args: see ``Evaluation``.
-        text: column of the text.
-        pair: column of the second text of a pair, or ``None``.
-        label: column of the label.
-        seed: seed of the intervals.
-        seq_len: length that texts are truncated to, or of windows; by default the model's limit.
-        doc_stride: number of tokens that windows over a long text share, see ``ClassifyTexts``.
-        **options: see ``Evaluation``.
-
-    Attributes:
-        problem: problem type of the models that can be evaluated.
-        unlabelled: whether samples may have no label.
+    The details have 95 % bootstrap intervals of the metrics.
     """
 
-    problem: ClassVar[Problem]
-    unlabelled: ClassVar[bool] = False
+    problem: ClassVar[Problem]  # problem type of the models that can be evaluated
+    unlabelled: ClassVar[bool] = False  # whether samples may have no label
 
     def __init__(
         self,
@@ -85,8 +72,8 @@ class LabelledEvaluation(Evaluation):
         )
 
     @classmethod
+    @override
     def require_supported(cls, checkpoint: "Checkpoint") -> None:
-        """See ``Evaluation``."""
         require_head(checkpoint, CLASSIFY)
         axes = checkpoint.head.outputs["logits"].split()
         config = checkpoint.config
@@ -101,7 +88,7 @@ class LabelledEvaluation(Evaluation):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Labels as the data names them: ``LABEL_3`` of the Hub's default names is ``3``."""
+        """Labels as the data names them: the Hub's default name ``LABEL_3`` is ``3`` there."""
         labels = self.checkpoint.config.labels
         unnamed = labels == tuple(f"LABEL_{number}" for number in range(len(labels)))
         return tuple(map(str, range(len(labels)))) if unnamed else labels
@@ -113,11 +100,7 @@ class LabelledEvaluation(Evaluation):
         return {name: number for number, name in reversed(named)}  # the first of equal names
 
     def number_of(self, name: str, sample: Sample) -> int:
-        """Return the index of a label.
-
-        Raises:
-            RowError: the model has no such label.
-        """
+        """Return the index of a label."""
         if (number := self.numbers.get(name)) is not None:
             return number
         raise RowError(
@@ -125,9 +108,8 @@ class LabelledEvaluation(Evaluation):
             f"it has {describe_labels(self.labels, name)}",
         )
 
+    @override
     def measure(self, files: Sequence[Path]) -> Result:
-        """See ``Evaluation``."""
-
         def read(problems: RowProblems) -> Iterator[Sample]:
             samples = iter_samples(files, self.columns, problems, unlabelled=self.unlabelled)
             return problems.checked(samples, self._checked)
@@ -146,14 +128,10 @@ class LabelledEvaluation(Evaluation):
 
     @abstractmethod
     def actual(self, sample: Sample) -> Any:
-        """Return the label of a sample in the form that metrics take.
-
-        Raises:
-            RowError: the label is of another kind, or the model has no such label.
-        """
+        """Return the label of a sample in the form that metrics take."""
 
     def class_names(self, sample: Sample) -> Sequence[str]:
-        """Return the labels of a sample, as the data has them; none of a number."""
+        """Return the labels of a sample, as the data has them; none for a number."""
         return ()
 
     def answer(self, sample: Sample) -> Sequence[Any]:
@@ -167,12 +145,7 @@ class LabelledEvaluation(Evaluation):
 
     @abstractmethod
     def result(self, samples: Iterable[Sample], predictions: Iterator[dict[str, Any]]) -> Result:
-        """Return the result.
-
-        Args:
-            samples: the samples; their labels are checked before the first prediction.
-            predictions: results of ``ClassifyTexts`` in the same order.
-        """
+        """Return the result."""
 
 
 class TextClassification(LabelledEvaluation):
@@ -181,16 +154,17 @@ class TextClassification(LabelledEvaluation):
     name: ClassVar[str] = "text-classification"
     problem: ClassVar[Problem] = "single_label_classification"
 
+    @override
     def actual(self, sample: Sample) -> int:
         """Return the index of the label."""
         return self.number_of(label_name(sample.label, sample.location), sample)
 
+    @override
     def class_names(self, sample: Sample) -> Sequence[str]:
-        """See ``LabelledEvaluation``."""
         return (label_name(sample.label, sample.location),)
 
+    @override
     def result(self, samples: Iterable[Sample], predictions: Iterator[dict[str, Any]]) -> Result:
-        """See ``LabelledEvaluation``."""
         import numpy as np
 
         labels = self.checkpoint.config.labels
@@ -234,16 +208,17 @@ class Regression(LabelledEvaluation):
     name: ClassVar[str] = "regression"
     problem: ClassVar[Problem] = "regression"
 
+    @override
     def actual(self, sample: Sample) -> float:
         """Return the number."""
         return label_number(sample.label, sample.location)
 
+    @override
     def answer(self, sample: Sample) -> Sequence[Any]:
-        """See ``LabelledEvaluation``."""
         return (self.actual(sample),)
 
+    @override
     def result(self, samples: Iterable[Sample], predictions: Iterator[dict[str, Any]]) -> Result:
-        """See ``LabelledEvaluation``."""
         import numpy as np
 
         actual = np.fromiter(map(self.actual, samples), np.float64)
@@ -260,14 +235,6 @@ class MultiLabel(LabelledEvaluation):
     """F1 over all labels, its mean over labels, and samples with all labels right.
 
     The labels of a sample are a list (JSON, Parquet), or text with a separator.
-
-    Args:
-        *args: see ``Evaluation``.
-        label_separator: separator of the labels of a sample.
-        **options: see ``LabelledEvaluation``.
-
-    Raises:
-        UsageError: the separator is empty.
     """
 
     name: ClassVar[str] = "multi-label"
@@ -280,8 +247,8 @@ class MultiLabel(LabelledEvaluation):
             raise UsageError("the separator of labels is empty", "leave --label-separator out")
         self.label_separator = label_separator
 
+    @override
     def result(self, samples: Iterable[Sample], predictions: Iterator[dict[str, Any]]) -> Result:
-        """See ``LabelledEvaluation``."""
         import numpy as np
 
         labels = self.checkpoint.config.labels
@@ -299,14 +266,16 @@ class MultiLabel(LabelledEvaluation):
         metrics = multi_label_metrics(predicted, actual)
         return Result({**metrics, "samples": len(actual)}, {"intervals": intervals})
 
+    @override
     def class_names(self, sample: Sample) -> Sequence[str]:
-        """See ``LabelledEvaluation``."""
         return split_labels(sample, self.label_separator)
 
+    @override
     def answer(self, sample: Sample) -> Sequence[Any]:
-        """See ``LabelledEvaluation``: the labels in any order."""
+        # in any order
         return sorted(self.class_names(sample))
 
+    @override
     def actual(self, sample: Sample) -> "NDArray[np.bool_]":
         """Return which labels a sample has, (labels,)."""
         import numpy as np

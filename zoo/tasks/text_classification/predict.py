@@ -24,21 +24,12 @@ class ClassifyTexts(WindowedTask):
 
     * single-label classification: ``label``, ``score`` (its probability), ``scores`` of all labels;
     * multi-label classification: ``labels`` of probability 0.5 or more, ``scores``;
-    * regression: ``score``, or ``scores`` with several outputs; of a cross-encoder of
-      sentence-transformers, the score is what its activation function makes of the logit.
+    * regression: ``score``, or ``scores`` with several outputs; the score of a cross-encoder of
+      sentence-transformers is its logit after its activation function.
 
     Without a problem type, one output means regression and several mean single-label
-    classification, as in transformers. The logits of a text that is read in windows are the mean of
-    those of its windows; those of a pair that the model reads in both orders are added.
-
-    Args:
-        *args: see ``Task``.
-        doc_stride: see ``WindowedTask``.
-        **options: see ``Task``.
-
-    Raises:
-        UsageError: windows are asked for of a model that reads pairs in both orders; or see
-            ``Task``.
+    classification, as in transformers. A text that is read in windows gets the mean logits of its
+    windows; a pair that the model reads in both orders gets their sum.
     """
 
     name: ClassVar[str] = "classify"

@@ -19,6 +19,7 @@ from zoo.finetune.text_inputs import TextTask
 from zoo.metrics.classification import ClassCounts, classification_metrics, multi_label_metrics
 from zoo.metrics.ranks import regression_metrics
 from zoo.objectives.base import LossOutput, Outputs
+from zoo.overrides import override
 from zoo.tokenizers import TextTokenizer
 from zoo.training.config.finetune import TableConfig
 
@@ -40,8 +41,8 @@ class TextClassification(ClassTask, TextTask):
     fewest_labels: ClassVar[int] = 2
 
     @property
+    @override
     def metric_names(self) -> tuple[str, ...]:
-        """See ``FineTuning``."""
         return ("accuracy", self._f1, "matthews_correlation")
 
     @property
@@ -49,21 +50,24 @@ class TextClassification(ClassTask, TextTask):
         return "f1" if len(self.config.labels) == 2 else "f1_macro"
 
     @classmethod
+    @override
     def label_names(cls, sample: Any, data: TableConfig) -> tuple[str, ...]:
-        """See ``FineTuning``."""
         return (label_name(sample.label, sample.location),)
 
+    @override
     def target(self, sample: Any) -> Any:
         """Return the index of the label."""
         (name,) = self.label_names(sample, self.run.data)
         return label_index(name, self.indices, sample.location)
 
+    @override
     def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
-        """See ``FineTuning``; the first call fixes ``balanced`` class weights."""
+        # the first call, on the training data, fixes ``balanced`` class weights
         rows = super().rows(samples, tokenizer)
         self.fix_weights(rows.values[LABELS])
         return replace(rows, counts={**rows.counts, self.name: self.weigh(rows.values[LABELS])})
 
+    @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """Compute the cross-entropy."""
         logits, labels = outputs.logits[self.name], batch[LABELS]
@@ -74,8 +78,8 @@ class TextClassification(ClassTask, TextTask):
             predictions={"prediction": logits.detach().argmax(-1), "label": labels},
         )
 
+    @override
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
-        """See ``zoo.metrics.classification.classification_metrics``."""
         counts = ClassCounts.of(
             predictions["label"], predictions["prediction"], len(self.config.labels)
         )
@@ -91,34 +95,36 @@ class Regression(TextTask):
     default_metric: ClassVar[str] = "pearson"
 
     @property
+    @override
     def metric_names(self) -> tuple[str, ...]:
-        """See ``FineTuning``."""
         return ("pearson", "spearman", "mse")
 
     @classmethod
+    @override
     def output_names(cls, labels: tuple[str, ...]) -> tuple[str, ...]:
         """Return the name of the one output, as in transformers."""
         return ("LABEL_0",)
 
     @classmethod
+    @override
     def check(cls, sample: Any, data: TableConfig) -> Any:
-        """See ``FineTuning``: the label is a number."""
         label_number(sample.label, sample.location)
         return sample
 
     @classmethod
+    @override
     def review(cls, sample: Any, data: TableConfig) -> Reviewed:
-        """See ``FineTuning``."""
         return Reviewed(cls.texts(sample), (label_number(sample.label, sample.location),))
 
+    @override
     def target(self, sample: Any) -> Any:
         """Return the number, float32."""
         return np.float32(label_number(sample.label, sample.location))
 
+    @override
     def data_warnings(
         self, train: Sequence[Any], evaluation: Sequence[Any], rows: TokenizedRows
     ) -> list[str]:
-        """See ``FineTuning``: numbers that are all equal."""
         numbers = ([self.target(sample) for sample in part] for part in (train, evaluation))
         return [
             *super().data_warnings(train, evaluation, rows),
@@ -126,6 +132,7 @@ class Regression(TextTask):
             *warn_of_equal_numbers(next(numbers)),
         ]
 
+    @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """Compute the squared error."""
         values, labels = outputs.logits[self.name].squeeze(-1), batch[LABELS]
@@ -134,8 +141,8 @@ class Regression(TextTask):
             predictions={"prediction": values.detach(), "label": labels},
         )
 
+    @override
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
-        """See ``zoo.metrics.ranks.regression_metrics``."""
         return regression_metrics(predictions["prediction"], predictions["label"])
 
 
@@ -151,33 +158,37 @@ class MultiLabel(ClassTask, TextTask):
     default_metric: ClassVar[str] = "f1_micro"
 
     @property
+    @override
     def logits_per_count(self) -> float:  # type: ignore[override]
-        """See ``TrainingObjective``: the loss counts each label of a row."""
+        # the loss counts each label of a row
         return 1 / len(self.config.labels)
 
     @property
+    @override
     def metric_names(self) -> tuple[str, ...]:
-        """See ``FineTuning``."""
         return ("f1_micro", "f1_macro", "exact_match")
 
     @classmethod
+    @override
     def read(cls, paths: Sequence[str], data: TableConfig, problems: RowProblems) -> list[Any]:
-        """See ``FineTuning``; a sample may have no label."""
+        # a sample may have no label
         columns = Columns(data.text, data.label_column, data.pair)
         return read_samples(paths, columns, problems, unlabelled=True)
 
     @classmethod
+    @override
     def label_names(cls, sample: Any, data: TableConfig) -> tuple[str, ...]:
-        """See ``FineTuning``."""
         return split_labels(sample, data.label_separator)
 
+    @override
     def target(self, sample: Any) -> Any:
-        """Return 1 for each label of the sample and 0 for all others, (labels,), float32."""
+        """Return 1 for each label of the sample and 0 for the others, (labels,), float32."""
         target = np.zeros(len(self.labels), np.float32)
         for name in self.label_names(sample, self.run.data):
             target[label_index(name, self.indices, sample.location)] = 1
         return target
 
+    @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """Compute the binary cross-entropy."""
         logits, labels = outputs.logits[self.name], batch[LABELS]
@@ -185,6 +196,6 @@ class MultiLabel(ClassTask, TextTask):
         predictions = {"prediction": logits.detach() >= 0, "label": labels > 0}
         return LossOutput({self.name: loss}, predictions=predictions)
 
+    @override
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
-        """See ``zoo.metrics.classification.multi_label_metrics``."""
         return multi_label_metrics(predictions["prediction"], predictions["label"])

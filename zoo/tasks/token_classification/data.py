@@ -31,27 +31,20 @@ SINGLE = tuple(single for _, single in SCHEMES.values())
 
 @dataclass(frozen=True, slots=True)
 class WordsSample:
-    """A sentence of labelled words.
-
-    Attributes:
-        words: the words.
-        labels: label of each word.
-        location: file and line, for messages.
-        lines: line of each word, where each has one.
-    """
+    """A sentence of labelled words."""
 
     words: tuple[str, ...]
     labels: tuple[str, ...]
-    location: str
-    lines: Sequence[int] = ()
+    location: str  # file and line, for messages
+    lines: Sequence[int] = ()  # line of each word, where each has one
 
     @property
     def hash(self) -> float:
-        """See ``zoo.data.readers.labelled.Hashed``."""
+        """Hash that splits data; sentences with the same words are on one side."""
         return text_hash(*self.words)
 
     def word_location(self, number: int) -> str:
-        """Return file and line of a word, counted from 0."""
+        """Return the file and line of a word by its index."""
         if not self.lines:
             return f"{self.location}, word {number + 1}"
         return f"{self.location.rpartition(':')[0]}:{self.lines[number]}"
@@ -63,19 +56,11 @@ def read_words(
     """Return the sentences of files.
 
     JSON lines and Parquet have a list of words and a list of labels in each row. Any other file is
-    in CoNLL columns, which tabs or spaces separate: a word in each line, a blank line after each
-    sentence. Columns are counted from 1; by default a word is in the first and its label in the
-    last one. In CoNLL-U files, ``.conllu``, columns also have the names of that format, and by
-    default they are form and universal part of speech. There, lines with ``#`` are comments, and
-    words that the annotation splits or adds are left out.
-
-    Args:
-        paths: files, directories or patterns.
-        columns: columns of words and labels.
-        problems: see ``zoo.data.readers.labelled.read_samples``; a sentence is left out as a whole.
-
-    Raises:
-        ZooError: see there.
+    in CoNLL columns, separated by tabs or spaces: a word in each line, a blank line after each
+    sentence. Columns are counted from 1; by default words are in the first and labels in the last
+    one. In CoNLL-U files, ``.conllu``, columns also have the names of that format, and default to
+    form and universal part of speech. There, lines with ``#`` are comments, and words that the
+    annotation splits or adds are left out. A sentence with an error is left out as a whole.
     """
     return list(iter_words(paths, columns, problems))
 
@@ -207,8 +192,8 @@ def marks_spans(labels: Iterable[str]) -> bool:
 def repair_iob(labels: Sequence[str]) -> tuple[str, ...]:
     """Return labels of the scheme IOB2, in which every span begins with ``B-``.
 
-    ``I-`` at the beginning of a span, as in files of the scheme IOB1, becomes ``B-``. Of
-    ``SCHEMES``, the last word of a span becomes ``I-``, and a span of one word ``B-``.
+    ``I-`` at the beginning of a span, as in the scheme IOB1, becomes ``B-``. In ``SCHEMES``, the
+    last word of a span becomes ``I-``, and a span of one word ``B-``.
     """
     repaired, before = [], OUTSIDE
     for name in labels:
@@ -223,11 +208,7 @@ def repair_iob(labels: Sequence[str]) -> tuple[str, ...]:
 
 
 class IobRepair:
-    """Repairs the labels of samples, see ``repair_iob``, and counts those that it changes.
-
-    Args:
-        paths: files of the samples, for the warning.
-    """
+    """Repairs the labels of samples from some files, see ``repair_iob``, and counts changes."""
 
     def __init__(self, paths: Iterable[str | Path]) -> None:
         self._paths, self._began, self._converted = list(paths), 0, Counter[str]()
@@ -263,12 +244,7 @@ class IobRepair:
 def repair_samples(
     samples: Sequence[WordsSample], paths: Iterable[str | Path]
 ) -> list[WordsSample]:
-    """Return samples with repaired labels, see ``repair_iob``; warn of those that were changed.
-
-    Args:
-        samples: the samples.
-        paths: files that they are from, for the warning.
-    """
+    """Return samples with repaired labels, see ``repair_iob``, and warn of changes."""
     repair = IobRepair(paths)
     repaired = list(map(repair, samples))
     repair.warn()
@@ -287,13 +263,7 @@ def word_starts(words: Sequence[str]) -> list[int]:
 def first_tokens(
     words: Sequence[str], offsets: Sequence[tuple[int, int]], special: Sequence[bool]
 ) -> dict[int, int]:
-    """Return index of the word -> index of its first token, without words that have no token.
-
-    Args:
-        words: the words, which the tokenized text joins by spaces.
-        offsets: start and end of each token, in characters.
-        special: whether a token is special.
-    """
+    """Map the index of each word with tokens to its first token; spaces join the words."""
     tokens: dict[int, int] = {}
     for token, word in words_of_tokens(" ".join(words), word_starts(words), offsets, special):
         tokens.setdefault(word, token)
@@ -306,13 +276,9 @@ def words_of_tokens(
     offsets: Sequence[tuple[int, int]],
     special: Sequence[bool],
 ) -> Iterator[tuple[int, int]]:
-    """Yield the index of each token that is not special, and that of its word.
+    """Yield the indices of each token that is not special and of its word.
 
-    Args:
-        text: the text.
-        starts: position of each word, in characters.
-        offsets: start and end of each token, in characters.
-        special: whether a token is special.
+    ``starts`` are positions of words and ``offsets`` start and end of tokens, in characters.
     """
     import bisect
 

@@ -16,56 +16,37 @@ if TYPE_CHECKING:
 
 Aggregate = Literal["none", "simple", "first", "average", "max"]
 AGGREGATES: tuple[Aggregate, ...] = ("none", "simple", "first", "average", "max")
-OUTSIDE = "O"  # label of tokens outside of all spans
+OUTSIDE = "O"  # label of tokens outside all spans
 
 
 class TokenProbs(NamedTuple):
-    """Probabilities of the labels of a token or a word.
+    """Probabilities of the labels of a token or a word."""
 
-    Attributes:
-        probs: probability of each label, (labels,).
-        start: first character.
-        end: character after the last one.
-        continues: whether the token continues the word of the one before it.
-    """
-
-    probs: "Floats"
-    start: int
-    end: int
-    continues: bool = False
+    probs: "Floats"  # probability of each label, (labels,)
+    start: int  # first character
+    end: int  # character after the last one
+    continues: bool = False  # whether the token continues the word of the one before it
 
 
 class Labelled(NamedTuple):
-    """A token or a word with its most likely label.
-
-    Attributes:
-        label: the label.
-        score: its probability.
-        start: first character.
-        end: character after the last one.
-    """
+    """A token or a word with its most likely label."""
 
     label: str
-    score: float
-    start: int
-    end: int
+    score: float  # probability of the label
+    start: int  # first character
+    end: int  # character after the last one
 
 
 def entities(
     tokens: Sequence[TokenProbs], labels: Sequence[str], text: str, aggregate: Aggregate
 ) -> list[dict[str, Any]]:
-    """Return the labelled spans of a text.
+    """Return the labelled spans of a text from its tokens, without special ones.
 
-    Args:
-        tokens: its tokens, without special ones.
-        labels: names of the labels.
-        text: the text.
-        aggregate: ``simple`` labels tokens, the others words: by the ``first`` of their tokens, by
-            the ``average`` of their probabilities, or by the token with the highest (``max``).
+    ``simple`` labels tokens. The other ways label words: by the ``first`` of their tokens, by the
+    ``average`` of their probabilities, or by the token with the highest one (``max``).
 
-    Returns:
-        for each span ``label`` (the type, without ``B-`` or ``I-``), ``score`` (the mean over its
-        tokens or words), ``text``, ``start`` and ``end``.
+    A span has ``label`` (the type, without ``B-`` or ``I-``), ``score`` (the mean over its tokens
+    or words), ``text``, ``start`` and ``end``.
     """
     units = (
         tokens if aggregate == "simple" else [_merge(word, aggregate) for word in _words(tokens)]
@@ -78,7 +59,7 @@ def entities(
 
 
 def labelled_spans(labelled: Sequence[Labelled], text: str) -> list[dict[str, Any]]:
-    """Return the spans of a text whose tokens or words have labels; see ``entities``."""
+    """Return the spans of labelled tokens or words; see ``entities``."""
     spans = (_entity(group, text) for group in _groups(labelled))
     return [span for span in spans if span["label"] != OUTSIDE]
 

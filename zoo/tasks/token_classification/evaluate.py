@@ -19,6 +19,7 @@ from zoo.inference.task_checks import require_head
 from zoo.metrics.classification import ClassCounts, class_scores, f1_macro
 from zoo.metrics.entities import entity_counts, entity_scores
 from zoo.metrics.intervals import bootstrap_samples
+from zoo.overrides import override
 from zoo.tasks.token_classification.data import (
     OUTSIDE,
     IobRepair,
@@ -45,8 +46,8 @@ STARTS = "starts"  # key of a record: positions of its words
 class ClassifyWords(ClassifyTokens):
     """The task with the words of the data, which may have spaces in them."""
 
+    @override
     def word_starts(self, item: EncodedExample) -> list[int]:
-        """See ``ClassifyTokens``."""
         starts: list[int] = item.record.extra[STARTS]
         return starts
 
@@ -58,15 +59,6 @@ class TokenClassification(Evaluation):
     token, counts as ``O``, or as wrong where labels mark no spans. Spans of the data that begin
     with ``I-`` are repaired, and labels of the schemes BIOES and BILOU, also those of the model,
     are compared as those of IOB2; see ``repair_iob``. Intervals are over sentences.
-
-    Args:
-        *args: see ``Evaluation``; ``limit`` is the number of sentences.
-        text: column of the words, see ``zoo.tasks.token_classification.data``.
-        label: column of the labels.
-        seed: seed of the intervals.
-        seq_len: length that texts are truncated to, or of windows; by default the model's limit.
-        doc_stride: number of tokens that windows over a long text share, see ``ClassifyTokens``.
-        **options: see ``Evaluation``.
     """
 
     name: ClassVar[str] = "token-classification"
@@ -88,8 +80,8 @@ class TokenClassification(Evaluation):
         )
 
     @classmethod
+    @override
     def require_supported(cls, checkpoint: "Checkpoint") -> None:
-        """See ``Evaluation``."""
         require_head(checkpoint, ClassifyTokens.name)
         if len(checkpoint.head.outputs["logits"].split()) != 3:
             raise UsageError(
@@ -97,8 +89,8 @@ class TokenClassification(Evaluation):
                 "choose another --task",
             )
 
+    @override
     def measure(self, files: Sequence[Path]) -> Result:
-        """See ``Evaluation``."""
         spans = marks_spans(self.checkpoint.config.labels)
 
         def read(problems: RowProblems) -> Iterator[WordsSample]:
@@ -116,11 +108,7 @@ class TokenClassification(Evaluation):
         return self._entities(pairs) if spans else self._labels(pairs)
 
     def _known(self, sample: WordsSample, *, spans: bool) -> WordsSample:
-        """Return a sample after checking that the model has each label, or what it is repaired to.
-
-        Raises:
-            RowError: it has not.
-        """
+        """Return a sample after checking that the model has each label, as it is or repaired."""
         labels = self.checkpoint.config.labels
         repaired = repair_iob(sample.labels) if spans else sample.labels
         for word, (name, alternative) in enumerate(zip(sample.labels, repaired, strict=True)):

@@ -36,20 +36,9 @@ class ClassifyTokens(WindowedTask):
     with ``label``, ``score``, ``text``, ``start`` and ``end``, without those labelled ``O``.
 
     A model with a CRF labels the words of a text, which white space separates, together: all tokens
-    of a word have its label, and its probability over all labellings as score. The logits of a
-    token of a text that is read in windows are of the window in which it has most context, see
+    of a word have its label, and as score its probability over all labellings. In a text that is
+    read in windows, the logits of a token are from the window in which it has most context, see
     ``join_windows``.
-
-    Args:
-        *args: see ``Task``.
-        aggregate: ``none`` returns tokens; ``simple`` joins adjacent tokens of a type; ``first``,
-            ``average`` and ``max`` first give all tokens of a word one label. Words are those of
-            transformers' token-classification pipeline.
-        doc_stride: see ``WindowedTask``.
-        **options: see ``Task``.
-
-    Raises:
-        UsageError: ``aggregate`` is unknown; or see ``Task``.
     """
 
     name: ClassVar[str] = "classify"
@@ -146,8 +135,8 @@ class ClassifyTokens(WindowedTask):
     def _probs(self, item: EncodedExample, probs: "NDArray[np.float64]") -> list[TokenProbs]:
         """Return the probabilities of tokens, and which of them continue words.
 
-        With a prefix for tokens within words, a token continues one if it has another length than
-        its text; otherwise if no space precedes or begins it. Unknown tokens are words.
+        If tokens within words have a prefix, a token continues a word if it is longer than its
+        text; otherwise if no space precedes or begins it. Unknown tokens are words.
         """
         encoded, text = item.encoded, item.record.text
         prefix, unknown = self.tokenizer.subword_prefix, self.tokenizer.role_id("unk")

@@ -28,6 +28,7 @@ from zoo.metrics.entities import entity_counts, entity_scores
 from zoo.nn.layers.crf import IGNORED, crf_negative_log_likelihood, gather_labelled
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainedModel
 from zoo.objectives.options import Options
+from zoo.overrides import override
 from zoo.tasks.token_classification.data import (
     first_tokens,
     is_iob,
@@ -53,29 +54,19 @@ TRANSITIONS = "transitions"
 
 
 class TokenOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Options of ``TokenClassification``.
+    """Options of ``TokenClassification``."""
 
-    Attributes:
-        crf: label the words of a sentence together, by a linear-chain CRF over the logits; ``None``
-            to do as the checkpoint does, or else not.
-        layers: the layers that the classifier reads, see ``LayerTask``.
-        doc_stride: read texts of more than ``max_seq_len`` tokens in windows that share this number
-            of tokens, see ``TextWindows``; a word is labelled in the window in which it has most
-            context. ``None`` to truncate texts.
-    """
-
+    # label the words of a sentence together, by a linear-chain CRF over the logits; by default
+    # where the checkpoint does
     crf: bool | None = None
-    layers: Layers | None = None
+    layers: Layers | None = None  # the layers that the classifier reads, see ``LayerTask``
+    # read texts of more than ``max_seq_len`` tokens in windows that share this number of tokens,
+    # and label a word in the window in which it has most context; by default texts are truncated
     doc_stride: int | None = None
 
 
 class CrfTagger(nn.Module):
-    """A token classifier, and the transitions between the labels of words.
-
-    Args:
-        tagger: the token classifier.
-        labels: number of labels.
-    """
+    """A token classifier, and the transitions between the labels of words."""
 
     def __init__(self, tagger: nn.Module, labels: int) -> None:
         super().__init__()
@@ -90,9 +81,6 @@ class TokenClassification(ClassTask, LayerTask):
     are sums that are divided by the number of words, and are equal while the transitions are 0.
     Spans that begin with ``I-`` are repaired, and labels of other schemes become those of IOB2; see
     ``repair_iob``. Both are counted.
-
-    Raises:
-        UsageError: a CRF is combined with class weights, FSDP or windows.
     """
 
     name: ClassVar[str] = "token-classification"
@@ -112,47 +100,50 @@ class TokenClassification(ClassTask, LayerTask):
             raise UsageError("a CRF is not trained on windows", "leave doc_stride out")
 
     @classmethod
+    @override
     def resolve(cls, run: FineTuneConfig, init: "PretrainedInit | None") -> FineTuneConfig:
-        """See ``FineTuning``: a pretrained head keeps the CRF of its checkpoint."""
+        """Keep the CRF of a pretrained head."""
         return cls.with_option_of_head(
             run, init, "crf", lambda before: before.model.transitions is not None
         )
 
     @property
+    @override
     def default_metric(self) -> str:  # type: ignore[override]
         """``f1`` of entities, or accuracy where labels mark no spans."""
         return "f1" if is_iob(self.config.labels) else "accuracy"
 
     @property
+    @override
     def metric_names(self) -> tuple[str, ...]:
-        """See ``FineTuning``."""
         spans = is_iob(self.config.labels)
         return ("accuracy", *(("precision", "recall", "f1") if spans else ("f1_macro",)))
 
     @classmethod
+    @override
     def read(cls, paths: Sequence[str], data: TableConfig, problems: RowProblems) -> list[Any]:
-        """See ``FineTuning``."""
         samples = read_words(paths, Columns(data.text, data.label_column), problems)
         spans = marks_spans(name for sample in samples for name in sample.labels)
         return repair_samples(samples, paths) if spans else samples
 
     @classmethod
+    @override
     def texts(cls, sample: Any) -> list[str]:
-        """See ``FineTuning``."""
         return [" ".join(sample.words)]
 
     @classmethod
+    @override
     def label_names(cls, sample: Any, data: TableConfig) -> tuple[str, ...]:
-        """See ``FineTuning``."""
         labels: tuple[str, ...] = sample.labels
         return labels
 
     @classmethod
+    @override
     def label_location(cls, sample: Any, number: int) -> str:
-        """See ``ClassTask``."""
         location: str = sample.word_location(number)
         return location
 
+    @override
     def target(self, sample: Any) -> Any:
         """Return the index of each word's label, (words,)."""
         return np.array(
@@ -162,8 +153,8 @@ class TokenClassification(ClassTask, LayerTask):
             ]
         )
 
+    @override
     def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
-        """See ``FineTuning``."""
         targets = [self.target(sample) for sample in samples]
         texts = [" ".join(sample.words) for sample in samples]
         limit, locations = self.run.max_seq_len, [sample.location for sample in samples]
@@ -194,30 +185,31 @@ class TokenClassification(ClassTask, LayerTask):
         arrays = {**tokens.arrays, LABELS: labels}
         return TokenizedRows(tokens.starts, arrays, values, counts, tokens.truncated)
 
+    @override
     def collate(self, examples: Sequence[Example]) -> Batch:
-        """See ``FineTuning``; windows are rows."""
         if WINDOW_LENGTHS not in examples[0].values:
             return super().collate(examples)
         return collate_windows(examples, self.padding(), [self.name], masks=self.masks())
 
+    @override
     def padding(self) -> dict[str, int]:
-        """See ``FineTuning``."""
         return {**super().padding(), LABELS: IGNORED}
 
+    @override
     def model(self, family: "Family", config: "Config") -> nn.Module:
-        """See ``TrainingObjective``."""
         tagger = super().model(family, config)
         return CrfTagger(tagger, len(config.labels)) if self.options.crf else tagger
 
+    @override
     def models_to_save(self, model: nn.Module) -> dict[str, TrainedModel]:
-        """See ``TrainingObjective``: the token classifier, with the transitions."""
+        """Return the token classifier with its transitions."""
         if not isinstance(model, CrfTagger):
             return super().models_to_save(model)
         saved = TrainedModel(model.tagger, self.config, self.head, transitions=model.transitions)
         return {"model": saved}
 
+    @override
     def load_checkpoint(self, model: nn.Module, checkpoint: "Checkpoint") -> list[str]:
-        """Load the transitions of a checkpoint with the same labels; see ``FineTuning``."""
         if not isinstance(model, CrfTagger):
             return []
         stored = checkpoint.model.transitions
@@ -227,6 +219,7 @@ class TokenClassification(ClassTask, LayerTask):
             model.transitions.copy_(torch.tensor(stored))
         return []
 
+    @override
     def forward(self, model: nn.Module, batch: "Mapping[str, Tensor]") -> Outputs:
         """Return the logits of all tokens, (rows, tokens, labels), and with a CRF transitions."""
         if not isinstance(model, CrfTagger):
@@ -234,8 +227,9 @@ class TokenClassification(ClassTask, LayerTask):
         outputs = super().forward(model.tagger, batch)
         return Outputs({**outputs.logits, TRANSITIONS: model.transitions.float()})
 
+    @override
     def compute_loss(self, model: nn.Module, batch: "Mapping[str, Tensor]") -> LossOutput:
-        """See ``TrainingObjective``; evaluations of a CRF also find the best labels."""
+        """Compute the loss; an evaluation of a CRF also finds the best labels."""
         if not isinstance(model, CrfTagger):
             return super().compute_loss(model, batch)
         outputs, labels = self.forward(model, batch), batch[LABELS]
@@ -262,6 +256,7 @@ class TokenClassification(ClassTask, LayerTask):
             "begins": _begins(labels, None),
         }
 
+    @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """Compute the cross-entropy."""
         logits, labels = outputs.logits[self.name], batch[LABELS]
@@ -278,12 +273,14 @@ class TokenClassification(ClassTask, LayerTask):
             },
         )
 
+    @override
     def scored_logits(
         self, outputs: Outputs, batch: "Mapping[str, Tensor]"
     ) -> "Mapping[str, Tensor]":
-        """See ``TrainingObjective``: of the first tokens of words."""
+        # only the first tokens of words are scored
         return {self.name: outputs.logits[self.name][batch[LABELS] != IGNORED]}
 
+    @override
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
         """Return the accuracy of words, and precision, recall and F1 of entities or labels."""
         labels, predicted = predictions["label"], predictions["prediction"]
@@ -317,7 +314,6 @@ def _begins(labels: "Tensor", texts: "Tensor | None") -> "Tensor":
 
     Args:
         labels: (rows, tokens), ``IGNORED`` but for the first token of each word.
-        texts: the sentence of each row, (rows,); ``None`` if each row is one.
     """
     rows = torch.arange(len(labels), device=labels.device) if texts is None else texts
     sentences = rows[:, None].expand_as(labels)[labels != IGNORED]

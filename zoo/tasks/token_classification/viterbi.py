@@ -1,4 +1,8 @@
-"""Labels of a sequence under a linear-chain CRF, with transitions as ``zoo.nn.layers.crf`` has."""
+"""Labels of a sequence under a linear-chain CRF; see ``zoo.nn.layers.crf`` for transitions.
+
+Emissions are (words, labels). Transitions are (labels + 1, labels + 1): the last row and column are
+the boundary of a sequence.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +14,7 @@ if TYPE_CHECKING:
 
 
 def viterbi(emissions: "Floats", transitions: "Floats") -> "NDArray[np.int64]":
-    """Return the most probable labelling, (words,) (Viterbi 1967).
-
-    Args:
-        emissions: (words, labels).
-        transitions: (labels + 1, labels + 1), of which the last row and column are those of the
-            boundary.
-    """
+    """Return the most probable labelling, (words,) (Viterbi 1967)."""
     import numpy as np
 
     best, back = transitions[-1, :-1] + emissions[0], []
@@ -31,12 +29,7 @@ def viterbi(emissions: "Floats", transitions: "Floats") -> "NDArray[np.int64]":
 
 
 def marginals(emissions: "Floats", transitions: "Floats") -> "NDArray[np.float64]":
-    """Return the probability of each label of each word, (words, labels), over all labellings.
-
-    Args:
-        emissions: see ``viterbi``.
-        transitions: see ``viterbi``.
-    """
+    """Return the probability of each label of each word, (words, labels), over all labellings."""
     import numpy as np
 
     from zoo.inference.processing.numbers import softmax

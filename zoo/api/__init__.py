@@ -426,6 +426,28 @@ class Model:
         task = kind(self.checkpoint, self.session, tokenizer=self.tokenizer, **settings)
         return task.stream_text(next(as_records([text])))
 
+    def run(
+        self, task: str, texts: Iterable[str | tuple[str, str]], **options: Any
+    ) -> list[dict[str, Any]]:
+        """Run any task, those of plugins included.
+
+        Args:
+            task: name, verb or synonym of the task, as for ``zoo run``.
+            texts: texts, or pairs of texts.
+            **options: arguments of the task's class, such as ``max_tokens``.
+
+        Returns:
+            for each text the keys of ``zoo run``.
+
+        Raises:
+            UsageError: no task has that name, or the head does not support it.
+
+        Example:
+            >>> model.run("ordinal-regression", ["A fine film."])  # doctest: +SKIP
+            [{'text': 'A fine film.', 'label': '4', 'rank': 2.7, 'scores': {...}}]
+        """
+        return self._run(task, texts, **options)
+
     def _run(
         self,
         name: str,

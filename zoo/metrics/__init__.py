@@ -32,6 +32,8 @@ METRICS = (
     Metric("pearson", "correlation"),
     Metric("spearman", "correlation of ranks"),
     Metric("mse", "mean squared error", False),
+    Metric("quadratic_kappa", "agreement of ranks, by squared distances"),
+    Metric("mean_absolute_error", "mean distance of ranks", False),
     Metric("area_under_curve", "area under the ROC curve"),
     Metric("mrr", "mean reciprocal rank"),
     Metric("recall_at_1", "fraction of relevant texts that are first"),

@@ -34,6 +34,7 @@ BUILT_IN = (
     "zoo.tasks.seq2seq",
     "zoo.tasks.text_classification",
     "zoo.tasks.token_classification",
+    "zoo.tasks.ordinal_regression",
     "zoo.tasks.question_answering",
     "zoo.tasks.multiple_choice",
     "zoo.tasks.likelihood",

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import UsageError
+from zoo.inference.task_checks import require_head
 from zoo.plugins.tasks import evaluation_task, find_tasks, load_part
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ def make_task(name: str, checkpoint: "Checkpoint", session: "Session", **options
         UsageError: no task has that name, or the head of the checkpoint does not support it.
     """
     specs = find_tasks(name, "predict")
+    kind: type[Task] = load_part(specs[0], "predict")
+    require_head(checkpoint, kind.name, kind.heads)
     spec = task_of_head(specs, checkpoint)
     own = {option.name for option in spec.run_options}
     for option in (option for other in specs for option in other.run_options):
@@ -44,12 +47,20 @@ def make_task(name: str, checkpoint: "Checkpoint", session: "Session", **options
 
 
 def task_of_head(specs: "Sequence[TaskSpec]", checkpoint: "Checkpoint") -> "TaskSpec":
-    """Return the task of a verb that the head of a checkpoint has, by the axes of its outputs.
+    """Return the task of a verb that a checkpoint's head has, by the number of axes of its outputs.
 
-    The first if there is none, whose class reports it.
+    Raises:
+        UsageError: the head has outputs for another task of the verb.
     """
-    axes = checkpoint.head.outputs.values()
-    return next((spec for spec in specs if spec.output in axes), specs[0])
+    outputs = {len(axes.split()) for axes in checkpoint.head.outputs.values()}
+    for spec in specs:
+        if not spec.output or len(spec.output.split()) in outputs:
+            return spec
+    names = " or ".join(spec.name for spec in specs)
+    raise UsageError(
+        f"{checkpoint.path} has the head {checkpoint.head_name}, whose outputs are not for {names}",
+        f"its tasks are {', '.join(checkpoint.head.tasks)}",
+    )
 
 
 def make_evaluation(

@@ -72,7 +72,8 @@ def task_metric(
             f"{file} is a table, and no metric on labelled data is for {checkpoint.head_name}",
             "give a file called *.txt with one text a line",
         )
-    return TaskMetric(checkpoint, supported[0], file, columns)
+    trained = (checkpoint.manifest.training or {}).get("task")  # one head may serve several tasks
+    return TaskMetric(checkpoint, trained if trained in supported else supported[0], file, columns)
 
 
 def _supports(checkpoint: "Checkpoint", evaluation: str) -> bool:

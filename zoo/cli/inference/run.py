@@ -184,7 +184,7 @@ def _prepared(
     records = read_records(texts, source, kind=kind, keys=task.keys, columns=columns)
     records, options = task.from_command(records, options)
     checkpoint = resolve_checkpoint(ref, **checkpoint_options)
-    require_head(checkpoint, specs[0].command, task.heads)  # before the slow loading of weights
+    require_head(checkpoint, task.name, task.heads)  # before the slow loading of weights
     session = open_session(checkpoint, **compute, fastest=not task.reads_layers)
     return make_task(name, checkpoint, session, **options), records
 

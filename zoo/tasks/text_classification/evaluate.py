@@ -52,6 +52,7 @@ class LabelledEvaluation(Evaluation):
     """
 
     problem: ClassVar[Problem]  # problem type of the models that can be evaluated
+    predictor: ClassVar[type[ClassifyTexts]] = ClassifyTexts
     unlabelled: ClassVar[bool] = False  # whether samples may have no label
 
     def __init__(
@@ -67,7 +68,7 @@ class LabelledEvaluation(Evaluation):
     ) -> None:
         super().__init__(*args, **options)
         self.columns, self.seed = Columns(text, label, pair), seed
-        self.task = ClassifyTexts(
+        self.task = self.predictor(
             self.checkpoint, self.session, max_tokens=seq_len, doc_stride=doc_stride
         )
 

@@ -73,9 +73,10 @@ class ClassifyTexts(WindowedTask):
     @override
     def merge(self, item: EncodedExample, rows: list[dict[str, Any]]) -> dict[str, Any]:
         logits = sum((row["logits"] for row in rows[1:]), rows[0]["logits"])
-        return self._text(logits if self.windows is None else logits / len(rows))
+        return self.result(logits if self.windows is None else logits / len(rows))
 
-    def _text(self, logits: "NDArray[np.floating[Any]]") -> dict[str, Any]:
+    def result(self, logits: "NDArray[np.floating[Any]]") -> dict[str, Any]:
+        """Return the result of a text from its logits, (labels,)."""
         if self.problem == "regression":
             if len(logits) == 1:
                 activate = self.checkpoint.model.score_activation == "sigmoid"

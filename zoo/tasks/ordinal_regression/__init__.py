@@ -1,0 +1,22 @@
+"""Labels with an order, such as stars or grades, of texts or pairs of texts."""
+
+from zoo.families.tasks import TaskSpec
+from zoo.tasks.options import DOC_STRIDE, LABELLED, PAIR, SEQ_LEN
+from zoo.tasks.text_classification import RUN_OPTIONS
+
+TASKS = (
+    TaskSpec(
+        "ordinal-regression",
+        "Predict a label of an ordered scale, such as stars.",
+        heads=("sequence-classification",),
+        output="batch labels",
+        predict="zoo.tasks.ordinal_regression.predict:Ordinal",
+        train="zoo.tasks.ordinal_regression.train:OrdinalRegression",
+        evaluate="zoo.tasks.ordinal_regression.evaluate:OrdinalRegression",
+        run_options=RUN_OPTIONS,
+        train_options=(DOC_STRIDE,),
+        settings=("data.labels",),
+        eval_options=(*LABELLED, PAIR, SEQ_LEN, DOC_STRIDE),
+        metrics=("quadratic_kappa",),
+    ),
+)

@@ -1,0 +1,67 @@
+"""Training on labels with an order."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from torch.nn import functional as F
+
+from zoo.errors import UsageError
+from zoo.finetune.base import LABELS
+from zoo.io.numbers import parse_int
+from zoo.metrics.ordinal import ordinal_metrics
+from zoo.objectives.base import LossOutput, Outputs
+from zoo.overrides import override
+from zoo.tasks.text_classification.train import TextClassification
+from zoo.training.config.finetune import FineTuneConfig
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+
+class OrdinalRegression(TextClassification):
+    """Ranked probability score of the predicted distribution over the labels.
+
+    It is the squared distance of the cumulative distribution from that of the label, summed over
+    the labels: a proper scoring rule by which a near miss costs less than a far one (Epstein 1969,
+    J. Appl. Meteorol. 8:985; as a loss of classifiers Hou et al. 2016, arXiv:1611.05916). The head
+    is that of a classifier, so that every command takes the model as one. Numbers are ordered by
+    value; ``data.labels`` gives the order of other labels.
+    """
+
+    name: ClassVar[str] = "ordinal-regression"
+    default_metric: ClassVar[str] = "quadratic_kappa"
+
+    @classmethod
+    @override
+    def fix_labels(
+        cls, run: FineTuneConfig, samples: Sequence[Any], known: tuple[str, ...] = ()
+    ) -> tuple[str, ...]:
+        labels = super().fix_labels(run, samples, known)
+        words = [label for label in labels if parse_int(label) is None]
+        if words and not known and run.data.labels is None:
+            raise UsageError(
+                f"the label {words[0]!r} is not a number, and the order of the labels is unknown",
+                f"give it with --set data.labels=[{','.join(labels)}], the lowest first",
+            )
+        return labels
+
+    @property
+    @override
+    def metric_names(self) -> tuple[str, ...]:
+        return ("quadratic_kappa", "mean_absolute_error", "accuracy")
+
+    @override
+    def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
+        logits, labels = outputs.logits[self.name], batch[LABELS]
+        predicted = logits.softmax(-1).cumsum(-1)
+        actual = F.one_hot(labels, logits.shape[-1]).cumsum(-1)
+        return LossOutput(
+            {self.name: (predicted - actual).square().sum()},
+            # the median: the first label with a cumulative probability of a half
+            predictions={"prediction": (predicted.detach() < 0.5).sum(-1), "label": labels},
+        )
+
+    @override
+    def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
+        return ordinal_metrics(predictions["prediction"], predictions["label"])

@@ -57,21 +57,18 @@ class Captured:
     """Tensors of the latest forward pass, by the layer's index as it was passed to ``capture``.
 
     They are the tensors of the forward pass itself, so gradients flow through them.
-
-    Attributes:
-        hidden: hidden states, (batch, tokens, hidden): 0 is the embeddings, ``k`` the output of
-            layer ``k``, -1 the last, after the final norm if the model has one.
-        attention: attention probabilities before dropout, (batch, heads, queries, keys).
-        attention_scores: attention scores before the softmax, with biases and masks, of the same
-            shape.
-        cross_attention: probabilities of a decoder's attention to its source.
-        queries_keys_values: queries, keys and values, (batch, heads, tokens, head_size) each.
     """
 
+    # hidden states, (batch, tokens, hidden): 0 is the embeddings, ``k`` the output of layer ``k``,
+    # -1 the last, after the final norm if the model has one
     hidden: LayerOutputs[Tensor] = field(default_factory=LayerOutputs)
+    # attention probabilities before dropout, (batch, heads, queries, keys)
     attention: LayerOutputs[Tensor] = field(default_factory=LayerOutputs)
+    # attention scores before the softmax, with biases and masks, of the same shape
     attention_scores: LayerOutputs[Tensor] = field(default_factory=LayerOutputs)
+    # probabilities of a decoder's attention to its source
     cross_attention: LayerOutputs[Tensor] = field(default_factory=LayerOutputs)
+    # queries, keys and values, (batch, heads, tokens, head_size) each
     queries_keys_values: LayerOutputs[QueriesKeysValues] = field(default_factory=LayerOutputs)
 
 
@@ -105,7 +102,7 @@ def capture(
         The tensors, filled by each forward pass.
 
     Raises:
-        UsageError: there is no such layer, or a layer computes no attention.
+        UsageError: a layer does not exist, or computes no attention.
 
     Example:
         >>> with capture(model, hidden=(0, -1), attention=(-1,)) as captured:  # doctest: +SKIP
@@ -211,13 +208,7 @@ class _RecordAttention(TorchFunctionMode):
 
 
 class _Hooks:
-    """The forward hooks of one ``capture``.
-
-    Args:
-        model: the model.
-        hidden: index of a hidden state -> its indices as passed to ``capture``.
-        attention: attribute of ``Captured`` -> the same for layers.
-    """
+    """The forward hooks of one ``capture``."""
 
     def __init__(
         self,

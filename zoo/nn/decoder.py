@@ -1,6 +1,6 @@
 """Decoder-only models: the causal backbone, its heads, and the factory that builds them.
 
-A batch is that of ``zoo.nn.encoder``, padded on the right or on the left: the first token of a row
+A batch is as in ``zoo.nn.encoder``, padded on the right or on the left: the first token of a row
 has position 0. In generation, a cache holds the keys and values of earlier tokens, so that each
 step computes one token.
 """
@@ -17,6 +17,7 @@ from zoo.nn.generation import DecodeState, GenerationMixin
 from zoo.nn.heads import VocabularyProjection, gather_rows
 from zoo.nn.kv_cache import KeyValueCache
 from zoo.nn.positions import Positions
+from zoo.overrides import override
 
 
 def causal_mask(
@@ -59,8 +60,6 @@ def position_ids_from_mask(
 
     Args:
         attention_mask: (batch, tokens): 1 for tokens, 0 for padding; ``None`` for all 1.
-        tokens: number of tokens, those of a cache included.
-        device: device of the positions.
     """
     columns = torch.arange(tokens, device=device)[None]
     if attention_mask is None:
@@ -97,6 +96,7 @@ class CausalBackbone(Encoder):
 
     pad_token_id: int | None = None
 
+    @override
     def encode(
         self,
         input_ids: Tensor,
@@ -143,20 +143,21 @@ class CausalLM(GenerationMixin, CausalBackbone):
     Prompts of different lengths are padded on the left.
     """
 
+    @override
     def init_state(self, inputs: Mapping[str, Tensor], max_new_tokens: int) -> DecodeState:
-        """Return an empty cache; see ``GenerationMixin``."""
         return DecodeState(
             KeyValueCache(len(self.order), max_new_tokens), inputs.get("attention_mask")
         )
 
+    @override
     def forward_with_cache(self, tokens: Tensor, state: DecodeState) -> Tensor:
-        """Return the hidden state of new tokens; see ``GenerationMixin``."""
         return self.encode(tokens, state.mask, cache=state.cache)
 
 
 class CausalSequenceClassifier(Classifier, CausalBackbone):
     """Sequence classification by the last token, which attends to all others."""
 
+    @override
     def forward(
         self,
         input_ids: Tensor,
@@ -193,15 +194,13 @@ class CausalModelFactory(ModelFactory):
 
     language_model_heads: ClassVar[tuple[str, ...]] = ("causal-lm",)
 
+    @override
     def backbone_args(self) -> dict[str, Any]:
-        """Return the configuration, from which the backbone builds its parts."""
         return {"config": self.config}
 
+    @override
     def pooler_and_head(self, head: str) -> PoolerAndHead:
-        """Return pooler and head of a model; see ``ModelFactory``.
-
-        Output embeddings are a head only where they are not the token embeddings.
-        """
+        # Output embeddings are a head only where they are not the token embeddings
         if head in self.language_model_heads:
             tied = getattr(self.config, "tie_embeddings", True)
             return None, None if tied else self._linear(self.config.vocab_size)

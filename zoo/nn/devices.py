@@ -8,15 +8,7 @@ CHOICES = "cpu, cuda or a numbered one such as cuda:1"
 
 
 def resolve_device(backend: str, name: str | None) -> torch.device:
-    """Return the device of a backend and a device name.
-
-    Args:
-        backend: ``auto``, ``cpu`` or ``cuda``.
-        name: ``cpu``, ``cuda``, ``cuda:1``, or ``None`` for the default of the backend.
-
-    Raises:
-        UsageError: this machine has no such device, or backend and name contradict each other.
-    """
+    """Return the device of a backend and a device name."""
     if name is None:
         cuda = backend == "cuda" or (backend == "auto" and cuda_problem() is None)
         name = "cuda" if cuda else "cpu"
@@ -27,11 +19,7 @@ def resolve_device(backend: str, name: str | None) -> torch.device:
 
 
 def parse_device(name: str) -> torch.device:
-    """Return a device by name, without checking that this machine has it.
-
-    Raises:
-        UsageError: it is not the name of a supported device.
-    """
+    """Return a device by name, without checking that this machine has it."""
     try:
         device = torch.device(name)
     except RuntimeError as error:
@@ -80,17 +68,7 @@ def describe_cpu() -> str:
 
 
 def resolve_dtype(name: str | None, device: torch.device, stored: torch.dtype) -> torch.dtype:
-    """Return the dtype to compute in.
-
-    Args:
-        name: ``float32``, ``float64``, ``float16``, ``bfloat16``, or ``None`` for float32 on a
-            CPU, where it is fastest, and for the dtype of the files on other devices.
-        device: the device.
-        stored: dtype of the weights in the files.
-
-    Raises:
-        UsageError: the device does not compute in that dtype, or far slower than in float32.
-    """
+    """Return the dtype to compute in: without a name float32 on a CPU, else that of the files."""
     if name is None:
         computable = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
         keep = device.type != "cpu" and stored in computable

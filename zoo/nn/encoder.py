@@ -33,6 +33,7 @@ from zoo.nn.packed_attention import DocumentOffsets, takes_offsets
 from zoo.nn.positions import AttentionInputs, Positions
 from zoo.nn.row_packing import PackedRows
 from zoo.nn.transformer import select_tokens
+from zoo.overrides import override
 
 
 def pool_tokens(hidden: Tensor, attention_mask: Tensor | None, pooling: str) -> Tensor:
@@ -41,7 +42,6 @@ def pool_tokens(hidden: Tensor, attention_mask: Tensor | None, pooling: str) -> 
     Args:
         hidden: (batch, tokens, hidden).
         attention_mask: (batch, tokens): 1 for tokens, 0 for padding; ``None`` for all 1.
-        pooling: ``mean`` or ``max``.
     """
     if attention_mask is None:
         return hidden.mean(1) if pooling == "mean" else hidden.amax(1)
@@ -195,8 +195,8 @@ class Encoder(HeadMixin):
     def encode_at(self, positions: Tensor, *args: Tensor | None, **inputs: Tensor | None) -> Tensor:
         """Run the backbone for the last hidden states of some tokens.
 
-        The feed-forward network of the last block then computes these alone, if its blocks are
-        those of ``zoo.nn.transformer`` and nothing else reads its output.
+        The feed-forward network of the last block then only computes these, if it is a block of
+        ``zoo.nn.transformer`` and nothing else reads its output.
 
         Args:
             positions: indices into the flattened rows, (n,), int64.
@@ -211,10 +211,10 @@ class Encoder(HeadMixin):
         return select_tokens(positions, self.encode(*args, **inputs))[0]  # type: ignore[arg-type]
 
     def _leaves_out_tokens(self) -> bool:
-        """Return whether the last block can return some tokens alone."""
+        """Return whether the last block can return only some tokens."""
         if type(self).encode is not Encoder.encode or self.mix is not None or is_capturing():
             return False
-        last = type(self.layers[self.order[-1]])  # of which an instance may wrap the method
+        last = type(self.layers[self.order[-1]])  # an instance may wrap the method
         return "positions" in inspect.signature(last.forward).parameters
 
     def _encode(
@@ -303,6 +303,7 @@ class Encoder(HeadMixin):
             outputs["pooler_output"] = self.pooler(hidden)
         return outputs
 
+    @override
     def apply_head(self, hidden: Tensor, *head_args: Any) -> Tensor:
         """Run the head on the pooler's output if there is a pooler, else on the hidden state."""
         pooled = hidden if self.pooler is None else self.pooler(hidden)
@@ -319,6 +320,7 @@ def takes_packed_rows(model: nn.Module) -> bool:
 class Classifier(ClassifierMixin, Encoder):
     """Token classification, (batch, tokens, labels); with a pooler, of rows, (batch, labels)."""
 
+    @override
     def forward(
         self,
         input_ids: Tensor,
@@ -339,6 +341,7 @@ class MaskedLM(Encoder):
     Its head is an ``MLMHead``, or another module with ``project`` and ``vocab_size``.
     """
 
+    @override
     def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
         """Return the logits of all tokens."""
         return {"logits": self.scores(hidden)}
@@ -372,6 +375,7 @@ class MLMWithPairHead(MaskedLM):
     pair_head: ClassVar[str]
     pair_output: ClassVar[str]
 
+    @override
     def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
         """Return the logits of all tokens, and of the pair in each row."""
         return {**super().outputs(hidden), self.pair_output: self.pair_scores(hidden[:, 0])}
@@ -393,6 +397,7 @@ class MLMWithPairHead(MaskedLM):
 class TokenDiscriminator(Encoder):
     """Replaced-token detection: one logit per token, (batch, tokens)."""
 
+    @override
     def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
         """Return the logits of all tokens."""
         return {"logits": self.scores(hidden)}
@@ -418,6 +423,7 @@ class QuestionAnswering(SpanMixin, Encoder):
 class MultipleChoice(Classifier):
     """Multiple choice: one logit per choice. The inputs are (batch, choices, tokens) each."""
 
+    @override
     def forward(
         self,
         input_ids: Tensor,

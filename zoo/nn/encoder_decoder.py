@@ -18,6 +18,7 @@ from zoo.nn.generation import DecodeState, KeysAndValues, Seq2SeqGenerationMixin
 from zoo.nn.kv_cache import KeyValueCache
 from zoo.nn.positions import AttentionInputs, Positions, position_in_document
 from zoo.nn.transformer import Attention, PreNormBlock
+from zoo.overrides import override
 
 
 class CrossAttention(Attention):
@@ -61,7 +62,7 @@ class CrossAttention(Attention):
         Args:
             x: (batch, decoder_tokens, hidden).
             keys_and_values: see ``keys_and_values``, or the encoder's output, (batch, tokens,
-                hidden), of which they are computed.
+                hidden), from which they are computed.
             mask: added to the scores, broadcast to (batch, heads, decoder_tokens, tokens), or
                 ``None``.
 
@@ -78,11 +79,7 @@ class CrossAttention(Attention):
 
 
 def make_cross_attention(config: Any) -> CrossAttention:
-    """Return the attention to the source of a configuration.
-
-    Args:
-        config: a configuration with the fields of an ``EncoderConfig``.
-    """
+    """Return the attention to the source of a configuration."""
     return CrossAttention(
         hidden_size=config.hidden_size,
         num_heads=config.num_heads,
@@ -91,13 +88,7 @@ def make_cross_attention(config: Any) -> CrossAttention:
 
 
 class PreNormDecoderBlock(PreNormBlock):
-    """A ``PreNormBlock`` with attention to the source after the self-attention.
-
-    Args:
-        attention: the causal self-attention.
-        cross: the attention to the source.
-        **block_args: see ``PreNormBlock``.
-    """
+    """A ``PreNormBlock`` with attention to the source after the self-attention."""
 
     def __init__(self, attention: nn.Module, cross: nn.Module, **block_args: Any) -> None:
         super().__init__(attention, **block_args)
@@ -109,6 +100,7 @@ class PreNormDecoderBlock(PreNormBlock):
             bias=block_args.get("bias", True),
         )
 
+    @override
     def forward(  # type: ignore[override]  # all tokens are read
         self,
         x: Tensor,
@@ -116,26 +108,14 @@ class PreNormDecoderBlock(PreNormBlock):
         keys_and_values: KeysAndValues | Tensor,
         cross_mask: Tensor | None,
     ) -> Tensor:
-        """Transform (batch, decoder_tokens, hidden) to the same shape.
-
-        Args:
-            x: (batch, decoder_tokens, hidden).
-            attention_args: further arguments of the self-attention, such as the mask.
-            keys_and_values: see ``CrossAttention``.
-            cross_mask: mask of the source, or ``None``.
-        """
+        """Transform (batch, decoder_tokens, hidden) to the same shape."""
         x = x + self.dropout(self.attention(self.attention_norm(x), *attention_args))
         x = x + self.dropout(self.cross(self.cross_norm(x), keys_and_values, cross_mask))
         return x + self.dropout(self.ffn(self.ffn_norm(x)))  # type: ignore[no-any-return]
 
 
 class Decoder(nn.Module):
-    """The blocks of a decoder and the norm after them.
-
-    Args:
-        layers: the blocks, such as ``PreNormDecoderBlock``.
-        final_norm: norm after the last block.
-    """
+    """The blocks of a decoder and the norm after them."""
 
     def __init__(self, layers: Iterable[nn.Module], final_norm: nn.Module) -> None:
         super().__init__()
@@ -153,10 +133,6 @@ class Decoder(nn.Module):
 
         Args:
             x: embeddings of the tokens that are not in the cache, (batch, decoder_tokens, hidden).
-            inputs: mask and positions for the self-attention of each block.
-            source: keys and values of the source for each block, or the encoder's output.
-            cross_mask: mask of the source, or ``None``.
-            cache: keys and values of earlier tokens, extended by those of ``x``.
 
         Returns:
             (batch, decoder_tokens, hidden).
@@ -170,15 +146,7 @@ class Decoder(nn.Module):
 
 
 class EncoderDecoder(Encoder):
-    """Encoder and decoder without a head: the hidden states of target and source.
-
-    Args:
-        embeddings: see ``Encoder``; those of the target, too.
-        layers: blocks of the encoder.
-        decoder: the decoder.
-        decoder_start_token_id: first input token of the decoder.
-        **encoder_args: further arguments of ``Encoder``.
-    """
+    """Encoder and decoder without a head: the hidden states of target and source."""
 
     def __init__(
         self,
@@ -192,6 +160,7 @@ class EncoderDecoder(Encoder):
         super().__init__(embeddings, layers, **encoder_args)
         self.decoder, self.decoder_start_token_id = decoder, decoder_start_token_id
 
+    @override
     def forward(  # type: ignore[override]
         self, input_ids: Tensor, attention_mask: Tensor | None = None, *, decoder_input_ids: Tensor
     ) -> dict[str, Tensor]:
@@ -219,8 +188,8 @@ class EncoderDecoder(Encoder):
             decoder_document_ids: (batch, decoder_tokens), int64: the same for the target.
 
         Returns:
-            the last hidden states of encoder and decoder, (batch, tokens, hidden) and
-            (batch, decoder_tokens, hidden).
+            the last hidden states of encoder and decoder, (batch, tokens, hidden) and (batch,
+            decoder_tokens, hidden).
         """
         if document_ids is None or decoder_document_ids is None:
             source = self.encode(input_ids, attention_mask)
@@ -249,10 +218,6 @@ class EncoderDecoder(Encoder):
 
         Args:
             tokens: (batch, decoder_tokens), int64: those that are not in the cache.
-            source: see ``Decoder``.
-            cross_mask: mask of the source, or ``None``.
-            mask: mask of packed rows; ``None`` for all earlier tokens.
-            cache: see ``Decoder``.
             position_ids: (batch, decoder_tokens), int64, from 0 in each document of a packed row;
                 ``None`` where each row is one document.
 
@@ -263,7 +228,7 @@ class EncoderDecoder(Encoder):
         if keys is None:
             keys = torch.arange(past + tokens.shape[1], device=tokens.device)[None]
         positions = Positions(keys[:, past:], keys)
-        # not by calling the module: forward hooks on it are to see the source alone
+        # not by calling the module: forward hooks on it should only see the source
         x: Tensor = self.embeddings.forward(tokens, None, positions.queries)
         if mask is None:
             explicit = self.adds_bias
@@ -276,7 +241,7 @@ class EncoderDecoder(Encoder):
     ) -> Sequence[AttentionInputs]:
         """Return mask and positions for the self-attention of each block of the decoder.
 
-        The arguments are those of ``attention_inputs``, which does this for the encoder.
+        For the arguments, see ``attention_inputs``, which does this for the encoder.
         """
         return [AttentionInputs(mask)] * len(self.decoder.layers)
 
@@ -284,26 +249,28 @@ class EncoderDecoder(Encoder):
 class Seq2SeqLM(Seq2SeqGenerationMixin, EncoderDecoder):
     """A sequence-to-sequence language model, and a ``zoo.inference.generation.decoder.Decoder``."""
 
+    @override
     def forward(  # type: ignore[override]
         self, input_ids: Tensor, attention_mask: Tensor | None = None, *, decoder_input_ids: Tensor
     ) -> dict[str, Tensor]:
         """Return the logits after each token of the target, (batch, decoder_tokens, vocabulary)."""
         return self.outputs(self.hidden(input_ids, attention_mask, decoder_input_ids)[1])
 
+    @override
     def encode_source(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """Return the encoder's output, (batch, tokens, hidden)."""
         return self.encode(input_ids, attention_mask)
 
+    @override
     def cross_attention_cache(self, source: Tensor) -> list[KeysAndValues]:
-        """Return the keys and values of the source, for each block of the decoder."""
         layers: Any = self.decoder.layers
         return [layer.cross.keys_and_values(source) for layer in layers]
 
+    @override
     def decoder_input_ids(self, input_ids: Tensor) -> Tensor:
         """Return ``decoder_start_token_id`` for each row, (batch, 1)."""
         return torch.full_like(input_ids[:, :1], self.decoder_start_token_id)
 
+    @override
     def forward_with_cache(self, tokens: Tensor, state: DecodeState) -> Tensor:
-        """Return the hidden state of new tokens; see ``GenerationMixin``."""
         cross_mask = padding_mask(state.mask, self.embeddings.tokens.weight.dtype)
         return self.decode(tokens, state.cross_attention_cache, cross_mask, cache=state.cache)

@@ -95,7 +95,7 @@ def make_mlm_head(config: Any, act: str | None = None) -> MLMHead:
 
     Args:
         config: an ``EncoderConfig``.
-        act: name of the activation function; ``None`` for that of the blocks.
+        act: name of the activation function; ``None`` for the blocks'.
     """
     return MLMHead(
         hidden_size=config.hidden_size,
@@ -171,14 +171,14 @@ class ModelFactory:
         return model
 
     def backbone_args(self) -> dict[str, Any]:
-        """Return the arguments of the model's class beside pooler and head."""
+        """Return the arguments of the model's class except pooler and head."""
         return {"embeddings": make_embeddings(self.config), "layers": make_blocks(self.config)}
 
     def pooler_and_head(self, head: str) -> PoolerAndHead:
         """Return pooler and head of a model. A family with further heads extends this.
 
         Raises:
-            ValueError: there is no such head.
+            ValueError: the head is unknown.
         """
         labels = len(self.config.labels)
         match head:

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from zoo.nn.heads import LMHeadMixin
 from zoo.nn.kv_cache import KeyValueCache
+from zoo.overrides import override
 
 # keys and values of a source, (batch, heads, tokens, head_size) each
 KeysAndValues = tuple[Tensor, Tensor]
@@ -115,8 +116,8 @@ class Seq2SeqGenerationMixin(GenerationMixin):
     def cross_attention_cache(self, source: Tensor) -> list[KeysAndValues]:
         """Return the keys and values of the encoder's output, for each block of the decoder."""
 
+    @override
     def init_state(self, inputs: Mapping[str, Tensor], max_new_tokens: int) -> DecodeState:
-        """Encode the sources, and return their keys and values; see ``GenerationMixin``."""
         mask = inputs.get("attention_mask")
         keys_and_values = self.cross_attention_cache(self.encode_source(inputs["input_ids"], mask))
         cache = KeyValueCache(len(keys_and_values), max_new_tokens)

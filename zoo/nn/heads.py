@@ -163,7 +163,7 @@ class MLMHead(nn.Module):
         return self.project(hidden, embeddings).logits()
 
     def project(self, hidden: Tensor, embeddings: nn.Embedding) -> VocabularyProjection:
-        """Return the projection to the logits; the arguments are those of ``forward``."""
+        """Return the projection to the logits; for the arguments, see ``forward``."""
         table = embeddings.weight if self.decoder is None else self.decoder.weight
         return VocabularyProjection(self.norm(self.act(self.dense(hidden))), table, self.bias)
 
@@ -174,13 +174,9 @@ class MLMHead(nn.Module):
 
 
 class HeadMixin(nn.Module):
-    """A model with a head.
+    """A model with a head."""
 
-    Attributes:
-        head: the head; ``None`` for the backbone alone.
-    """
-
-    head: nn.Module | None
+    head: nn.Module | None  # ``None`` for the bare backbone
 
     def apply_head(self, hidden: Tensor, *head_args: Any) -> Tensor:
         """Run the head on vectors, (..., hidden)."""
@@ -206,17 +202,11 @@ class SpanMixin(HeadMixin):
 
 
 class LMHeadMixin(nn.Module):
-    """A language model whose logits are products with the output embeddings.
+    """A language model whose logits are products with the output embeddings."""
 
-    Attributes:
-        embeddings: input embeddings; ``embeddings.tokens`` are the tied output embeddings.
-        head: a linear map with output embeddings of its own; ``None`` for tied ones.
-        packed_output: the output embeddings in 8 bits, after ``quantize_output``.
-    """
-
-    embeddings: Any
-    head: Any
-    packed_output: Any = None
+    embeddings: Any  # input embeddings; ``embeddings.tokens`` are the tied output embeddings
+    head: Any  # a linear map with output embeddings of its own; ``None`` for tied ones
+    packed_output: Any = None  # the output embeddings in 8 bits, after ``quantize_output``
 
     @property
     def output_embeddings(self) -> Tensor:

@@ -1,4 +1,4 @@
-"""Caches of keys and values, so that generation computes those of each token once."""
+"""Caches of keys and values, so that generation computes them once for each token."""
 
 import torch
 from torch import Tensor
@@ -33,7 +33,7 @@ class LayerCache:
         return self._values[:, :, : self.length]
 
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Add the keys and values of new tokens, and return those of all.
+        """Add the keys and values of new tokens, and return all.
 
         Args:
             keys: (batch, heads, tokens, head_size).

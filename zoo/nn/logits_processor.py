@@ -17,11 +17,7 @@ class LogitsProcessor(ABC):
     have ended are left out. Therefore its result should depend on its arguments only.
 
     Example:
-        >>> class NoEvenTokens(LogitsProcessor):
         ...     def __call__(self, input_ids, scores):
-        ...         scores = scores.clone()
-        ...         scores[:, ::2] = float("-inf")
-        ...         return scores
     """
 
     @abstractmethod
@@ -31,8 +27,8 @@ class LogitsProcessor(ABC):
         Args:
             input_ids: (rows, tokens), int64: the tokens so far, without padding: prompt and new
                 tokens, or in an encoder-decoder the tokens of the decoder.
-            scores: (rows, vocabulary), float: logits, or in a beam search log-probabilities. Not
-                to be changed in place.
+            scores: (rows, vocabulary), float: logits, or in a beam search log-probabilities. Not to
+                be changed in place.
 
         Returns:
             (rows, vocabulary), of the same dtype; ``-inf`` excludes a token.

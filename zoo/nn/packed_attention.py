@@ -7,7 +7,7 @@ where these pairs are so many that a call for each document takes less time. Els
 added to the scores (``zoo.nn.attention.masks``), as in float32 on CUDA, which the kernel does
 not take.
 
-The kernel is that of ``torch.nn.attention.varlen.varlen_attn``, called as an operator, because that
+The kernel is ``torch.nn.attention.varlen.varlen_attn``'s, called as an operator, because that
 function has no dropout of attention weights, which most recipes have. Neither has flex attention;
 that is why attention with a learned bias for each pair of tokens, which the kernel does not add,
 takes a mask on every device.
@@ -31,7 +31,7 @@ PAIRS_OF_A_CALL = 2048  # of tokens: an estimate of those that take a CPU as lon
 
 _masks_only = ContextVar("_masks_only", default=False)
 # As torch.compiler.disable, but imports the compiler, which takes seconds, at the first call of the
-# function: on CUDA alone.
+# function: on CUDA only.
 _outside_of_graphs: Any = torch._disable_dynamo  # type: ignore[attr-defined]
 
 
@@ -42,7 +42,7 @@ class DocumentOffsets(NamedTuple):
         offsets: (documents + 1,), int32: the first token of each document, and the number of all
             tokens. The padding of a row counts as a document.
         max_length: number of tokens that no document exceeds.
-        causal: whether a token attends to itself and to earlier tokens alone.
+        causal: whether a token attends only to itself and earlier tokens.
     """
 
     offsets: Tensor
@@ -51,7 +51,7 @@ class DocumentOffsets(NamedTuple):
 
     @classmethod
     def of(cls, document_ids: Tensor, *, causal: bool = False) -> "DocumentOffsets":
-        """Return the offsets for document ids, (rows, tokens), of which equal ones are adjacent."""
+        """Return the offsets for document ids, (rows, tokens); equal ones are adjacent."""
         return cls(_offsets(document_ids), document_ids.shape[1], causal)
 
 
@@ -120,9 +120,6 @@ def attend_documents(
         q: (batch, heads, tokens, head_size).
         k: (batch, heads, tokens, head_size).
         v: (batch, heads, tokens, head_size).
-        documents: the documents of the rows.
-        dropout: dropout probability of the attention weights.
-        scale: factor of the scores; ``None`` for ``head_size ** -0.5``.
 
     Returns:
         (batch, heads, tokens, head_size).
@@ -165,7 +162,7 @@ def _flash(
 def _by_document(
     q: Tensor, k: Tensor, v: Tensor, documents: DocumentOffsets, dropout: float, scale: float
 ) -> Tensor:
-    """Return the attention of each document alone: what the kernel computes, on any device."""
+    """Return the attention within each document, as the kernel computes it, on any device."""
     mixed = []
     for start, end in pairwise(documents.offsets.tolist()):
         queries, keys, values = (x[start:end].transpose(0, 1) for x in (q, k, v))

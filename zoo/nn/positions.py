@@ -29,7 +29,7 @@ class Positions:
 
     @property
     def distance(self) -> Tensor:
-        """Position of a key minus that of a query, (batch or 1, queries, keys)."""
+        """Position of a key minus a query's, (batch or 1, queries, keys)."""
         return self.keys[:, None, :] - self.queries[:, :, None]
 
 
@@ -37,7 +37,7 @@ def position_in_document(document_ids: Tensor) -> Tensor:
     """Return the positions of the tokens of packed rows, from 0 in each document.
 
     Args:
-        document_ids: (batch, tokens), int64, of which equal ones are adjacent.
+        document_ids: (batch, tokens), int64; equal ones are adjacent.
     """
     columns = torch.arange(document_ids.shape[1], device=document_ids.device)
     begins = torch.ones_like(document_ids)
@@ -46,23 +46,17 @@ def position_in_document(document_ids: Tensor) -> Tensor:
 
 
 class Rotation(NamedTuple):
-    """Cosines and sines of the angles of a batch's positions.
+    """Cosines and sines of the angles of a batch's positions."""
 
-    Attributes:
-        cos: (batch or 1, 1, tokens, pairs).
-        sin: (batch or 1, 1, tokens, pairs).
-        interleaved: whether a pair is two neighbouring components, or one of the first and one of
-            the second half.
-    """
-
-    cos: Tensor
-    sin: Tensor
+    cos: Tensor  # (batch or 1, 1, tokens, pairs)
+    sin: Tensor  # (batch or 1, 1, tokens, pairs)
+    # whether a pair is two neighbouring components, or one of the first and one of the second half
     interleaved: bool
 
     def turn(self, x: Tensor) -> Tensor:
         """Rotate pairs of components of queries or keys, (batch, heads, tokens, head width).
 
-        Components beyond those of the pairs stay as they are.
+        Components beyond the pairs stay as they are.
         """
         cos, sin = self.cos.to(x.dtype), self.sin.to(x.dtype)
         pairs = cos.shape[-1]
@@ -81,9 +75,6 @@ class LinearScaling:
     """Frequencies of positions that are divided by a factor (Chen et al. 2023, arXiv:2306.15595).
 
     In a ``config.json``, it has the ``rope_type`` ``linear``.
-
-    Attributes:
-        factor: the factor.
     """
 
     factor: float
@@ -97,23 +88,17 @@ class LinearScaling:
 class WavelengthScaling:
     """Frequencies whose long wavelengths are stretched (Grattafiori et al. 2024, arXiv:2407.21783).
 
-    The formula is that of its released code. Wavelengths of more tokens than
+    The formula is from its released code. Wavelengths of more tokens than
     ``original_max_positions / low_freq_factor`` are multiplied by the factor, those of fewer than
     ``original_max_positions / high_freq_factor`` stay, and those between are interpolated. In a
     ``config.json``, it has the ``rope_type`` ``llama3``.
-
-    Attributes:
-        factor: the factor.
-        low_freq_factor: number of turns within the original positions below which a wavelength is
-            long.
-        high_freq_factor: number of turns above which it is short.
-        original_max_positions: number of positions before the context was extended.
     """
 
     factor: float
+    # number of turns within the original positions below which a wavelength is long
     low_freq_factor: float
-    high_freq_factor: float
-    original_max_positions: int
+    high_freq_factor: float  # number of turns above which it is short
+    original_max_positions: int  # number of positions before the context was extended
 
     def __call__(self, frequencies: Tensor) -> Tensor:
         """Return the scaled frequencies of all pairs of components, (pairs,)."""
@@ -196,7 +181,7 @@ def alibi_slopes(num_heads: int) -> list[float]:
 
 
 class AttentionInputs(NamedTuple):
-    """Arguments of the attention of one layer, beside its hidden states.
+    """Arguments of the attention of one layer, in addition to its hidden states.
 
     Attributes:
         mask: added to the scores, broadcast to (batch, heads, queries, keys), or the documents of

@@ -8,21 +8,15 @@ from torch import Tensor
 
 
 class PackedRows(NamedTuple):
-    """A padded batch whose rows share fewer rows of the same length.
+    """A padded batch whose rows share fewer rows of the same length."""
 
-    Attributes:
-        source: (packed rows, tokens), int64: index of each token in the flattened batch; 0 for
-            padding.
-        document_ids: (packed rows, tokens), int64: number of each token's row of the batch, counted
-            from 1 in each packed row; 0 for padding.
-        position_ids: (packed rows, tokens), int64: the token's column in the batch.
-        target: (batch, tokens), int64: index of each token in the flattened packed rows; 0 for
-            padding.
-    """
-
+    # (packed rows, tokens), int64: index of each token in the flattened batch; 0 for padding
     source: Tensor
+    # (packed rows, tokens), int64: number of each token's row of the batch, counted from 1 in each
+    # packed row; 0 for padding
     document_ids: Tensor
-    position_ids: Tensor
+    position_ids: Tensor  # (packed rows, tokens), int64: the token's column in the batch
+    # (batch, tokens), int64: index of each token in the flattened packed rows; 0 for padding
     target: Tensor
 
     @classmethod
@@ -80,12 +74,7 @@ class PackedRows(NamedTuple):
 
 
 def first_fit_decreasing(lengths: list[int], capacity: int) -> list[list[int]]:
-    """Return the indices of the lengths that share a bin, for each bin.
-
-    Args:
-        lengths: the lengths, at most ``capacity`` each.
-        capacity: largest sum of the lengths in a bin.
-    """
+    """Return the indices of the lengths that share a bin, for each bin."""
     bins, free = list[list[int]](), list[int]()
     for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
         place = next((k for k, room in enumerate(free) if room >= lengths[index]), len(bins))

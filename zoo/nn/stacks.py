@@ -11,17 +11,13 @@ EMBEDDINGS = "embeddings"
 
 
 class Stack(NamedTuple):
-    """A stack of layers: an ``nn.ModuleList`` with the name ``layers``, anywhere in a model.
+    """A stack of layers: an ``nn.ModuleList`` with the name ``layers``, anywhere in a model."""
 
-    Attributes:
-        owner: prefix of the names in the module that has the layers, such as ``decoder.``.
-        order: index in the list of the layer at each depth. Several depths may share a layer.
-        layer_inputs: names of the modules that all layers read, beside embeddings: those that the
-            attribute ``layer_inputs`` of the owner lists.
-    """
-
-    owner: str
+    owner: str  # prefix of the names in the module that has the layers, such as ``decoder.``
+    # index in the list of the layer at each depth. Several depths may share a layer
     order: tuple[int, ...]
+    # names of the modules that all layers read, in addition to embeddings: the owner's
+    # ``layer_inputs``
     layer_inputs: tuple[str, ...]
 
     def at(self, depths: slice) -> list[str]:
@@ -34,7 +30,7 @@ class Stack(NamedTuple):
 
 
 def stacks(model: nn.Module) -> Iterator[Stack]:
-    """Yield the stacks of a model. A mix of all layers, ``ScalarMix``, is no layer."""
+    """Yield the stacks of a model. A mix of all layers, ``ScalarMix``, is not a layer."""
     for name, module in model.named_modules():
         layers = getattr(module, "layers", None)
         if not isinstance(layers, nn.ModuleList):
@@ -45,11 +41,7 @@ def stacks(model: nn.Module) -> Iterator[Stack]:
 
 
 def below(model: nn.Module) -> dict[str, Stack | None]:
-    """Return the modules below the first layers: embeddings, and what all layers read.
-
-    Returns:
-        name of the module -> the stack that reads it, ``None`` for embeddings of several stacks.
-    """
+    """Return the modules below the first layers: embeddings, and what all layers read."""
     owners = {stack.owner: stack for stack in stacks(model)}
     modules: dict[str, Stack | None] = {}
     for name, _ in model.named_modules():

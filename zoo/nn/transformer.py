@@ -23,6 +23,7 @@ from zoo.nn.layers.activations import activate, activation
 from zoo.nn.layers.dropout import Dropout
 from zoo.nn.layers.embedding import Embedding
 from zoo.nn.packed_attention import DocumentOffsets, attend_documents
+from zoo.overrides import override
 
 # to which attention in half precision without dropout is trained by single products
 HALF_PRECISION_TOKENS = 512
@@ -135,9 +136,6 @@ def attend(
         v: (batch, heads, keys, head_size).
         mask: added to the scores, broadcast to (batch, heads, queries, keys); or the documents that
             attention is restricted to, where queries and keys are the same tokens.
-        causal: mask the keys that follow a query; queries and keys are the same tokens.
-        dropout: dropout probability of the attention weights.
-        scale: factor of the scores; ``None`` for ``head_size ** -0.5``.
 
     Returns:
         (batch, heads, queries, head_size).
@@ -156,12 +154,10 @@ def attend(
 
 
 def _takes_products(q: Tensor, k: Tensor, dropout: float) -> bool:
-    """Return whether attention is computed by single products and a softmax, on CPUs alone.
-
-    With dropout, torch has no fused kernel on CPUs. In half precision, the backward pass of its
-    kernel takes several times as long as the products, up to ``HALF_PRECISION_TOKENS``
-    (``benchmarks/attention.py``); without a gradient the kernel is used, which rounds less.
-    """
+    """Return whether attention is computed by single products and a softmax, on CPUs only."""
+    # With dropout, torch has no fused kernel on CPUs. In half precision, the backward pass of its
+    # kernel takes several times as long as the products, up to ``HALF_PRECISION_TOKENS``
+    # (``benchmarks/attention.py``); without a gradient the kernel is used, which rounds less
     trained = torch.is_grad_enabled() and q.requires_grad
     is_slow = q.dtype in HALF and trained and k.shape[-2] <= HALF_PRECISION_TOKENS
     return (bool(dropout) or is_slow) and q.device.type == "cpu" and not is_capturing_attention()
@@ -237,13 +233,13 @@ class SelfAttention(Attention):
         hidden_size: width of input and output.
         num_heads: number of heads.
         dropout: dropout probability of the attention weights.
-        causal: let a token attend to itself and to earlier tokens alone.
+        causal: let a token attend only to itself and earlier tokens.
         scale: factor of the attention scores; ``None`` for ``head_size ** -0.5``.
         head_size: width of a head; ``None`` for ``hidden_size // num_heads``.
         bias: whether the linear maps have a bias.
         num_kv_heads: number of heads of keys and values, which divides ``num_heads``: consecutive
             heads share them (Ainslie et al. 2023, arXiv:2305.13245, section 2.2); ``None`` for
-            ``num_heads``. A cache has these heads alone.
+            ``num_heads``. A cache only has these heads.
     """
 
     def __init__(
@@ -282,7 +278,7 @@ class SelfAttention(Attention):
             mask: added to the scores, broadcast to (batch, heads, queries, keys); or the result of
                 ``Encoder.documents_mask``. In causal attention, it has to exclude later tokens
                 itself, as ``causal_mask`` does.
-            cache: keys and values of earlier tokens, extended by those of ``x``.
+            cache: keys and values of earlier tokens, extended by ``x``'s.
             rotation: rotation of queries and keys by their positions; cached keys are rotated.
 
         Returns:
@@ -305,14 +301,7 @@ class SelfAttention(Attention):
 
 
 class FeedForward(nn.Module):
-    """The position-wise feed-forward network (arXiv:1706.03762, section 3.3).
-
-    Args:
-        hidden_size: width of input and output.
-        intermediate_size: width between the two linear maps.
-        act: name of the activation function.
-        bias: whether the linear maps have a bias.
-    """
+    """The position-wise feed-forward network (arXiv:1706.03762, section 3.3)."""
 
     def __init__(
         self, *, hidden_size: int, intermediate_size: int, act: str, bias: bool = True
@@ -341,8 +330,8 @@ class GatedFeedForward(FeedForward):
         )
         self.up = nn.Linear(hidden_size, 2 * intermediate_size, bias=bias)
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
-        """Transform each token: (batch, tokens, hidden) to the same shape."""
         inputs, gate = self.up(x).chunk(2, dim=-1)
         return self.down(self.act(inputs) * gate)  # type: ignore[no-any-return]
 
@@ -423,8 +412,8 @@ class PreNormBlock(PostNormBlock):
     The output of the last block is not normalized: see ``Encoder.final_norm``.
     """
 
+    @override
     def forward(self, x: Tensor, *attention_args: Any, positions: Tensor | None = None) -> Tensor:
-        """Transform (batch, tokens, hidden) to the same shape; see ``PostNormBlock``."""
         attended = self.attention(self.attention_norm(x), *attention_args)
         x, attended = select_tokens(positions, x, attended)
         x = x + self.dropout(attended)
@@ -438,8 +427,8 @@ class ParallelBlock(PreNormBlock):
     Each has a norm of its own, ``attention_norm`` and ``ffn_norm``.
     """
 
+    @override
     def forward(self, x: Tensor, *attention_args: Any, positions: Tensor | None = None) -> Tensor:
-        """Transform (batch, tokens, hidden) to the same shape; see ``PostNormBlock``."""
         attended = self.attention(self.attention_norm(x), *attention_args)
         x, attended = select_tokens(positions, x, attended)
         return x + self.dropout(attended) + self.dropout(self.ffn(self.ffn_norm(x)))  # type: ignore[no-any-return]

@@ -28,17 +28,7 @@ OBJECTIVES: Mapping[str, str] = {
 
 
 def objective_type(family: "Family", config: Any, name: str) -> "type[Objective]":
-    """Return the class of an objective of the family, of this package or of a plugin.
-
-    Args:
-        family: family of the model.
-        config: configuration of the model.
-        name: name of the objective, see ``--objective``.
-
-    Raises:
-        UsageError: the name is unknown (the nearest are listed), or the model does not support it.
-        PluginError: the plugin of the objective is broken, or two plugins have it.
-    """
+    """Return the class of an objective of the family, of this package or of a plugin."""
     from zoo.objectives.base import Objective
 
     known = {**OBJECTIVES, **family.objectives}

@@ -83,7 +83,7 @@ class Outputs:
             generator replaced; all others are in the batch.
         recurrent_state: hidden state that the model carries to the next step, detached,
             (rows, ...) each; it is added to the tensors of that step's batch.
-        inputs: tensors that the main model read in place of those of the batch, such as tokens that
+        inputs: tensors that the main model read in place of the batch's, such as tokens that
             a generator sampled.
     """
 
@@ -113,23 +113,15 @@ class LossOutput:
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A model that a run saves at its end.
+    """A model that a run saves at its end."""
 
-    Attributes:
-        module: the model, with the trained weights.
-        config: configuration of the model.
-        head: name of its head.
-        pooling: pooling of a sentence encoder; ``None`` for other models.
-        transitions: transitions of a CRF over the labels, see ``zoo.nn.layers.crf``, or ``None``.
-        both_orders: whether the logits of a pair are the sum of those of both orders.
-    """
-
-    module: "nn.Module"
+    module: "nn.Module"  # the model, with the trained weights
     config: "Config"
     head: str
-    pooling: "Pooling | None" = None
+    pooling: "Pooling | None" = None  # pooling of a sentence encoder; ``None`` for other models
+    # transitions of a CRF over the labels, see ``zoo.nn.layers.crf``, or ``None``
     transitions: "Tensor | None" = None
-    both_orders: bool = False
+    both_orders: bool = False  # whether the logits of a pair are summed over both orders
 
 
 class ExampleDataset(ABC):
@@ -234,7 +226,7 @@ class TrainingObjective(ABC):
             batch: tensors of a ``Batch``, on the model's device.
 
         Returns:
-            loss term -> logits; by default those of ``outputs``.
+            loss term -> logits; by default from ``outputs``.
         """
         return outputs.logits
 
@@ -347,8 +339,8 @@ class Objective(TrainingObjective):
         name: value of ``--objective``.
         options_type: type of the options.
         from_scratch_options: names of options that replace initial weights in the run; runs from
-            pretrained weights refuse them, and do without those of the recipe.
-        scores_all_tokens: whether ``scored_logits`` are those of all tokens of text.
+            pretrained weights refuse them, and do without the recipe's.
+        scores_all_tokens: whether ``scored_logits`` has all tokens of text.
         char_inputs: whether the model reads tokens by their characters; the corpus may then have
             a larger vocabulary than the model predicts.
     """

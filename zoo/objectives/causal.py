@@ -23,6 +23,7 @@ from zoo.objectives.examples.packing import pack, without_special_tokens
 from zoo.objectives.examples.vocabulary import Ids, TokenizerView
 from zoo.objectives.losses.predictions import cross_entropy_sum, predict_at
 from zoo.objectives.masked import model_inputs
+from zoo.overrides import override
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -42,13 +43,7 @@ def boundary_tokens(vocabulary: TokenizerView) -> tuple[Ids, Ids]:
 
 
 class TransitionDocuments:
-    """The documents of a split as transitions from one token to the next.
-
-    Args:
-        split: the documents.
-        before: special tokens before each document.
-        after: special tokens after each document.
-    """
+    """The documents of a split as transitions from one token to the next."""
 
     def __init__(self, split: "Split", before: Ids, after: Ids) -> None:
         self.split, self.before, self.after = split, before, after
@@ -89,9 +84,9 @@ class CausalDataset(ExampleDataset):
         self.layout = pack_documents(self.steps, length=self.length, new_row=measure, seed=seed)
 
     def __len__(self) -> int:
-        """See ``ExampleDataset``."""
         return len(self.layout)
 
+    @override
     def example(self, index: int, rng: np.random.Generator) -> Example:
         """Return inputs and next tokens of a row; ``rng`` is not used."""
         tokens = [self.steps.read(*stretch) for stretch in self.layout.row(index)]
@@ -114,30 +109,29 @@ class CausalLanguageModelling(Objective):
     head: ClassVar[str] = "causal-lm"
     scores_all_tokens: ClassVar[bool] = True
 
+    @override
     def dataset(self, split: "Split", seed: int) -> ExampleDataset:
-        """See ``Objective``."""
         return CausalDataset(self, split, seed)
 
+    @override
     def collate(self, examples: Sequence[Example]) -> Batch:
-        """Collate examples; masks and positions are dropped where every row is one full segment.
-
-        Attention is faster without an explicit mask.
-        """
+        """Collate examples; masks and positions are dropped where every row is one full segment."""
+        # Attention is faster without an explicit mask
         batch = super().collate(examples)
         if bool((batch.tensors["document_ids"] == 1).all()):
             del batch.tensors["document_ids"], batch.tensors["position_ids"]
         return batch
 
+    @override
     def max_values(self, batch: Batch) -> dict[str, int]:
-        """Return the number of tokens of a row; see ``Objective``."""
         return dict.fromkeys(("labels", "label_positions"), self.length)
 
+    @override
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
-        """Return the logits of the next token of every token."""
         module: Any = model
         hidden = module.encode(**model_inputs(batch))
         return Outputs({TERM: predict_at(module, hidden, batch["label_positions"])})
 
+    @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        """Compute the cross-entropy of the next tokens."""
         return cross_entropy_sum(outputs.logits[TERM], batch["labels"], TERM)

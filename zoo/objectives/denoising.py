@@ -27,6 +27,7 @@ from zoo.objectives.examples.span_noise import (
 from zoo.objectives.examples.vocabulary import Ids, TokenizerView
 from zoo.objectives.options import Options
 from zoo.objectives.seq2seq import SEQ2SEQ_LM, Seq2SeqObjective, Seq2SeqOptions
+from zoo.overrides import override
 
 
 class NoiseOptions(Seq2SeqOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,31 +49,19 @@ class NoiseOptions(Seq2SeqOptions, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class SpanOptions(NoiseOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Options of spans of noise.
+    """Options of spans of noise."""
 
-    Attributes:
-        mean_span_length: mean number of tokens per span.
-    """
-
-    mean_span_length: float = 3.0
+    mean_span_length: float = 3.0  # mean number of tokens per span
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            ValueError: a value is out of its range.
-        """
+        """Check the values."""
         super().__post_init__()
         if not self.mean_span_length >= 1:
             raise ValueError(f"mean_span_length is {self.mean_span_length}, which is less than 1")
 
 
 def sentinel_ids(vocabulary: TokenizerView) -> Ids:
-    """Return the ids of ``<extra_id_0>``, ``<extra_id_1>`` and so on, (sentinels,), int64.
-
-    Raises:
-        UsageError: the tokenizer has none.
-    """
+    """Return the ids of ``<extra_id_0>``, ``<extra_id_1>`` and so on, (sentinels,), int64."""
     ids: list[int] = []
     while (number := vocabulary.tokenizer.token_to_id(f"<extra_id_{len(ids)}>")) is not None:
         ids.append(number)
@@ -104,14 +93,15 @@ class DenoisingObjective(Seq2SeqObjective):
     def corrupt(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
         """Return source and target of a text, (tokens,), for its noise, (tokens,), bool."""
 
+    @override
     def plan_rows(self, documents: Documents) -> tuple[BudgetFactory, int]:
-        """See ``Seq2SeqObjective``."""
         return plan_decoder_length(self.max_lengths, documents, self.length)
 
+    @override
     def source_target_pairs(
         self, texts: Sequence[Ids], rng: np.random.Generator
     ) -> Sequence[tuple[Ids, Ids]]:
-        """See ``Seq2SeqObjective``; the noise of each text is independent."""
+        """The noise of each text is independent."""
         return [self.corrupt(text, self.noise(len(text), rng), rng) for text in texts]
 
     @cached_property
@@ -131,8 +121,8 @@ class ReplaceSpans(DenoisingObjective):
 
     name: ClassVar[str] = "replace-spans"
 
+    @override
     def max_lengths(self, tokens: int) -> tuple[int, int] | None:
-        """See ``DenoisingObjective``."""
         noise = num_noise_tokens(tokens, self.options.noise_density)
         rest = tokens - noise
         # largest numbers of noise spans and of other spans
@@ -141,8 +131,8 @@ class ReplaceSpans(DenoisingObjective):
             return None
         return rest + spans, noise + others
 
+    @override
     def corrupt(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
-        """See ``DenoisingObjective``."""
         return (
             spans_to_sentinels(text, noise, self.sentinels),
             spans_to_sentinels(text, ~noise, self.sentinels),
@@ -160,16 +150,17 @@ class SpanCorruption(ReplaceSpans):
     name: ClassVar[str] = "span-corruption"
     options_type: ClassVar[type[Options]] = SpanOptions
 
+    @override
     def max_lengths(self, tokens: int) -> tuple[int, int] | None:
-        """See ``DenoisingObjective``; the lengths are exact."""
+        """The lengths are exact."""
         noise = num_noise_tokens(tokens, self.options.noise_density)
         spans = num_noise_spans(tokens, self.options.noise_density, self.options.mean_span_length)
         if spans > len(self.sentinels):
             return None
         return tokens - noise + spans, noise + max(spans, 1)
 
+    @override
     def noise(self, tokens: int, rng: np.random.Generator) -> Noise:
-        """See ``DenoisingObjective``."""
         return random_spans(tokens, self.options.noise_density, self.options.mean_span_length, rng)
 
 
@@ -181,13 +172,14 @@ class DropTokens(DenoisingObjective):
 
     name: ClassVar[str] = "drop-tokens"
 
+    @override
     def max_lengths(self, tokens: int) -> tuple[int, int] | None:
-        """See ``DenoisingObjective``; the lengths are exact."""
+        """The lengths are exact."""
         noise = num_noise_tokens(tokens, self.options.noise_density)
         return tokens - noise, noise
 
+    @override
     def corrupt(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
-        """See ``DenoisingObjective``."""
         return text[~noise], text[noise]
 
 
@@ -202,16 +194,17 @@ class MaskTokens(DenoisingObjective):
     name: ClassVar[str] = "mask-tokens"
 
     @property
+    @override
     def visible_labels(self) -> Mapping[str, float]:
-        """Loss term -> fraction of the tokens that is no noise; see ``Objective``."""
         return {SEQ2SEQ_LM: 1 - self.options.noise_density}
 
+    @override
     def max_lengths(self, tokens: int) -> tuple[int, int] | None:
-        """See ``DenoisingObjective``; the lengths are exact."""
+        """The lengths are exact."""
         return tokens, tokens
 
+    @override
     def corrupt(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
-        """See ``DenoisingObjective``."""
         return np.where(noise, self.sentinels[0], text), text
 
 
@@ -227,18 +220,20 @@ class Deshuffling(DenoisingObjective):
     options_type: ClassVar[type[Options]] = Seq2SeqOptions
 
     @property
+    @override
     def visible_labels(self) -> Mapping[str, float]:
-        """Loss term -> 1, since a source has all tokens of its target; see ``Objective``."""
         return {SEQ2SEQ_LM: 1.0}
 
+    @override
     def max_lengths(self, tokens: int) -> tuple[int, int] | None:
-        """See ``DenoisingObjective``; the lengths are exact."""
+        """The lengths are exact."""
         return tokens, tokens
 
+    @override
     def noise(self, tokens: int, rng: np.random.Generator) -> Noise:
         """Return a mask of noise everywhere, (tokens,), bool."""
         return np.ones(tokens, dtype=bool)
 
+    @override
     def corrupt(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
-        """See ``DenoisingObjective``."""
         return rng.permutation(text), text

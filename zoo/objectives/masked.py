@@ -27,6 +27,7 @@ from zoo.objectives.examples.packing import PackedDataset, PackedRow
 from zoo.objectives.examples.vocabulary import Ids, TokenizerView
 from zoo.objectives.losses.predictions import cross_entropy_sum, encode_at, predict
 from zoo.objectives.options import Options
+from zoo.overrides import override
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,7 +52,7 @@ class MaskedOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             unchanged.
         mask_smoothing: tokens are selected with a probability proportional to their count in the
             data to the power of minus this; 0 for equal probabilities (Lample and Conneau 2019,
-            arXiv:1901.07291, section 3.2; of the strategy ``tokens`` alone).
+            arXiv:1901.07291, section 3.2; only for the strategy ``tokens``).
         mask_schedule: ``dynamic``, other masks each time a row is used; or ``static``, the same
             ones each time. Departure from both papers: Devlin et al. mask a corpus ten times.
     """
@@ -88,7 +89,7 @@ class MaskedOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def generator_of_row(
         self, rng: np.random.Generator, seed: int, index: int
     ) -> np.random.Generator:
-        """Return the random generator of a row: that of this use of it, or of all uses."""
+        """Return the random generator of a row, for this use of it or for all uses."""
         return generator(seed, "masks", index) if self.mask_schedule == "static" else rng
 
 
@@ -103,10 +104,6 @@ def apply_mask(
 
     Args:
         ids: token ids, (length,), int64.
-        selection: the selected tokens and their groups.
-        vocabulary: the tokenizer's vocabulary.
-        options: probabilities of masking and replacement.
-        rng: random generator.
 
     Returns:
         Token ids, (length,), int64.
@@ -132,11 +129,10 @@ class MaskedDataset(ExampleDataset):
         self.seed, self.mask_weights = seed, objective.mask_weights(split)
 
     def __len__(self) -> int:
-        """See ``ExampleDataset``."""
         return len(self.packed_rows)
 
+    @override
     def example(self, index: int, rng: np.random.Generator) -> Example:
-        """See ``ExampleDataset``."""
         rng = self.objective.options.generator_of_row(rng, self.seed, index)
         row = self.packed_rows.row(index).weighted(self.mask_weights)
         return self.objective.mask_row(row, rng)
@@ -150,17 +146,13 @@ class MaskedLanguageModelling(Objective):
     options_type: ClassVar[type[Options]] = MaskedOptions
 
     @property
+    @override
     def visible_labels(self) -> Mapping[str, float]:
-        """Loss term -> fraction of the selected tokens that is unchanged; see ``Objective``."""
         changed = self.options.mask_token_prob + self.options.random_token_prob
         return dict.fromkeys(self.loss_weights, 1 - changed)
 
+    @override
     def dataset(self, split: "Split", seed: int) -> ExampleDataset:
-        """See ``Objective``.
-
-        Raises:
-            UsageError: the tokenizer has no mask token, or a row has no room for text.
-        """
         self.vocabulary.special_token_id("mask")
         return MaskedDataset(self, split, seed)
 
@@ -203,8 +195,8 @@ class MaskedLanguageModelling(Objective):
             counts={MASKED_LM: len(positions)},
         )
 
+    @override
     def max_values(self, batch: Batch) -> dict[str, int]:
-        """Return the number of masked tokens of a full row; see ``Objective``."""
         return dict.fromkeys(("labels", "label_positions"), self.max_masked)
 
     @property
@@ -218,13 +210,13 @@ class MaskedLanguageModelling(Objective):
         """``True`` if the model has token-type embeddings."""
         return getattr(self.config, "type_vocab_size", 0) > 1
 
+    @override
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
-        """Return the logits of the masked tokens."""
         hidden = encode_at(model, model_inputs(batch), batch["label_positions"])
         return Outputs({MASKED_LM: predict(model, hidden)})
 
+    @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        """Compute the cross-entropy of the masked tokens."""
         return cross_entropy_sum(outputs.logits[MASKED_LM], batch["labels"], MASKED_LM)
 
 

@@ -32,17 +32,7 @@ def parse_options(
     name: str,
     kind: str = "objective",
 ) -> Options:
-    """Convert options of an objective or task to their type.
-
-    Args:
-        options_type: type of the options.
-        values: options by name.
-        name: name of the objective, for messages.
-        kind: ``objective`` or ``task``, for messages.
-
-    Raises:
-        UsageError: an option is unknown (the nearest is named) or of the wrong type.
-    """
+    """Convert options of an objective or task to their type."""
     known = [field.encode_name for field in msgspec.structs.fields(options_type)]
     for option in values:
         if option not in known:

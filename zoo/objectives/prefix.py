@@ -13,23 +13,21 @@ from typing import ClassVar
 
 import numpy as np
 
-from zoo.data.packing import BudgetFactory, Documents
+from zoo.data.packing import BudgetFactory, Documents, RowBudget
 from zoo.objectives.examples.vocabulary import Ids
 from zoo.objectives.seq2seq import Seq2SeqObjective
+from zoo.overrides import override
 
 MIN_TOKENS = 2  # smallest length of source and target: a token, and an end-of-text token
 RESERVE_DIVISOR = 16  # expected number of tokens per text, for the reserved room
 
 
-class PrefixRowBudget:
+class PrefixRowBudget(RowBudget):
     """The free tokens of an encoder's and a decoder's row for texts of two kinds.
 
     At either end of the range of draws, a text takes ``MIN_TOKENS`` of one row and its whole length
-    of the other. The budget of the first kind is that of the longest sources, the budget of the
-    second that of the longest targets.
-
-    Args:
-        length: number of tokens per row.
+    of the other. The budget of the first kind is for the longest sources, the budget of the
+    second for the longest targets.
     """
 
     def __init__(self, length: int) -> None:
@@ -40,13 +38,14 @@ class PrefixRowBudget:
         """Kind of the next text, 0 or 1: the one with more room."""
         return int(self.free[1] > self.free[0])
 
+    @override
     def capacity(self) -> int:
         """Return the number of tokens that fit, with room reserved for texts of the other kind."""
         free, opposite = self.free[self.kind], self.free[1 - self.kind]
         return free - MIN_TOKENS - opposite // RESERVE_DIVISOR if opposite >= MIN_TOKENS else 0
 
+    @override
     def add(self, tokens: int) -> None:
-        """See ``zoo.data.packing.RowBudget``."""
         sort = self.kind
         self.free[sort] -= max(tokens, MIN_TOKENS)
         self.free[1 - sort] -= MIN_TOKENS
@@ -60,8 +59,6 @@ def draw_split_points(sizes: Ids, length: int, rng: np.random.Generator) -> Ids:
 
     Args:
         sizes: number of tokens per text, (texts,), which fit into ``PrefixRowBudget``.
-        length: number of tokens per row.
-        rng: random generator.
 
     Returns:
         Number of source tokens per text, (texts,): at least one, and not all; 0 for a text of a
@@ -89,13 +86,13 @@ class PrefixLm(Seq2SeqObjective):
 
     name: ClassVar[str] = "prefix-lm"
 
+    @override
     def plan_rows(self, documents: Documents) -> tuple[BudgetFactory, int]:
-        """See ``Seq2SeqObjective``."""
         return partial(PrefixRowBudget, self.length), self.length
 
+    @override
     def source_target_pairs(
         self, texts: Sequence[Ids], rng: np.random.Generator
     ) -> Sequence[tuple[Ids, Ids]]:
-        """See ``Seq2SeqObjective``."""
         cuts = draw_split_points(np.array([len(text) for text in texts]), self.length, rng)
         return [(text[:cut], text[cut:]) for text, cut in zip(texts, cuts.tolist(), strict=True)]

@@ -35,6 +35,7 @@ from zoo.objectives.losses.auc import auc_counts
 from zoo.objectives.losses.predictions import encode_at, predict
 from zoo.objectives.masked import MASKED_LM, MaskedLanguageModelling, MaskedOptions, model_inputs
 from zoo.objectives.options import Options
+from zoo.overrides import override
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -51,39 +52,30 @@ EmbeddingSharing = Literal["tied", "gradient-disentangled", "none"]
 
 
 class ReplacedOptions(MaskedOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Options of replaced-token detection: those of masking, and:
-
-    Attributes:
-        generator_width_ratio: hidden size of the generator, as a fraction of the discriminator's.
-        generator_depth_ratio: number of layers of the generator, as a fraction of the
-            discriminator's.
-        discriminator_weight: weight of the discriminator's loss; the generator's has weight 1.
-        embedding_sharing: input embeddings of the discriminator: ``tied`` to the generator's,
-            ``gradient-disentangled`` (see ``zoo.objectives.losses.embedding_sharing``), or
-            ``none`` for separate tables.
-        generator_fraction: fraction of the steps, the first ones, in which the generator alone is
-            trained; the discriminator then starts from its weights (section 3.2 of the paper,
-            "two-stage"; there, the generator is not trained any further). The loss of the
-            discriminator is 0 until then. The generator must have the discriminator's sizes.
-        temperature: what the generator's logits are divided by before sampling
-            (configure_pretraining.py). Above 1, samples are more random, and easier to detect.
-    """
+    """Options of replaced-token detection, in addition to masking's."""
 
     mask_token_prob: float = 0.85
     random_token_prob: float = 0.0
+    # hidden size of the generator, as a fraction of the discriminator's
     generator_width_ratio: float = 0.25
+    # number of layers of the generator, as a fraction of the discriminator's
     generator_depth_ratio: float = 1.0
+    # weight of the discriminator's loss; the generator's has weight 1
     discriminator_weight: float = 50.0
+    # input embeddings of the discriminator: ``tied`` to the generator's, ``gradient-disentangled``
+    # (see ``zoo.objectives.losses.embedding_sharing``), or ``none`` for separate tables
     embedding_sharing: EmbeddingSharing = "tied"
+    # fraction of the steps, the first ones, in which only the generator is trained; the
+    # discriminator then starts from its weights (section 3.2 of the paper, "two-stage"; there, the
+    # generator is not trained any further). The loss of the discriminator is 0 until then. The
+    # generator must have the discriminator's sizes
     generator_fraction: float = 0.0
+    # what the generator's logits are divided by before sampling (configure_pretraining.py). Above
+    # 1, samples are more random, and easier to detect
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            ValueError: a number is out of its range.
-        """
+        """Check the values."""
         super().__post_init__()
         positive = ("generator_width_ratio", "generator_depth_ratio", "discriminator_weight")
         for name in (*positive, "temperature"):
@@ -102,13 +94,6 @@ def generator_config(config: Any, options: ReplacedOptions) -> Any:
     intermediate size is four times the hidden size. (In one of the same width, the sizes of the
     discriminator are kept, which are these in all published models.) The embedding size is kept,
     if the configuration has one.
-
-    Args:
-        config: configuration of the discriminator.
-        options: options of the objective.
-
-    Raises:
-        UsageError: the configuration is invalid, or the two models cannot share embeddings.
     """
     width = round(config.hidden_size * options.generator_width_ratio)
     changes = {"num_layers": max(1, round(config.num_layers * options.generator_depth_ratio))}
@@ -125,7 +110,7 @@ def generator_config(config: Any, options: ReplacedOptions) -> Any:
         config
     ):
         raise UsageError(
-            f"embeddings of a generator that is {width} wide cannot be those of a discriminator "
+            f"embeddings of a generator that is {width} wide cannot be shared with a discriminator "
             f"that is {config.hidden_size} wide",
             "--set objective_args.generator_width_ratio=1.0, or "
             "--set objective_args.embedding_sharing=none",
@@ -140,11 +125,7 @@ def embedding_width(config: Any) -> int:
 
 
 class ReplacedTokenDetection(MaskedLanguageModelling):
-    """Trains a discriminator to detect the tokens that a generator replaced.
-
-    Raises:
-        UsageError: the generator's configuration is invalid.
-    """
+    """Trains a discriminator to detect the tokens that a generator replaced."""
 
     name: ClassVar[str] = REPLACED_TOKEN
     head: ClassVar[str] = REPLACED_TOKEN
@@ -162,24 +143,25 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
             require_same_sizes(self.generator_config, config)
 
     @property
+    @override
     def loss_weights(self) -> Mapping[str, float]:
-        """See ``Objective``."""
         return {MASKED_LM: 1.0, REPLACED_TOKEN: self.options.discriminator_weight}
 
     @property
+    @override
     def visible_labels(self) -> Mapping[str, float]:
-        """See ``Objective``; labels of the discriminator follow from samples, not from the text."""
+        # the discriminator's labels follow from samples, not from the text
         return {**super().visible_labels, REPLACED_TOKEN: 1.0}
 
     @classmethod
+    @override
     def unsupported_reason(cls, family: "Family", config: "Config") -> str | None:
-        """Return why a model does not support the objective, or ``None``; it needs two heads."""
         if MaskedLanguageModelling.head not in family.heads():
             return f"{family.name} has no head {MaskedLanguageModelling.head!r} for a generator"
         return super().unsupported_reason(family, config)
 
+    @override
     def model(self, family: "Family", config: "Config") -> "nn.Module":
-        """Return a ``GeneratorDiscriminator``."""
         from zoo.objectives.losses.embedding_sharing import GeneratorDiscriminator
 
         generator = family.model(self.generator_config, MaskedLanguageModelling.head)
@@ -187,8 +169,8 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
             generator, family.model(config, self.head), self.options.embedding_sharing
         )
 
+    @override
     def models_to_save(self, model: "nn.Module") -> dict[str, TrainedModel]:
-        """Return the discriminator as ``model``, and the generator."""
         from zoo.objectives.losses.embedding_sharing import GeneratorDiscriminator
 
         assert isinstance(model, GeneratorDiscriminator), "what self.learner built"
@@ -199,6 +181,7 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
             ),
         }
 
+    @override
     def after_load(
         self, model: "nn.Module", models: Mapping[str, TrainedModel], loaded: Collection[str]
     ) -> "list[Tensor]":
@@ -208,6 +191,7 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
         assert isinstance(model, GeneratorDiscriminator), "what self.learner built"
         return model.after_load(models["model"].module, both="generator" not in loaded)
 
+    @override
     def begin_step(self, model: "nn.Module", step: int, max_steps: int) -> None:
         """Select the stage; between the two, copy the generator to the discriminator.
 
@@ -221,6 +205,7 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
             assert isinstance(model, GeneratorDiscriminator), "made by self.model"
             model.copy_generator()
 
+    @override
     def mask_row(self, packed: PackedRow, rng: np.random.Generator) -> Example:
         """Return a row with masked tokens, and one uniform number per selected token."""
         row = super().mask_row(packed, rng)
@@ -232,10 +217,11 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
             counts={**row.counts, REPLACED_TOKEN: int(np.count_nonzero(packed.document_ids))},
         )
 
+    @override
     def max_values(self, batch: Batch) -> dict[str, int]:
-        """Return the number of masked tokens of a full row; see ``Objective``."""
         return super().max_values(batch) | {"uniforms": self.max_masked}
 
+    @override
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
         """Return the generator's logits, (n, vocabulary), and the discriminator's, (rows, length).
 
@@ -272,21 +258,21 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
         )
 
     @property
+    @override
     def scored_terms(self) -> tuple[str, ...]:
-        """See ``TrainingObjective``: of the discriminator."""
         return (REPLACED_TOKEN,)
 
+    @override
     def scored_logits(
         self, outputs: Outputs, batch: "Mapping[str, Tensor]"
     ) -> "Mapping[str, Tensor | VocabularyProjection]":
-        """See ``TrainingObjective`` and ``detection_logits``; with those of the generator."""
         return {MASKED_LM: outputs.logits[MASKED_LM], **detection_logits(outputs, batch)}
 
+    @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        """Compute the generator's and the discriminator's cross-entropy."""
         generator = super().loss(outputs, batch)
         metrics = {"generator_accuracy": generator.metrics["accuracy"]}
-        if REPLACED_TOKEN not in outputs.labels:  # the generator is trained alone
+        if REPLACED_TOKEN not in outputs.labels:  # only the generator is trained
             return LossOutput(
                 generator.sums | {REPLACED_TOKEN: outputs.logits[REPLACED_TOKEN]}, metrics
             )
@@ -302,11 +288,7 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
 
 
 def require_same_sizes(generator: Any, discriminator: Any) -> None:
-    """Check that the weights of a generator can be copied to the discriminator.
-
-    Raises:
-        UsageError: a field of the configurations differs.
-    """
+    """Check that the weights of a generator can be copied to the discriminator."""
     for name in ("hidden_size", "num_layers"):
         sizes = getattr(generator, name), getattr(discriminator, name)
         if sizes[0] != sizes[1]:
@@ -344,10 +326,6 @@ def _scatter(array: "Tensor", positions: "Tensor", values: "Tensor") -> "Tensor"
 def detection_logits(outputs: Outputs, batch: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
     """Return the discriminator's logits of two classes, original and replaced.
 
-    Args:
-        outputs: results, with one logit per token.
-        batch: tensors of the batch.
-
     Returns:
         loss term -> logits of all tokens but padding, (n, 2), that of the first class 0.
     """
@@ -364,15 +342,10 @@ def discriminator_loss(logits: "Tensor", replaced: "Tensor", is_token: "Tensor")
         logits: (rows, length), float32; above 0 where a token is predicted to be replaced.
         replaced: (rows, length), bool, the labels.
         is_token: (rows, length), bool; false for padding.
-
-    Returns:
-        The loss, and as metrics the accuracy over all, over replaced and over original
-        tokens; the area under the ROC curve (``area_under_curve``, over the pairs of one
-        micro-batch, see ``zoo.objectives.losses.auc``); the mean predicted probability of
-        replacement of replaced and of original tokens; and the fraction of replaced tokens. Early
-        in training every token is predicted to be original, which most are: the area and the two
-        probabilities show progress before the accuracy does.
     """
+    # Early in training every token is predicted to be original, which most are: the area under the
+    # ROC curve, over the pairs of one micro-batch, and the mean predicted probabilities of replaced
+    # and of original tokens show progress before the accuracy does
     from torch.nn import functional as F
 
     losses = F.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="none")

@@ -3,7 +3,7 @@
 *Next-sentence prediction* (Devlin et al. 2018, arXiv:1810.04805, section 3.1): the second segment
 follows the first (label 0), or is from another document (label 1). *Sentence-order prediction* (Lan
 et al. 2020, arXiv:1909.11942, section 3.1): two consecutive segments are in order (label 0), or
-swapped (label 1). The labels are those of the released code.
+swapped (label 1). The labels are as in the released code.
 """
 
 from collections.abc import Mapping
@@ -24,6 +24,7 @@ from zoo.objectives.examples.sentence_pair_data import (
 from zoo.objectives.losses.predictions import cross_entropy_sum, encode_at, predict
 from zoo.objectives.masked import MASKED_LM, MaskedLanguageModelling, MaskedOptions, model_inputs
 from zoo.objectives.options import Options
+from zoo.overrides import override
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -34,21 +35,14 @@ if TYPE_CHECKING:
 
 
 class PairOptions(MaskedOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Options of masking and of pairs.
+    """Options of masking and of pairs."""
 
-    Attributes:
-        dupe_factor: number of times that pairs are made of the corpus, with other split points and
-            random segments each time; an epoch has all of them.
-    """
-
+    # number of times that pairs are made of the corpus, with other split points and random segments
+    # each time; an epoch has all of them
     dupe_factor: int = 1
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            ValueError: a number is out of its range.
-        """
+        """Check the values."""
         super().__post_init__()
         if self.dupe_factor < 1:
             raise ValueError(f"dupe_factor is {self.dupe_factor}, which is not positive")
@@ -64,11 +58,10 @@ class SentencePairDataset(ExampleDataset):
         self.mask_weights = objective.mask_weights(split)
 
     def __len__(self) -> int:
-        """See ``ExampleDataset``."""
         return len(self.pairs)
 
+    @override
     def example(self, index: int, rng: np.random.Generator) -> Example:
-        """See ``ExampleDataset``."""
         objective, vocabulary = self.objective, self.objective.vocabulary
         rng = objective.options.generator_of_row(rng, self.seed, index)
         texts, labels = [], []
@@ -89,30 +82,24 @@ class SentencePairDataset(ExampleDataset):
 
 
 class SentencePairs(MaskedLanguageModelling):
-    """Base class of the sentence-pair objectives.
-
-    Attributes:
-        term: name of the loss term.
-        make_pairs: function that makes the pairs of a split.
-        swap: swap half of the pairs when a row is used, and set their label to 1.
-        min_documents: smallest number of documents.
-    """
+    """Base class of the sentence-pair objectives."""
 
     head: ClassVar[str] = "pretraining"
     options_type: ClassVar[type[Options]] = PairOptions
-    term: ClassVar[str]
-    make_pairs: ClassVar[PairGenerator]
-    swap: ClassVar[bool]
-    min_documents: ClassVar[int] = 1
+    term: ClassVar[str]  # name of the loss term
+    make_pairs: ClassVar[PairGenerator]  # function that makes the pairs of a split
+    swap: ClassVar[bool]  # swap half of the pairs when a row is used, and set their label to 1
+    min_documents: ClassVar[int] = 1  # smallest number of documents
 
     @property
+    @override
     def loss_weights(self) -> Mapping[str, float]:
         """Loss term -> weight; the plain sum of both losses, as in the released code."""
         return {MASKED_LM: 1.0, self.term: 1.0}
 
     @classmethod
+    @override
     def unsupported_reason(cls, family: "Family", config: "Config") -> str | None:
-        """See ``Objective``."""
         if super().unsupported_reason(family, config) is None:
             outputs = family.onnx(config, cls.head).outputs
             if ("batch", 2) in outputs.values():
@@ -122,13 +109,8 @@ class SentencePairs(MaskedLanguageModelling):
             "the label of a sentence pair"
         )
 
+    @override
     def dataset(self, split: "Split", seed: int) -> ExampleDataset:
-        """See ``Objective``.
-
-        Raises:
-            UsageError: the tokenizer has no mask token, a row has no room for a pair, or the split
-                has too few documents or sentences.
-        """
         self.vocabulary.special_token_id("mask")
         around = self.vocabulary.pair_template.size
         if self.length < around + 2:
@@ -158,12 +140,13 @@ class SentencePairs(MaskedLanguageModelling):
                 hint,
             )
 
+    @override
     def max_values(self, batch: Batch) -> dict[str, int]:
-        """Return the numbers of masked tokens and of pairs of a row; see ``Objective``."""
         most = self.length // (self.vocabulary.pair_template.size + 2)  # a token of either text
         pairs = dict.fromkeys(("pair_labels", "start_positions"), most)
         return super().max_values(batch) | pairs
 
+    @override
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
         """Return the logits of the masked tokens, and (pairs, 2) of the pairs."""
         import torch
@@ -175,6 +158,7 @@ class SentencePairs(MaskedLanguageModelling):
         pairs = module.pair_scores(first_tokens).float()  # (pairs, 2)
         return Outputs({MASKED_LM: predict(module, masked), self.term: pairs})
 
+    @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """Compute the cross-entropy of the masked tokens and of the pairs' labels."""
         masked = super().loss(outputs, batch)

@@ -1,9 +1,9 @@
 """Base class of sequence-to-sequence objectives: a source and a target for each text.
 
-By default, the documents are concatenated and cut into texts, of which one fills a row. Without
+By default, the documents are concatenated and cut into texts, one for each row. Without
 that, or where the sentinels of a text do not last for a whole row, several texts share an encoder
 row, and the same texts a decoder row, in the same order: ``document_ids`` and
-``decoder_document_ids`` number them from 1, so that each target attends to its own source alone. An
+``decoder_document_ids`` number them from 1, so that each target only attends to its own source. An
 end-of-text token (role ``eos``) follows each source and each target, as in the released code of
 Raffel et al. 2020 (arXiv:1910.10683), even if the document continues in another row. The decoder's
 input is the target shifted right, after ``decoder_start_token_id``, and every token of the target
@@ -28,6 +28,7 @@ from zoo.objectives.examples.packing import PackedRow, pack, without_special_tok
 from zoo.objectives.examples.vocabulary import Ids
 from zoo.objectives.losses.predictions import cross_entropy_sum, predict_at
 from zoo.objectives.options import Options
+from zoo.overrides import override
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -38,15 +39,12 @@ SEQ2SEQ_LM = "seq2seq-lm"  # the loss term
 
 
 class Seq2SeqOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Options of sequence-to-sequence objectives.
+    """Options of sequence-to-sequence objectives."""
 
-    Attributes:
-        concat_documents: concatenate the documents in random order before they are cut into texts,
-            so that a text may go on in an unrelated document, without a mark between them, as the
-            released code does (``reduce_concat_tokens`` in preprocessors.py). Otherwise, each text
-            is of one document, and texts that share a row do not attend to each other.
-    """
-
+    # concatenate the documents in random order before they are cut into texts, so that a text may
+    # go on in an unrelated document, without a mark between them, as the released code does
+    # (``reduce_concat_tokens`` in preprocessors.py). Otherwise, each text is of one document, and
+    # texts that share a row do not attend to each other
     concat_documents: bool = True
 
 
@@ -57,6 +55,7 @@ class Seq2SeqObjective(Objective):
     options_type: ClassVar[type[Options]] = Seq2SeqOptions
 
     @property
+    @override
     def loss_weights(self) -> Mapping[str, float]:
         """Loss term -> weight; one term of the same name for all of them."""
         return {SEQ2SEQ_LM: 1.0}
@@ -67,9 +66,6 @@ class Seq2SeqObjective(Objective):
 
         The budget guarantees that sources and targets fit into their rows, with an end-of-text
         token after each.
-
-        Raises:
-            UsageError: a row has no room for text.
         """
 
     @abstractmethod
@@ -78,17 +74,17 @@ class Seq2SeqObjective(Objective):
     ) -> Sequence[tuple[Ids, Ids]]:
         """Return source and target, (n,) each, of each text, without end-of-text tokens."""
 
+    @override
     def dataset(self, split: "Split", seed: int) -> ExampleDataset:
-        """See ``Objective``."""
         return Seq2SeqDataset(self, split, seed)
 
+    @override
     def max_values(self, batch: Batch) -> dict[str, int]:
-        """Return the number of tokens of a decoder row; see ``Objective``."""
         length = batch.tensors["decoder_input_ids"].shape[1]
         return dict.fromkeys(("labels", "label_positions"), length)
 
+    @override
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
-        """Return the logits of every target token."""
         module: Any = model
         _, hidden = module.hidden(
             batch["input_ids"],
@@ -99,8 +95,8 @@ class Seq2SeqObjective(Objective):
         )
         return Outputs({SEQ2SEQ_LM: predict_at(module, hidden, batch["label_positions"])})
 
+    @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        """Compute the cross-entropy of the target tokens."""
         return cross_entropy_sum(outputs.logits[SEQ2SEQ_LM], batch["labels"], SEQ2SEQ_LM)
 
 
@@ -120,11 +116,10 @@ class Seq2SeqDataset(ExampleDataset):
         )
 
     def __len__(self) -> int:
-        """See ``ExampleDataset``."""
         return len(self.layout)
 
+    @override
     def example(self, index: int, rng: np.random.Generator) -> Example:
-        """See ``ExampleDataset``."""
         texts = [self.documents.read(*stretch) for stretch in self.layout.row(index)]
         examples = self.objective.source_target_pairs(texts, rng)
         sources = self._packed([np.append(a, self.end) for a, _ in examples], self.objective.length)

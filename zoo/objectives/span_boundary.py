@@ -1,13 +1,13 @@
-"""The span-boundary objective, beside masked language modelling.
+"""The span-boundary objective, in addition to masked language modelling.
 
 Joshi et al. 2020, "SpanBERT: Improving Pre-training by Representing and Predicting Spans",
 arXiv:1907.10529, section 3.2: each token of a masked span is predicted from the hidden states of
 the two tokens around the span and its position in the span, by two layers with GeLU and layer norm;
-logits are products with the token embeddings. Further details are those of the released code
+logits are products with the token embeddings. Further details follow the released code
 (``BertPairTargetPredictionHead``, ``span_masking``): position embeddings have size 200, only the
 first 20 tokens of a span are predicted, and a span at either end of a text has no boundary.
 
-The boundary head is used for pretraining alone: the final model does not have it.
+The boundary head is only used for pretraining: the final model does not have it.
 """
 
 from collections.abc import Mapping
@@ -29,6 +29,7 @@ from zoo.objectives.losses.predictions import cross_entropy_sum, gather_position
 from zoo.objectives.losses.row_chunks import fits_at_once
 from zoo.objectives.masked import MASKED_LM, MaskedLanguageModelling, MaskedOptions, model_inputs
 from zoo.objectives.options import Options
+from zoo.overrides import override
 
 if TYPE_CHECKING:
     from zoo.families.base import Family
@@ -44,14 +45,7 @@ class SpanOptions(MaskedOptions, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class SpanBoundaryHead(nn.Module):
-    """Predicts a token of a span from the hidden states around the span.
-
-    Args:
-        hidden_size: hidden size of the backbone.
-        embedding_size: size of the token embeddings.
-        vocab_size: number of tokens in the vocabulary.
-        layer_norm_eps: epsilon of both layer norms.
-    """
+    """Predicts a token of a span from the hidden states around the span."""
 
     def __init__(
         self, hidden_size: int, embedding_size: int, vocab_size: int, layer_norm_eps: float
@@ -82,12 +76,7 @@ class SpanBoundaryHead(nn.Module):
 
 
 class ModelWithSBO(nn.Module):
-    """A masked language model with a span-boundary head.
-
-    Args:
-        model: the masked language model.
-        boundaries: the span-boundary head.
-    """
+    """A masked language model with a span-boundary head."""
 
     def __init__(self, model: nn.Module, boundaries: SpanBoundaryHead) -> None:
         super().__init__()
@@ -101,10 +90,12 @@ class SpanBoundary(MaskedLanguageModelling):
     options_type: ClassVar[type[Options]] = SpanOptions
 
     @property
+    @override
     def loss_weights(self) -> Mapping[str, float]:
         """Loss term -> weight; the plain sum of both losses (section 3.2)."""
         return {MASKED_LM: 1.0, SPAN_BOUNDARY: 1.0}
 
+    @override
     def model(self, family: "Family", config: Any) -> nn.Module:
         """Return the masked language model with a new span-boundary head."""
         model: Any = family.model(config, self.head)
@@ -113,11 +104,12 @@ class SpanBoundary(MaskedLanguageModelling):
         init_weights(head, std=config.initializer_range)
         return ModelWithSBO(model, head)
 
+    @override
     def models_to_save(self, model: nn.Module) -> dict[str, TrainedModel]:
-        """Return the masked language model without the span-boundary head."""
         assert isinstance(model, ModelWithSBO), "learner made it"
         return super().models_to_save(model.model)
 
+    @override
     def mask_row(self, packed: PackedRow, rng: np.random.Generator) -> Example:
         """Return a row with masked spans, and the positions of their boundaries."""
         chosen = self.select(packed, rng)
@@ -138,11 +130,12 @@ class SpanBoundary(MaskedLanguageModelling):
             counts={**row.counts, SPAN_BOUNDARY: len(positions)},
         )
 
+    @override
     def max_values(self, batch: Batch) -> dict[str, int]:
-        """Return the number of masked tokens of a full row; see ``Objective``."""
         names = ("span_labels", "span_offsets", "lefts", "rights")
         return super().max_values(batch) | dict.fromkeys(names, self.max_masked)
 
+    @override
     def forward(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Outputs:
         """Return the logits of masked tokens, from their own states and from the boundaries."""
         masked_lm, boundary_head = cast("Any", model.model), cast("Any", model.boundary_head)
@@ -158,8 +151,8 @@ class SpanBoundary(MaskedLanguageModelling):
             boundary = boundary.logits().float()
         return Outputs({MASKED_LM: masked, SPAN_BOUNDARY: boundary})
 
+    @override
     def loss(self, outputs: Outputs, batch: Mapping[str, Tensor]) -> LossOutput:
-        """Compute the cross-entropy of both predictions of the masked tokens."""
         masked = super().loss(outputs, batch)
         boundary = cross_entropy_sum(
             outputs.logits[SPAN_BOUNDARY], batch["span_labels"], SPAN_BOUNDARY
@@ -177,7 +170,6 @@ def find_boundaries(packed: PackedRow, positions: Ids) -> tuple[Ids, Ids, Ids, I
     tokens of a span, are left out.
 
     Args:
-        packed: the row.
         positions: sorted positions of masked tokens, (n,); adjacent ones in a segment form a span.
 
     Returns:
@@ -185,7 +177,7 @@ def find_boundaries(packed: PackedRow, positions: Ids) -> tuple[Ids, Ids, Ids, I
         after the span, (m,) int64 each.
     """
     texts = np.append(packed.document_ids, 0)
-    is_text = np.append(packed.is_text, False)  # index -1 is no text
+    is_text = np.append(packed.is_text, False)  # index -1 is not text
     span = label_runs(positions, texts)
     first = positions[np.diff(span, prepend=-1) > 0]
     last = first + np.bincount(span, minlength=len(first)) - 1

@@ -23,17 +23,11 @@ HALF = (torch.bfloat16, torch.float16)
 
 
 class Block(NamedTuple):
-    """Heads and tokens whose scores are computed at once.
+    """Heads and tokens whose scores are computed at once."""
 
-    Attributes:
-        rows: rows of the batch.
-        heads: heads of these rows.
-        tokens: tokens of these rows, queries and keys.
-    """
-
-    rows: slice
-    heads: slice
-    tokens: slice = slice(None)
+    rows: slice  # rows of the batch
+    heads: slice  # heads of these rows
+    tokens: slice = slice(None)  # tokens of these rows, queries and keys
 
 
 def row_blocks(q: Tensor, k: Tensor) -> list[Block]:
@@ -87,8 +81,6 @@ def can_use_blocks(
         q: (batch, heads, queries, head_size).
         k: (batch, heads, keys, head_size).
         v: (batch, heads, keys, head_size).
-        mask: added to the scores; it must have no gradient.
-        dropout: dropout probability of the attention weights.
     """
     trained = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
     if not trained or q.device.type != "cpu" or torch.compiler.is_compiling():
@@ -117,14 +109,10 @@ def attend_in_blocks(
         q: (batch, heads, queries, head_size).
         k: (batch, heads, keys, head_size).
         v: (batch, heads, keys, head_size).
-        blocks: the blocks; each token of ``q`` is in one.
         mask: added to the scores, broadcast to (batch, heads, queries, keys); gets no gradient.
-        causal: mask the keys that follow a query.
-        dropout: dropout probability of the attention weights, see ``can_use_blocks``.
-        scale: factor of the scores; ``None`` for ``head_size ** -0.5``.
 
     Returns:
-        (batch, heads, queries, head_size), of which the heads of a token are adjacent in memory.
+        (batch, heads, queries, head_size); the heads of a token are adjacent in memory.
     """
     if mask is not None:
         mask = mask.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
@@ -230,7 +218,7 @@ def _part(x: Tensor, block: Block) -> Tensor:
 def _product(x: Tensor, y: Tensor, factor: float) -> Tensor:
     """Return x y times a factor, (rows, heads, m, n).
 
-    One row at a time, whose heads are no copy, unlike those of several rows in one product.
+    One row at a time, whose heads are not copied, unlike with several rows in one product.
     """
     result = x.new_empty(*x.shape[:-1], y.shape[-1])
     for part, left, right in zip(result, x, y, strict=True):

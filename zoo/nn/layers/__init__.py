@@ -1,1 +1,1 @@
-"""Layers beside those of a Transformer: recurrent, highway, convolution, initialization."""
+"""Layers other than a Transformer's: recurrent, highway, convolution, initialization."""

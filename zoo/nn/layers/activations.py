@@ -81,7 +81,7 @@ def activation(name: str) -> Function:
     """Return an activation function by the name that configurations use.
 
     Raises:
-        ValueError: there is no function of that name.
+        ValueError: no function has that name.
     """
     if name not in ACTIVATIONS:
         raise ValueError(f"activation {name!r} is not one of {', '.join(ACTIVATIONS)}")

@@ -3,7 +3,7 @@
 The score of the labels y of a row is the sum of the emissions e[t, y_t] and of the transitions
 between adjacent labels. The boundary of a row counts as a further label, number ``labels``, so that
 ``transitions[labels, j]`` scores a row that begins with j, and ``transitions[i, labels]`` one that
-ends with i. With transitions of zero, the log-likelihood is that of independent labels.
+ends with i. With transitions of zero, the log-likelihood is as for independent labels.
 """
 
 import torch

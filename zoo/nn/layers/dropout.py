@@ -17,11 +17,7 @@ SMALLEST = 2**-8  # probability that is rounded to a level by less than one part
 def dropout(x: Tensor, p: float, *, training: bool = True) -> Tensor:
     """Set values to zero with a probability and divide the others by that of keeping one.
 
-    Args:
-        x: (...), floating point.
-        p: the probability; on a CPU it is rounded to a multiple of 2^-16, and the others are
-            divided by what is left of 1, so that the mean stays.
-        training: whether anything is dropped.
+    On a CPU, ``p`` is rounded to a multiple of 2^-16; the factor follows, so that the mean stays.
     """
     if not training or not p:
         return x
@@ -46,12 +42,7 @@ def keep_mask(x: Tensor, p: float) -> Tensor:
 
 
 def mark_dropped(x: Tensor, p: float) -> Tensor:
-    """Make values negative, in place, where ``keep_mask`` is False.
-
-    Args:
-        x: (...), floating point, on a CPU; not negative.
-        p: the probability, see ``has_level``.
-    """
+    """Make values negative, in place, where ``keep_mask`` is False."""
     return x.copysign_(_draws(x).float().sub_(_threshold(p) - 0.5))
 
 

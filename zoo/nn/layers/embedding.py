@@ -18,11 +18,9 @@ class Embedding(nn.Embedding):
 
     The gradient of a large table is a tensor of zeros but for the rows of a batch. On CPUs, new
     memory of that size comes from the system, which clears it page by page when it is touched.
-
-    Attributes:
-        spare_gradient: a former gradient, of which nothing is read; ``None`` for none.
     """
 
+    # a former gradient, which is not read; ``None`` for none
     spare_gradient: Tensor | None = None
 
     def forward(self, input: Tensor) -> Tensor:
@@ -54,9 +52,6 @@ class FixedEmbedding(nn.Module):
     """A table that follows from the configuration, such as ``zoo.weights.sinusoidal_positions``.
 
     It is neither trained nor stored; the rules of the weights have it as a ``Constant``.
-
-    Args:
-        values: (rows, width), float32.
     """
 
     weight: Tensor

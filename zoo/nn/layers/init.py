@@ -13,15 +13,10 @@ InitFunction = Callable[..., Tensor]
 
 
 def init_function(function: InitFunction) -> InitFunction:
-    """Let function modes see a call as a whole, as those of ``torch.nn.init``.
+    """Let function modes see a call as a whole, like the functions of ``torch.nn.init``."""
 
-    ``zoo.nn.layers.skip_init`` then skips it, which it cannot do with a function that draws until
-    it accepts all numbers, or that sets a part of a tensor.
-
-    Args:
-        function: function that sets values of its first argument; its name ends in an underscore.
-    """
-
+    # ``zoo.nn.layers.skip_init`` then skips it, which it cannot do with a function that draws until
+    # it accepts all numbers, or that sets a part of a tensor
     @functools.wraps(function)
     def initialize(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if has_torch_function_unary(tensor):

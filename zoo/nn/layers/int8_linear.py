@@ -21,19 +21,12 @@ STEPS = 254  # of inputs: one fewer than 8 bits have, so that no rounded one lea
 
 
 class PackedMatrix(NamedTuple):
-    """A matrix in 8 bits.
+    """A matrix in 8 bits."""
 
-    Attributes:
-        integers: the matrix, laid out by oneDNN.
-        scales: (out,), what an integer of each row stands for.
-        zeros: (out,), int64, all 0.
-        bias: (out,), float32, or ``None``.
-    """
-
-    integers: Tensor
-    scales: Tensor
-    zeros: Tensor
-    bias: Tensor | None
+    integers: Tensor  # the matrix, laid out by oneDNN
+    scales: Tensor  # (out,), what an integer of each row stands for
+    zeros: Tensor  # (out,), int64, all 0
+    bias: Tensor | None  # (out,), float32, or ``None``
 
 
 def int8_problem() -> str | None:
@@ -74,7 +67,6 @@ def int8_linear(x: Tensor, matrix: PackedMatrix) -> Tensor:
 
     Args:
         x: (..., in), float32.
-        matrix: result of ``pack_int8``.
 
     Returns:
         (..., out), float32. A number in ``x`` that is not finite makes all of it NaN.
@@ -115,11 +107,7 @@ class Int8Linear(nn.Linear):
 
 
 def quantize_linear_maps(model: nn.Module) -> None:
-    """Turn the linear maps of a model into ``Int8Linear``, in place.
-
-    Args:
-        model: the model in float32 on a CPU, which is not to be traced or trained afterwards.
-    """
+    """Turn the linear maps of a model into ``Int8Linear``, in place."""
     for module in model.modules():
         if type(module) is nn.Linear:  # not a subclass, which may compute something else
             module.__class__ = Int8Linear

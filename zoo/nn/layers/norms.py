@@ -1,4 +1,4 @@
-"""Norms beside torch's ``LayerNorm``."""
+"""Norms other than torch's ``LayerNorm``."""
 
 import torch
 from torch import Tensor, nn
@@ -9,11 +9,6 @@ class RMSNorm(nn.RMSNorm):
     """Root mean square layer norm (Zhang and Sennrich 2019, arXiv:1910.07467).
 
     The mean square is computed in float32 in half precision, as in released code.
-
-    Args:
-        hidden_size: width of the vectors.
-        eps: epsilon, added to the mean square.
-        bias: has no effect, since these norms have no bias; blocks give it to all norms.
     """
 
     def __init__(self, hidden_size: int, eps: float, bias: bool = False) -> None:

@@ -35,7 +35,7 @@ class ScalarMix(nn.Module):
             layer: index of the layer, from 0 for the embeddings; negative from the end.
 
         Raises:
-            IndexError: there is no such layer.
+            IndexError: the layer does not exist.
         """
         assert self.weights is not None, "a mix that is selected from has weights"
         shares = torch.full_like(self.weights, UNUSED)

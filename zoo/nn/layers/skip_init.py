@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
+from zoo.overrides import override
+
 # in-place functions that set no values
 NOT_INIT = ("requires_grad_", "detach_", "share_memory_")
 # functions of values whose results are no tensors
@@ -49,27 +51,18 @@ def initialized_parameter(
 
 @contextlib.contextmanager
 def init_empty_weights() -> Iterator[None]:
-    """Build modules on the device ``meta``: shapes without memory.
-
-    The device alone would run each initialization by torch's decompositions in Python, which takes
-    longer than drawing the numbers, and imports the compiler.
-    """
+    """Build modules on the device ``meta``: shapes without memory."""
+    # Without this mode, the device would run each initialization by torch's decompositions in
+    # Python, which takes longer than drawing the numbers, and imports the compiler
     with torch.device("meta"), SkipInit():
         yield
 
 
 class SelectiveInit(SkipInit):
-    """Function mode that skips the initialization of some parameters, and records that of all.
+    """Function mode that skips the initialization of some parameters, and records every one.
 
     Parameters are numbered by their first initialization, an order that is the same whenever the
     same module is built.
-
-    Args:
-        skipped: numbers of the parameters to skip; ``None`` for all.
-
-    Attributes:
-        parameters: all parameters that were initialized, or were not because they are skipped.
-        read: ``id`` of each parameter of whose values others were computed.
     """
 
     def __init__(self, skipped: Collection[int] | None = None) -> None:
@@ -78,8 +71,8 @@ class SelectiveInit(SkipInit):
         self.read: set[int] = set()
         self._skipped, self._numbers = skipped, dict[int, int]()
 
+    @override
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return the result of a function, or the parameter that was skipped."""
         target = initialized_parameter(func, args, kwargs)
         if target is not None:
             number = self._numbers.setdefault(id(target), len(self.parameters))
@@ -91,7 +84,9 @@ class SelectiveInit(SkipInit):
 
     def _record_reads(self, func: Any, args: Any, kwargs: Any, result: Any) -> Any:
         name = getattr(func, "__name__", "")
-        if not (name.startswith("new_") or name.endswith("_like")):  # of shape and dtype alone
+        if not (
+            name.startswith("new_") or name.endswith("_like")
+        ):  # which only read shape and dtype
             computed = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
             for leaf in tree_leaves((args, kwargs)):
                 if isinstance(leaf, nn.Parameter) and (
@@ -108,22 +103,14 @@ class SelectiveInit(SkipInit):
 
 @dataclass(frozen=True)
 class PartlyInitialized:
-    """A module some of whose parameters have no values yet.
-
-    Attributes:
-        module: the module.
-        skipped: the parameters without values, each with its version.
-    """
+    """A module some of whose parameters have no values yet."""
 
     module: nn.Module
+    # the parameters without values, each with its version
     skipped: Sequence[tuple[nn.Parameter, int]] = ()
 
     def require_values(self) -> None:
-        """Check that all skipped parameters were written to.
-
-        Raises:
-            RuntimeError: one was not, and has arbitrary values.
-        """
+        """Check that all skipped parameters were written to."""
         if any(parameter._version == version for parameter, version in self.skipped):
             raise RuntimeError("parameters were neither initialized nor loaded")
 
@@ -134,11 +121,6 @@ def build_without_init(
     """Build a module without initializing the parameters that are replaced afterwards.
 
     The others draw their random numbers in the order in which they are initialized.
-
-    Args:
-        build: function that builds the module; it may be called twice.
-        replaced: function of the module that returns the parameters of which all values are
-            replaced; the parameters have no values yet.
     """
     with torch.random.fork_rng(devices=[]), SelectiveInit() as first:
         module = build()

@@ -55,11 +55,7 @@ class SmallBatchLinear(nn.Linear):
 
 
 def optimize_for_inference(model: nn.Module) -> None:
-    """Turn the linear maps of a model into ``SmallBatchLinear``, in place.
-
-    Args:
-        model: the model, which is not to be traced or trained afterwards.
-    """
+    """Turn the linear maps of a model into ``SmallBatchLinear``, in place."""
     for module in model.modules():
         if type(module) is nn.Linear:  # not a subclass, which may compute something else
             module.__class__ = SmallBatchLinear

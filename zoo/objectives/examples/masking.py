@@ -23,30 +23,20 @@ NGRAM_PROBS, SPAN_PROBS = _INVERSE / _INVERSE.sum(), _GEOMETRIC / _GEOMETRIC.sum
 
 
 class MaskSelection(NamedTuple):
-    """Tokens to mask.
+    """Tokens to mask."""
 
-    Attributes:
-        positions: sorted positions, (n,), int64.
-        group_ids: groups from 0, (n,), int64; tokens of a group are masked, replaced or unchanged
-            together.
-    """
-
-    positions: Ids
+    positions: Ids  # sorted positions, (n,), int64
+    # groups from 0, (n,), int64; tokens of a group are masked, replaced or unchanged together
     group_ids: Ids
 
 
 @dataclass(frozen=True)
 class Words:
-    """The words of a row.
+    """The words of a row."""
 
-    Attributes:
-        spans: start and end of each word.
-        document_ends: for each word, the index of the first word after its segment.
-        index: index of the word of each token, (length,), int64; meaningful for text tokens alone.
-    """
-
-    spans: list[tuple[int, int]]
-    document_ends: list[int]
+    spans: list[tuple[int, int]]  # start and end of each word
+    document_ends: list[int]  # for each word, the index of the first word after its segment
+    # index of the word of each token, (length,), int64; only meaningful for text tokens
     index: Ids
 
     @classmethod
@@ -56,7 +46,6 @@ class Words:
         A word starts at a token with ``starts_word``, and at the start of each run of text tokens.
 
         Args:
-            packed: the row.
             starts_word: (vocab_size,), bool, see ``TokenizerView.starts_word``.
         """
         is_text, texts = packed.is_text, packed.document_ids
@@ -79,11 +68,6 @@ def mask_budget(strategy: MaskStrategy, packed: PackedRow, fraction: float) -> i
     released with arXiv:1907.10529. Otherwise, the fraction of all tokens with special tokens and
     without padding, rounded, halves to even, as ``create_masked_lm_predictions`` of the code
     released with arXiv:1810.04805.
-
-    Args:
-        strategy: see ``select_mask_positions``.
-        packed: the row.
-        fraction: fraction of the tokens.
     """
     if strategy == "spans":
         return math.ceil(int(packed.is_text.sum()) * fraction)
@@ -100,14 +84,7 @@ def select_mask_positions(
     """Select the tokens of a row to mask.
 
     Args:
-        strategy: ``tokens``, ``words``, ``ngrams`` or ``spans``; see ``select_tokens`` and so on.
-        packed: the row.
-        budget: largest number of tokens.
-        rng: random generator.
         starts_word: (vocab_size,), bool, see ``TokenizerView.starts_word``.
-
-    Returns:
-        The selected tokens. The tokens of a span form a group; other tokens are groups of one.
     """
     if strategy == "tokens":
         positions = select_tokens(packed, budget, rng)
@@ -145,11 +122,6 @@ def select_tokens(packed: PackedRow, budget: int, rng: np.random.Generator) -> I
     replacement: the order of exponential variates divided by the weights (Efraimidis and Spirakis
     2006, Information Processing Letters 97).
 
-    Args:
-        packed: the row.
-        budget: number of tokens to select.
-        rng: random generator.
-
     Returns:
         Sorted positions, (n,).
     """
@@ -167,11 +139,6 @@ def select_words(words: Words, budget: int, rng: np.random.Generator) -> bytearr
 
     This is the whole-word masking of the code released with Devlin et al. 2018
     (``create_pretraining_data.py``).
-
-    Args:
-        words: the words of a row.
-        budget: largest number of tokens.
-        rng: random generator.
 
     Returns:
         1 for each selected word and 0 for the others, (words,).
@@ -193,11 +160,6 @@ def select_ngrams(words: Words, budget: int, rng: np.random.Generator) -> bytear
     Lan et al. 2020, arXiv:1909.11942, section 3.1 and ``create_pretraining_data.py``. An n-gram
     that exceeds the budget or its segment is shortened. One with a word that is already selected is
     skipped.
-
-    Args:
-        words: the words of a row.
-        budget: largest number of tokens.
-        rng: random generator.
 
     Returns:
         1 for each selected word and 0 for the others, (words,).
@@ -225,10 +187,7 @@ def select_spans(words: Words, anchors: Ids, budget: int, rng: np.random.Generat
     word.
 
     Args:
-        words: the words of a row.
         anchors: positions of all text tokens, (n,).
-        budget: number of tokens to select.
-        rng: random generator.
 
     Returns:
         Sorted positions, (n,).

@@ -38,7 +38,7 @@ class PackedRow:
     mask_weights: NDArray[np.float64] | None = None
 
     def weighted(self, weights: NDArray[np.float64] | None) -> "PackedRow":
-        """Return the row with the weights of its tokens, from those of all tokens."""
+        """Return the row with the weights of its tokens, out of all tokens' weights."""
         if weights is None:
             return self
         return replace(self, mask_weights=weights[self.input_ids])
@@ -59,14 +59,7 @@ def without_special_tokens(ids: Ids) -> Text:
 
 
 def pack(texts: Sequence[Text], *, length: int, pad: int) -> PackedRow:
-    """Concatenate segments into a row.
-
-    Args:
-        texts: token ids, token types and text mask of each segment, see
-            ``SpecialTokensTemplate.wrap``.
-        length: number of tokens of the row.
-        pad: id of the padding token.
-    """
+    """Concatenate segments into a row."""
     ids, numbers, positions, types = (np.zeros(length, dtype=np.int64) for _ in range(4))
     is_text, start_positions, at = np.zeros(length, dtype=bool), [], 0
     ids[:] = pad
@@ -82,14 +75,7 @@ def pack(texts: Sequence[Text], *, length: int, pad: int) -> PackedRow:
 
 
 class PackedDataset:
-    """The rows of a split, packed with the special tokens of a single text.
-
-    Args:
-        split: the documents.
-        vocabulary: vocabulary of the tokenizer.
-        length: number of tokens per row.
-        seed: seed of the run.
-    """
+    """The rows of a split, packed with the special tokens of a single text."""
 
     def __init__(self, split: Split, vocabulary: TokenizerView, length: int, seed: int) -> None:
         self.split, self.vocabulary, self.length = split, vocabulary, length

@@ -1,6 +1,6 @@
 """Sentence pairs of a corpus, and their packing into rows.
 
-The pairs are those of ``create_pretraining_data.py``, released with Devlin et al. 2018
+The pairs follow ``create_pretraining_data.py``, released with Devlin et al. 2018
 (arXiv:1810.04805, appendix A.2) and, for sentence order, with Lan et al. 2020 (arXiv:1909.11942).
 Consecutive sentences of a document form a chunk of the length of a row or, in 10 % of the
 documents, of a random shorter length. A chunk is split between two sentences into two segments. For
@@ -41,16 +41,11 @@ PairGenerator = Callable[[Split, int, Draw], Iterator[Pair]]
 
 @dataclass(frozen=True)
 class SentencePairRows:
-    """Sentence pairs by row.
+    """Sentence pairs by row."""
 
-    Attributes:
-        rows: first pair of each row, and the number of pairs, (rows + 1,), int64.
-        spans: start and end of the first segment, then of the second, as token offsets in the
-            split, (pairs, 4), uint32, or int64 if the split has more tokens.
-        labels: label of each pair, (pairs,), uint8.
-    """
-
-    rows: Offsets
+    rows: Offsets  # first pair of each row, and the number of pairs, (rows + 1,), int64
+    # start and end of the first segment, then of the second, as token offsets in the split, (pairs,
+    # 4), uint32, or int64 if the split has more tokens
     spans: NDArray[np.integer[Any]]
     labels: NDArray[np.uint8]
 
@@ -109,16 +104,7 @@ def make_pairs(
     rng: np.random.Generator,
     dupe_factor: int,
 ) -> SentencePairRows:
-    """Make the sentence pairs of a split, and pack them into rows.
-
-    Args:
-        split: the documents.
-        generate: ``next_sentence_pairs`` or ``consecutive_pairs``.
-        length: number of tokens per row.
-        special_tokens: number of special tokens per pair.
-        rng: random generator.
-        dupe_factor: number of passes over the corpus, each with different draws.
-    """
+    """Make the sentence pairs of a split, and pack them into rows."""
     room, draw = length - special_tokens, uniform(rng)
     tokens = int(split.sentences[-1])
     dtype = np.dtype(np.uint32 if tokens < 1 << 32 else np.int64)
@@ -165,11 +151,6 @@ def next_sentence_pairs(split: Split, max_tokens: int, draw: Draw) -> Iterator[P
 
     As in the released code, a chunk of one sentence is always paired with a random segment: if
     documents are short, more than half of the pairs have label 1.
-
-    Args:
-        split: at least two documents.
-        max_tokens: target number of tokens per pair; a pair may be longer, see ``truncate_pairs``.
-        draw: returns a uniform number in [0, 1).
     """
     sentences, documents = _offsets(split.sentences), _offsets(split.documents)
     for document in range(len(documents) - 1):
@@ -200,11 +181,6 @@ def consecutive_pairs(split: Split, max_tokens: int, draw: Draw) -> Iterator[Pai
 
     Documents of one sentence are skipped. A last sentence that would be alone forms a pair with the
     sentence before it. (The released code pairs it with a random one, and labels it as swapped.)
-
-    Args:
-        split: the documents.
-        max_tokens: target number of tokens per pair; a pair may be longer, see ``truncate_pairs``.
-        draw: returns a uniform number in [0, 1).
     """
     sentences, documents = _offsets(split.sentences), _offsets(split.documents)
     for document in range(len(documents) - 1):
@@ -238,8 +214,6 @@ def truncate_pairs(spans: Offsets, max_tokens: int, rng: np.random.Generator) ->
 
     Args:
         spans: offsets of the segments, (pairs, 4), see ``SentencePairRows``.
-        max_tokens: largest number of tokens per pair, at least 2.
-        rng: random generator.
 
     Returns:
         Offsets of the truncated segments, (pairs, 4).
@@ -267,7 +241,6 @@ def best_fit_decreasing(sizes: NDArray[np.integer[Any]], length: int) -> NDArray
 
     Args:
         sizes: size of each item, (items,), from 1 to ``length``.
-        length: capacity of a row.
 
     Returns:
         Row of each item, (items,), int32.

@@ -6,36 +6,31 @@ from functools import partial
 
 import numpy as np
 
-from zoo.data.packing import BudgetFactory, Documents
+from zoo.data.packing import BudgetFactory, Documents, RowBudget
 from zoo.errors import UsageError
+from zoo.overrides import override
 
 Lengths = Callable[[int], tuple[int, int] | None]
 
 
-class Seq2SeqRowBudget:
-    """Free tokens of an encoder's and a decoder's row; a text needs room in both.
-
-    Args:
-        length: number of tokens of the encoder's row.
-        decoder_length: number of tokens of the decoder's row.
-        sources: length of the source of a text of 1, 2, ... tokens.
-        targets: length of its target.
-    """
+class Seq2SeqRowBudget(RowBudget):
+    """Free tokens of an encoder's and a decoder's row; a text needs room in both."""
 
     def __init__(
         self, length: int, decoder_length: int, sources: Sequence[int], targets: Sequence[int]
     ) -> None:
         self.free, self.decoder_free = length, decoder_length
+        # by number of tokens of a text, from 1: lengths of its source and target, not decreasing
         self.sources, self.targets = sources, targets
 
+    @override
     def capacity(self) -> int:
-        """See ``zoo.data.packing.RowBudget``."""
         return min(
             bisect_right(self.sources, self.free), bisect_right(self.targets, self.decoder_free)
         )
 
+    @override
     def add(self, tokens: int) -> None:
-        """See ``zoo.data.packing.RowBudget``."""
         self.free -= self.sources[tokens - 1]
         self.decoder_free -= self.targets[tokens - 1]
 
@@ -47,19 +42,6 @@ def plan_decoder_length(
 
     It depends on the lengths of documents: for short texts, sentinels and end-of-text tokens make
     targets longer in relation to their sources.
-
-    Args:
-        lengths: number of tokens of a text -> largest lengths of its source and target, without
-            end-of-text tokens; both must not decrease. ``None`` for a text that is too long for
-            any row.
-        documents: the documents.
-        length: number of tokens of the encoder's row.
-
-    Returns:
-        Factory of the budgets of empty rows, and number of tokens of the decoder's row.
-
-    Raises:
-        UsageError: a row has no room for text.
     """
     pairs: list[tuple[int, int]] = []
     while (pair := lengths(len(pairs) + 1)) is not None and pair[0] < length:

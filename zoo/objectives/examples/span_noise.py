@@ -20,22 +20,12 @@ def num_noise_tokens(tokens: int, rate: float) -> int:
     Halves are rounded to even, as where the released code computes the lengths of sources and
     targets. Its noise masks round products in float32, which for 15 % adds one token at 18 of the
     lengths up to 2,000, such as 190.
-
-    Args:
-        tokens: number of tokens of the text.
-        rate: fraction of the tokens that is noise.
     """
     return min(max(round(tokens * rate), 1), tokens - 1)
 
 
 def num_noise_spans(tokens: int, rate: float, mean: float) -> int:
-    """Return the number of noise spans; each follows a span of at least one other token.
-
-    Args:
-        tokens: number of tokens of the text.
-        rate: fraction of the tokens that is noise.
-        mean: mean number of tokens per noise span.
-    """
+    """Return the number of noise spans; each follows a span of at least one other token."""
     noise = num_noise_tokens(tokens, rate)
     return min(max(round(noise / mean), 1), noise, tokens - noise)
 
@@ -44,12 +34,6 @@ def random_spans(tokens: int, rate: float, mean: float, rng: np.random.Generator
     """Draw a noise mask of spans; the first span is not noise, the last one is.
 
     All divisions of the tokens into these spans are equally likely.
-
-    Args:
-        tokens: number of tokens of the text.
-        rate: fraction of the tokens that is noise.
-        mean: mean number of tokens per noise span.
-        rng: random generator.
 
     Returns:
         Noise mask, (tokens,), bool.
@@ -74,11 +58,6 @@ def single_tokens(tokens: int, rate: float, rng: np.random.Generator) -> Noise:
     The released code (``iid_noise_mask``) draws each token independently. Here the number of noise
     tokens is fixed to its mean, so that rows can be filled.
 
-    Args:
-        tokens: number of tokens of the text.
-        rate: fraction of the tokens that is noise.
-        rng: random generator.
-
     Returns:
         Noise mask, (tokens,), bool.
     """
@@ -93,10 +72,6 @@ def spans_to_sentinels(text: Ids, noise: Noise, sentinels: Ids) -> Ids:
     Args:
         text: token ids, (tokens,).
         noise: noise mask, (tokens,), bool.
-        sentinels: ids of the sentinels, at least as many as spans.
-
-    Returns:
-        Token ids, (tokens - noise + spans,).
     """
     starts = noise & ~np.concatenate([[False], noise[:-1]])
     replaced = text.copy()

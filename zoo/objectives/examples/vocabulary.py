@@ -20,15 +20,11 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class SpecialTokensTemplate:
-    """The special tokens around one text, or around and between two.
+    """The special tokens around one text, or around and between two."""
 
-    Attributes:
-        special_tokens: ids before the first text, after it, and so on: one tuple more than texts.
-        token_types: token type of each part and each text, in order.
-    """
-
+    # ids before the first text, after it, and so on: one tuple more than texts
     special_tokens: tuple[tuple[int, ...], ...]
-    token_types: tuple[int, ...]
+    token_types: tuple[int, ...]  # token type of each part and each text, in order
 
     @property
     def size(self) -> int:

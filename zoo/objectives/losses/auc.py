@@ -14,16 +14,9 @@ if TYPE_CHECKING:
 
 
 def auc_counts(scores: "Tensor", positive: "Tensor", negative: "Tensor") -> "tuple[Tensor, Tensor]":
-    """Count the pairs whose positive example has the larger logit, in O(n log n).
+    """Count the pairs whose positive example has the larger logit, in O(n log n), and all pairs.
 
-    Args:
-        scores: logits, of any shape.
-        positive: positive examples, of the same shape, bool.
-        negative: negative examples, of the same shape, bool. Others, such as padding, do not
-            count.
-
-    Returns:
-        Number of such pairs, float64, with ties as one half; and the number of all pairs, int64.
+    Ties count one half. Examples that are neither, such as padding, do not count.
     """
     import torch
     from torch.nn import functional as F

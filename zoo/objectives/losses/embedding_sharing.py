@@ -15,9 +15,6 @@ class DisentangledEmbedding(nn.Module):
 
     He, Gao and Chen 2021, arXiv:2111.09543, section 3.3: E_D = sg(E_G) + E_delta, and E_delta
     starts at zero. Only the rows of a batch are added, not whole tables.
-
-    Args:
-        other: table E_G, which stays a parameter of the other module.
     """
 
     def __init__(self, base: nn.Embedding) -> None:
@@ -47,11 +44,6 @@ class GeneratorDiscriminator(nn.Module):
     code released with Clark et al. 2020 (arXiv:2003.10555, model/modeling.py). A projection of
     embeddings to another hidden size is not shared. With ``gradient-disentangled``, each embedding
     table of the discriminator is a ``DisentangledEmbedding``.
-
-    Args:
-        generator: model with ``embeddings``.
-        discriminator: model with ``embeddings``, of the same sizes unless ``sharing`` is ``none``.
-        sharing: ``tied``, ``gradient-disentangled`` or ``none``.
     """
 
     def __init__(
@@ -88,16 +80,7 @@ class GeneratorDiscriminator(nn.Module):
 
     @torch.no_grad()
     def after_load(self, plain: nn.Module, *, both: bool) -> list[Tensor]:
-        """Set the difference tables so that the sums equal the tables of a plain discriminator.
-
-        Args:
-            plain: module that ``plain_discriminator`` returned, with loaded weights.
-            both: copy the tables to the generator, too, which has no pretrained ones; all
-                differences are then zero. Otherwise a sum may differ by one rounding.
-
-        Returns:
-            Tensors that were set.
-        """
+        """Set the difference tables so that the sums equal the tables of a plain discriminator."""
         tables = []
         for name, child in _embeddings(self.discriminator).named_children():
             if isinstance(child, DisentangledEmbedding):

@@ -28,8 +28,6 @@ def encode_at(model: Any, inputs: "Mapping[str, Tensor]", positions: "Tensor") -
     """Return the last hidden states at some positions, (n, hidden).
 
     Args:
-        model: model with ``encode``; with ``encode_at``, as encoders have, it may leave out others.
-        inputs: the arguments of ``encode``.
         positions: indices into the flattened rows, (n,), int64.
     """
     if hasattr(model, "encode_at"):

@@ -2,8 +2,8 @@
 
 The logits of n positions and a vocabulary of V tokens are n V numbers, and as many again for their
 gradient: 6.6 GB each, in float32, for 32,768 positions and 50,257 tokens. Above
-``LOGITS_AT_ONCE``, they are computed for some positions at a time. A function of the shapes alone
-decides, so that a run that is resumed takes the same path.
+``LOGITS_AT_ONCE``, they are computed for some positions at a time. Only the shapes
+decide, so that a run that is resumed takes the same path.
 """
 
 from collections.abc import Iterator
@@ -24,12 +24,12 @@ def fits_at_once(positions: int, vocabulary: int) -> bool:
 
 
 def chunks(positions: int, vocabulary: int) -> Iterator[slice]:
-    """Yield stretches of positions, each of which has at most ``LOGITS_AT_ONCE`` logits."""
+    """Yield stretches of positions with at most ``LOGITS_AT_ONCE`` logits each."""
     return _stretches(positions, vocabulary, LOGITS_AT_ONCE)
 
 
 def cache_chunks(positions: int, vocabulary: int) -> Iterator[slice]:
-    """Yield stretches of positions, each of which has at most ``LOGITS_IN_CACHE`` logits."""
+    """Yield stretches of positions with at most ``LOGITS_IN_CACHE`` logits each."""
     return _stretches(positions, vocabulary, LOGITS_IN_CACHE)
 
 

@@ -35,7 +35,7 @@ def sum_over_rows(loss: RowLoss, logits: Logits, *targets: Logits) -> Tensor:
 
     Args:
         loss: function of some rows of the logits and of each target. Returns k sums over these
-            rows, (k,), the first of which is the loss, and its gradient by the logits, (rows,
+            rows, (k,), the loss first, and its gradient by the logits, (rows,
             classes).
         logits: (n, classes), or the projection to them.
         targets: tensors without gradient, (n, ...), or projections to such.
@@ -54,7 +54,7 @@ def sum_over_rows(loss: RowLoss, logits: Logits, *targets: Logits) -> Tensor:
 
 
 def _matmul_dtype(x: Tensor) -> torch.dtype:
-    """Return the dtype in which ``F.linear`` computes here: that of autocast, if it is enabled."""
+    """Return the dtype in which ``F.linear`` computes here: autocast's, if it is enabled."""
     device = x.device.type
     if x.dtype != torch.float64 and torch.is_autocast_enabled(device):
         return torch.get_autocast_dtype(device)
@@ -93,11 +93,9 @@ class _SumOverRows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradient by the logits, scaled by that of the loss.
-
-        It is scaled in place, since a copy would be as large as all logits; autograd refuses a
-        second backward pass then.
-        """
+        """Return the gradient by the logits, scaled by the loss's."""
+        # It is scaled in place, since a copy would be as large as all logits; autograd refuses a
+        # second backward pass then
         (by_logits,) = ctx.saved_tensors
         return None, None, by_logits.mul_(gradients[0][0]), *[None] * ctx.targets
 
@@ -151,7 +149,7 @@ class _SumOverProjectedRows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients, scaled by that of the loss."""
+        """Return the gradients, scaled by the loss's."""
         scale = gradients[0][0]
         scaled = [None if tensor is None else tensor * scale for tensor in ctx.saved_tensors]
         return None, None, None, None, *scaled

@@ -70,10 +70,6 @@ def probability(words: Tensor, vocabulary: int) -> Tensor:
     """Return the probability of each word k: log((k + 2) / (k + 1)) / log(vocabulary + 1).
 
     Float64, of the shape of ``words``.
-
-    Args:
-        words: ids of words.
-        vocabulary: number of words in the vocabulary.
     """
     return torch.log1p(1 / (words.double() + 1)) / math.log(vocabulary + 1)
 
@@ -137,7 +133,7 @@ def sampled_logits(
 def sampled_softmax_loss(
     softmax: nn.Linear, hidden: Tensor, targets: Tensor, sample: SampledWords | None
 ) -> Tensor:
-    """Return the loss of each target, (n,); the arguments are those of ``sampled_logits``."""
+    """Return the loss of each target, (n,); for the arguments, see ``sampled_logits``."""
     logits, labels = sampled_logits(softmax, hidden, targets, sample)
     if isinstance(logits, VocabularyProjection):
         logits = logits.logits()

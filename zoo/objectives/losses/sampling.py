@@ -17,7 +17,6 @@ def sample_from_logits(logits: Tensor, uniforms: Tensor, temperature: float = 1.
     Args:
         logits: (n, vocabulary), float32.
         uniforms: (n,), float32, in [0, 1).
-        temperature: what logits are divided by before the softmax.
 
     Returns:
         Token ids, (n,), int64.

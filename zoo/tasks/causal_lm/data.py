@@ -15,21 +15,15 @@ TABLES = (".tsv", ".csv")
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A text whose end is predicted from its beginning.
+    """A text whose end is predicted from its beginning."""
 
-    Attributes:
-        prompt: the beginning; ``None`` for a document, of which every token is predicted.
-        text: the rest.
-        location: file and line, or number of the document, for messages.
-    """
-
-    prompt: str | None
-    text: str
-    location: str
+    prompt: str | None  # ``None`` for a document, whose tokens are all predicted
+    text: str  # the rest
+    location: str  # file and line, or number of the document, for messages
 
     @property
     def hash(self) -> float:
-        """See ``zoo.data.readers.labelled.Hashed``."""
+        """Hash of the prompt or document, which splits data."""
         return text_hash(self.text if self.prompt is None else self.prompt)
 
 
@@ -41,17 +35,8 @@ def read_completions(
 ) -> list[Completion]:
     """Return prompts with completions from tables, or documents.
 
-    Documents are read as ``read_documents`` does, blank lines between them; of tables with tabs or
-    commas, each row is one.
-
-    Args:
-        paths: files, directories or patterns.
-        text: column of the prompt, or of the document.
-        label: column of the completion; ``None`` for documents.
-        problems: see ``zoo.data.readers.labelled.read_samples``.
-
-    Raises:
-        ZooError: see there.
+    Without a label's column, texts are documents, separated by blank lines as in
+    ``read_documents``; each row of a TSV or CSV table is one.
     """
     if label is not None:
         return list(iter_completions(paths, text, label, problems))
@@ -84,14 +69,7 @@ def _documents(file: Path, text: str, problems: RowProblems) -> Iterator[Complet
 def texts_of(
     file: Path, reading: ReaderConfig, name: str, problems: RowProblems
 ) -> Iterator[tuple[str, str]]:
-    """Yield the texts of a file with their locations: rows of a table, or documents.
-
-    Args:
-        file: a file.
-        reading: separation of documents, and the column of the text.
-        name: what a document is called in locations.
-        problems: gets the rows that cannot be used.
-    """
+    """Yield the texts of a file, rows of a table or documents, with their locations."""
     field = reading.text_field
     if suffix_of(file) in TABLES:
         for location, values in read_table(file, [field], problems):

@@ -9,6 +9,7 @@ from zoo.inference.completions import CompletionTokenizer, CompletionTokens
 from zoo.inference.scoring import CausalScorer, ScoredRow, Scorer
 from zoo.metrics.intervals import bootstrap_samples
 from zoo.metrics.likelihood import likelihood_metrics
+from zoo.overrides import override
 from zoo.tasks.causal_lm.data import Completion, iter_completions, review_completion
 
 if TYPE_CHECKING:
@@ -19,14 +20,7 @@ if TYPE_CHECKING:
 class Completions(LikelihoodEvaluation):
     """Loss and perplexity of completions, given their prompts; see ``Perplexity`` for documents.
 
-    The end-of-text token after a completion is predicted, too. Intervals are over samples.
-
-    Args:
-        *args: see ``Evaluation``.
-        text: column of the prompt.
-        label: column of the completion.
-        seed: seed of the intervals.
-        **options: see ``Evaluation``.
+    The end-of-text token after a completion counts as part of it. Intervals are over samples.
     """
 
     name: ClassVar[str] = "causal-lm"
@@ -43,8 +37,8 @@ class Completions(LikelihoodEvaluation):
         super().__init__(*args, **options)
         self.text, self.label, self.seed = text, label, seed
 
+    @override
     def measure(self, files: Sequence[Path]) -> Result:
-        """See ``Evaluation``."""
         import numpy as np
 
         samples = self.samples(
@@ -76,15 +70,7 @@ class Completions(LikelihoodEvaluation):
 
 
 class CompletionStream:
-    """Tokens of prompts and completions, some of which are tokenized together and then dropped.
-
-    Args:
-        tokenizer: the tokenizer.
-        samples: prompts and completions.
-
-    Attributes:
-        truncated: number of texts so far that were truncated.
-    """
+    """Tokens of prompts and completions, which are tokenized in windows; counts truncated ones."""
 
     def __init__(self, tokenizer: CompletionTokenizer, samples: Iterator[Completion]) -> None:
         self._tokenizer, self._samples, self.truncated = tokenizer, samples, 0

@@ -17,6 +17,7 @@ from zoo.metrics.likelihood import finite_perplexity
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.objectives.losses.cross_entropy import IGNORED
 from zoo.objectives.losses.predictions import cross_entropy_sum, predict_at
+from zoo.overrides import override
 from zoo.tasks.causal_lm.data import Completion, read_completions, review_completion
 from zoo.tokenizers import TextTokenizer
 from zoo.training.config.finetune import TableConfig
@@ -40,33 +41,35 @@ class CausalLanguageModelling(FineTuning):
     head: ClassVar[str] = "causal-lm"
 
     @property
+    @override
     def metric_names(self) -> tuple[str, ...]:
-        """See ``FineTuning``."""
         return ("perplexity", "accuracy")
 
     @classmethod
+    @override
     def read(cls, paths: Sequence[str], data: TableConfig, problems: RowProblems) -> list[Any]:
-        """See ``FineTuning``."""
         if data.pair is not None:
             raise UsageError(f"{cls.name} has no second text", "leave out --pair")
         return list(read_completions(paths, data.text, data.label, problems))
 
     @classmethod
+    @override
     def review(cls, sample: Any, data: TableConfig) -> Reviewed:
-        """See ``FineTuning``; a prompt may have several completions."""
         return review_completion(sample)
 
     @classmethod
+    @override
     def texts(cls, sample: Any) -> list[str]:
-        """See ``FineTuning``."""
         return [(sample.prompt or "") + sample.text]
 
+    @override
     def target(self, sample: Any) -> Any:
         """Return the text that is predicted."""
         return sample.text
 
+    @override
     def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
-        """See ``FineTuning``; a long document becomes several rows."""
+        """Return rows, several for a long document."""
         texts = CompletionTokenizer(tokenizer, self.run.max_seq_len)
         inputs, labels, cut = list[NDArray[Any]](), list[NDArray[Any]](), 0
         for start in range(0, len(samples), CHUNK):
@@ -94,14 +97,16 @@ class CausalLanguageModelling(FineTuning):
             return [piece for document in pieces for piece in document]
         return texts.completions([(sample.prompt or "", sample.text) for sample in samples])
 
+    @override
     def masks(self) -> dict[str, str | None]:
-        """See ``FineTuning``; padding follows the text, which does not attend to it."""
+        # padding follows the text, which does not attend to it
         return {self.inputs[0]: None}
 
+    @override
     def padding(self) -> dict[str, int]:
-        """See ``FineTuning``."""
         return {**super().padding(), LABELS: IGNORED}
 
+    @override
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
         """Return the logits of the tokens that are predicted, (tokens, vocabulary)."""
         module: Any = model
@@ -109,6 +114,7 @@ class CausalLanguageModelling(FineTuning):
         positions = (batch[LABELS].flatten() != IGNORED).nonzero().squeeze(-1)
         return Outputs({self.name: predict_at(module, hidden, positions)})
 
+    @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """Compute the cross-entropy."""
         labels = batch[LABELS][batch[LABELS] != IGNORED]
@@ -117,6 +123,7 @@ class CausalLanguageModelling(FineTuning):
         sums = {NLL: total[None], TOKENS: (labels != IGNORED).sum()[None]}
         return replace(output, predictions=sums)
 
+    @override
     def metrics(self, predictions: Mapping[str, NDArray[Any]]) -> dict[str, float]:
         """Return the perplexity, at most e^700."""
         loss = predictions[NLL].sum() / predictions[TOKENS].sum()

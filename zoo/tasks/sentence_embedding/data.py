@@ -14,21 +14,16 @@ from zoo.data.readers.tables import Row, read_rows, require_text
 
 @dataclass(frozen=True, slots=True)
 class TextGroup:
-    """Texts that are compared.
+    """Texts that are compared."""
 
-    Attributes:
-        texts: an anchor, a text that belongs to it, and texts that do not; or two texts.
-        label: score or class of two texts as the table has it; ``None`` without one.
-        location: file and line, for messages.
-    """
-
+    # an anchor, a text that belongs to it, and texts that do not; or two texts
     texts: tuple[str, ...]
-    label: Any
-    location: str
+    label: Any  # score or class of two texts as in the table, or ``None``
+    location: str  # file and line, for messages
 
     @property
     def hash(self) -> float:
-        """See ``zoo.data.readers.labelled.Hashed``: that of the first text."""
+        """Hash of the first text, which splits data."""
         return text_hash(self.texts[0])
 
 
@@ -38,17 +33,7 @@ def read_text_groups(
     label: str | None = None,
     problems: RowProblems | None = None,
 ) -> list[TextGroup]:
-    """Return the groups of tables.
-
-    Args:
-        paths: files, directories or patterns; see ``read_rows`` for the formats.
-        texts: columns of the texts.
-        label: column of the label, or ``None``.
-        problems: see ``zoo.data.readers.labelled.read_samples``.
-
-    Raises:
-        ZooError: see there.
-    """
+    """Return the groups of texts in columns of tables, with a label if it has a column."""
     return list(iter_text_groups(paths, texts, label, problems))
 
 

@@ -17,6 +17,7 @@ from zoo.inference.task_checks import require_head
 from zoo.metrics.intervals import bootstrap_samples
 from zoo.metrics.ranks import correlations
 from zoo.metrics.retrieval import NAMES, retrieval_scores
+from zoo.overrides import override
 from zoo.tasks.sentence_embedding.data import TextGroup, iter_text_groups, review_group
 from zoo.tasks.sentence_embedding.predict import Embed
 from zoo.tasks.sentence_embedding.similarity import Similarity
@@ -43,18 +44,6 @@ class SentenceEmbedding(Evaluation):
     ``retrieval_scores``. Rows with the same anchor are one query. Intervals are over queries. The
     model's prompts precede the texts: that of queries the anchors, and that of documents the
     others; pairs with scores have the default prompt.
-
-    Args:
-        *args: see ``Evaluation``.
-        text: column of the first text.
-        pair: column of the second text.
-        label: column of the score; by default ``label`` if the first file has that column.
-        negative: columns of texts that do not belong to the first.
-        seed: seed of the intervals.
-        **options: see ``Evaluation``.
-
-    Raises:
-        UsageError: there is no column of a second text, or there are scores and negatives.
     """
 
     name: ClassVar[str] = "sentence-embedding"
@@ -80,12 +69,12 @@ class SentenceEmbedding(Evaluation):
         self.seed = seed
 
     @classmethod
+    @override
     def require_supported(cls, checkpoint: "Checkpoint") -> None:
-        """See ``Evaluation``."""
         require_head(checkpoint, Similarity.name)
 
+    @override
     def measure(self, files: Sequence[Path]) -> Result:
-        """See ``Evaluation``."""
         label = self.label
         if label is None and not self.negatives:
             label = LABEL if LABEL in column_names(expand_paths(list(files))[0]) else None

@@ -17,10 +17,8 @@ def multiple_negatives(
 
     Args:
         anchors: embeddings of the anchors, (rows, hidden).
-        columns: embeddings of the texts of these and other anchors, and of hard negatives in any
-            number, (n, hidden) each.
-        scale: factor of the cosine similarities.
-        first: index of the first anchor's own text; those of the others follow it.
+        columns: embeddings of texts, and of hard negatives if there are some, (n, hidden) each;
+            anchors' own texts begin at ``first``.
     """
     candidates = F.normalize(torch.cat(list(columns)), dim=-1)
     scores = scale * F.normalize(anchors, dim=-1) @ candidates.T
@@ -32,13 +30,8 @@ def cosent(first: Tensor, second: Tensor, scores: Tensor, scale: float) -> Tenso
     """Return the loss of a batch over its pairs of pairs, a scalar.
 
     CoSENT (Su 2022, https://kexue.fm/archives/8847): log(1 + sum of exp(scale * (cos_i - cos_j)))
-    over all i, j where pair i has a lower score than pair j.
-
-    Args:
-        first: embeddings of the first texts, (rows, hidden).
-        second: embeddings of the second texts, (rows, hidden).
-        scores: similarity of each pair in the data, (rows,).
-        scale: factor of the cosine similarities.
+    over all i, j where pair i has a lower score, (rows,), than pair j. Embeddings are (rows,
+    hidden).
     """
     cosines = scale * F.cosine_similarity(first, second)
     differences = cosines[:, None] - cosines[None, :]
@@ -49,12 +42,8 @@ def cosent(first: Tensor, second: Tensor, scores: Tensor, scale: float) -> Tenso
 def cosine_error(first: Tensor, second: Tensor, scores: Tensor) -> Tensor:
     """Return the squared error of each cosine similarity, (rows,).
 
-    Reimers and Gurevych 2019 (arXiv:1908.10084, section 3, regression objective).
-
-    Args:
-        first: embeddings of the first texts, (rows, hidden).
-        second: embeddings of the second texts, (rows, hidden).
-        scores: similarity of each pair in the data, from -1 to 1, (rows,).
+    Reimers and Gurevych 2019 (arXiv:1908.10084, section 3, regression objective). Embeddings are
+    (rows, hidden), scores from -1 to 1, (rows,).
     """
     return (F.cosine_similarity(first, second) - scores) ** 2
 

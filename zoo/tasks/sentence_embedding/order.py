@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.finetune.order import ProportionalMixture, Rows
+from zoo.overrides import override
 from zoo.tasks.sentence_embedding.data import TextGroup
 
 EXCHANGED = 100  # batches in which a place for the last rows of an epoch is sought
@@ -17,11 +18,7 @@ class NoDuplicatesOrder(ProportionalMixture):
 
     A row with a text of the batch waits for the next one (``NoDuplicatesBatchSampler`` of
     sentence-transformers). Epochs consist of whole batches: rows that remain begin the next one.
-
-    Args:
-        texts: number of each text of a row, the same for equal texts, (rows, columns).
-        batch_size: number of rows of a batch, at most that of all rows.
-        seed: seed of the run.
+    Equal texts have equal numbers in ``texts``, (rows, columns).
     """
 
     def __init__(self, texts: NDArray[np.int64], batch_size: int, seed: int) -> None:
@@ -39,8 +36,8 @@ class NoDuplicatesOrder(ProportionalMixture):
             for row in batch
         )
 
+    @override
     def epoch(self, epoch: int) -> Rows:
-        """See ``EpochShuffle``."""
         waiting, batches = deque(super().epoch(epoch).tolist()), list[list[int]]()
         while waiting:
             batch, passed = list[int](), list[int]()
@@ -58,7 +55,7 @@ class NoDuplicatesOrder(ProportionalMixture):
         return all(self.texts[row].isdisjoint(self.texts[other]) for other in batch)
 
     def _exchange(self, row: int, batch: list[int], earlier: list[list[int]]) -> int:
-        """Put a row into an earlier batch, and return one of that which fits, or else the row."""
+        """Swap a row with one of an earlier batch so that both fit; return the row if none does."""
         for other in reversed(earlier):
             if self._fits(row, other):
                 for place, candidate in enumerate(other):
@@ -69,7 +66,7 @@ class NoDuplicatesOrder(ProportionalMixture):
 
 
 def text_numbers(samples: Sequence[TextGroup]) -> Rows:
-    """Return a number for each text, equal ones for equal texts, (rows, columns)."""
+    """Number the texts, equal texts alike, (rows, columns)."""
     numbers: dict[str, int] = {}
     return np.array(
         [[numbers.setdefault(text, len(numbers)) for text in s.texts] for s in samples], np.int64

@@ -11,6 +11,7 @@ from zoo.inference.processing.numbers import short_floats
 from zoo.inference.processing.pooling import count_prompt_tokens, pool
 from zoo.inference.processing.records import TextExample, validate_text
 from zoo.inference.task import BatchTask, EncodedExample, EncodedTexts, TaskWarning
+from zoo.overrides import override
 from zoo.tokenizers.pooling import Pooling
 
 if TYPE_CHECKING:
@@ -22,17 +23,8 @@ class Embed(BatchTask):
     """Sentence embeddings, pooled as the sentence-transformers files of the checkpoint specify.
 
     Without such files the embedding is the mean over the tokens, not normalized, with a
-    ``TaskWarning``. Results have the key ``embedding``.
-
-    Args:
-        *args: see ``Task``.
-        prompt_name: name of a prompt of the checkpoint, which precedes each text; by default its
-            default prompt, if it has one.
-        prompt: text that precedes each text, in place of a prompt of the checkpoint.
-        **options: see ``Task``.
-
-    Raises:
-        UsageError: the checkpoint has no prompt of that name, or both are given; or see ``Task``.
+    ``TaskWarning``. Results have the key ``embedding``. A text follows a prompt of the checkpoint,
+    by default its default prompt, or another text in place of one.
     """
 
     name: ClassVar[str] = "embed"
@@ -57,13 +49,14 @@ class Embed(BatchTask):
         """Pooling of the checkpoint."""
         return self.checkpoint.model.pooling or Pooling()
 
+    @override
     def limits(self) -> list[int]:
         """Return the limits on the number of tokens, with that of the sentence encoder."""
         limit = self.pooling.max_tokens
         return [*super().limits(), *([limit] if limit is not None else [])]
 
+    @override
     def prepare(self, text: str) -> str:
-        """See ``Task``."""
         text = self.prompt + text
         return text.lower() if self.pooling.lowercase else text
 
@@ -74,6 +67,7 @@ class Embed(BatchTask):
             return 0
         return count_prompt_tokens(self.tokenizer, self.prepare(""), self.max_tokens)
 
+    @override
     def check(self, item: EncodedExample) -> None:
         """Raise an error for a text without tokens to pool."""
         self.require_tokens(item)
@@ -82,21 +76,21 @@ class Embed(BatchTask):
         if any(len(text.ids) <= self.prompt_tokens for text in texts):
             raise UsageError(f"{item.record.location} has no tokens after the prompt")
 
+    @override
     def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
-        """See ``Task``."""
         hidden = self.output("last_hidden_state", items, batch)  # (texts, tokens, hidden)
         mask = batch.mask.copy()
         mask[:, : self.prompt_tokens] = False
         return [{"embedding": vector} for vector in pool(hidden, mask, self.pooling)]
 
+    @override
     def render(self, added: dict[str, Any]) -> dict[str, Any]:
-        """See ``Task``."""
         return {"embedding": short_floats(added["embedding"])}
 
+    @override
     def stream(
         self, records: Iterable[TextExample]
     ) -> Iterator[tuple[EncodedExample, dict[str, Any]]]:
-        """See ``Task``."""
         if self.checkpoint.model.pooling is None:
             warnings.warn(
                 f"{self.checkpoint.path} does not say how it pools tokens: taking their mean, "

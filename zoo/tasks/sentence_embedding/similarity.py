@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from zoo.inference.processing.records import RecordKeys
 from zoo.inference.processing.similarity import pairwise_similarity
 from zoo.inference.task import EncodedExample, EncodedTexts
+from zoo.overrides import override
 from zoo.tasks.sentence_embedding.predict import Embed
 from zoo.tokenizers import Encoded
 
@@ -25,12 +26,13 @@ class Similarity(Embed):
     pairs: ClassVar[bool] = True
     keys: ClassVar[RecordKeys] = RecordKeys(None)
 
+    @override
     def encode(self, texts: "Sequence[Text]") -> list[Encoded]:
-        """See ``Task``."""
         encoded = super().encode([text for pair in texts for text in pair])
         pairs = zip(encoded[::2], encoded[1::2], strict=True)
         return [EncodedTexts(pair) for pair in pairs]
 
+    @override
     def merge(self, item: EncodedExample, rows: list[dict[str, Any]]) -> dict[str, Any]:
         """Return the similarity of two texts; a cosine is 0 if an embedding is zero."""
         import numpy as np
@@ -39,6 +41,6 @@ class Similarity(Embed):
         function = self.pooling.similarity_fn_name
         return {"similarity": float(pairwise_similarity(first, second, function))}
 
+    @override
     def render(self, added: dict[str, Any]) -> dict[str, Any]:
-        """See ``Task``."""
         return added

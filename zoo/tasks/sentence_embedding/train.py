@@ -26,6 +26,7 @@ from zoo.metrics.ranks import correlations
 from zoo.metrics.retrieval import NAMES, retrieval_scores, triplet_accuracy
 from zoo.objectives.base import LossOutput, Outputs, TrainedModel
 from zoo.objectives.options import Options
+from zoo.overrides import override
 from zoo.tasks.sentence_embedding.data import TextGroup, read_text_groups, review_group
 from zoo.tasks.sentence_embedding.losses import (
     cosent,
@@ -63,13 +64,7 @@ FULL = "float32"
 
 
 class SentenceEncoder(nn.Module):
-    """A backbone, and the classifier of the loss ``softmax``, which the final model lacks.
-
-    Args:
-        backbone: the backbone.
-        head: name of the backbone's head.
-        classifier: linear map of the features of pairs, or ``None``.
-    """
+    """A backbone, and the classifier of the loss ``softmax``, which the final model lacks."""
 
     def __init__(self, backbone: nn.Module, head: str, classifier: nn.Linear | None) -> None:
         super().__init__()
@@ -79,19 +74,16 @@ class SentenceEncoder(nn.Module):
 class SentenceEmbedding(FineTuning):
     """Similarity of pooled vectors, by one of these losses (``embedding_losses``).
 
-    * ``multiple-negatives``: anchors, their texts and hard negatives, the rest of the micro-batch
-      being negatives, too; no text is in a batch twice, as far as the data allows.
+    * ``multiple-negatives``: anchors, their texts and hard negatives; the other texts of the
+      micro-batch are negatives as well. No text is in a batch twice, as far as the data allows.
     * ``cosent``: pairs with scores, whose order within the micro-batch counts.
     * ``cosine``: pairs with scores from -1 to 1, the squared error of the cosine similarity.
     * ``triplet``: anchors, their texts, and one negative each.
     * ``softmax``: pairs with classes; the classifier is dropped after training.
 
-    The prompts of the model precede the texts, as in ``zoo eval``: of ``multiple-negatives`` and
-    ``triplet`` its prompt of queries the anchors, and that of documents the other texts; of pairs
-    with scores or classes its default prompt.
-
-    Raises:
-        UsageError: the columns are not those of the loss.
+    The model's prompts precede the texts, as in ``zoo eval``: in ``multiple-negatives`` and
+    ``triplet``, the query prompt the anchors and the document prompt the other texts; in pairs with
+    scores or classes, the default prompt both.
     """
 
     name: ClassVar[str] = "sentence-embedding"
@@ -107,16 +99,18 @@ class SentenceEmbedding(FineTuning):
         check_columns(self.kind, self.run.data)
 
     @classmethod
+    @override
     def head_in(cls, family: "Family") -> str:
-        """See ``FineTuning``; the head is that of the family which embeds texts."""
+        """Return the family's head that embeds texts."""
         able = [name for name, head in family.heads().items() if EMBED in head.tasks]
         if not able:
             raise UsageError(f"no head of the family {family.name} embeds texts")
         return cls.head if cls.head in able else able[0]
 
     @classmethod
+    @override
     def resolve(cls, run: FineTuneConfig, init: "PretrainedInit | None") -> FineTuneConfig:
-        """See ``FineTuning``: pooling, prompts and similarity are those of the checkpoint."""
+        """Take pooling, prompts and similarity from the checkpoint where they are not set."""
         checkpoints = {} if init is None else init.checkpoints
         stored = checkpoints["model"].model.pooling if "model" in checkpoints else None
         defaults = stored_options(stored)
@@ -131,12 +125,12 @@ class SentenceEmbedding(FineTuning):
         return loss or default
 
     @property
+    @override
     def loss_in_batch(self) -> bool:
-        """See ``FineTuning``."""
         return self.kind in IN_BATCH or self.run.data.eval_score is not None
 
     def loss_of(self, batch: "Mapping[str, Tensor]") -> Loss:
-        """Return the loss of a batch: of an evaluation on scores, ``cosent``."""
+        """Return the loss of a batch; an evaluation on scores has ``cosent``."""
         return "cosent" if self.kind in UNSCORED and LABELS in batch else self.kind
 
     @property
@@ -151,41 +145,36 @@ class SentenceEmbedding(FineTuning):
         return self.pooling.similarity_fn_name
 
     def prompt(self, number: int, *, scored: bool) -> str:
-        """Return the prompt of a column of texts.
-
-        Args:
-            number: number of the column; the first has anchors.
-            scored: whether the rows are pairs with scores or classes.
-        """
+        """Return the prompt of a column of texts, the first of which has the anchors."""
         if scored:
             return self.pooling.prompt()
         return self.pooling.document_prompt() if number else self.pooling.query_prompt()
 
     @property
     def columns(self) -> int:
-        """Number of texts of a row."""
+        """Number of texts in a row."""
         return 2 + len(self.run.data.negatives)
 
     @property
+    @override
     def default_metric(self) -> str:  # type: ignore[override]
-        """The first metric."""
         return self.metric_names[0]
 
     @property
+    @override
     def metric_names(self) -> tuple[str, ...]:
-        """See ``FineTuning``."""
         if self.kind in SCORED or self.run.data.eval_score is not None:
             return ("spearman", "pearson")
         return ("mrr", "accuracy") if self.kind == "multiple-negatives" else ("accuracy",)
 
     @property
+    @override
     def labels(self) -> tuple[str, ...]:
-        """See ``FineTuning``: the classes of ``softmax``."""
         return self.classes
 
     @classmethod
+    @override
     def read(cls, paths: Sequence[str], data: TableConfig, problems: RowProblems) -> list[Any]:
-        """See ``FineTuning``."""
         if data.pair is None:
             raise UsageError(
                 f"{cls.name} compares two texts", "name the column of the second with --pair"
@@ -194,19 +183,20 @@ class SentenceEmbedding(FineTuning):
         return list(read_text_groups(paths, columns, data.label, problems))
 
     @classmethod
+    @override
     def read_eval(cls, paths: Sequence[str], data: TableConfig, problems: RowProblems) -> list[Any]:
-        """See ``FineTuning``; with ``eval_score``, pairs with scores."""
         if data.eval_score is None or data.pair is None:
             return cls.read(paths, data, problems)
         return list(read_text_groups(paths, [data.text, data.pair], data.eval_score, problems))
 
     @classmethod
+    @override
     def review(cls, sample: Any, data: TableConfig) -> Reviewed:
-        """See ``FineTuning``."""
         return review_group(sample)
 
+    @override
     def usable(self, samples: Sequence[Any], problems: RowProblems) -> list[Any]:
-        """See ``FineTuning``; the first call fixes the classes of ``softmax``."""
+        # the first call, on the training data, fixes the classes of ``softmax``
         if samples[0].label is None:
             return list(samples)
         if self.kind == "softmax" and not self.classes:
@@ -215,16 +205,13 @@ class SentenceEmbedding(FineTuning):
         return super().usable(samples, problems)
 
     @classmethod
+    @override
     def texts(cls, sample: Any) -> list[str]:
-        """See ``FineTuning``."""
         return list(sample.texts)
 
+    @override
     def target(self, sample: Any) -> Any:
-        """Return the score, float32, or the index of the class.
-
-        Raises:
-            RowError: the class is unknown, or the score is no cosine similarity.
-        """
+        """Return the score, float32, or the index of the class."""
         if self.kind == "softmax":
             name = label_name(sample.label, sample.location)
             return label_index(name, {n: k for k, n in enumerate(self.classes)}, sample.location)
@@ -239,8 +226,9 @@ class SentenceEmbedding(FineTuning):
             )
         return np.float32(score)
 
+    @override
     def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
-        """See ``FineTuning``; the first call fixes the classes of ``softmax``."""
+        # the first call, on the training data, fixes the classes of ``softmax``
         if self.kind == "softmax" and not self.classes:
             self.classes = self._classes(samples)
         scored = samples[0].label is not None
@@ -303,10 +291,11 @@ class SentenceEmbedding(FineTuning):
         present = {label_name(sample.label, sample.location) for sample in samples}
         return order_labels(present, self.run.data.labels, 2)
 
+    @override
     def data_warnings(
         self, train: Sequence[Any], evaluation: Sequence[Any], rows: TokenizedRows
     ) -> list[str]:
-        """See ``FineTuning``: prompts in the data, equal scores, and equal texts in a batch."""
+        """Warn of prompts in the data, equal scores, and equal texts in a batch."""
         equal = [
             *self._repeated_prompts(train),
             *self._equal_scores(train, training=True),
@@ -345,8 +334,8 @@ class SentenceEmbedding(FineTuning):
         scores = (label_number(s.label, s.location) for s in samples)
         return warn_of_equal_numbers(scores, training=training)
 
+    @override
     def train_order(self, rows: TokenizedRows) -> EpochShuffle:
-        """See ``FineTuning``; with ``multiple-negatives``, no batch has a text twice."""
         if self.kind != "multiple-negatives":
             return super().train_order(rows)
         size = self.run.batch_size
@@ -357,16 +346,17 @@ class SentenceEmbedding(FineTuning):
             )
         return NoDuplicatesOrder(rows.values[TEXTS], size, self.run.seed)
 
+    @override
     def masks(self) -> dict[str, str | None]:
-        """See ``FineTuning``."""
         return {column(IDS, k): column(MASK, k) for k in range(self.columns)}
 
+    @override
     def padding(self) -> dict[str, int]:
-        """See ``FineTuning``."""
         return dict.fromkeys(self.masks(), self.pad_id)
 
+    @override
     def model(self, family: "Family", config: "Config") -> nn.Module:
-        """See ``TrainingObjective``; a pooler, which no token vector depends on, is frozen."""
+        # no token vector depends on a pooler, which is frozen
         head = self.head_in(family)
         backbone = family.model(config, head)
         for name, parameter in backbone.named_parameters():
@@ -376,11 +366,12 @@ class SentenceEmbedding(FineTuning):
         classifier = nn.Linear(3 * size, len(self.classes)) if self.classes else None
         return SentenceEncoder(backbone, head, classifier)
 
+    @override
     def models_to_save(self, model: nn.Module) -> dict[str, TrainedModel]:
-        """See ``TrainingObjective``: the backbone, with its pooling."""
         module: Any = model
         return {"model": TrainedModel(module.backbone, self.config, module.head, self.pooling)}
 
+    @override
     def forward(self, model: nn.Module, batch: "Mapping[str, Tensor]") -> Outputs:
         """Return the embeddings of all texts, (columns, rows, hidden), and logits of classes."""
         module: Any = model
@@ -407,6 +398,7 @@ class SentenceEmbedding(FineTuning):
             pooled[:, :excluded] = 0
         return pool(hidden, pooled, self.pooling)
 
+    @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """Compute the loss; in float32, whatever the precision of the run is.
 
@@ -462,8 +454,9 @@ class SentenceEmbedding(FineTuning):
         similarity = pairwise_similarity(vectors[0], vectors[1], self.similarity)
         return {"similarity": similarity, "label": batch[LABELS]}
 
+    @override
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
-        """Return the metrics: those of all texts, whatever the batches were.
+        """Return the metrics over all texts, whatever the batches were.
 
         Of pairs with scores, the correlations of their similarity; of ``triplet``, the fraction of
         anchors that are nearer to their text than to the negative, ties being a half; of

@@ -12,50 +12,27 @@ SCORED, UNSCORED = ("cosent", "cosine"), ("multiple-negatives", "triplet")
 
 
 class EmbeddingOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Options of ``SentenceEmbedding``.
+    """Options of ``SentenceEmbedding``; ``None`` takes the checkpoint's setting, if it has one."""
 
-    Attributes:
-        loss: the loss, see ``SentenceEmbedding``; by default ``cosent`` with a column of labels,
-            and ``multiple-negatives`` without.
-        scale: factor of cosine similarities in ``multiple-negatives`` and ``cosent``.
-        margin: margin of ``triplet``.
-        score_range: lowest and highest score of the data, which ``cosine`` maps to 0 and 1.
-        pooling: how the vectors of tokens become one; ``None`` for that of the checkpoint, or else
-            the mean.
-        normalize: scale embeddings to unit length; ``None`` for that of the checkpoint, or else
-            not.
-        lowercase: lower-case the texts; ``None`` for that of the checkpoint, or else not.
-        include_prompt: whether the tokens of a prompt are pooled; ``None`` for that of the
-            checkpoint, or else they are.
-        prompts: name -> text that precedes texts, see ``SentenceEmbedding``; ``None`` for those of
-            the checkpoint.
-        default_prompt_name: name of the prompt of texts for which none is chosen; ``None`` for that
-            of the checkpoint.
-        similarity_fn_name: similarity of embeddings in evaluations and of the model; ``None`` for
-            that of the checkpoint, or else ``cosine``. Losses compare by cosines or distances.
-        truncate_dim: number of leading dimensions of embeddings in evaluations and of the model;
-            ``None`` for that of the checkpoint, or else all. Losses read all.
-    """
-
+    # by default ``cosent`` with a column of labels, and ``multiple-negatives`` without
     loss: Loss | None = None
-    scale: float = 20.0
-    margin: float = 5.0
+    scale: float = 20.0  # factor of cosine similarities in ``multiple-negatives`` and ``cosent``
+    margin: float = 5.0  # margin of ``triplet``
+    # lowest and highest score of the data, which ``cosine`` maps to 0 and 1
     score_range: tuple[float, float] | None = None
-    pooling: PoolingMode | None = None
-    normalize: bool | None = None
-    lowercase: bool | None = None
-    include_prompt: bool | None = None
-    prompts: dict[str, str] | None = None
-    default_prompt_name: str | None = None
+    pooling: PoolingMode | None = None  # of the vectors of tokens; by default the mean
+    normalize: bool | None = None  # scale embeddings to unit length
+    lowercase: bool | None = None  # lower-case the texts
+    include_prompt: bool | None = None  # pool the tokens of a prompt, as by default
+    prompts: dict[str, str] | None = None  # name -> text that precedes texts
+    default_prompt_name: str | None = None  # prompt of texts for which none is chosen
+    # in evaluations and of the model; losses compare by cosines or distances
     similarity_fn_name: SimilarityFunction | None = None
+    # leading dimensions in evaluations and of the model; losses read all
     truncate_dim: int | None = None
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            ValueError: a value is out of its range.
-        """
+        """Check the values."""
         if self.scale <= 0 or self.margin < 0:
             raise ValueError(f"scale is {self.scale} and margin {self.margin}, not positive")
         if self.truncate_dim is not None and self.truncate_dim < 1:
@@ -68,11 +45,7 @@ class EmbeddingOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields
             raise ValueError(f"score_range is {self.score_range}, not the lowest score first")
 
     def settings(self, max_tokens: int | None) -> Pooling:
-        """Return the settings of the sentence encoder that is trained.
-
-        Args:
-            max_tokens: maximum length of a text in tokens.
-        """
+        """Return the settings of the sentence encoder that is trained."""
         return Pooling(
             mode=self.pooling or "mean",
             normalize=bool(self.normalize),
@@ -87,11 +60,7 @@ class EmbeddingOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def stored_options(pooling: Pooling | None) -> dict[str, Any]:
-    """Return the options with which a sentence encoder is trained further.
-
-    Args:
-        pooling: its settings; ``None`` for the defaults.
-    """
+    """Return the options with which a sentence encoder is trained further."""
     known = pooling or Pooling()
     options = {
         "pooling": known.mode,
@@ -109,11 +78,7 @@ def stored_options(pooling: Pooling | None) -> dict[str, Any]:
 
 
 def check_columns(loss: Loss, data: TableConfig) -> None:
-    """Check that the data has the columns of a loss.
-
-    Raises:
-        UsageError: it has not.
-    """
+    """Check that the data has the columns of a loss."""
     wrong = {
         "needs scores or classes: name their column with --label": (
             loss in (*SCORED, "softmax") and data.label is None

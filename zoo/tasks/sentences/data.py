@@ -12,17 +12,7 @@ from zoo.tasks.sentence_embedding.data import TextGroup
 def read_sentences(
     paths: Iterable[str | Path], column: str, problems: RowProblems | None = None
 ) -> list[TextGroup]:
-    """Return the sentences of files.
-
-    Args:
-        paths: files, directories or patterns; see ``read_documents`` for the formats, and tables
-            with tabs or commas.
-        column: column of the text in tables, JSON lines and Parquet.
-        problems: see ``zoo.data.readers.labelled.read_samples``.
-
-    Raises:
-        ZooError: see there.
-    """
+    """Return the sentences of files: lines of text, or a column of tables."""
     reading = ReaderConfig(document_separator="line", text_field=column)
 
     def sentences(file: Path, found: RowProblems) -> Iterator[TextGroup]:

@@ -9,6 +9,7 @@ from zoo.errors import UsageError
 from zoo.finetune.base import FineTuning
 from zoo.finetune.rows import TokenizedRows
 from zoo.objectives.base import LossOutput, Outputs
+from zoo.overrides import override
 from zoo.tasks.sentence_embedding.train import SentenceEmbedding
 from zoo.tasks.sentences.data import read_sentences
 from zoo.training.config.finetune import TableConfig
@@ -25,54 +26,57 @@ class Sentences(SentenceEmbedding):
     needs_teacher: ClassVar[bool] = True
 
     @property
+    @override
     def loss_in_batch(self) -> bool:
-        """See ``FineTuning``."""
         return False
 
     @property
+    @override
     def loss_weights(self) -> Mapping[str, float]:
-        """See ``TrainingObjective``: none."""
         return {}
 
     @property
+    @override
     def columns(self) -> int:
-        """Number of texts of a row."""
         return 1
 
     @property
+    @override
     def default_metric(self) -> str:  # type: ignore[override]
-        """The loss."""
         return "loss"
 
     @property
+    @override
     def metric_names(self) -> tuple[str, ...]:
-        """See ``FineTuning``: none."""
         return ()
 
     @classmethod
+    @override
     def read(cls, paths: Sequence[str], data: TableConfig, problems: RowProblems) -> list[Any]:
-        """See ``FineTuning``: lines of text files, or a column of tables."""
         if data.pair is not None or data.label is not None:
             raise UsageError(f"{cls.name} are single texts", "leave out --pair and --label")
         return list(read_sentences(paths, data.text, problems))
 
+    @override
     def prompt(self, number: int, *, scored: bool) -> str:
-        """See ``SentenceEmbedding``: the default prompt."""
         return self.pooling.prompt()
 
+    @override
     def train_order(self, rows: TokenizedRows) -> EpochShuffle:
-        """See ``FineTuning``."""
         return FineTuning.train_order(self, rows)
 
+    @override
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
         """Return the embeddings, (rows, hidden), of the module of ``self.model`` or a backbone."""
         backbone: Any = getattr(model, "backbone", model)
         return Outputs({self.name: self._embed(backbone, batch, 0)})
 
+    @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """Return no loss."""
         return LossOutput({})
 
+    @override
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
         """Return no metrics."""
         return {}

@@ -18,30 +18,22 @@ NAMED = re.compile(r"((?:glue/)?[\w.+-]+)=(.+)")  # a data set's name, and its f
 
 @dataclass(frozen=True, slots=True)
 class TextToText:
-    """A source text and its target.
+    """A source text and its target."""
 
-    Attributes:
-        source: the source, with its prefix.
-        target: the target.
-        dataset: name of the data set, empty for none.
-        location: file and line, for messages.
-        number: the label, if the target is that number rounded; else NaN.
-    """
-
-    source: str
+    source: str  # with its prefix
     target: str
-    dataset: str
-    location: str
-    number: float = math.nan
+    dataset: str  # name of the data set, empty for none
+    location: str  # file and line, for messages
+    number: float = math.nan  # the label, if the target is that number rounded; else NaN
 
     @property
     def hash(self) -> float:
-        """See ``zoo.data.readers.labelled.Hashed``."""
+        """Hash of the source, which splits data."""
         return text_hash(self.source)
 
 
 def split_name(path: str) -> tuple[str, str]:
-    """Return name and path of ``NAME=FILE``; the name is empty for a path alone."""
+    """Return name and path of ``NAME=FILE``; a path without a name has an empty one."""
     named = NAMED.fullmatch(path)
     if named is None or os.path.exists(path):
         return "", path
@@ -59,18 +51,7 @@ def iter_text_to_text(
     names: Sequence[str] | None = None,
     problems: RowProblems | None = None,
 ) -> Iterator[TextToText]:
-    """Yield the samples of tables, of which no more than one is held.
-
-    Args:
-        paths: files, directories or patterns, also as ``NAME=FILE``.
-        form_of: returns the form of a data set by its name, which is empty for none.
-        names: names that the data sets may have; ``None`` for any.
-        problems: see ``zoo.data.readers.labelled.read_samples``.
-
-    Raises:
-        UsageError: a data set is unknown.
-        ZooError: see there.
-    """
+    """Yield the samples of tables, one at a time; each table has the form of its data set."""
     found = RowProblems() if problems is None else problems
     for path in paths:
         name, file = split_name(path)

@@ -15,6 +15,7 @@ from zoo.io.limits import MAX_NEW_TOKENS
 from zoo.metrics.generated_labels import NO_LABEL, GeneratedLabels, number_of
 from zoo.metrics.intervals import bootstrap_samples
 from zoo.metrics.likelihood import likelihood_metrics
+from zoo.overrides import override
 from zoo.tasks.seq2seq.data import TextToText, iter_text_to_text, review_target, split_name
 from zoo.tasks.seq2seq.predict import Seq2Seq as Generation
 from zoo.tasks.seq2seq.text_forms import TextForm, form_of, glue_tables
@@ -27,25 +28,12 @@ if TYPE_CHECKING:
 
 
 class Seq2Seq(Evaluation):
-    """Exact match of generated texts, and the loss of the targets; of GLUE, also its metrics.
+    """Exact match of generated texts and loss of the targets, and for GLUE its metrics.
 
     ``exact_match`` is the fraction of samples whose generated text equals the target, white space
     at the ends aside; ``loss`` the mean negative log-likelihood of the targets' tokens in nats, the
     end-of-sequence token included, and ``accuracy`` that of single tokens after those of the target
     before them. Intervals are over samples.
-
-    Args:
-        *args: see ``Evaluation``.
-        text: column of the source.
-        label: column of the target.
-        pair: column of the second text of a source, or ``None``.
-        prefix: text before each source, also by name of the data set; see ``form_of``.
-        pair_prefix: text before the second text of a source, also by name of the data set.
-        max_new_tokens: largest number of tokens to generate; by default as the model's settings
-            of generation say, or else those of the longest target.
-        num_beams: number of beams; by default as the model's settings say.
-        seed: seed of the intervals.
-        **options: see ``Evaluation``.
     """
 
     name: ClassVar[str] = "seq2seq"
@@ -58,7 +46,7 @@ class Seq2Seq(Evaluation):
         pair: str | None = None,
         prefix: str | dict[str, str] | None = None,
         pair_prefix: str | dict[str, str] | None = None,
-        max_new_tokens: int | None = None,
+        max_new_tokens: int | None = None,  # by default the model's, or those of the longest target
         num_beams: int | None = None,
         seed: int = 0,
         **options: Any,
@@ -71,26 +59,27 @@ class Seq2Seq(Evaluation):
         self._cut_targets = 0
 
     @classmethod
+    @override
     def require_supported(cls, checkpoint: "Checkpoint") -> None:
-        """See ``Evaluation``."""
         require_head(checkpoint, Generation.name)
 
     @classmethod
+    @override
     def split_names(
         cls, data: Sequence[Path], options: Mapping[str, Any]
     ) -> tuple[list[Path], dict[str, Any]]:
-        """See ``Evaluation``: the files of ``glue/NAME=DIR``, and texts before sources."""
+        """Return the files, such as those of ``glue/NAME=DIR``, and the prefix of each name."""
         named = [split_name(path) for path in glue_tables([str(path) for path in data], "dev")]
         columns = Columns(options.get("text", "text"), pair=options.get("pair"))
         prefixes = {name: form_of(name, columns).prefix for name, _ in named if name}
         return [Path(file) for _, file in named], {"prefix": prefixes} if prefixes else {}
 
     def form(self, name: str) -> TextForm:
-        """Return the form of a data set, which is that of fine-tuning."""
+        """Return the form of a data set, as in fine-tuning."""
         return form_of(name, self.columns, self.prefix, self.pair_prefix)
 
+    @override
     def measure(self, files: Sequence[Path]) -> Result:
-        """See ``Evaluation``."""
         import numpy as np
 
         paths = glue_tables([str(file) for file in files], "dev")

@@ -7,6 +7,7 @@ from zoo.families.base import DECODER_TOKENS
 from zoo.inference.generation.config import cap_new_tokens
 from zoo.inference.generation.task import GenerationTask
 from zoo.inference.task import EncodedExample
+from zoo.overrides import override
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,12 +22,9 @@ class Seq2Seq(GenerationTask):
     name: ClassVar[str] = "seq2seq"
     side: ClassVar[str] = "right"
 
+    @override
     def limits(self) -> list[int]:
-        """Return the limits on the number of source tokens.
-
-        Raises:
-            UsageError: the decoder takes fewer tokens than are to be generated.
-        """
+        """Return the limits on the number of source tokens."""
         checkpoint, settings = self.checkpoint, self.settings
         spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
         most = spec.limits.get(DECODER_TOKENS)
@@ -38,10 +36,12 @@ class Seq2Seq(GenerationTask):
         self.settings = cap_new_tokens(settings, most)
         return super().limits()
 
+    @override
     def check(self, item: EncodedExample) -> None:
         """Refuse an empty text where there is no beginning-of-sequence token."""
         self._prompt(item)
 
+    @override
     def _starts(self, count: int, device: str) -> "dict[str, Tensor]":
         """Return ``decoder_start_token_id`` of the settings, or else of the configuration."""
         import torch

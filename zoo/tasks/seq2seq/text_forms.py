@@ -1,6 +1,6 @@
 """Forms of text-to-text data: how the row of a table becomes a source text and a target text.
 
-Those of GLUE are the ones of Raffel et al. 2020 (arXiv:1910.10683, appendix D, and ``glue`` and
+GLUE has the forms of Raffel et al. 2020 (arXiv:1910.10683, appendix D, and ``glue`` and
 ``stsb`` of data/preprocessors.py in the released code).
 """
 
@@ -18,28 +18,21 @@ from zoo.data.readers.problems import RowError
 from zoo.errors import UsageError
 
 Texts = str | Mapping[str, str] | None  # a text for all data sets, or by their names
-STEPS = 5  # of targets that are numbers, between two whole ones
+STEPS = 5  # of numbers as targets, between two whole ones
 
 
 @dataclass(frozen=True)
 class TextForm:
-    """Format of a row of a table as a source text and a target text.
+    """Format of a row of a table as a source text and a target text."""
 
-    Attributes:
-        columns: columns of the texts, in their order in the source, and of the label.
-        prefix: text before the first text.
-        pair_prefix: text between the two texts of a pair, after a space.
-        words: label -> its word; a label that it does not have is a word itself.
-        rounded: whether labels are numbers, which become multiples of 0.2 with one decimal.
-        metrics: metrics of the labels beside ``exact_match``.
-    """
-
-    columns: Columns
-    prefix: str = ""
-    pair_prefix: str = ""
+    columns: Columns  # texts in their order in the source, and the label
+    prefix: str = ""  # text before the first text
+    pair_prefix: str = ""  # text between the two texts of a pair, after a space
+    # label -> its word; without words, a label is the target itself
     words: Mapping[str, str] = field(default_factory=dict)
+    # whether labels are numbers, which become multiples of 0.2 with one decimal
     rounded: bool = False
-    metrics: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()  # in addition to ``exact_match``
 
     @property
     def default_metric(self) -> str | None:
@@ -57,11 +50,7 @@ class TextForm:
         return first if sample.pair is None else f"{first} {self.pair_prefix}{sample.pair}"
 
     def target(self, sample: Sample) -> str:
-        """Return the target of a sample.
-
-        Raises:
-            RowError: the label has no word, or is neither text nor a number.
-        """
+        """Return the target of a sample."""
         label, location = sample.label, sample.location
         if self.rounded:
             number = np.float32(label_number(label, location))
@@ -79,11 +68,7 @@ class TextForm:
 
 
 def glue_form(name: str) -> TextForm:
-    """Return the form of a task of GLUE, such as ``glue/mrpc``.
-
-    Raises:
-        UsageError: there is no such task, or it has no form of this kind.
-    """
+    """Return the form of a task of GLUE, such as ``glue/mrpc``."""
     task, short = glue_task(name), name.removeprefix(PREFIX)
     if not task.keys:
         raise UsageError(
@@ -108,16 +93,8 @@ def form_of(
 ) -> TextForm:
     """Return the form of a data set.
 
-    That of pairs is by default as in GLUE: ``NAME TEXT: ... PAIR: ...``, with names of columns.
-
-    Args:
-        name: name of the data set, empty for none; for ``glue/NAME``, nothing else counts.
-        columns: columns of its table.
-        prefix: text before each source; by default ``NAME: `` for single texts.
-        pair_prefix: text before the second text of each pair.
-
-    Raises:
-        UsageError: GLUE has no such task.
+    ``glue/NAME`` has its own. By default, a prefix is the name of the data set, and pairs are as in
+    GLUE: ``NAME TEXT: ... PAIR: ...``, with names of columns.
     """
     if name.startswith(PREFIX):
         return glue_form(name)
@@ -136,16 +113,7 @@ def _text(name: str, texts: Texts, default: str) -> str:
 
 
 def glue_tables(paths: Sequence[str], split: Literal["train", "dev"]) -> list[str]:
-    """Return paths in which the files of a split replace directories of GLUE.
-
-    Args:
-        paths: files, also as ``NAME=FILE``, or directories as ``glue/NAME=DIR``.
-        split: the files of a directory.
-
-    Raises:
-        UsageError: there is no such task.
-        SourceError: a file is not there.
-    """
+    """Replace paths such as ``glue/NAME=DIR`` by the files of a split."""
     tables = list[str]()
     for path in paths:
         name, _, folder = path.partition("=")

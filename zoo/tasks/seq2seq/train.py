@@ -30,6 +30,7 @@ from zoo.objectives.losses.cross_entropy import IGNORED
 from zoo.objectives.losses.predictions import cross_entropy_sum, predict_at
 from zoo.objectives.options import Options
 from zoo.objectives.seq2seq import SEQ2SEQ_LM
+from zoo.overrides import override
 from zoo.plugins import get_family
 from zoo.tasks.seq2seq.data import dataset_names, iter_text_to_text, review_target, split_name
 from zoo.tasks.seq2seq.text_forms import TextForm, form_of, glue_tables
@@ -48,28 +49,15 @@ PREDICTION, PREDICTED_NUMBER = "prediction", "predicted_number"
 
 
 class Seq2SeqOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Options of ``Seq2Seq``.
+    """Options of ``Seq2Seq``."""
 
-    Attributes:
-        max_target_len: number of tokens that targets are truncated to; ``None`` for
-            ``max_seq_len``.
-        generate: generate the targets of each evaluation; otherwise it has the loss alone.
-        num_beams: number of beams of generation; ``None`` for the model's own setting.
-        max_new_tokens: largest number of tokens to generate; ``None`` for the model's own setting,
-            or else those of the longest target.
-    """
-
-    max_target_len: int | None = None
-    generate: bool = True
-    num_beams: int | None = None
-    max_new_tokens: int | None = None
+    max_target_len: int | None = None  # tokens; by default ``max_seq_len``
+    generate: bool = True  # targets in evaluations, which otherwise only have the loss
+    num_beams: int | None = None  # by default the model's setting
+    max_new_tokens: int | None = None  # by default the model's, or those of the longest target
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            ValueError: a value is out of its range.
-        """
+        """Check the values."""
         if self.max_target_len is not None and not 1 <= self.max_target_len <= MAX_ROW_TOKENS:
             raise ValueError(f"max_target_len is {self.max_target_len}, not 1 to {MAX_ROW_TOKENS}")
 
@@ -79,12 +67,8 @@ class Seq2Seq(FineTuning):
 
     The decoder's input is the target shifted right, after ``decoder_start_token_id``. An evaluation
     also generates the targets, as ``zoo run seq2seq`` does: ``exact_match`` is the fraction of
-    samples whose generated text equals the target, white space at the ends aside; where targets
-    are labels, it is their accuracy. ``accuracy`` is that of single tokens after the tokens of the
-    target before them.
-
-    Raises:
-        UsageError: generation with ``fsdp``: processes take different numbers of steps.
+    samples whose generated text equals the target, except for white space around it. ``accuracy``
+    is the fraction of target tokens that are predicted from the tokens before them.
     """
 
     name: ClassVar[str] = "seq2seq"
@@ -102,8 +86,9 @@ class Seq2Seq(FineTuning):
         self._teacher_family: Family | None = None
 
     @property
+    @override
     def default_metric(self) -> str:  # type: ignore[override]
-        """``exact_match``, or that of the one data set; the loss without generation."""
+        """``exact_match``, or the metric of the only data set; the loss without generation."""
         if not self.options.generate:
             return "loss"
         forms = [self.form(name, self.run.data) for name in self.datasets]
@@ -123,8 +108,9 @@ class Seq2Seq(FineTuning):
         return dataset_names(self.run.data.train)
 
     @property
+    @override
     def metric_names(self) -> tuple[str, ...]:
-        """See ``FineTuning``; with several data sets, ``METRIC_NAME`` of each."""
+        """Metrics, or with several data sets ``METRIC_NAME`` of each."""
         if not self.options.generate:
             return ("accuracy",)
         parts = [metric for name in self.datasets for metric in self._metrics_of(name)]
@@ -138,16 +124,17 @@ class Seq2Seq(FineTuning):
     def _metric_name(self, metric: str, dataset: str) -> str:
         return f"{metric}_{dataset}" if len(self.datasets) > 1 else metric
 
+    @override
     def metrics_of(self, samples: Sequence[Any]) -> Sequence[str]:
-        """See ``FineTuning``."""
         present = {sample.dataset for sample in samples}
         missing = [name for name in self.datasets if name not in present]
         absent = {metric for name in missing for metric in self._metrics_of(name)}
         return [name for name in self.metric_names if name not in absent]
 
     @classmethod
+    @override
     def locate(cls, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See ``FineTuning``: the tables of GLUE, and those to evaluate on if all data are GLUE."""
+        """Replace directories of GLUE by tables; evaluate on its tables if all data are GLUE."""
         train, evaluation = (list(data.get(key) or ()) for key in ("train", "eval"))
         tables = glue_tables(train, "train")
         if not evaluation and tables and not set(tables) & set(train):
@@ -155,34 +142,35 @@ class Seq2Seq(FineTuning):
         return {**data, "train": tables, "eval": glue_tables(evaluation, "dev")}
 
     @classmethod
+    @override
     def files(cls, paths: Sequence[str]) -> list[str]:
-        """See ``FineTuning``; paths may be ``NAME=FILE``."""
         return [split_name(path)[1] for path in paths]
 
     @classmethod
+    @override
     def read(cls, paths: Sequence[str], data: TableConfig, problems: RowProblems) -> list[Any]:
-        """See ``FineTuning``."""
         if data.pair is None and data.pair_prefix is not None:
             raise UsageError("data.pair_prefix is text before a second text", "name its column")
         names = dataset_names(data.train)
         return list(iter_text_to_text(paths, lambda name: cls.form(name, data), names, problems))
 
     @classmethod
+    @override
     def review(cls, sample: Any, data: TableConfig) -> Reviewed:
-        """See ``FineTuning``; a source may have several targets."""
         return review_target(sample)
 
     @classmethod
+    @override
     def texts(cls, sample: Any) -> list[str]:
-        """See ``FineTuning``."""
         return [sample.source, sample.target]
 
+    @override
     def target(self, sample: Any) -> Any:
         """Return the hash of the target's text, int64."""
         return text_key(sample.target)
 
+    @override
     def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
-        """See ``FineTuning``."""
         limit, longest = self.run.max_seq_len, self._target_limit()
         self._tokenizer = tokenizer
         locations = [sample.location for sample in samples]
@@ -210,11 +198,7 @@ class Seq2Seq(FineTuning):
         )
 
     def _target_limit(self) -> int:
-        """Return the number of tokens that targets are cut to.
-
-        Raises:
-            UsageError: the decoder takes fewer than the settings say.
-        """
+        """Return the number of tokens that targets are cut to."""
         most = self._decoder_limit
         for name in ("max_target_len", "max_new_tokens"):
             chosen = getattr(self.options, name)
@@ -234,13 +218,7 @@ class Seq2Seq(FineTuning):
         return self._family.onnx(self.config, self.head).limits.get(DECODER_TOKENS)
 
     def generate_as(self, other: "Seq2Seq", family: "Family", tokenizer: TextTokenizer) -> None:
-        """Prepare to generate targets as long as another task does, which tokenized the rows.
-
-        Args:
-            other: the task, of a student.
-            family: family of this task's model, a teacher.
-            tokenizer: its tokenizer.
-        """
+        """Prepare a teacher to generate targets as long as the task of its student does."""
         self._longest_target, self._tokenizer = other._longest_target, tokenizer
         self._teacher_family = family
 
@@ -254,11 +232,7 @@ class Seq2Seq(FineTuning):
         }
 
     def _check_ends(self, targets: TokenizedTexts) -> None:
-        """Check that targets end in the token that ends generation.
-
-        Raises:
-            UsageError: they do not.
-        """
+        """Check that targets end in the token that ends generation."""
         last = targets.arrays[LABELS][targets.starts[1:] - 1]
         if self._eos is None or not (last == self._eos).all():
             raise UsageError(
@@ -274,11 +248,7 @@ class Seq2Seq(FineTuning):
 
     @property
     def generation(self) -> GenerationConfig:
-        """Settings of generation.
-
-        Raises:
-            UsageError: a value is out of its range.
-        """
+        """Settings of generation."""
         most = self.options.max_new_tokens
         if most is None and not {"max_new_tokens", "max_length"} & self.generation_defaults.keys():
             most = min(self._longest_target, MAX_NEW_TOKENS)
@@ -288,19 +258,21 @@ class Seq2Seq(FineTuning):
         )
         return cap_new_tokens(settings, self._decoder_limit)
 
+    @override
     def train_order(self, rows: TokenizedRows) -> ProportionalMixture:
-        """See ``FineTuning``; data sets are mixed, see ``ProportionalMixture``."""
         limit, seed = self.run.data.mixing_limit, self.run.seed
         return ProportionalMixture(rows.values[DATASET], limit, seed)
 
+    @override
     def masks(self) -> dict[str, str | None]:
-        """See ``FineTuning``; the decoder is causal, so that its padding needs no mask."""
+        # the decoder is causal, so that its padding needs no mask
         return {**super().masks(), LABELS: None}
 
+    @override
     def padding(self) -> dict[str, int]:
-        """See ``FineTuning``."""
         return {**super().padding(), LABELS: IGNORED}
 
+    @override
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
         """Return the logits of the tokens of all targets, (target tokens, vocabulary)."""
         module: Any = model
@@ -317,15 +289,17 @@ class Seq2Seq(FineTuning):
         shifted = torch.cat([torch.full_like(labels[:, :1], start), labels[:, :-1]], dim=1)
         return shifted.masked_fill(shifted == IGNORED, self.pad_id)
 
+    @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """Compute the cross-entropy."""
         labels = batch[LABELS]
         return cross_entropy_sum(outputs.logits[self.name], labels[labels != IGNORED], self.name)
 
+    @override
     def generated_predictions(
         self, model: "nn.Module", batch: "Mapping[str, Tensor]"
     ) -> "dict[str, Tensor]":
-        """See ``TrainingObjective``: hashes of the generated targets, and the numbers they are."""
+        """Return the hashes of the generated targets, and the numbers that they are."""
         if not self.options.generate:
             return {}
         texts = self.generate(model, batch)
@@ -360,6 +334,7 @@ class Seq2Seq(FineTuning):
             )
         return [self._tokenizer.decode(tokens) for tokens in generated]
 
+    @override
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
         """Return the exact match of all samples, and the metrics of each data set that has some."""
         if not predictions:
@@ -375,12 +350,7 @@ class Seq2Seq(FineTuning):
 
 
 def form_metrics(form: TextForm, values: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
-    """Return the metrics of a data set.
-
-    Args:
-        form: form of the data set.
-        values: predictions of an evaluation, of the rows of the data set.
-    """
+    """Return the metrics of a data set."""
     numbers = {text_key(word): number for number, word in enumerate(form.words.values())}
     words = {
         name: np.array([numbers.get(key, NO_LABEL) for key in values[name].tolist()])

@@ -26,27 +26,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSetup(ABC):
-    """Model configuration, objective and data of a run, without devices; base class of all kinds.
+    """Model configuration, objective and data of a run, without devices; base of all kinds."""
 
-    Attributes:
-        command: command that starts and resumes such runs.
-        config: configuration of the run.
-        family: family of the model.
-        model_config: configuration of the model, adapted to the data.
-        objective: what is learned.
-        loggers: classes of the run's loggers.
-        init: pretrained weights that the run starts from; ``None`` for new weights.
-        collate_wrapper: function that is called in place of the objective's ``collate``, with it
-            and the examples; ``None`` for none.
-    """
-
-    command: ClassVar[str]
+    command: ClassVar[str]  # command that starts and resumes such runs
     config: RunConfig
     family: Family
-    model_config: Config
-    objective: TrainingObjective
-    loggers: Sequence[type[Logger]]
+    model_config: Config  # configuration of the model, adapted to the data
+    objective: TrainingObjective  # what is learned
+    loggers: Sequence[type[Logger]]  # classes of the run's loggers
+    # pretrained weights that the run starts from; ``None`` for new weights
     init: PretrainedInit | None = None
+    # function that is called in place of the objective's ``collate``, with it and the examples;
+    # ``None`` for none
     collate_wrapper: CollateWrapper | None = None
 
     @property
@@ -64,15 +55,7 @@ class RunSetup(ABC):
 
     @abstractmethod
     def train_dataloader(self, dist: DistContext, *, completed_steps: int = 0) -> BatchLoader:
-        """Return the loader of the training data.
-
-        Args:
-            dist: rank and world size.
-            completed_steps: number of steps done before.
-
-        Raises:
-            UsageError: the data does not suffice.
-        """
+        """Return the loader of the training data."""
 
     @abstractmethod
     def eval_batches(self, dist: DistContext) -> Sequence[Batch]:
@@ -81,7 +64,7 @@ class RunSetup(ABC):
     def data_log(self) -> dict[str, Any] | None:
         """Return what ``metrics.jsonl`` says of the data in its first record; ``None`` for nothing.
 
-        It depends on the data and the settings alone.
+        It only depends on the data and the settings.
         """
         return None
 
@@ -91,24 +74,11 @@ class RunSetup(ABC):
 
     @abstractmethod
     def require_same_data(self, run: Path, record: RunManifest) -> None:
-        """Check that the data is that which a resumed run began with.
-
-        Args:
-            run: the run's directory.
-            record: its manifest.
-
-        Raises:
-            UsageError: the data has changed.
-        """
+        """Check that the data is that which a resumed run began with."""
 
     @abstractmethod
     def training_record(self, run: Path, best: tuple[float, int] | None) -> dict[str, Any]:
-        """Return the record of the data, and of results, in the manifest of a final model.
-
-        Args:
-            run: the run's directory.
-            best: best value of an evaluation and its step, if there was one.
-        """
+        """Return the record of the data, and of results, in the manifest of a final model."""
 
     def run_files(self) -> dict[str, bytes]:
         """Return name -> content of further files of the run's directory that never change.
@@ -120,11 +90,7 @@ class RunSetup(ABC):
         return {} if tokenizer is None else {TOKENIZER: tokenizer.json}
 
     def replaced_parameters(self, model: nn.Module) -> Iterable[Tensor]:
-        """Return the parameters of which ``load_pretrained`` and ``prepare_model`` set all values.
-
-        Args:
-            model: module to train, whose parameters need not be initialized.
-        """
+        """Return the parameters that ``load_pretrained`` and ``prepare_model`` set as a whole."""
         return [] if self.init is None else self.init.loaded_parameters(self.objective, model)
 
     def load_pretrained(self, model: nn.Module) -> InitRecord:
@@ -139,5 +105,5 @@ class RunSetup(ABC):
         """
 
     def callbacks(self, run: Path) -> "list[Callback]":
-        """Return callbacks of this kind of run, which precede those of all runs."""
+        """Return callbacks of this kind of run, which precede the callbacks of all runs."""
         return []

@@ -17,19 +17,13 @@ SEED, SEED_PREFIX = "seed", "seed-"
 
 @dataclass(frozen=True)
 class RunGroup:
-    """Runs that differ in their seeds alone.
+    """Runs that only differ in their seeds."""
 
-    Attributes:
-        name: name of the runs' directory, or of the runs.
-        changes: settings that differ from those of the first group, if it is of the same family.
-        paths: directories of the runs.
-        histories: their settings and logs.
-    """
-
-    name: str
+    name: str  # name of the runs' directory, or of the runs
+    # settings that differ from the first group's, if it is of the same family
     changes: Sequence[str]
-    paths: Sequence[Path]
-    histories: Sequence[RunHistory]
+    paths: Sequence[Path]  # directories of the runs
+    histories: Sequence[RunHistory]  # their settings and logs
 
     @cached_property
     def summary(self) -> dict[str, tuple[float, float, float]]:
@@ -79,11 +73,7 @@ class RunGroup:
 
 
 def find_runs(paths: Sequence[Path]) -> list[Path]:
-    """Return the directories of runs; a directory of several runs stands for all of them.
-
-    Raises:
-        SourceError: a directory holds no run.
-    """
+    """Return the directories of runs; a directory of several runs stands for all of them."""
     runs: list[Path] = []
     for path in paths:
         inner = sorted(child for child in path.glob("*/") if _is_run(child))
@@ -101,15 +91,7 @@ def _is_run(path: Path) -> bool:
 
 
 def group_runs(paths: Sequence[Path]) -> list[RunGroup]:
-    """Group runs by their settings without the seed.
-
-    Args:
-        paths: directories of runs.
-
-    Raises:
-        UsageError: a run has no evaluation yet.
-        VerificationError: a file of a run is damaged.
-    """
+    """Group runs by their settings without the seed."""
     groups: list[tuple[dict[str, Any], list[tuple[Path, RunHistory]]]] = []
     for path in paths:
         history = RunHistory.read(path)

@@ -24,16 +24,6 @@ def adapt_model_config(
     """Return the model configuration with the run's overrides and the tokenizer's vocabulary.
 
     The configuration of a pretrained model is kept, except for dropout.
-
-    Args:
-        family: family of the model.
-        config: configuration of the model's size, or of the pretrained model.
-        train_config: configuration of the run.
-        corpus: the tokenized corpus.
-        tokenizer: tokenizer of the corpus.
-
-    Raises:
-        UsageError: a field does not exist, or its value contradicts the corpus or the model.
     """
     require_fields(family, train_config.config, "config")
     derived = {
@@ -53,16 +43,7 @@ def adapt_model_config(
 
 
 def require_fields(family: Family, names: Iterable[str], setting: str) -> None:
-    """Check that the configuration of a family has fields of these names.
-
-    Args:
-        family: the family.
-        names: names of fields.
-        setting: setting that holds the fields, for messages.
-
-    Raises:
-        UsageError: it lacks one.
-    """
+    """Check that the configuration of a family has fields of these names."""
     known = list(family.config_type.__struct_fields__)
     for name in names:
         if name not in known:
@@ -92,21 +73,7 @@ def _require_room(family: Family, config: Any, train_config: TrainConfig, corpus
 def check_init_overrides(
     config: Any, train_config: TrainConfig, derived: Mapping[str, Any], *, spelled: bool
 ) -> dict[str, Any]:
-    """Check that settings agree with the pretrained model that the run starts from.
-
-    Args:
-        config: configuration of the pretrained model.
-        train_config: configuration of the run.
-        derived: values of the fields that the corpus's tokenizer determines. They are compared only
-            with ``--tokenizer``, and ``vocab_size`` never: a smaller vocabulary is valid.
-        spelled: whether the model reads characters, so that any vocabulary is valid.
-
-    Returns:
-        Fields to change: none, except the vocabulary of a model that reads characters.
-
-    Raises:
-        UsageError: a field has another value in the model.
-    """
+    """Check that settings agree with the pretrained model that the run starts from."""
     assert train_config.init_from is not None
     reused, free = train_config.data.tokenizer is None, {"vocab_size"} if spelled else set()
     required = {} if reused else {**derived, "vocab_size": config.vocab_size}
@@ -131,16 +98,7 @@ def special_ids(config: Any, info: "TokenizerInfo", tokenizer: Any) -> dict[str,
 
 
 def check_memory(family: Family, config: Config, head: str) -> None:
-    """Check, before anything is allocated, that the weights fit into the machine's memory.
-
-    Args:
-        family: family of the model.
-        config: configuration of the model.
-        head: name of the head.
-
-    Raises:
-        UsageError: the weights need more memory than the machine has.
-    """
+    """Check, before anything is allocated, that the weights fit into the machine's memory."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     count = sum(math.prod(entry.shape) for entry in family.weights(config, head).entries())
     if 4 * count > memory:

@@ -19,11 +19,7 @@ INTERRUPTED = 130
 
 
 class StopSignal:
-    """A signal handler that records the first signal.
-
-    Attributes:
-        received: whether a signal was received.
-    """
+    """A signal handler that records the first signal."""
 
     def __init__(self) -> None:
         self.received = False

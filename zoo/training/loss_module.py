@@ -8,12 +8,7 @@ from zoo.objectives.base import LossOutput, TrainingObjective
 
 
 class LossModule(nn.Module):
-    """Runs the model on a batch and returns the loss, so that wrappers see both.
-
-    Args:
-        objective: objective of the run.
-        model: module that ``objective.model`` returned.
-    """
+    """Runs the model on a batch and returns the loss, so that wrappers see both."""
 
     def __init__(self, objective: TrainingObjective, model: nn.Module) -> None:
         super().__init__()

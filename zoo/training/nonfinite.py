@@ -10,12 +10,7 @@ from zoo.training.distributed.parallelize import full_tensor
 
 
 def find_nonfinite(module: nn.Module, run: Callable[[], Any]) -> str:
-    """Return the name of the first weight, layer output or gradient that is not finite.
-
-    Args:
-        module: the model.
-        run: repeats the forward pass of the batch.
-    """
+    """Return the name of the first weight, layer output or gradient that is not finite."""
     for name, parameter in module.named_parameters():
         if not _finite(parameter):
             return f"the weights {name}"

@@ -18,17 +18,11 @@ SEEDS, MODEL = "seeds.json", "model"
 
 
 class SeedRecord(JsonStruct):
-    """``seeds.json``: the runs of a directory.
+    """``seeds.json``: the runs of a directory."""
 
-    Attributes:
-        seeds: seeds of the runs, in the order in which they are trained.
-        settings: settings that all runs share but for the seed.
-        working_directory: see ``RunManifest``.
-    """
-
-    seeds: list[int]
-    settings: dict[str, Any]
-    working_directory: str = ""
+    seeds: list[int]  # seeds of the runs, in the order in which they are trained
+    settings: dict[str, Any]  # settings that all runs share but for the seed
+    working_directory: str = ""  # see ``RunManifest``
 
 
 def is_seed_directory(path: Path) -> bool:
@@ -53,25 +47,7 @@ def train_seeds(
     file: Path | None = None,
     kind: RunKind = PRETRAIN,
 ) -> list[Path]:
-    """Train runs with successive seeds, in the directories ``seed-K`` of ``output``.
-
-    Args:
-        values: see ``zoo.training.entrypoints.train``.
-        overrides: see ``train``; its seed is the first one.
-        output: directory of the runs, by default ``runs/FAMILY-SIZE`` with the next free number.
-        dist: see ``train``.
-        count: number of runs.
-        offline: see ``train``.
-        file: see ``train``.
-        kind: kind of the runs.
-
-    Returns:
-        The directories of the runs.
-
-    Raises:
-        Interrupted: a signal came; ``resume_seeds`` continues.
-        ZooError: see ``train``.
-    """
+    """Train runs with successive seeds, in the directories ``seed-K`` of ``output``."""
     with errors_naming(file):
         config, settings = kind.plan(values, overrides, offline=offline)
     path = Path(dist.broadcast(str(output or free_path(config))))
@@ -97,21 +73,7 @@ def train_seeds(
 def resume_seeds(
     path: Path, dist: DistContext, *, offline: bool = False, kind: RunKind = PRETRAIN
 ) -> list[Path]:
-    """Resume the unfinished runs of a directory, and train those that have not begun.
-
-    Args:
-        path: directory that ``train_seeds`` made.
-        dist: see ``train``.
-        offline: see ``train``.
-        kind: kind of the runs.
-
-    Returns:
-        The directories of the runs.
-
-    Raises:
-        Interrupted: a signal came; this function continues.
-        ZooError: see ``resume``.
-    """
+    """Resume the unfinished runs of a directory, and train those that have not begun."""
     record = read_json_record(path / SEEDS, SeedRecord)
     if dist.is_main_process:  # of a process that was killed, also in finished runs
         each = (path / f"{SEED_PREFIX}{seed}" for seed in record.seeds)

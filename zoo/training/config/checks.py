@@ -15,15 +15,7 @@ _RANGES = {
 
 
 def check_run_numbers(config: Any, ranges: Mapping[str, tuple[int, int]]) -> None:
-    """Check the numbers of a configuration.
-
-    Args:
-        config: configuration of a run. ``None`` has no range.
-        ranges: field -> least and largest value, besides the fields of all kinds of runs.
-
-    Raises:
-        ValueError: a number is out of its range.
-    """
+    """Check the numbers of a configuration."""
     for name, (least, most) in {**_RANGES, **ranges}.items():
         value = getattr(config, name)
         if value is not None and not least <= value <= most:

@@ -11,46 +11,37 @@ from zoo.training.config.schema import TrainConfig
 
 
 class DistillationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Teachers and loss terms of a run; see ``zoo.families.distillation.DistillationRecipe``.
+    """Teachers and loss terms of a run; see ``zoo.families.distillation.DistillationRecipe``."""
 
-    Attributes:
-        teachers: references to the teachers; of several, the probabilities are averaged.
-        generator: reference to the generator that was trained beside the teacher, a discriminator;
-            ``None`` for none.
-        recipe: name of the recipe, or file, that the defaults are from.
-        stage: name of the stage of the recipe; ``None`` for a recipe without stages.
-        objective_weight, terms, init_layers, freeze, replacement: see ``DistillationRecipe``.
-        teacher_dtype: dtype of the teachers' weights and computation.
-        teacher_backend: where teachers run: ``cpu``, ``cuda``, ``onnx`` (ONNX Runtime), or ``auto``
-            for the device of the student.
-        align: what of student and teacher corresponds: ``tokens``, or ``text``, of which each model
-            reads tokens of its own.
-        cache_teacher: directory in which the teacher's outputs are kept, to be read where its
-            inputs repeat; ``None`` for none.
-        cache_top_k: number of logits that are kept per prediction; all where there are fewer.
-    """
-
+    # references to the teachers; of several, the probabilities are averaged
     teachers: tuple[str, ...]
+    # reference to the generator that was trained with the teacher, a discriminator; ``None`` for
+    # none
     generator: str | None = None
-    recipe: str | None = None
+    recipe: str | None = None  # name of the recipe, or file, that the defaults are from
+    # name of the stage of the recipe; ``None`` for a recipe without stages
     stage: str | None = None
     objective_weight: float = 1.0
     terms: dict[str, Term] = msgspec.field(default_factory=dict)
     init_layers: LayerMap | None = None
     freeze: tuple[str, ...] = ()
     replacement: Replacement | None = None
+    # dtype of the teachers' weights and computation
     teacher_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    # where teachers run: ``cpu``, ``cuda``, ``onnx`` (ONNX Runtime), or ``auto`` for the device of
+    # the student
     teacher_backend: Literal["auto", "cpu", "cuda", "onnx"] = "auto"
+    # how student and teacher are aligned: by ``tokens``, or by ``text``, of which each model reads
+    # tokens of its own
     align: Literal["tokens", "text"] = "tokens"
+    # directory in which the teacher's outputs are kept, to be read where its inputs repeat;
+    # ``None`` for none
     cache_teacher: str | None = None
+    # number of logits that are kept per prediction; all where there are fewer
     cache_top_k: int = 64
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            ValueError: there is no teacher, a number is out of its range, or nothing is learned.
-        """
+        """Check the values."""
         if not self.teachers:
             raise ValueError("teachers is empty")
         if self.cache_top_k < 1:
@@ -62,26 +53,18 @@ class DistillationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
 
 class DistillTextConfig(TrainConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Configuration of distillation over a corpus: that of pretraining, and:
+    """Configuration of distillation over a corpus, in addition to pretraining's."""
 
-    Attributes:
-        distillation: teachers and loss terms.
-        num_train_epochs: number of passes over the corpus, which replaces ``max_steps``;
-            evaluations and checkpoints are then at most a pass apart. ``None`` for ``max_steps``.
-        warmup_ratio: fraction of the steps that are warm-up, which replaces
-            ``lr_scheduler.warmup_steps``; ``None`` for these.
-    """
-
-    distillation: DistillationConfig
+    distillation: DistillationConfig  # teachers and loss terms
+    # number of passes over the corpus, which replaces ``max_steps``; evaluations and checkpoints
+    # are then at most a pass apart. ``None`` for ``max_steps``
     num_train_epochs: float | None = None
+    # fraction of the steps that are warm-up, which replaces ``lr_scheduler.warmup_steps``; ``None``
+    # for these
     warmup_ratio: float | None = None
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            ValueError: a number is out of its range.
-        """
+        """Check the values."""
         super().__post_init__()
         epochs, warmup = self.num_train_epochs, self.warmup_ratio
         if epochs is not None and not 0 < epochs < math.inf:
@@ -90,11 +73,7 @@ class DistillTextConfig(TrainConfig, frozen=True, kw_only=True, forbid_unknown_f
             raise ValueError(f"warmup_ratio is {warmup}, which is not in [0, 1)")
 
     def resolved(self, tokens: int) -> Self:
-        """Return the configuration with the numbers of steps that follow from the corpus.
-
-        Args:
-            tokens: number of tokens of the training data.
-        """
+        """Return the configuration with the numbers of steps that follow from the corpus."""
         changes: dict[str, Any] = {"num_train_epochs": None, "warmup_ratio": None}
         steps = self.max_steps
         if self.num_train_epochs is not None:
@@ -111,10 +90,6 @@ class DistillTextConfig(TrainConfig, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class DistillTaskConfig(FineTuneConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Configuration of distillation over labelled data: that of fine-tuning, and:
+    """Configuration of distillation over labelled data, in addition to fine-tuning's."""
 
-    Attributes:
-        distillation: teachers and loss terms.
-    """
-
-    distillation: DistillationConfig
+    distillation: DistillationConfig  # teachers and loss terms

@@ -11,12 +11,7 @@ RunConfig: TypeAlias = TrainConfig | FineTuneConfig
 
 
 def config_type(command: str, values: Mapping[str, Any]) -> type[RunConfig]:
-    """Return the type of a run's configuration.
-
-    Args:
-        command: command of the run, such as ``pretrain``.
-        values: its settings.
-    """
+    """Return the type of a run's configuration."""
     if command == "distill":
         return DistillTaskConfig if "task" in values else DistillTextConfig
     return FineTuneConfig if command == "finetune" else TrainConfig

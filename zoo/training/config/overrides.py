@@ -30,11 +30,7 @@ def deep_merge(*trees: Mapping[str, Any]) -> ConfigDict:
 
 
 def parse_override(text: str) -> ConfigDict:
-    """Parse ``key=value`` of ``--set``: dots separate nested keys, and the value is YAML.
-
-    Raises:
-        UsageError: the text is not of that form.
-    """
+    """Parse ``key=value`` of ``--set``: dots separate nested keys, and the value is YAML."""
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise UsageError(
@@ -50,11 +46,7 @@ def parse_override(text: str) -> ConfigDict:
 
 
 def read_config_file(path: Path) -> ConfigDict:
-    """Read a configuration file.
-
-    Raises:
-        UsageError: the file cannot be read, or is not a YAML mapping.
-    """
+    """Read a configuration file."""
     try:
         values = read_yaml(path)
     except (SourceError, VerificationError) as error:
@@ -65,12 +57,7 @@ def read_config_file(path: Path) -> ConfigDict:
 
 
 def check_kinds(*trees: Mapping[str, Any]) -> None:
-    """Check what is read of nested settings before they are validated.
-
-    Raises:
-        UsageError: a value is not a table of settings or not a name, or text is not UTF-8, which
-            the record of a run cannot hold.
-    """
+    """Check what is read of nested settings before they are validated."""
     for settings in trees:
         for key, value in settings.items():
             if key in TABLES and not (value is None or isinstance(value, Mapping)):
@@ -94,17 +81,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def check_keys(values: ConfigDict, struct_type: Any, path: str, source: str) -> None:
-    """Check that a struct has all keys of nested settings, at any depth.
-
-    Args:
-        values: nested settings.
-        struct_type: the ``msgspec.Struct`` to which they will be converted.
-        path: keys above ``values``, each followed by a dot.
-        source: file or option that the settings are from, for messages.
-
-    Raises:
-        UsageError: a key is unknown, or a value that is one of some words; the nearest is named.
-    """
+    """Check that a struct has all keys of nested settings, at any depth."""
     fields = {field.name: field.type for field in msgspec.structs.fields(struct_type)}
     for key, value in values.items():
         if key not in fields:
@@ -123,14 +100,9 @@ def check_keys(values: ConfigDict, struct_type: Any, path: str, source: str) -> 
 
 
 def wrong_entry(values: ConfigDict, struct_type: Any, path: str = "") -> str | None:
-    """Return the name and the error of a wrong entry of a mapping, as of loss terms.
+    """Return the name and the error of a wrong entry of a mapping, such as loss terms.
 
     The errors of msgspec have ``[...]`` in the place of such names.
-
-    Args:
-        values: nested settings.
-        struct_type: the ``msgspec.Struct`` to which they cannot be converted.
-        path: keys above ``values``, each followed by a dot.
     """
     for field in msgspec.structs.fields(struct_type):
         value, kinds = values.get(field.name), get_args(field.type)
@@ -157,12 +129,7 @@ def _error(value: Any, kind: Any, path: str) -> str | None:
 
 
 def with_location(error: Exception, path: str) -> str:
-    """Return an error of msgspec as text that begins with its location.
-
-    Args:
-        error: the error, which may end with a location relative to ``path``.
-        path: keys of what was converted, with dots between them; empty for a whole configuration.
-    """
+    """Return an error of msgspec as text that begins with its location."""
     message, _, place = str(error).partition(" - at `$")
     name = f"{path}{place.rstrip('`')}".lstrip(".")
     if message.startswith(MISSING):

@@ -9,11 +9,7 @@ import torch
 
 @contextlib.contextmanager
 def deterministic_algorithms(enabled: bool) -> Iterator[None]:
-    """Use deterministic kernels on CUDA, where the faster ones add in an order that varies.
-
-    Args:
-        enabled: whether to use them; otherwise nothing changes.
-    """
+    """Use deterministic kernels on CUDA, where the faster ones add in an order that varies."""
     before = torch.are_deterministic_algorithms_enabled()
     if enabled:
         # cuBLAS reads it when it is first used; see torch.use_deterministic_algorithms

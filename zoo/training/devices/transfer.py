@@ -10,24 +10,16 @@ from zoo.objectives.base import Batch
 
 @dataclass(frozen=True)
 class PendingBatches:
-    """Batches whose copies to the device may not be finished.
+    """Batches whose copies to the device may not be finished."""
 
-    Attributes:
-        batches: the batches, with tensors on the device.
-        copied: event after the copies; ``None`` where there were none.
-    """
-
-    batches: list[Batch]
-    copied: torch.cuda.Event | None = None
+    batches: list[Batch]  # the batches, with tensors on the device
+    copied: torch.cuda.Event | None = None  # event after the copies; ``None`` where there were none
 
 
 class DeviceTransfer:
     """Copies batches to a CUDA device, from pinned memory and on a stream of its own.
 
     Batches for a CPU stay as they are.
-
-    Args:
-        device: the device.
     """
 
     def __init__(self, device: torch.device) -> None:

@@ -12,28 +12,15 @@ from zoo.nn.devices import resolve_device
 
 @dataclass(frozen=True)
 class DistContext:
-    """Rank, world size and device of this process.
+    """Rank, world size and device of this process."""
 
-    Attributes:
-        rank: rank of the process, from 0.
-        world_size: number of processes.
-        device: device of the process.
-    """
-
-    rank: int
-    world_size: int
-    device: torch.device
+    rank: int  # rank of the process, from 0
+    world_size: int  # number of processes
+    device: torch.device  # device of the process
 
     @classmethod
     def initialize(cls, device: str | None = None) -> "DistContext":
-        """Initialize the process group, if ``torchrun`` (or SLURM through it) started several.
-
-        Args:
-            device: device to train on; by default CUDA if available.
-
-        Raises:
-            UsageError: the device does not exist.
-        """
+        """Initialize the process group, if ``torchrun`` (or SLURM through it) started several."""
         local = int_from_environment("LOCAL_RANK", 0)
         kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
         place = resolve_device("auto", f"cuda:{local}" if kind == "cuda" else kind)

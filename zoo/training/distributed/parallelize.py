@@ -13,13 +13,7 @@ from zoo.training.loss_module import LossModule
 
 
 def parallelize(loss_module: LossModule, config: RunConfig, dist: DistContext) -> nn.Module:
-    """Return the module that the trainer calls; FSDP replaces the parameters in place.
-
-    Args:
-        loss_module: the model and its objective, on the device.
-        config: configuration of the run.
-        dist: rank, world size and device.
-    """
+    """Return the module that the trainer calls; FSDP replaces the parameters in place."""
     if config.gradient_checkpointing:
         for block in transformer_blocks(loss_module):
             recomputed = partial(checkpoint, block.forward, use_reentrant=False)
@@ -39,12 +33,7 @@ def parallelize(loss_module: LossModule, config: RunConfig, dist: DistContext) -
 
 
 def apply_fsdp(loss_module: LossModule, dist: DistContext) -> None:
-    """Shard parameters over processes, block by block (Zhao et al. 2023, arXiv:2304.11277).
-
-    Args:
-        loss_module: the model and its objective, changed in place.
-        dist: world size and device.
-    """
+    """Shard parameters over processes, block by block (Zhao et al. 2023, arXiv:2304.11277)."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -62,12 +51,7 @@ def transformer_blocks(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def set_requires_grad_sync(wrapped: nn.Module, last: bool) -> None:
-    """Synchronize gradients only in the backward pass of a step's last micro-batch.
-
-    Args:
-        wrapped: module that ``parallelize`` returned.
-        last: whether the next backward pass is that of the last micro-batch.
-    """
+    """Synchronize gradients only in the backward pass of a step's last micro-batch."""
     if isinstance(wrapped, nn.parallel.DistributedDataParallel):
         wrapped.require_backward_grad_sync = last
     for module in wrapped.modules():

@@ -44,21 +44,13 @@ class MetricSums:
     """Accumulates sums and counts by name, on the device, without synchronization.
 
     They are float64, so that many additions lose no digit that a log shows.
-
-    Attributes:
-        values: name -> sum and count, (2,), float64.
     """
 
     def __init__(self) -> None:
         self.values: Tensors = {}
 
     def add(self, outcome: LossOutput, counts: Mapping[str, float]) -> None:
-        """Add the losses and metrics of a micro-batch.
-
-        Args:
-            outcome: its losses and metrics.
-            counts: loss term -> number of values that its sum is over, or the sum of their weights.
-        """
+        """Add the losses and metrics of a micro-batch."""
         for name, total in outcome.sums.items():
             self._add(
                 name,
@@ -81,15 +73,7 @@ class MetricSums:
         return self
 
     def compute_and_reset(self, terms: Mapping[str, float]) -> dict[str, Any]:
-        """Return the means, and reset the sums.
-
-        Args:
-            terms: loss term -> weight in ``loss``.
-
-        Returns:
-            ``loss``, the weighted sum of terms; ``losses``, term -> mean; ``metrics``, name ->
-            mean.
-        """
+        """Return the means, and reset the sums."""
         means = {}
         for name, pair in self.values.items():
             total, count = pair.tolist()

@@ -10,6 +10,7 @@ import torch
 
 from zoo.hub.files import map_os_errors
 from zoo.nn.packed_attention import masks_only
+from zoo.overrides import override
 from zoo.plugins.logger import Logger
 from zoo.training.callbacks import Callback
 from zoo.training.logging.jsonl import JsonlLogger
@@ -28,20 +29,7 @@ REPORT_INTERVAL = 60.0  # seconds between reports: each is rendered from the who
 
 
 class LoggingCallback(Callback):
-    """Writes logs, curves and the report of a run; part of the main process alone.
-
-    Args:
-        run: the run's directory.
-        loggers: classes of the run's loggers, of which one is ``JsonlLogger``.
-        throughput: clock of the run.
-        metrics_position: length of ``metrics.jsonl`` at the checkpoint that the run resumes from,
-            in bytes; later records are cut off.
-        data_log: first record of ``metrics.jsonl``, see ``RunSetup.data_log``.
-
-    Raises:
-        VerificationError: ``metrics.jsonl`` does not belong to the checkpoint.
-        UsageError: a file cannot be written.
-    """
+    """Writes logs, curves and the report of a run; only in the main process."""
 
     jsonl: JsonlLogger
 
@@ -59,6 +47,7 @@ class LoggingCallback(Callback):
         self._exit, self._report_time = contextlib.ExitStack(), 0.0
         self._loggers: list[Logger] = []
 
+    @override
     def on_train_begin(self, trainer: "Trainer") -> None:
         """Open the logs."""
         self._first_step = trainer.step
@@ -81,6 +70,7 @@ class LoggingCallback(Callback):
             if self._data_log is not None and self._position == 0:
                 logger.log({"step": 0, "split": "data", **self._data_log})
 
+    @override
     def on_step_begin(self, trainer: "Trainer") -> None:
         """Start the clock of a step."""
         if trainer.step in (self._first_step, trainer.config.seq_len_warmup_steps):
@@ -88,10 +78,12 @@ class LoggingCallback(Callback):
         self._tokens = trainer.tokens
         self.throughput.resume()
 
+    @override
     def on_step_end(self, trainer: "Trainer") -> None:
         """Stop the clock of a step."""
         self.throughput.step(trainer.tokens - self._tokens)
 
+    @override
     def on_log(self, trainer: "Trainer", record: Mapping[str, Any]) -> None:
         """Write a record to every logger."""
         performance: dict[str, Any] = {}
@@ -104,11 +96,13 @@ class LoggingCallback(Callback):
                     logger.log_performance(performance)
         self._show(record, performance)
 
+    @override
     def on_save(self, trainer: "Trainer") -> None:
         """Render the report, unless the last one is recent."""
         if time.monotonic() - self._report_time > REPORT_INTERVAL:
             self._write_report()
 
+    @override
     def on_close(self, trainer: "Trainer") -> None:
         """Render the report, and close the logs."""
         try:

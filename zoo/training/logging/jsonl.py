@@ -1,8 +1,8 @@
 """The JSON Lines logs of a run: one JSON object per line.
 
-``metrics.jsonl`` depends on the settings alone and holds no times. A checkpoint records its length,
+``metrics.jsonl`` only depends on the settings and holds no times. A checkpoint records its length,
 and a resumed run truncates it to that length, so that it ends byte for byte like an uninterrupted
-run. Of a run on tables of which rows were skipped, the first record has their numbers.
+run. If rows of tables were skipped, the first record has their numbers.
 ``performance.jsonl`` depends on the machine and is never truncated: steps that were repeated
 took their time twice.
 """
@@ -18,6 +18,7 @@ from blake3 import blake3
 
 from zoo.errors import VerificationError
 from zoo.io.output.inside import open_inside
+from zoo.overrides import override
 from zoo.plugins.logger import Logger
 
 METRICS_FILE, PERFORMANCE_FILE = "metrics.jsonl", "performance.jsonl"
@@ -36,15 +37,7 @@ Record = dict[str, Any]
 
 
 class JsonlLogger(Logger):
-    """Writes the logs of a run; only the process that holds the run's lock may do so.
-
-    Args:
-        run: the run's directory. An unfinished last line of a killed process is removed.
-        step: see ``Logger``.
-
-    Raises:
-        OSError: a file cannot be opened or, later, written.
-    """
+    """Writes the logs of a run; only the process that holds the run's lock may do so."""
 
     name: ClassVar[str] = "jsonl"
 
@@ -55,22 +48,16 @@ class JsonlLogger(Logger):
         self._speed = _open(run / PERFORMANCE_FILE)
         self._hash = blake3(self.path.read_bytes())
 
+    @override
     def log(self, record: Mapping[str, Any]) -> None:
-        """Append a record to ``metrics.jsonl``; the system has it when this returns.
-
-        Args:
-            record: see ``Logger.log``. Keys are written in the order of ``FIELDS``, and floats
-                with all digits.
-
-        Raises:
-            ValueError: a key is unknown, or a number is not finite.
-        """
+        """Append a record to ``metrics.jsonl``; the system has it when this returns."""
         if odd := record.keys() - set(FIELDS):
             raise ValueError(f"a record of the log has no {', '.join(sorted(odd))}")
         line = _line({name: record[name] for name in FIELDS if name in record})
         _append(self._log, line)
         self._hash.update(line)
 
+    @override
     def log_performance(self, record: Mapping[str, Any]) -> None:
         """Append a record to ``performance.jsonl``."""
         _append(self._speed, _line(record))
@@ -85,14 +72,7 @@ class JsonlLogger(Logger):
         return self._hash.hexdigest()
 
     def truncate(self, position: int) -> None:
-        """Truncate ``metrics.jsonl`` to its length at a checkpoint.
-
-        Args:
-            position: length in bytes, from ``size``.
-
-        Raises:
-            VerificationError: the log is shorter, or no line ends there.
-        """
+        """Truncate ``metrics.jsonl`` to its length at a checkpoint."""
         with self.path.open("rb") as file:
             content = file.read(position)
         if len(content) < position or not (content.endswith(b"\n") or position == 0):
@@ -104,6 +84,7 @@ class JsonlLogger(Logger):
         os.ftruncate(self._log, position)
         self._hash = blake3(content)
 
+    @override
     def close(self) -> None:
         """Close both files."""
         os.close(self._log)
@@ -119,13 +100,7 @@ class JsonlLogger(Logger):
 def read_jsonl(run: Path, name: str = METRICS_FILE) -> list[Record]:
     """Return the records of a log in order; an empty list if the file does not exist.
 
-    Args:
-        run: the run's directory.
-        name: ``metrics.jsonl`` or ``performance.jsonl``. An unfinished last line is ignored: it
-            is being written, or was when the process was killed.
-
-    Raises:
-        VerificationError: a line is not a record.
+    An unfinished last line is ignored: it is being written, or was when the process was killed.
     """
     path = run / name
     if not path.is_file():

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from zoo.errors import SourceError
+from zoo.overrides import override
 from zoo.plugins.logger import ScalarLogger
 
 
@@ -16,9 +17,6 @@ class MlflowLogger(ScalarLogger):
 
     Each process is a run of MLflow with the name of the run's directory, in the experiment
     ``MLFLOW_EXPERIMENT_NAME``, by default ``zoo``.
-
-    Raises:
-        SourceError: the server cannot be reached, or refuses a record.
     """
 
     name: ClassVar[str] = "mlflow"
@@ -35,8 +33,8 @@ class MlflowLogger(ScalarLogger):
             created = self._client.create_run(experiment.experiment_id, run_name=run.name)
             self._id = created.info.run_id
 
+    @override
     def log_scalars(self, scalars: Mapping[str, float], step: int) -> None:
-        """See ``ScalarLogger``."""
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
@@ -44,6 +42,7 @@ class MlflowLogger(ScalarLogger):
         with _source_errors():
             self._client.log_batch(self._id, metrics=metrics)
 
+    @override
     def close(self) -> None:
         """Mark the run as finished."""
         with _source_errors():

@@ -21,10 +21,6 @@ def training_progress(total: int, done: int = 0) -> Iterator[Show]:
     The function takes a record for ``metrics.jsonl`` (see ``JsonlLogger.write``) and the last one
     for ``performance.jsonl``, which may be empty. An evaluation is logged as a line in either
     case; on a terminal, log lines go above the bar.
-
-    Args:
-        total: number of steps of the run.
-        done: number of steps of earlier processes.
     """
     if not shows_progress():
         yield lambda record, speed: log_validation(record)

@@ -25,15 +25,7 @@ ROWS = 100
 
 
 def write_report(run: Path) -> Path:
-    """Write ``report.html`` into a run's directory, replacing an earlier one as a whole.
-
-    Args:
-        run: the run's directory. Sections whose files are missing are left out.
-
-    Raises:
-        VerificationError: a line of a log is damaged.
-        OSError: the report cannot be written.
-    """
+    """Write ``report.html`` into a run's directory, replacing an earlier one as a whole."""
     history = RunHistory.read(run)
     path = run / REPORT
     atomic_write(path, html.render("run.html", **_values(history)).encode())

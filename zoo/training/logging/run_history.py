@@ -16,31 +16,20 @@ SETTINGS, MANIFEST = "config.yaml", "run.json"
 
 @dataclass(frozen=True)
 class RunHistory:
-    """Contents of a run's directory; missing files are empty.
+    """Contents of a run's directory; missing files are empty."""
 
-    Attributes:
-        config: contents of ``config.yaml``.
-        config_text: its text.
-        manifest: contents of ``run.json``.
-        train: training records of ``metrics.jsonl``.
-        validation: evaluation records of ``metrics.jsonl``.
-        performance: records of ``performance.jsonl``, by step.
-        seconds: duration of the run, over all its processes.
-        scores: scores of a distilled model; ``None`` without ``scores.json``.
-    """
-
-    config: Record
+    config: Record  # contents of ``config.yaml``
     config_text: str
-    manifest: Record
-    train: list[Record]
-    validation: list[Record]
-    performance: list[Record]
-    seconds: float
-    scores: Scores | None = None
+    manifest: Record  # contents of ``run.json``
+    train: list[Record]  # training records of ``metrics.jsonl``
+    validation: list[Record]  # evaluation records of ``metrics.jsonl``
+    performance: list[Record]  # records of ``performance.jsonl``, by step
+    seconds: float  # duration of the run, over all its processes
+    scores: Scores | None = None  # scores of a distilled model; ``None`` without ``scores.json``
 
     @property
     def best(self) -> Record | None:
-        """The best evaluation: that of the lowest loss, unless the settings name a metric."""
+        """The best evaluation: with the lowest loss, unless the settings name a metric."""
         return min(self.validation, key=self.rank, default=None)
 
     @property
@@ -72,11 +61,7 @@ class RunHistory:
 
     @classmethod
     def read(cls, run: Path) -> Self:
-        """Read the directory of a run.
-
-        Raises:
-            VerificationError: a line of a log is damaged.
-        """
+        """Read the directory of a run."""
         log, speed = read_jsonl(run), read_jsonl(run, PERFORMANCE_FILE)
         source = _text(run / SETTINGS)
         manifest = run / MANIFEST

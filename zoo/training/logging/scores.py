@@ -14,81 +14,49 @@ SCORES = "scores.json"
 
 
 class Speed(JsonStruct, kw_only=True):
-    """Speed of a model on a backend.
-
-    Attributes:
-        backend: name of the backend.
-        device: device it ran on.
-        dtype: dtype of the computation.
-        latency: median seconds of a batch of one row.
-        tokens_per_second: tokens per second in the median batch of ``Scores.batch_size`` rows.
-    """
+    """Speed of a model on a backend."""
 
     backend: str
-    device: str
-    dtype: str
-    latency: float
-    tokens_per_second: float
+    device: str  # device it ran on
+    dtype: str  # dtype of the computation
+    latency: float  # median seconds of a batch of one row
+    tokens_per_second: float  # tokens per second in the median batch of ``Scores.batch_size`` rows
 
 
 class ModelScore(JsonStruct, kw_only=True):
-    """Scores of one model.
-
-    Attributes:
-        reference: reference to the model.
-        files: BLAKE3 of its files of weights.
-        metrics: name -> value on the held-out data; none for a model without the head.
-        agreement: share of the predictions that are those of the first teacher.
-        kl: mean KL divergence of the model from the first teacher, in nats per prediction.
-        parameters: number of parameters.
-        bytes: size of the files of weights.
-        speed: speed by backend.
-    """
+    """Scores of one model."""
 
     reference: str
-    files: dict[str, str]
+    files: dict[str, str]  # BLAKE3 of its files of weights
+    # name -> value on the held-out data; none for a model without the head
     metrics: dict[str, float] = msgspec.field(default_factory=dict)
-    agreement: float | None = None
+    agreement: float | None = None  # share of the predictions that equal the first teacher's
+    # mean KL divergence of the model from the first teacher, in nats per prediction
     kl: float | None = None
     parameters: int
-    bytes: int
-    speed: list[Speed] = msgspec.field(default_factory=list)
+    bytes: int  # size of the files of weights
+    speed: list[Speed] = msgspec.field(default_factory=list)  # speed by backend
 
 
 class Scores(JsonStruct, kw_only=True):
-    """``scores.json``.
+    """``scores.json``."""
 
-    Attributes:
-        zoo: version of the package that measured.
-        data: what the metrics are measured on.
-        rows: number of rows of it.
-        metric: metric whose retention is ``retention``; ``None`` where none can be compared.
-        retention: what the student keeps of the first teacher's quality, see ``retained``.
-        student: scores of the student.
-        teachers: scores of the teachers, in the order of the settings.
-        seq_len: tokens per row of the measurements of speed.
-        batch_size: rows of the measurements of throughput.
-        threads: CPU threads.
-    """
-
-    zoo: str
-    data: str
+    zoo: str  # version of the package that measured
+    data: str  # what the metrics are measured on
     rows: int
+    # metric whose retention is ``retention``; ``None`` where none can be compared
     metric: str | None = None
+    # what the student keeps of the first teacher's quality, see ``retained``
     retention: float | None = None
     student: ModelScore
-    teachers: list[ModelScore]
-    seq_len: int
-    batch_size: int
-    threads: int
+    teachers: list[ModelScore]  # scores of the teachers, in the order of the settings
+    seq_len: int  # tokens per row of the measurements of speed
+    batch_size: int  # rows of the measurements of throughput
+    threads: int  # CPU threads
 
 
 def read_scores(run: Path) -> Scores | None:
-    """Return the scores of a run; ``None`` if it was not scored.
-
-    Raises:
-        VerificationError: the file is damaged.
-    """
+    """Return the scores of a run; ``None`` if it was not scored."""
     path = run / SCORES
     return read_json_record(path, Scores) if path.is_file() else None
 
@@ -97,15 +65,6 @@ def retained(name: str, teacher: float | None, student: float | None) -> float |
     """Return the part of a teacher's quality that its student has.
 
     It is student / teacher, or teacher / student where a lower value is better, such as a loss.
-
-    Args:
-        name: name of the metric.
-        teacher: value of the teacher.
-        student: value of the student.
-
-    Returns:
-        The ratio; ``None`` where a value is missing, or is not positive, so that a ratio has no
-        meaning.
     """
     if teacher is None or student is None or min(teacher, student) < 0:
         return None

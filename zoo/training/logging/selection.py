@@ -16,13 +16,6 @@ def select_loggers(report_to: Sequence[str] | None) -> list[type[Logger]]:
     """Return the classes of a run's loggers, ``JsonlLogger`` first.
 
     ``metrics.jsonl`` is always written: checkpoints record its position.
-
-    Args:
-        report_to: names of loggers; ``None`` for TensorBoard if it is installed.
-
-    Raises:
-        UsageError: no plugin provides a logger, or a package that it needs is not installed.
-        PluginError: the plugin of a logger is broken.
     """
     names = (DEFAULT,) if report_to is None else report_to
     loggers = [get_logger(name) for name in dict.fromkeys((ALWAYS, *names))]

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
+from zoo.overrides import override
 from zoo.plugins.logger import ScalarLogger
 
 PREFIX = "events.out.tfevents."
@@ -15,9 +16,6 @@ class TensorBoardLogger(ScalarLogger):
     A resumed run opens a new file with a purge step: TensorBoard drops the points of later steps in
     earlier files. Each record is flushed, so that a killed process loses no point of a step that a
     checkpoint has.
-
-    Raises:
-        OSError: the file cannot be opened or, later, written.
     """
 
     name: ClassVar[str] = "tensorboard"
@@ -30,12 +28,12 @@ class TensorBoardLogger(ScalarLogger):
 
         self._writer = SummaryWriter(str(run), purge_step=step + 1)
 
+    @override
     def log_scalars(self, scalars: Mapping[str, float], step: int) -> None:
-        """See ``ScalarLogger``."""
         for tag, value in scalars.items():
             self._writer.add_scalar(tag, value, step)
         self._writer.flush()
 
+    @override
     def close(self) -> None:
-        """Close the file."""
         self._writer.close()

@@ -51,11 +51,6 @@ def training_flops(loss: "Callable[[], torch.Tensor]", parameters: "Iterable[tor
     Only matrix products count, as in PaLM (Chowdhery et al. 2022, appendix B), whose formula for a
     decoder, 6 N + 12 L H Q T per token, is reproduced; but for any architecture, and with logits
     at as many positions as the objective predicts. No gradient is stored.
-
-    Args:
-        loss: computes the loss of one micro-batch, neither compiled nor with activation
-            checkpointing, whose repeated work does not count in MFU.
-        parameters: parameters to differentiate by.
     """
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -76,14 +71,7 @@ def training_flops(loss: "Callable[[], torch.Tensor]", parameters: "Iterable[tor
 
 
 class Throughput:
-    """Measures the duration of steps.
-
-    Args:
-        device: device of this process.
-        devices: number of devices of the run.
-        window: number of last steps that are averaged.
-        clock: function that returns seconds.
-    """
+    """Measures the duration of steps."""
 
     def __init__(
         self,
@@ -100,11 +88,7 @@ class Throughput:
         self._from = self._told = clock()
 
     def reset(self, flops_per_token: float | None) -> None:
-        """Discard the measured steps, because the following ones have another length.
-
-        Args:
-            flops_per_token: FLOPs of training per token, if known.
-        """
+        """Discard the measured steps, because the following ones have another length."""
         self._steps.clear()
         self._share = None
         if flops_per_token and self._peak:
@@ -112,11 +96,7 @@ class Throughput:
         self._from = self._clock()
 
     def step(self, tokens: int) -> None:
-        """Record the end of a step.
-
-        Args:
-            tokens: number of tokens of the step on all devices, of the encoder and the decoder.
-        """
+        """Record the end of a step."""
         now = self._clock()
         self._steps.append((tokens, now - self._from))
         self._from = now
@@ -143,14 +123,9 @@ class Throughput:
     def record(self, step: int) -> dict[str, Any]:
         """Return a record for ``performance.jsonl``.
 
-        Args:
-            step: number of optimizer steps done.
-
-        Returns:
-            ``step``; ``tokens_per_second``, ``seconds_per_step`` and, if known, ``mfu`` over the
-            last steps; ``memory_bytes``, the peak memory of this process so far, on the device or
-            in main memory; and ``seconds`` since the last record, evaluation and saving included,
-            so that they sum to the duration of the run.
+        ``memory_bytes`` is the peak of this process so far, on the device or in main memory, and
+        ``seconds`` the time since the last record, evaluation and saving included, so that they
+        sum to the duration of the run.
         """
         now = self._clock()
         seconds, self._told = now - self._told, now

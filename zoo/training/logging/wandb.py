@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from zoo.errors import SourceError
+from zoo.overrides import override
 from zoo.plugins.logger import ScalarLogger
 from zoo.training.config.overrides import read_config_file
 from zoo.training.logging.run_history import SETTINGS
@@ -15,9 +16,6 @@ class WandbLogger(ScalarLogger):
 
     Each process is a run of W&B, in a group with the name of the run's directory: a resumed run
     repeats steps, and W&B accepts increasing steps only.
-
-    Raises:
-        SourceError: W&B cannot be reached, or there is no API key.
     """
 
     name: ClassVar[str] = "wandb"
@@ -41,10 +39,11 @@ class WandbLogger(ScalarLogger):
             hint = "`wandb login`, or set WANDB_MODE=offline"
             raise SourceError(f"W&B: {error}", hint) from error
 
+    @override
     def log_scalars(self, scalars: Mapping[str, float], step: int) -> None:
-        """See ``ScalarLogger``."""
         self._run.log(dict(scalars), step=step)
 
+    @override
     def close(self) -> None:
         """Upload the remaining records."""
         self._run.finish()

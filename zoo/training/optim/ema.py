@@ -1,6 +1,6 @@
 """Exponential moving average of the weights (EMA).
 
-The update is that of ``torch.optim.swa_utils``. Its ``AveragedModel`` is not used: it deep-copies
+The update is as in ``torch.optim.swa_utils``. Its ``AveragedModel`` is not used: it deep-copies
 the whole model, and keeps the average in the dtype of the weights, where an update of a bfloat16
 average by 1 - 0.999 rounds to nothing. Here the average is at least float32, and of parameters
 alone.
@@ -15,18 +15,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 
 class EMA:
-    """Exponential moving average of a model's parameters, in float32 or a wider dtype.
-
-    Args:
-        model: model whose parameters are the initial average.
-        decay: factor of the average in each update, at least 0 and less than 1.
-
-    Attributes:
-        tensors: name of the parameter -> average; tied parameters appear once.
-
-    Raises:
-        ValueError: the decay is out of its range.
-    """
+    """Exponential moving average of a model's parameters, in float32 or a wider dtype."""
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         if not 0 <= decay < 1:
@@ -63,11 +52,7 @@ class EMA:
         return dict(self.tensors)
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Load an average from ``state_dict``.
-
-        Raises:
-            ValueError: names or shapes differ.
-        """
+        """Load an average from ``state_dict``."""
         shapes = {name: tensor.shape for name, tensor in self.tensors.items()}
         if {name: tensor.shape for name, tensor in state.items()} != shapes:
             raise ValueError("the average was saved of a model with other parameters")

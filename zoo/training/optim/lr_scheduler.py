@@ -12,13 +12,7 @@ from zoo.families.recipe import LRSchedulerConfig
 
 
 def lr_multiplier(schedule: LRSchedulerConfig, step: int, total: int) -> float:
-    """Return the factor of the learning rate, from 0 to 1.
-
-    Args:
-        schedule: the schedule.
-        step: number of the update, from 0.
-        total: number of updates of the run; later updates have the last factor.
-    """
+    """Return the factor of the learning rate, from 0 to 1."""
     return _SHAPES[schedule.name](schedule, step, total)
 
 

@@ -17,13 +17,9 @@ def make_optimizer(
     """Return an optimizer; call ``set_hyperparams`` before each step.
 
     AdamW runs in one kernel for all parameters on CPU and CUDA. The state of AdamW and LAMB is
-    ``step``, ``exp_avg`` and ``exp_avg_sq`` for each parameter; that of Adagrad ``step`` and
-    ``sum``, from the beginning; that of Adafactor is in its docstring. Parameters may be
+    ``step``, ``exp_avg`` and ``exp_avg_sq`` for each parameter; Adagrad's ``step`` and
+    ``sum``, from the beginning; Adafactor's is in its docstring. Parameters may be
     ``DTensor``.
-
-    Args:
-        groups: groups from ``zoo.training.optim.param_groups.parameter_groups``.
-        config: settings of the optimizer.
     """
     import torch
 
@@ -67,14 +63,8 @@ def set_hyperparams(
 
     with rate = lr * c1 / sqrt(c2) and e = eps / sqrt(c2). Weight decay stays lr * decay * weight
     if the decay is divided by c1 / sqrt(c2). AdamW applies it before the update instead of with
-    it, which is equivalent: m and v do not depend on the weight.
-
-    Args:
-        optimizer: optimizer from ``make_optimizer``.
-        config: settings of the optimizer.
-        lr: learning rate of this update, before the factors of groups.
-        step: number of the update, from 0. Without bias correction, each parameter must have a
-            gradient either in every update or in none.
+    it, which is equivalent: m and v do not depend on the weight. Without correction, each parameter
+    must have a gradient either in every update or in none.
     """
     root = factor = 1.0
     if config.name == "adamw" and not config.bias_correction:
@@ -92,13 +82,6 @@ def clip_grad_norm(parameters: "Iterable[nn.Parameter]", limit: float | None) ->
     """Clip the norm of all gradients together, without synchronization with the device.
 
     The caller must check that the norm is finite before it updates the weights.
-
-    Args:
-        parameters: parameters; those without a gradient are skipped.
-        limit: largest norm; ``None`` to compute the norm alone.
-
-    Returns:
-        The norm before clipping, a scalar on the device, over all shards of sharded parameters.
     """
     import torch
 

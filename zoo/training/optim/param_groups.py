@@ -14,18 +14,6 @@ def parameter_groups(model: "nn.Module", config: "OptimizerConfig") -> list[dict
     Parameters of fewer than two dimensions, biases and norms, have no weight decay. (Released code
     selects by the names ``LayerNorm``, ``layer_norm`` and ``bias``, which is equivalent for the
     models of the zoo.) For ``config.layerwise_lr_decay``, see ``layerwise_lr_scales``.
-
-    Args:
-        model: the model on its device, after FSDP has sharded it.
-        config: settings of the optimizer.
-
-    Returns:
-        Groups in the order of the model's parameters, each with ``params``, their ``names``,
-        ``scale`` (see ``set_hyperparams``), ``decayed`` (whether weight decay and, in LAMB, the
-        trust ratio apply) and ``weight_decay``.
-
-    Raises:
-        ValueError: ``config.layerwise_lr_decay`` is not 1, and the model has no ``layers``.
     """
     scales = layerwise_lr_scales(model, config.layerwise_lr_decay)
     groups: dict[tuple[float, bool], dict[str, Any]] = {}
@@ -57,18 +45,8 @@ def layerwise_lr_scales(model: "nn.Module", decay: float) -> dict[str, float]:
     heads, 1. So the last layer has decay ** 2: the released code counts one layer too many.
 
     A layer that is shared between depths counts once, and a mix of layers is none. Of several
-    stacks, each counts its own layers; embeddings are below the stack beside them, or else below
+    stacks, each counts its own layers; embeddings are below the stack next to them, or else below
     the deepest one. See ``zoo.nn.stacks``.
-
-    Args:
-        model: model with ``layers``, an ``nn.ModuleList``, at any depth, and ``embeddings``.
-        decay: factor from each layer to the one below, above 0; 1 for one learning rate.
-
-    Returns:
-        Prefix of parameter names -> factor, without factors of 1.
-
-    Raises:
-        ValueError: the model has no ``layers``.
     """
     if decay == 1:
         return {}

@@ -15,15 +15,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 def save_shards(folder: Path, groups: Mapping[str, Tensors]) -> None:
-    """Write this process's part of sharded tensors; all processes must call it.
-
-    Args:
-        folder: directory to write.
-        groups: group -> tensors by name.
-
-    Raises:
-        OSError: the disk is full, or cannot be written, for one of the processes.
-    """
+    """Write this process's part of sharded tensors; all processes must call it."""
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
     from torch.distributed.checkpoint.state_dict_saver import save
 
@@ -33,12 +25,7 @@ def save_shards(folder: Path, groups: Mapping[str, Tensors]) -> None:
 
 
 def load_shards(folder: Path, groups: Mapping[str, Tensors]) -> None:
-    """Load sharded tensors in place; all processes must call it.
-
-    Args:
-        folder: directory that ``save_shards`` wrote.
-        groups: group -> tensors by name, filled in place.
-    """
+    """Load sharded tensors in place; all processes must call it."""
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
     from torch.distributed.checkpoint.state_dict_loader import load
 

@@ -38,15 +38,11 @@ FINAL = "final.json"
 
 
 class FinalRecord(JsonStruct):
-    """``final.json``: the final models of a run, written when training ends.
+    """``final.json``: the final models of a run, written when training ends."""
 
-    Attributes:
-        models: name of a model's directory -> digests of its files, without the manifest.
-        digest: BLAKE3 of this file, see ``zoo.io.digests.self_digest``.
-    """
-
+    # name of a model's directory -> digests of its files, without the manifest
     models: dict[str, dict[str, FileDigest]]
-    digest: str
+    digest: str  # BLAKE3 of this file, see ``zoo.io.digests.self_digest``
 
 
 def check_writable(
@@ -55,16 +51,6 @@ def check_writable(
     """Check before training that the final model can be written and read back.
 
     Configuration and tokenizer are written to a staging directory, read back, and removed.
-
-    Args:
-        path: directory of the model.
-        family: family of the model.
-        tokenizer: tokenizer of the model; ``None`` for none.
-        model: contents of ``config.json``.
-
-    Raises:
-        UsageError: the directory cannot be written, or exists and is not a checkpoint.
-        VerificationError: the configuration that was read back differs.
     """
     check_target(path, force=True, in_run=True)
     with (
@@ -95,14 +81,7 @@ def model_file(
     network: TrainedModel,
     generation: Mapping[str, Any],
 ) -> ModelFile:
-    """Return the contents of ``config.json`` of a final model.
-
-    Args:
-        family: family of the model.
-        tokenizer: tokenizer of the model; ``None`` for none.
-        network: the trained model.
-        generation: settings of generation, of a model that generates.
-    """
+    """Return the contents of ``config.json`` of a final model."""
     transitions = network.transitions
     generates = GENERATING.intersection(family.heads()[network.head].tasks)
     return ModelFile(
@@ -125,18 +104,7 @@ def save_final_model(
     weights: Mapping[str, torch.Tensor],
     training: Any,
 ) -> dict[str, FileDigest]:
-    """Write a final model, replacing an earlier one; return the digests of its files.
-
-    Args:
-        path: directory of the model.
-        model: contents of ``config.json``.
-        tokenizer: tokenizer of the model; ``None`` for none.
-        weights: weights by the zoo's names, tied ones once.
-        training: data, seed, steps and metrics, for the manifest.
-
-    Raises:
-        UsageError: the directory cannot be written; nothing remains of the attempt.
-    """
+    """Write a final model, replacing an earlier one; return the digests of its files."""
     from zoo.io.digests.files import hash_file
 
     with atomic_directory(path, force=True, in_run=True) as staging:
@@ -156,15 +124,7 @@ def save_final_model(
 
 
 def write_final_record(run: Path, models: Mapping[str, dict[str, FileDigest]]) -> None:
-    """Record the files of a run's final models in its directory, so that other models are found.
-
-    Args:
-        run: the run's directory.
-        models: name of a model's directory -> digests of its files.
-
-    Raises:
-        UsageError: the record cannot be written.
-    """
+    """Record the files of a run's final models in its directory, so that other models are found."""
     record = FinalRecord(models=dict(models), digest=NO_DIGEST)
     with map_os_errors(run, DISK_FULL_HINT):
         atomic_write(run / FINAL, add_digest(encode_json(record)))
@@ -175,9 +135,6 @@ def require_final(path: Path) -> None:
 
     Its manifest may have changed, as by ``zoo eval``; its files may not. Runs of earlier versions
     have no record, and are not checked.
-
-    Raises:
-        VerificationError: the model was replaced, or the record was changed.
     """
     file = path.parent / FINAL
     if not os.path.lexists(file):

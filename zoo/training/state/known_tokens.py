@@ -24,14 +24,6 @@ def require_known_tokens(init: PretrainedInit, corpus: "Corpus", data: DataConfi
 
     Without ``--tokenizer``, both vocabularies have to be equal; with it, either may be longer.
     A resumed run has no checkpoints: its corpus is the one that it began with.
-
-    Args:
-        init: the pretrained models.
-        corpus: the corpus.
-        data: settings of the corpus.
-
-    Raises:
-        UsageError: an id is another string.
     """
     for name, checkpoint in init.checkpoints.items():
         if not _has_rows_of_tokens(checkpoint):

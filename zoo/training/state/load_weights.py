@@ -12,16 +12,7 @@ from zoo.objectives.base import TrainedModel
 
 
 class MissingWeights:
-    """The parameters of a model that were not loaded from a checkpoint.
-
-    Args:
-        model: the module that is trained.
-        filled: tensors of ``model`` that were loaded, by ``id``.
-        settled: tensors of ``model`` that were computed from loaded ones.
-
-    Attributes:
-        names: names of the parameters that were not loaded; a tied parameter has its first name.
-    """
+    """The parameters of a model that were not loaded from a checkpoint."""
 
     def __init__(
         self, model: nn.Module, filled: Mapping[int, Tensor], settled: Sequence[Tensor]
@@ -35,17 +26,7 @@ class MissingWeights:
         self._loaded = [n[0] for number, n in names.items() if number in filled and len(n) == 1]
 
     def validate(self, allowed: Sequence[str], reference: str, objective: str) -> None:
-        """Check that the parameters that were not loaded are those of the allowed modules.
-
-        Args:
-            allowed: names of modules that may have new weights, as in ``init_from.new_modules``.
-            reference: reference to the loaded checkpoint, for messages.
-            objective: name of the objective, for messages.
-
-        Raises:
-            UsageError: a parameter outside of ``allowed`` was not loaded, or all parameters of an
-                allowed module were.
-        """
+        """Check that only parameters of the allowed modules were not loaded."""
         for part in allowed:
             if not any(_inside(name, part) for name in self.names):
                 raise UsageError(
@@ -61,11 +42,7 @@ class MissingWeights:
             )
 
     def modules(self, names: Sequence[str]) -> list[str]:
-        """Return the outermost modules around parameters of which nothing was loaded.
-
-        Args:
-            names: names of parameters that were not loaded.
-        """
+        """Return the outermost modules around parameters from which nothing was loaded."""
         return outermost_parts(names, self._loaded)
 
 
@@ -73,10 +50,6 @@ def outermost_parts(names: Sequence[str], others: Collection[str]) -> list[str]:
     """Return the outermost modules around parameters that hold none of the others.
 
     A parameter whose every module holds one of the others is named itself.
-
-    Args:
-        names: names of parameters.
-        others: names of parameters.
     """
 
     def part(name: str) -> str:
@@ -95,10 +68,6 @@ def config_differences(wanted: Config, actual: Config) -> Iterator[str]:
     """Yield a message for each integer field in which two configurations differ.
 
     The vocabulary size and token ids are not compared.
-
-    Args:
-        wanted: configuration of the model to train.
-        actual: configuration of the checkpoint.
     """
     for name in wanted.__struct_fields__:
         expected, value = getattr(wanted, name), getattr(actual, name)
@@ -110,13 +79,7 @@ def config_differences(wanted: Config, actual: Config) -> Iterator[str]:
 def loaded_parameters(
     checkpoint: Checkpoint, network: TrainedModel, *, skip: Sequence[str] = ()
 ) -> list[Tensor]:
-    """Return the parameters of a model of which ``copy_weights`` sets all values.
-
-    Args:
-        checkpoint: see ``copy_weights``; only the headers of its files are read.
-        network: see ``copy_weights``; its parameters need no values.
-        skip: see ``copy_weights``.
-    """
+    """Return the parameters of a model that ``copy_weights`` sets as a whole."""
     targets = network.module.state_dict(keep_vars=True)
     with checkpoint.open_weights() as reader:
         shapes = {name: info.shape for name, info in reader.tensors.items()}
@@ -133,31 +96,14 @@ def copy_weights(
     reference: str,
     checkpoint: Checkpoint,
     network: TrainedModel,
-    filled: dict[int, Tensor],
+    filled: dict[int, Tensor],  # tensors that were loaded, by ``id``; this call adds its own
     *,
-    skip: Sequence[str] = (),
-    new_rows: int = 0,
+    skip: Sequence[str] = (),  # modules of the model that keep their values
+    new_rows: int = 0,  # last rows of the embeddings, which the checkpoint lacks: kept
 ) -> list[str]:
-    """Copy the tensors of a checkpoint into a model.
+    """Copy the tensors of a checkpoint into a model; return the names of those that it lacks.
 
     Tensors correspond if the same tensors of the Hub's checkpoint are their sources.
-
-    Args:
-        reference: reference to the checkpoint, for messages.
-        checkpoint: checkpoint to read.
-        network: model whose parameters are set in place.
-        filled: tensors that were loaded so far, by ``id``; those of this call are added.
-        skip: names of modules of the model that keep their values.
-        new_rows: number of rows that the embeddings of the model have at their end beside those of
-            the checkpoint, and that keep their values.
-
-    Returns:
-        Names of the checkpoint's tensors that the model does not have.
-
-    Raises:
-        UsageError: configurations, shapes or the values of a shared tensor differ.
-        SourceError: the checkpoint has no weights.
-        VerificationError: a file was changed.
     """
     differ = next(config_differences(network.config, checkpoint.config), None)
     if differ is not None:
@@ -211,12 +157,7 @@ def _same_sources(checkpoint: Checkpoint, network: TrainedModel) -> dict[str, st
 
 
 def _stored(checkpoint: Checkpoint) -> Iterator[tuple[str, Tensor]]:
-    """Yield name and tensor of a checkpoint, after the digest of each file was verified.
-
-    Raises:
-        SourceError: there are no weights.
-        VerificationError: a file was changed.
-    """
+    """Yield name and tensor of a checkpoint, after the digest of each file was verified."""
     from safetensors import safe_open
 
     from zoo.io.digests.verified import require_blake3

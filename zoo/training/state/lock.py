@@ -12,11 +12,7 @@ NAME = ".lock"
 
 @contextlib.contextmanager
 def locked(run: Path) -> Iterator[None]:
-    """Hold the lock of a run's directory; the system releases it if the process dies.
-
-    Raises:
-        UsageError: another process holds the lock.
-    """
+    """Hold the lock of a run's directory; the system releases it if the process dies."""
     busy = UsageError(f"another process is at work in {run}", "let it end, or end it")
     lock = lock_at_once(run / NAME, busy)
     try:

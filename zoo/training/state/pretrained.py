@@ -31,33 +31,21 @@ if TYPE_CHECKING:
 
 
 class ModelRecord(JsonStruct):
-    """The pretrained checkpoint of one model.
+    """The pretrained checkpoint of one model."""
 
-    Attributes:
-        reference: reference to the checkpoint, as in the configuration.
-        head: name of the checkpoint's head.
-        files: digests of the checkpoint's files.
-        source: repository and commit from which the checkpoint was converted, or ``None``.
-        licence: licence of the checkpoint, or that of the pretrained one that it was trained from.
-        unused: names of the checkpoint's tensors that the objective does not use.
-    """
-
-    reference: str
+    reference: str  # reference to the checkpoint, as in the configuration
     head: str
     files: dict[str, FileDigest]
+    # repository and commit from which the checkpoint was converted, or ``None``
     source: SourceRecord | None = None
+    # licence of the checkpoint, or of the pretrained one that it was trained from
     licence: str | None = None
+    # names of the checkpoint's tensors that the objective does not use
     unused: list[str] = msgspec.field(default_factory=list)
 
     @classmethod
     def of(cls, reference: str, checkpoint: Checkpoint, unused: list[str]) -> "ModelRecord":
-        """Return the record of a checkpoint.
-
-        Args:
-            reference: reference to the checkpoint.
-            checkpoint: the checkpoint.
-            unused: names of its tensors that are not used.
-        """
+        """Return the record of a checkpoint."""
         manifest = checkpoint.manifest
         return cls(
             reference=reference,
@@ -70,53 +58,36 @@ class ModelRecord(JsonStruct):
 
 
 class InitRecord(JsonStruct):
-    """Pretrained weights of a run, as ``run.json`` has them, so that a resume needs no checkpoint.
-
-    Attributes:
-        config: configuration of the model.
-        tokenizer: special tokens of the model's tokenizer, whose file is in the run's directory;
-            ``None`` if the model has no tokenizer.
-        generation: settings of generation of the model, see ``ModelFile.generation``.
-        models: name of the model, such as ``generator`` -> its checkpoint.
-        new_parameters: names of the parameters that were initialized randomly.
-    """
+    """Pretrained weights of a run in ``run.json``, so that a resume needs no checkpoint."""
 
     config: dict[str, Any]
+    # special tokens of the model's tokenizer, whose file is in the run's directory; ``None`` if the
+    # model has no tokenizer
     tokenizer: TokenizerInfo | None = None
+    # settings of generation of the model, see ``ModelFile.generation``
     generation: dict[str, Any] = msgspec.field(default_factory=dict)
+    # name of the model, such as ``generator`` -> its checkpoint
     models: dict[str, ModelRecord] = msgspec.field(default_factory=dict)
+    # names of the parameters that were initialized randomly
     new_parameters: list[str] = msgspec.field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class PretrainedInit:
-    """Pretrained model that a run starts from, or a resumed run started from.
-
-    Attributes:
-        config: configuration of the model.
-        tokenizer: tokenizer of the model, or ``None``.
-        init_config: ``init_from`` of the run's configuration.
-        checkpoints: name of the model -> its checkpoint; empty if the run is resumed.
-        record: record in ``run.json``, if the run is resumed; else ``None``.
-        generation: settings of generation of the model, see ``ModelFile.generation``.
-    """
+    """Pretrained model that a run starts from, or a resumed run started from."""
 
     config: Config
     tokenizer: "ExistingTokenizer | None"
-    init_config: InitConfig
+    init_config: InitConfig  # ``init_from`` of the run's configuration
+    # name of the model -> its checkpoint; empty if the run is resumed
     checkpoints: Mapping[str, Checkpoint] = field(default_factory=dict)
-    record: InitRecord | None = None
+    record: InitRecord | None = None  # record in ``run.json``, if the run is resumed; else ``None``
+    # settings of generation of the model, see ``ModelFile.generation``
     generation: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def resolve(cls, init_from: InitConfig, family: "Family", *, offline: bool) -> "PretrainedInit":
-        """Resolve the references of a configuration; see ``resolve_init_checkpoint``.
-
-        Args:
-            init_from: references to the checkpoints.
-            family: family of the model.
-            offline: make no network connection.
-        """
+        """Resolve the references of a configuration; see ``resolve_init_checkpoint``."""
         model = resolve_init_checkpoint(init_from.model, family, offline=offline)
         checkpoints = {"model": model}
         if init_from.generator is not None:
@@ -131,25 +102,14 @@ class PretrainedInit:
     def from_run(
         cls, run: Path, record: InitRecord, start: InitConfig, family: "Family"
     ) -> "PretrainedInit":
-        """Return the initialization of a resumed run, from the run's directory alone.
-
-        Args:
-            run: the run's directory.
-            record: ``init_from`` of ``run.json``.
-            start: ``init_from`` of the run's configuration.
-            family: family of the model.
-        """
+        """Return the initialization of a resumed run, only from the run's directory."""
         config = msgspec.convert(record.config, family.config_type)
         info = record.tokenizer
         tokenizer = None if info is None else _given((run / TOKENIZER).read_bytes(), info)
         return cls(config, tokenizer, start, record=record, generation=record.generation)
 
     def own_tokenizer(self, family: "Family") -> "ExistingTokenizer":
-        """Return the tokenizer of the pretrained model.
-
-        Raises:
-            UsageError: the model has no tokenizer.
-        """
+        """Return the tokenizer of the pretrained model."""
         if self.tokenizer is None:
             raise UsageError(
                 f"{self.init_config.model} has no {TOKENIZER}",
@@ -164,12 +124,7 @@ class PretrainedInit:
         return generation_with(tokenizer, self.tokenizer, self.generation)
 
     def loaded_parameters(self, objective: TrainingObjective, model: nn.Module) -> list[Tensor]:
-        """Return the parameters of which ``load_weights`` sets all values.
-
-        Args:
-            objective: the objective.
-            model: module that ``objective.model`` returned; its parameters need no values.
-        """
+        """Return the parameters that ``load_weights`` sets as a whole."""
         networks = objective.models_to_save(model)
         return [
             parameter
@@ -180,19 +135,7 @@ class PretrainedInit:
 
     @torch.no_grad()
     def load_weights(self, objective: TrainingObjective, model: nn.Module) -> InitRecord:
-        """Load the checkpoints' weights into the module to train.
-
-        Args:
-            objective: the objective.
-            model: module that ``objective.model`` returned, with new weights.
-
-        Returns:
-            Record of the loaded checkpoints and of the parameters that stay new.
-
-        Raises:
-            UsageError: configurations differ, or a parameter outside of ``new_modules`` is missing.
-            VerificationError: a checkpoint is damaged.
-        """
+        """Load the checkpoints' weights into the module to train."""
         networks, filled = objective.models_to_save(model), dict[int, Tensor]()
         records = {}
         for name, checkpoint in self.checkpoints.items():
@@ -222,32 +165,15 @@ def generation_with(
     before: "ExistingTokenizer | None",
     generation: Mapping[str, Any],
 ) -> Mapping[str, Any]:
-    """Return the settings of generation of a model that go along to one with another tokenizer.
-
-    They name tokens by their ids, so that they are left out where these differ.
-
-    Args:
-        tokenizer: tokenizer of the other model; ``None`` for none.
-        before: tokenizer of the model.
-        generation: settings of the model.
-    """
+    """Return the settings of generation of a model that go along to one with another tokenizer."""
+    # They name tokens by their ids, so that they are left out where these differ
     if tokenizer is None or before is None:
         return generation if tokenizer is before else {}
     return generation if tokenizer.keeps_ids_of(before) else {}
 
 
 def resolve_init_checkpoint(reference: str, family: "Family", *, offline: bool) -> Checkpoint:
-    """Return the checkpoint of a reference, converted first if necessary.
-
-    Args:
-        reference: name of the registry, repository of the Hub, or directory.
-        family: family that the checkpoint must have.
-        offline: make no network connection.
-
-    Raises:
-        UsageError: the checkpoint is of another family, or the reference is unknown.
-        SourceError, VerificationError: see ``zoo.convert.cache.resolve_checkpoint``.
-    """
+    """Return the checkpoint of a reference, converted first if necessary."""
     from zoo.checkpoint import check_tokenizer
     from zoo.convert.cache import resolve_checkpoint
 

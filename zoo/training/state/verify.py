@@ -40,16 +40,7 @@ def is_run_checkpoint(path: Path) -> bool:
 
 
 def verify_run(path: Path) -> list[Check]:
-    """Check a run: configuration, logs, every checkpoint, and the final models.
-
-    Args:
-        path: the run's directory.
-
-    Returns:
-        Results of ``settings``, ``log``, ``speed`` and ``events``, and of each checkpoint and model
-        under the name of its directory. If the configuration is invalid, checkpoints are
-        ``not run``.
-    """
+    """Check a run: configuration, logs, every checkpoint, and the final models."""
     checks = [
         run_check("settings", partial(_check_settings, path)),
         run_check("log", partial(_check_lines, path, METRICS_FILE)),
@@ -68,11 +59,7 @@ def verify_run(path: Path) -> list[Check]:
 
 
 def verify_run_checkpoint(path: Path) -> list[Check]:
-    """Check a checkpoint of a run: its record, its files, and the run's log up to its step.
-
-    Args:
-        path: directory of the checkpoint, inside the run's directory.
-    """
+    """Check a checkpoint of a run: its record, its files, and the run's log up to its step."""
     return [run_check(path.name, partial(_check_checkpoint, path))]
 
 
@@ -108,11 +95,7 @@ def _check_events(run: Path) -> str:
 
 
 def _count_events(path: Path) -> int:
-    """Return the number of events of a file, and verify their checksums; a truncated end is valid.
-
-    Raises:
-        VerificationError: a checksum is wrong.
-    """
+    """Verify the checksums of a file's events, and count them; a truncated end is valid."""
     count = 0
     with open_regular(path) as file:
         size = path.stat().st_size

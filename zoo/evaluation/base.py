@@ -12,6 +12,7 @@ from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.review import DataReview, Reviewed, count_labels
 from zoo.errors import UsageError
 from zoo.inference.scoring import Scorer, make_scorer, require_scorer, scorer_type
+from zoo.overrides import override
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
@@ -238,8 +239,9 @@ class LikelihoodEvaluation(Evaluation):
         self.scorer = make_scorer(checkpoint, session, self.scorers)
 
     @classmethod
+    @override
     def require_supported(cls, checkpoint: "Checkpoint") -> None:
-        """See ``Evaluation``; the error names the evaluation of the same kind for the model."""
+        """Check the head; the error names the counterpart of the evaluation for it, if any."""
         kind = scorer_type(checkpoint.head_name, checkpoint.head)
         other = cls.others.get(kind) if kind is not None else None
         if other is not None and kind not in cls.scorers:

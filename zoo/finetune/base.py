@@ -19,6 +19,7 @@ from zoo.finetune.rows import TokenizedRows, TokenizedTexts, pad_and_stack, toke
 from zoo.metrics import LOWER_IS_BETTER
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainingObjective
 from zoo.objectives.options import Options, parse_options
+from zoo.overrides import override
 from zoo.tokenizers import TextTokenizer
 from zoo.tokenizers.tokenizer import Text
 from zoo.training.config.finetune import FineTuneConfig, TableConfig
@@ -343,6 +344,7 @@ class FineTuning(TrainingObjective):
         locations = [sample.location for sample in samples]
         return tokenize(texts, tokenizer, self.inputs, limit, locations=locations), {}
 
+    @override
     def collate(self, examples: Sequence[Example]) -> Batch:
         """Pad the rows of a batch to the longest one, and stack them."""
         return pad_and_stack(
@@ -401,13 +403,14 @@ class FineTuning(TrainingObjective):
         """Return name of an array -> value of its padding, where it is not 0."""
         return {self.inputs[0]: self.pad_id}
 
+    @override
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
         """Return the logits of the head, float32."""
         inputs = {name: batch[name] for name in self.inputs if name in batch}
         return Outputs({self.name: model(**inputs)["logits"].float()})
 
+    @override
     def compute_metrics(self, predictions: "Mapping[str, Tensor]") -> dict[str, float]:
-        """See ``TrainingObjective``."""
         return self.metrics({name: values.numpy() for name, values in predictions.items()})
 
     @abstractmethod
@@ -415,8 +418,9 @@ class FineTuning(TrainingObjective):
         """Return the metrics of an evaluation, finite numbers; see ``compute_metrics``."""
 
     @abstractmethod
+    @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        """See ``TrainingObjective``."""
+        """Compute the loss; see ``TrainingObjective``."""
 
 
 def texts_or_pairs(samples: Sequence[Any]) -> list[Text]:

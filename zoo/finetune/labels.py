@@ -21,6 +21,7 @@ from zoo.finetune.heads import HEAD, unnamed_labels
 from zoo.finetune.rows import TokenizedRows
 from zoo.objectives.base import Batch
 from zoo.objectives.losses.cross_entropy import IGNORED
+from zoo.overrides import override
 from zoo.training.config.finetune import FineTuneConfig, TableConfig
 
 if TYPE_CHECKING:
@@ -43,12 +44,13 @@ class ClassTask(FineTuning):
 
     @classmethod
     @abstractmethod
+    @override
     def label_names(cls, sample: Any, data: TableConfig) -> tuple[str, ...]:
-        """See ``FineTuning``."""
+        """Return the names of the classes of a sample."""
 
     @classmethod
+    @override
     def check(cls, sample: Any, data: TableConfig) -> Any:
-        """See ``FineTuning``: the names of the labels."""
         known = data.labels
         for number, name in enumerate(cls.label_names(sample, data)):
             if known is not None and name not in known:
@@ -59,16 +61,16 @@ class ClassTask(FineTuning):
         return sample
 
     @classmethod
+    @override
     def review(cls, sample: Any, data: TableConfig) -> Reviewed:
-        """See ``FineTuning``."""
         names = cls.label_names(sample, data)
         return Reviewed(cls.texts(sample), names, names)
 
     @classmethod
+    @override
     def fix_labels(
         cls, run: FineTuneConfig, samples: Sequence[Any], known: tuple[str, ...] = ()
     ) -> tuple[str, ...]:
-        """See ``FineTuning``."""
         present = {name for sample in samples for name in cls.label_names(sample, run.data)}
         if known:
             return match_labels(known, present.union(run.data.labels or ()))
@@ -81,8 +83,8 @@ class ClassTask(FineTuning):
         return location
 
     @property
+    @override
     def labels(self) -> tuple[str, ...]:
-        """See ``FineTuning``."""
         return self.config.labels
 
     @cached_property
@@ -100,10 +102,11 @@ class ClassTask(FineTuning):
             counts = np.bincount(indices, minlength=len(self.labels))
             self.weights = class_weights(self.run.class_weights, self.labels, counts)
 
+    @override
     def data_warnings(
         self, train: Sequence[Any], evaluation: Sequence[Any], rows: TokenizedRows
     ) -> list[str]:
-        """See ``FineTuning``: labels without samples to evaluate, or with one to train on.
+        """Warn of labels without samples to evaluate, or with one to train on.
 
         The latter may be the beginning of a label, at the end of a file that was cut.
         """
@@ -143,8 +146,9 @@ class ClassTask(FineTuning):
         weights: NDArray[Any] = np.array(self.weights)[np.where(counted, indices, 0)] * counted
         return weights
 
+    @override
     def count_logits(self, batch: Batch, term: str) -> int:
-        """See ``TrainingObjective``: class weights do not count."""
+        # class weights do not count
         if term != self.name or self.weights is None:
             return super().count_logits(batch, term)
         return int((batch.tensors[LABELS] != IGNORED).sum())

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from zoo.errors import UsageError
 from zoo.finetune.base import FineTuning
 from zoo.nn.layers.scalar_mix import ScalarMix
+from zoo.overrides import override
 from zoo.training.config.finetune import FineTuneConfig
 
 if TYPE_CHECKING:
@@ -23,12 +24,14 @@ class LayerTask(FineTuning):
     """
 
     @classmethod
+    @override
     def config_changes(cls, run: FineTuneConfig) -> dict[str, Any]:
-        """See ``FineTuning``: whether the model has a scalar mix of its layers."""
+        # whether the model has a scalar mix of its layers
         return {} if run.task_args.get("layers") is None else {MIX: True}
 
+    @override
     def prepare_model(self, model: "nn.Module") -> None:
-        """See ``FineTuning``: a single layer gets the whole weight of the mix."""
+        # a single layer gets the whole weight of the mix
         layers: Layers | None = self.options.layers
         if not isinstance(layers, int):
             return

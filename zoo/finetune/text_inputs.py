@@ -27,6 +27,7 @@ from zoo.finetune.windows import (
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainedModel
 from zoo.objectives.losses.cross_entropy import summed_cross_entropy
 from zoo.objectives.options import Options
+from zoo.overrides import override
 from zoo.tokenizers import TextTokenizer
 from zoo.tokenizers.input_tokens import InputTokens, with_input_tokens
 from zoo.training.config.finetune import FineTuneConfig
@@ -99,10 +100,11 @@ class InputTask(FineTuning):
     options_type: ClassVar[type[Options]] = InputOptions
 
     @classmethod
+    @override
     def adapt_tokenizer(
         cls, run: FineTuneConfig, tokenizer: ExistingTokenizer | None
     ) -> ExistingTokenizer | None:
-        """See ``FineTuning``: the tokens around texts are added."""
+        """Add the tokens around texts."""
         tokens = run.task_args.get("input_tokens")
         if tokens is None:
             return tokenizer
@@ -114,13 +116,13 @@ class InputTask(FineTuning):
         return ExistingTokenizer(content, tokenizer.info)
 
     @property
+    @override
     def loss_weights(self) -> Mapping[str, float]:
-        """See ``TrainingObjective``."""
         auxiliary = {NEXT_TOKEN: self.options.lm_coef} if self.options.lm_coef else {}
         return {self.name: 1.0, **auxiliary}
 
+    @override
     def model(self, family: "Family", config: "Config") -> "nn.Module":
-        """See ``TrainingObjective``."""
         module = super().model(family, config)
         if self.options.lm_coef and not _predicts_tokens(module, config, self.head):
             raise UsageError(
@@ -128,20 +130,21 @@ class InputTask(FineTuning):
             )
         return module
 
+    @override
     def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
-        """See ``FineTuning``."""
         rows = super().rows(samples, tokenizer)
         if not self.options.lm_coef:
             return rows
         return replace(rows, counts={**rows.counts, NEXT_TOKEN: np.ones(len(rows), np.int64)})
 
     @property
+    @override
     def scored_terms(self) -> tuple[str, ...]:
-        """See ``TrainingObjective``."""
         return (self.name,)
 
+    @override
     def loss_with_auxiliary(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        """See ``TrainingObjective``: with the auxiliary loss."""
+        """Compute the loss, with the auxiliary one."""
         output = self.loss(outputs, batch)
         if NEXT_TOKEN not in outputs.logits:
             return output
@@ -182,21 +185,22 @@ class TextTask(LayerTask, InputTask):
             )
 
     @property
+    @override
     def averages_windows(self) -> bool:
-        """See ``FineTuning``."""
         return self.options.doc_stride is not None
 
     @classmethod
+    @override
     def resolve(cls, run: FineTuneConfig, init: "PretrainedInit | None") -> FineTuneConfig:
-        """See ``FineTuning``: a pretrained head that adds both orders keeps doing so."""
+        # a pretrained head that adds both orders keeps doing so
         pairs = run.data.pair is not None
         return cls.with_option_of_head(
             run, init, "both_orders", lambda before: before.model.both_orders and pairs
         )
 
     @classmethod
+    @override
     def config_changes(cls, run: FineTuneConfig) -> dict[str, Any]:
-        """See ``FineTuning``: layers, and pooling."""
         pooling = run.task_args.get("pooling")
         changes = super().config_changes(run)
         return (
@@ -205,18 +209,19 @@ class TextTask(LayerTask, InputTask):
             else {**changes, POOLING: None if pooling == "cls" else pooling}
         )
 
+    @override
     def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
-        """See ``FineTuning``."""
         rows = super().rows(samples, tokenizer)
         parts = rows.values.get(ORDER_LENGTHS, rows.values.get(WINDOW_LENGTHS))
         if parts is None or not self.options.lm_coef:
             return rows
         return replace(rows, counts={**rows.counts, NEXT_TOKEN: np.array(list(map(len, parts)))})
 
+    @override
     def tokenize(
         self, samples: Sequence[Any], tokenizer: TextTokenizer
     ) -> "tuple[TokenizedTexts, Mapping[str, NDArray[Any]]]":
-        """See ``FineTuning``; a row is the two orders of a pair, or the windows of a text."""
+        """Return rows: the two orders of a pair, or the windows of a text, or texts."""
         if self.options.both_orders:
             return self._tokenize_orders(samples, tokenizer)
         if self.options.doc_stride is None:
@@ -239,8 +244,9 @@ class TextTask(LayerTask, InputTask):
         pairs = replace(tokens, starts=tokens.starts[::2], truncated=truncated)
         return pairs, {ORDER_LENGTHS: lengths}
 
+    @override
     def collate(self, examples: Sequence[Example]) -> Batch:
-        """See ``FineTuning``; with both orders, tensors are (rows, 2, tokens)."""
+        # with both orders, tensors are (rows, 2, tokens)
         counts, masks = list(self.loss_weights), self.masks()
         if WINDOW_LENGTHS in examples[0].values:
             return collate_windows(examples, self.padding(), counts, masks=masks)
@@ -249,8 +255,8 @@ class TextTask(LayerTask, InputTask):
         lengths = np.stack([row.values[ORDER_LENGTHS] for row in examples])
         return pad_and_stack(examples, self.padding(), counts, masks=masks, lengths=lengths)
 
+    @override
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
-        """Return the logits of the head, float32."""
         inputs = {name: batch[name] for name in self.inputs if name in batch}
         if self.options.both_orders:
             inputs = {name: tensor.flatten(0, 1) for name, tensor in inputs.items()}
@@ -262,8 +268,8 @@ class TextTask(LayerTask, InputTask):
             logits = mean_of_windows(logits, batch[TEXTS], len(batch[LABELS]))
         return Outputs({self.name: logits, **auxiliary})
 
+    @override
     def models_to_save(self, model: "nn.Module") -> dict[str, TrainedModel]:
-        """See ``TrainingObjective``."""
         both = bool(self.options.both_orders)
         return {"model": TrainedModel(model, self.config, self.head, both_orders=both)}
 

@@ -21,25 +21,15 @@ GENERATED = "seq2seq"  # the evaluation of text-to-text models
 
 @dataclass(frozen=True)
 class TaskScore:
-    """Result of a task.
-
-    Attributes:
-        task: name of the task.
-        metrics: name -> value; the mean over the evaluation files.
-        score: mean of the metrics, times 100.
-    """
+    """Result of a task."""
 
     task: str
-    metrics: dict[str, float]
-    score: float
+    metrics: dict[str, float]  # name -> value; the mean over the evaluation files
+    score: float  # mean of the metrics, times 100
 
 
 def glue_models(directory: Path) -> dict[str, Path]:
-    """Return task -> its model, in a directory of models or runs with the names of the tasks.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """Return the model of each task, in a directory of models or runs named after the tasks."""
     models = {name: directory / name for name in GLUE if (directory / name).is_dir()}
     if not models:
         raise UsageError(
@@ -53,18 +43,12 @@ def glue_models(directory: Path) -> dict[str, Path]:
 
 @dataclass(frozen=True)
 class _Form:
-    """Evaluation of a model on a task, with its options.
+    """Evaluation of a model on a task, with its options."""
 
-    Attributes:
-        kind: name of the evaluation.
-        columns: options of it.
-        prefix: text before the path of a file.
-        metrics: metric of the task -> its name in results, where it is another.
-    """
-
-    kind: str
+    kind: str  # name of the evaluation
     columns: dict[str, Any]
-    prefix: str = ""
+    prefix: str = ""  # text before the path of a file
+    # metric of the task -> its name in results, where they differ
     metrics: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -86,16 +70,7 @@ def evaluate_glue(
 ) -> list[TaskScore]:
     """Return the scores of models on the evaluation files of their tasks.
 
-    Args:
-        models: task -> model.
-        data: directory of GLUE's files.
-        open_model: function from a path to the checkpoint and a session.
-        limit: number of samples of each file to use; ``None`` for all.
-        record: write each result into the manifest of the model.
-
-    Raises:
-        UsageError: a model does not suit its task.
-        SourceError, VerificationError: a file is not there, or damaged.
+    With ``record``, each result also goes into the manifest of its model.
     """
     files = {name: glue_files(GLUE[name], data)[1] for name in models}  # before any is evaluated
     scores = []

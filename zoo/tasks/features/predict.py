@@ -10,6 +10,7 @@ from zoo.inference.processing.records import TextExample
 from zoo.inference.task import BatchTask, EncodedExample
 from zoo.inference.task_checks import require_finite
 from zoo.io.numbers import parse_int
+from zoo.overrides import override
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,12 +22,7 @@ class Features(BatchTask):
 
     Results have the keys ``tokens``, ``offsets`` (start and end of each token in characters; 0, 0
     for special tokens) and ``layers``: number of the layer as a string -> (tokens, hidden). Layer 0
-    is the embeddings.
-
-    Args:
-        *args: see ``Task``.
-        layers: numbers of the layers; negative ones count from the last, -1.
-        **options: see ``Task``.
+    is the embeddings; negative numbers count from the last layer, -1.
     """
 
     name: ClassVar[str] = "features"
@@ -36,10 +32,11 @@ class Features(BatchTask):
     window: int = 128  # the states of all layers of a window are in memory at once
 
     @classmethod
+    @override
     def from_command(
         cls, records: Iterator[TextExample], options: dict[str, Any]
     ) -> tuple[Iterator[TextExample], dict[str, Any]]:
-        """See ``Task``: the layers are a list of numbers."""
+        """Parse the layers, a list of numbers."""
         layers = [parse_int(part) for part in options["layers"].split(",")]
         if None in layers:
             raise UsageError(
@@ -75,8 +72,8 @@ class Features(BatchTask):
             )
         return layer if layer >= 0 else layer + self.depth + 1
 
+    @override
     def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
-        """See ``Task``."""
         states = self._states(items, batch)
         return [
             {
@@ -100,7 +97,7 @@ class Features(BatchTask):
             require_finite(state, batch.mask, [item.record for item in items])
         return dict(zip(self.layers, states, strict=True))
 
+    @override
     def render(self, added: dict[str, Any]) -> dict[str, Any]:
-        """See ``Task``."""
         layers = {name: short_floats(values) for name, values in added["layers"].items()}
         return {**added, "layers": layers}

@@ -6,6 +6,7 @@ from zoo.errors import UsageError
 from zoo.inference.processing.batching import Batch
 from zoo.inference.processing.numbers import softmax
 from zoo.inference.task import BatchTask, EncodedExample
+from zoo.overrides import override
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,11 +18,6 @@ class FillMask(BatchTask):
 
     Results have the key ``masks``: for each mask token its ``position`` (of its first character)
     and ``predictions``, each with ``token`` and ``score`` (its probability), the best first.
-
-    Args:
-        *args: see ``Task``.
-        top_k: number of predictions per mask token.
-        **options: see ``Task``.
     """
 
     name: ClassVar[str] = "fill-mask"
@@ -49,6 +45,7 @@ class FillMask(BatchTask):
         except UsageError:
             return None
 
+    @override
     def check(self, item: EncodedExample) -> None:
         """Check that the text has a mask token and that truncation left it."""
         if self.tokenizer.mask_id in item.encoded.ids:
@@ -62,8 +59,8 @@ class FillMask(BatchTask):
             )
         raise UsageError(f"{location} has no mask token", f"write {mask} where a word is missing")
 
+    @override
     def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
-        """See ``Task``."""
         logits = self.output("logits", items, batch)  # (texts, tokens, vocabulary)
         results = []
         for item, row in zip(items, logits, strict=True):

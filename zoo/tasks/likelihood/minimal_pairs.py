@@ -15,6 +15,7 @@ from zoo.data.readers.review import Reviewed
 from zoo.data.readers.tables import Row, read_table
 from zoo.evaluation.base import LikelihoodEvaluation, Result
 from zoo.metrics.intervals import binomial_error
+from zoo.overrides import override
 
 COLUMNS = ("paradigm", "good", "bad")
 
@@ -28,8 +29,8 @@ class MinimalPairs(LikelihoodEvaluation):
 
     name: ClassVar[str] = "minimal-pairs"
 
+    @override
     def measure(self, files: Sequence[Path]) -> Result:
-        """See ``Evaluation``."""
         rows = self.samples(
             lambda problems: iter_files(files, _pairs, problems, "pairs"),
             lambda row: Reviewed([row.values["good"], row.values["bad"]], None),

@@ -11,6 +11,7 @@ from zoo.evaluation.base import TEXTS_AT_ONCE, LikelihoodEvaluation, Reread, Res
 from zoo.inference.scoring import CausalScorer, MaskedScorer, ScoredRow, Scorer, TextScore
 from zoo.io.limits import MAX_TEXT_CHARACTERS
 from zoo.metrics.likelihood import likelihood_metrics
+from zoo.overrides import override
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,20 +23,12 @@ class Perplexity(LikelihoodEvaluation):
     """Perplexity of a causal language model over documents.
 
     A document that is longer than the model's limit is scored in windows: each starts ``stride``
-    tokens after the one before it, and scores the tokens that no window before it has scored.
-    The smaller the stride, the more context, and the more time.
+    tokens after the one before it, by default half a window, and scores the tokens that no window
+    before it has scored. A smaller stride gives more context and takes more time.
 
     ``loss`` is the mean negative log-likelihood per token in nats, ``perplexity`` its exponential,
     and ``bits_per_byte`` the same sum in bits per byte of the text, which models with different
     tokenizers share.
-
-    Args:
-        *args: see ``Evaluation``.
-        stride: number of tokens between the starts of windows; by default half of a window.
-        **options: see ``Evaluation``.
-
-    Raises:
-        UsageError: the stride is larger than a window.
     """
 
     name: ClassVar[str] = "perplexity"
@@ -52,8 +45,8 @@ class Perplexity(LikelihoodEvaluation):
             )
         self.stride = stride or (None if self.width is None else self.width // 2)
 
+    @override
     def measure(self, files: Sequence[Path]) -> Result:
-        """See ``Evaluation``."""
         documents = Reread(lambda: read_texts(files, self.limit), None)
         count = sum(1 for _ in documents)  # which finds what cannot be read, before any is scored
         texts = TextStream(documents)
@@ -79,8 +72,8 @@ class PseudoPerplexity(LikelihoodEvaluation):
     scorers: ClassVar[tuple[type[Scorer], ...]] = (MaskedScorer,)
     others: ClassVar[Mapping[type[Scorer], str]] = {CausalScorer: "perplexity"}
 
+    @override
     def measure(self, files: Sequence[Path]) -> Result:
-        """See ``Evaluation``."""
         lines = Reread(lambda: _lines(files), self.limit)
         count = sum(1 for _ in lines)
         texts = TextStream(lines)
@@ -96,28 +89,14 @@ class PseudoPerplexity(LikelihoodEvaluation):
 
 
 class TextStream:
-    """Texts that are tokenized some at a time, and are then dropped.
-
-    Args:
-        texts: the texts.
-
-    Attributes:
-        count: number of texts so far.
-        size: number of their bytes.
-        truncated: number of their tokens that were cut.
-    """
+    """Texts that are tokenized in windows and dropped; counts them, their bytes and cut tokens."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = iter(texts)
         self.count = self.size = self.truncated = 0
 
     def encode(self, tokenizer: "TextTokenizer", max_tokens: int | None) -> "Iterator[Encoded]":
-        """Yield the tokens of each text, without positions in characters.
-
-        Args:
-            tokenizer: the tokenizer.
-            max_tokens: length that texts are truncated to; ``None`` for no limit.
-        """
+        """Yield the tokens of each text, without positions in characters."""
         while window := list(itertools.islice(self._window(), TEXTS_AT_ONCE)):
             for text in tokenizer.encode(window, max_tokens=max_tokens, offsets=False):
                 self.truncated += text.truncated
@@ -135,16 +114,7 @@ class TextStream:
 
 
 def read_texts(files: Sequence[Path], limit: int | None) -> Iterator[str]:
-    """Yield the documents of files, which blank lines separate in plain text.
-
-    Args:
-        files: files, directories and patterns.
-        limit: largest number of documents.
-
-    Raises:
-        UsageError: there is no text.
-        SourceError, VerificationError: a file cannot be read, or is damaged.
-    """
+    """Yield up to ``limit`` documents of files, which blank lines separate in plain text."""
     count = 0
     for document in read_documents(expand_paths(files), ReaderConfig()):
         if count == limit:
@@ -162,12 +132,9 @@ def _lines(files: Sequence[Path]) -> Iterator[str]:
 
 
 def split_row(row: ScoredRow, width: int | None, stride: int | None) -> Iterator[ScoredRow]:
-    """Split a row of a causal model into overlapping windows; each token is scored once.
+    """Split a row of a causal model into windows of ``width`` tokens; each token is scored once.
 
-    Args:
-        row: the row; position k predicts the token at k + 1.
-        width: largest number of tokens of a window; ``None`` for no limit.
-        stride: number of tokens between the starts of windows.
+    Position k predicts the token at k + 1. Windows start ``stride`` tokens apart.
     """
     import numpy as np
 
@@ -185,15 +152,7 @@ def split_row(row: ScoredRow, width: int | None, stride: int | None) -> Iterator
 
 
 def likelihood_result(scores: Iterable[tuple[int, TextScore]], texts: TextStream) -> Result:
-    """Return the metrics of log-likelihoods over texts.
-
-    Args:
-        scores: index and score of each text, in order.
-        texts: the texts, all of which are tokenized when the scores end.
-
-    Raises:
-        UsageError: no token was scored.
-    """
+    """Return the metrics of log-likelihoods over texts, which are all tokenized by the end."""
     total, tokens, correct = 0.0, 0, 0
     for _, score in scores:
         total -= score.log_prob

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from zoo.errors import UsageError
 from zoo.inference.processing.records import RecordKeys, TextExample, validate_text
 from zoo.inference.task import EncodedExample, Task
+from zoo.overrides import override
 
 if TYPE_CHECKING:
     from zoo.inference.scoring import ScoredRow
@@ -21,10 +22,6 @@ class Score(Task):
     ``greedy``, whether each of its tokens is the most likely one; and ``tokens``, each with
     ``token``, ``log_prob`` and ``greedy``. For encoder-decoders the context is the source.
     Contexts that are too long are cut at their beginning; ``truncated`` counts these tokens.
-
-    Args:
-        *args: see ``Task``.
-        **options: see ``Task``.
     """
 
     name: ClassVar[str] = "score"
@@ -34,10 +31,11 @@ class Score(Task):
     window = 512
 
     @classmethod
+    @override
     def from_command(
         cls, records: Iterator[TextExample], options: dict[str, Any]
     ) -> tuple[Iterator[TextExample], dict[str, Any]]:
-        """See ``Task``: the texts may be continuations of one context."""
+        """Make the texts continuations of a context, if the command has one."""
         context = options.pop("context")
         return records if context is None else continuations(records, context), options
 
@@ -51,10 +49,11 @@ class Score(Task):
         self.scorer.max_batch_tokens = max_batch_tokens or self.scorer.max_batch_tokens
         self.needs_context = kind is Seq2SeqLikelihood
 
+    @override
     def encode(self, texts: "Sequence[Text]") -> "list[Encoded]":
-        """See ``Task``."""
         return [*self.scorer.tokenize(texts)]
 
+    @override
     def check(self, item: EncodedExample) -> None:
         """Check that there is a context where the model needs one, and something to score."""
         location, pair = item.record.location, item.record.pair
@@ -66,10 +65,10 @@ class Score(Task):
         if pair is not None and not item.encoded.ids:
             raise UsageError(f"{location}: the continuation has no tokens of its own")
 
+    @override
     def run_window(
         self, items: list[EncodedExample]
     ) -> Iterator[tuple[EncodedExample, dict[str, Any]]]:
-        """See ``Task``."""
         tokens: dict[int, list[dict[str, Any]]] = {item.row_id: [] for item in items}
         for row, log_probs, greedy in self.scorer.run(self._rows(items)):
             values = (row.labels.tolist(), log_probs.tolist(), greedy.tolist())
@@ -98,11 +97,7 @@ def summary(tokens: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def continuations(records: Iterator[TextExample], context: str) -> Iterator[TextExample]:
-    """Yield the records as continuations of a context.
-
-    Raises:
-        UsageError: a record has a context of its own.
-    """
+    """Yield the records as continuations of a context, which none may have already."""
     validate_text(context, "--context")
     for record in records:
         if record.pair is not None:

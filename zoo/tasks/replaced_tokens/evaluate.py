@@ -16,6 +16,7 @@ from zoo.evaluation.base import LikelihoodEvaluation, Reread, Result
 from zoo.inference.scoring import DiscriminatorScorer, ScoredRow, Scorer
 from zoo.metrics.classification import accuracy
 from zoo.metrics.ranks import roc_auc
+from zoo.overrides import override
 from zoo.tasks.likelihood.perplexity import TextStream, read_texts
 
 if TYPE_CHECKING:
@@ -26,18 +27,8 @@ if TYPE_CHECKING:
 class ReplacedTokens(LikelihoodEvaluation):
     """Area under the ROC curve of a replaced-token detector, over rows of documents.
 
-    Documents are cut into rows of ``seq_len`` tokens, special tokens included; a shorter rest is
-    left out. ``accuracy`` is that of the threshold 1/2.
-
-    Args:
-        *args: see ``Evaluation``; ``limit`` is the number of rows.
-        seq_len: number of tokens per row.
-        replace_prob: fraction of the tokens of a row that is replaced.
-        seed: seed of the replacements.
-        **options: see ``Evaluation``.
-
-    Raises:
-        UsageError: the rows are longer than the model allows.
+    Documents are cut into rows of ``seq_len`` tokens with special ones; a shorter rest is left out.
+    ``accuracy`` has the threshold 1/2.
     """
 
     name: ClassVar[str] = "replaced-tokens"
@@ -47,7 +38,7 @@ class ReplacedTokens(LikelihoodEvaluation):
         self,
         *args: Any,
         seq_len: int = 64,
-        replace_prob: float = 0.1,
+        replace_prob: float = 0.1,  # fraction of the tokens of a row
         seed: int = 0,
         **options: Any,
     ) -> None:
@@ -60,8 +51,8 @@ class ReplacedTokens(LikelihoodEvaluation):
             )
         self.seq_len, self.replace_prob, self.seed = seq_len, replace_prob, seed
 
+    @override
     def measure(self, files: Sequence[Path]) -> Result:
-        """See ``Evaluation``."""
         import numpy as np
 
         rows = Reread(lambda: self._rows(files), self.limit)
@@ -138,17 +129,10 @@ def replace_tokens(
     fraction: float,
     rng: "np.random.Generator",
 ) -> "NDArray[np.bool_]":
-    """Replace tokens of a row in place, each by a different one.
+    """Replace a fraction of a row's tokens in place, at least one, each by a different token.
 
-    Args:
-        row: the row; tokens at its positions are replaced.
-        tokens: tokens to draw from, at least two, (n,).
-        cumulative: their cumulative probabilities, (n,).
-        fraction: fraction of the positions, rounded, and at least one.
-        rng: source of the draws.
-
-    Returns:
-        Which of the row's positions were replaced, (positions,).
+    Draws from at least two tokens, (n,), by their cumulative probabilities, (n,). Returns which of
+    the row's positions were replaced, (positions,).
     """
     import numpy as np
 

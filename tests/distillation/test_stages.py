@@ -73,9 +73,12 @@ def test_stages_follow_each_other_and_resume_exactly(tree: dict[str, Any], tmp_p
             shutil.rmtree(broken / "prediction")
         for suffix in ("", ".lock"):  # of a process that was killed at the end of a stage
             (broken / "intermediate" / f".report.html.zoo-0123abcd{suffix}").touch()
+        (broken / "intermediate" / "final.json").unlink()
         run, _ = DISTILL.resume(broken, {}, {}, DistContext.initialize("cpu"))
         assert run == broken / "prediction"
         assert [*broken.rglob("*.zoo-*")] == []
+        finals = [(p / "intermediate" / "final.json").read_bytes() for p in (whole, broken)]
+        assert finals[0] == finals[1]
         for name in ("intermediate", "prediction"):
             weights = [p / name / "model/model.safetensors" for p in (whole, broken)]
             assert weights[0].read_bytes() == weights[1].read_bytes()

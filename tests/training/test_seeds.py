@@ -88,14 +88,17 @@ def test_a_killed_process_goes_on_with_all_seeds(runs: Path, tmp_path: Path) -> 
         assert_same(path / name, runs / name)
 
 
-def test_what_a_killed_process_left_in_a_finished_run_is_removed(
+def test_a_run_that_was_killed_after_its_model_was_written_is_finished(
     runs: Path, tmp_path: Path
 ) -> None:
     path = shutil.copytree(runs, tmp_path / "again", symlinks=True)
     for suffix in ("", ".lock"):
         (path / "seed-5" / f".report.html.zoo-0123abcd{suffix}").touch()
+    (path / "seed-5" / "final.json").unlink()
     resume_seeds(path, DistContext.initialize("cpu"))
     assert [*path.rglob("*.zoo-*")] == []
+    finals = [(each / "seed-5" / "final.json").read_bytes() for each in (runs, path)]
+    assert finals[0] == finals[1]
 
 
 def test_settings_that_cannot_be_used_leave_nothing(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from zoo.training.config.overrides import ConfigDict, deep_merge
 from zoo.training.config.schema import errors_naming
 from zoo.training.distributed.context import DistContext
 from zoo.training.entrypoints import RunKind, free_path
+from zoo.training.state.final_model import is_finished
 from zoo.training.state.location import resume_command, where_it_began
 from zoo.training.state.run_manifest import MANIFEST
 
@@ -181,7 +182,7 @@ class StagedKind(RunKind):
                     self._write_targets(path, record, dist, offline=offline)
                     settings = stage_settings(path, record, number)
                     super().train(settings, {}, run, dist, offline=offline)
-                elif not (run / MODEL).is_dir():
+                elif not is_finished(run):
                     super().resume(run, {}, {}, dist, offline=offline)
             except Interrupted as error:
                 hint = f"{resume_command('distill', path)} resumes it"

@@ -12,9 +12,10 @@ from zoo.training.compare import SEED_PREFIX
 from zoo.training.config.schema import errors_naming
 from zoo.training.distributed.context import DistContext
 from zoo.training.entrypoints import PRETRAIN, RunKind, free_path
+from zoo.training.state.final_model import is_finished
 from zoo.training.state.location import resume_command, where_it_began
 
-SEEDS, MODEL = "seeds.json", "model"
+SEEDS = "seeds.json"
 
 
 class SeedRecord(JsonStruct):
@@ -93,7 +94,7 @@ def _train_all(
         try:
             if not kind.has_begun(run):
                 kind.train(record.settings, {"seed": seed}, run, dist, offline=offline)
-            elif not (run / MODEL).is_dir():
+            elif not is_finished(run):
                 kind.resume(run, {}, {}, dist, offline=offline)
         except Interrupted as error:
             hint = f"{resume_command(kind.command, path)} resumes it"

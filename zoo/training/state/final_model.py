@@ -130,6 +130,11 @@ def write_final_record(run: Path, models: Mapping[str, dict[str, FileDigest]]) -
         atomic_write(run / FINAL, add_digest(encode_json(record)))
 
 
+def is_finished(run: Path) -> bool:
+    """Return whether a run has its final model, and the record that it writes after all models."""
+    return (run / "model").is_dir() and os.path.lexists(run / FINAL)
+
+
 def require_final(path: Path) -> None:
     """Check that a model in a run's directory is the one that the run wrote.
 

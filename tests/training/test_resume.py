@@ -268,6 +268,11 @@ def test_the_last_and_the_best_are_kept(tmp_path: Path) -> None:
     assert set(list_checkpoints(run)) == {5, 6, best}
     state = json.loads((list_checkpoints(run)[6] / "state.json").read_bytes())
     assert state["best"] == [losses[best], best]
+    old = min({1, 2, 3, 4} - {best})  # as if the process had been killed before it removed this one
+    shutil.copytree(list_checkpoints(run)[5], run / "checkpoints" / f"step-{old:08}")
+    shutil.rmtree(run / "model")
+    resume(run, {}, {}, DistContext.initialize("cpu"))
+    assert set(list_checkpoints(run)) == {5, 6, best}
 
 
 @pytest.mark.parametrize("steps", [6, pytest.param(200, marks=pytest.mark.long)])

@@ -55,12 +55,16 @@ class CheckpointCallback(Callback):
             settings=settings_digest(trainer.config),
         )
         save_checkpoint(self.run, meta, trainer_state_dict(trainer), trainer.dist)
+        self._prune(trainer)
+
+    def _prune(self, trainer: "Trainer") -> None:
         if trainer.dist.is_main_process:
             best_step = None if trainer.best is None else trainer.best[1]
             prune_checkpoints(self.run, keep=trainer.config.save_total_limit, best=best_step)
 
     def on_train_end(self, trainer: "Trainer") -> None:
         """Write the final models, with the averaged weights if there is an EMA."""
+        self._prune(trainer)  # a process that was killed after it saved the last step did not
         if trainer.ema is not None:
             trainer.ema.copy_to(trainer.model)
         training = self._training_record(trainer)

@@ -8,13 +8,7 @@ SHOWN = 8  # labels that are named
 def warn_of_absent_labels(
     labels: Sequence[str], present: Collection[str], *, several: bool = False
 ) -> list[str]:
-    """Return warnings of labels that no sample has.
-
-    Args:
-        labels: labels of the model.
-        present: labels of the samples to evaluate, as the model names them.
-        several: whether a sample may have several labels, or none.
-    """
+    """Return warnings of labels that no sample to evaluate has; several may belong to a sample."""
     absent = [repr(name) for name in labels if name not in present]
     if not absent:
         return []
@@ -30,12 +24,7 @@ def warn_of_absent_labels(
 
 
 def warn_of_equal_numbers(values: Iterable[float], *, training: bool = False) -> list[str]:
-    """Return warnings of numbers that are all equal.
-
-    Args:
-        values: the labels of samples.
-        training: whether they are those to train on.
-    """
+    """Return warnings of numbers that are all equal."""
     distinct = set(values)
     if len(distinct) != 1:
         return []

@@ -43,15 +43,7 @@ def evaluation_record(
     session: "Session",
     result: Result,
 ) -> EvaluationRecord:
-    """Return the record of an evaluation.
-
-    Args:
-        task: name of the evaluation.
-        data: files, directories or patterns.
-        settings: options of the evaluation.
-        session: the model.
-        result: the result.
-    """
+    """Return the record of an evaluation of a model on data, with its settings."""
     files = {os.path.abspath(path): hash_file(path) for path in expand_paths(list(data))}
     common = os.path.commonpath([os.path.dirname(name) for name in files])
     return EvaluationRecord(
@@ -76,13 +68,6 @@ def record_evaluation(path: Path, record: EvaluationRecord) -> None:
     """Add a record to the manifest of a model, or replace that of an equal evaluation.
 
     A directory that cannot be written keeps its manifest, with a warning.
-
-    Args:
-        path: directory of the model.
-        record: the record.
-
-    Raises:
-        VerificationError: the manifest was changed since it was written.
     """
 
     def change(manifest: Manifest) -> Manifest:

@@ -45,18 +45,7 @@ def build_config(
     offline: bool = False,
     struct_type: type[FineTuneConfig] = FineTuneConfig,
 ) -> FineTuneConfig:
-    """Return the configuration from the preset, a file and options, in increasing precedence.
-
-    Args:
-        values: settings of a file, or the model alone.
-        overrides: settings of options.
-        offline: make no network connection for a pretrained model.
-        struct_type: type of the configuration.
-
-    Raises:
-        UsageError: a task, preset, setting or value is unknown or wrong.
-        SourceError, VerificationError: the pretrained model is missing or damaged.
-    """
+    """Return the configuration from the preset, a file and options, in increasing precedence."""
     from zoo.plugins import get_family
 
     check_kinds(values, overrides)
@@ -90,11 +79,7 @@ def build_config(
 
 
 def _require_read(config: FineTuneConfig, task: TaskSpec) -> None:
-    """Check that the run reads the settings that are set.
-
-    Raises:
-        UsageError: the task, or a pretrained model, does not.
-    """
+    """Refuse settings that the task or the pretrained model does not read."""
     read = task_settings(task)
     for name, option in optional_settings().items():
         section, _, key = name.rpartition(".")
@@ -123,12 +108,7 @@ def _with_label_names(requested: ConfigDict) -> ConfigDict:
 
 
 def _glue_settings(requested: ConfigDict) -> ConfigDict:
-    """Return the settings with the task, columns and files of a task of GLUE.
-
-    Raises:
-        UsageError: there is no such task, or the training data is not one directory.
-        SourceError: a file is not there.
-    """
+    """Return the settings with the task, columns and files of a task of GLUE."""
     task = glue_task(requested["task"])
     directories: list[str] = list((requested.get("data") or {}).get("train") or ())
     if len(directories) != 1:
@@ -146,11 +126,7 @@ def _glue_settings(requested: ConfigDict) -> ConfigDict:
 
 
 def _family_name(requested: ConfigDict, *, offline: bool) -> str:
-    """Return the family of the pretrained model.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """Return the family of the pretrained model."""
     from zoo.convert.cache import resolve_checkpoint
 
     reference = (requested.get("init_from") or {}).get("model")
@@ -160,11 +136,7 @@ def _family_name(requested: ConfigDict, *, offline: bool) -> str:
 
 
 def _preset(family: Family, name: str | None) -> tuple[str, Mapping[str, Any]]:
-    """Return name and settings of a preset, by default of the family's paper.
-
-    Raises:
-        UsageError: the family has no such preset.
-    """
+    """Return name and settings of a preset, by default from the family's paper."""
     presets = family.presets()
     name = name or (PAPER if PAPER in presets else DEFAULT)
     if name not in presets:

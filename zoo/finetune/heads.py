@@ -19,11 +19,6 @@ def serves_other_task(checkpoint: "Checkpoint", head: str, problem: "Problem | N
 
     Heads of several tasks have tensors of the same names and even shapes on the Hub, such as
     ``classifier.weight`` of texts, words and choices, whose outputs mean something else.
-
-    Args:
-        checkpoint: the checkpoint.
-        head: head of the model to train, of the same family.
-        problem: problem type of the model to train; ``None`` where the head has none.
     """
     if checkpoint.head_name != head:
         tasks = checkpoint.head.tasks, checkpoint.family.heads()[head].tasks
@@ -52,12 +47,9 @@ def unnamed_labels(count: int) -> tuple[str, ...]:
 
 
 def kept_labels(init: "PretrainedInit", head: str, problem: "Problem | None") -> tuple[str, ...]:
-    """Return the labels of a pretrained head that a run goes on with; empty for a new head.
+    """Return the labels of a pretrained head that a run keeps; empty for a new head.
 
-    Args:
-        init: the pretrained model; that of a resumed run has no checkpoint.
-        head: head of the model to train.
-        problem: problem type of the model to train.
+    The pretrained model of a resumed run has no checkpoint.
     """
     if not init.checkpoints or HEAD in init.init_config.new_modules:
         return ()
@@ -68,16 +60,7 @@ def kept_labels(init: "PretrainedInit", head: str, problem: "Problem | None") ->
 
 
 def check_head(init: "PretrainedInit", head: str, config: "Config") -> None:
-    """Check that a pretrained head that is kept has the labels of the data.
-
-    Args:
-        init: the pretrained model; that of a resumed run has no checkpoint.
-        head: head of the model to train.
-        config: configuration of the model to train.
-
-    Raises:
-        UsageError: the labels differ.
-    """
+    """Check that a pretrained head that is kept has the labels of the data."""
     if not init.checkpoints or HEAD in init.init_config.new_modules:
         return
     checkpoint, reference, labels = init.checkpoints["model"], init.init_config.model, config.labels

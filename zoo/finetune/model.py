@@ -32,21 +32,13 @@ Resumed = tuple[Path, RunManifest]  # directory and manifest of a run that is re
 
 @dataclass(frozen=True)
 class ModelSetup:
-    """Configuration, tokenizer and initial weights of the model of a run.
-
-    Attributes:
-        config: configuration of the model.
-        inputs: names of its inputs.
-        tokenizer: its tokenizer; ``None`` where the family needs no file.
-        init: the pretrained model; ``None`` for new weights.
-        run: configuration of the run, with what follows from the model.
-    """
+    """Configuration, tokenizer and initial weights of the model of a run."""
 
     config: Config
     inputs: tuple[str, ...]
-    tokenizer: ExistingTokenizer | None
-    init: PretrainedInit | None
-    run: FineTuneConfig
+    tokenizer: ExistingTokenizer | None  # ``None`` where the family needs no file
+    init: PretrainedInit | None  # ``None`` for new weights
+    run: FineTuneConfig  # with what follows from the model
 
     @classmethod
     def make(
@@ -59,20 +51,7 @@ class ModelSetup:
         offline: bool,
         resumed: Resumed | None,
     ) -> "ModelSetup":
-        """Return the setup for the training data.
-
-        Args:
-            run: configuration of the run.
-            family: family of the model.
-            task: the task.
-            train: samples of the training data.
-            offline: make no network connection.
-            resumed: directory and manifest of a run that is resumed.
-
-        Raises:
-            UsageError: settings, labels, model and tokenizer do not fit each other.
-            SourceError, VerificationError: the pretrained model is missing or damaged.
-        """
+        """Return the setup for the training data, of a new run or of one that is resumed."""
         head = task.head_in(family)
         init = pretrained_init(run, family, offline=offline, resumed=resumed)
         known = known_labels(run, task, init, head, resumed)
@@ -160,11 +139,7 @@ def fit_config(
     tokenizer: ExistingTokenizer | None,
     labels: tuple[str, ...],
 ) -> Config:
-    """Return the configuration of the model to train.
-
-    Raises:
-        UsageError: a field of ``config`` does not exist, has a wrong value, or must not change.
-    """
+    """Return the configuration of the model to train."""
     base = config_of_size(family, config.size or "tiny") if init is None else init.config
     require_fields(family, config.config, "config")
     for name in config.config:

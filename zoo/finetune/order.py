@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 
 from zoo.data.packing import EpochShuffle
 from zoo.data.rng import generator
+from zoo.overrides import override
 
 Rows = NDArray[np.int64]
 
@@ -12,15 +13,10 @@ Rows = NDArray[np.int64]
 class ProportionalMixture(EpochShuffle):
     """Epochs over several datasets, in proportion to their sizes, with a limit on the largest.
 
-    Examples-proportional mixing (Raffel et al. 2020, arXiv:1910.10683, section 3.5.2): of a
-    dataset of ``e`` rows, an epoch has ``min(e, limit)``, which make the paper's rate exact rather
-    than expected. A dataset above the limit continues in the next epoch where it stopped, in a new
-    order whenever it begins anew.
-
-    Args:
-        datasets: dataset of each row, from 0, (rows,).
-        limit: the limit; ``None`` for none.
-        seed: seed of the run.
+    Examples-proportional mixing (Raffel et al. 2020, arXiv:1910.10683, section 3.5.2): an epoch has
+    ``min(e, limit)`` rows of a dataset of ``e``, which makes the paper's rate exact rather than
+    expected. A dataset above the limit continues in the next epoch where it stopped, in a new order
+    whenever it begins anew. ``datasets`` has the dataset of each row, (rows,).
     """
 
     def __init__(self, datasets: NDArray[np.integer], limit: int | None, seed: int) -> None:
@@ -28,8 +24,8 @@ class ProportionalMixture(EpochShuffle):
         self.counts = [min(len(rows), limit or len(rows)) for rows in self.members]
         super().__init__(sum(self.counts), seed)
 
+    @override
     def rows(self, epoch: int) -> Rows:
-        """See ``EpochShuffle``."""
         return np.concatenate(
             [self._part(number, epoch * count, count) for number, count in enumerate(self.counts)]
         )

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from zoo.data.readers.problems import InvalidRows, RowError
 from zoo.objectives.base import Batch, Example, ExampleDataset
+from zoo.overrides import override
 from zoo.tokenizers import TextTokenizer
 from zoo.tokenizers.tokenizer import Encoded, Text
 
@@ -20,28 +21,20 @@ LONG = 64  # characters per token that is kept, from which on the beginning of a
 
 @dataclass(frozen=True)
 class TokenizedRows(ExampleDataset):
-    """Rows in memory, concatenated.
+    """Rows in memory, concatenated."""
 
-    Attributes:
-        starts: first token of each row, and the number of tokens, (rows + 1,), int64.
-        arrays: name of an input or label -> one value per token, (tokens, ...).
-        values: name -> a value of each row, (rows, ...).
-        counts: loss term -> number of values that each row adds to the sum of the term, or the sum
-            of their weights, (rows,).
-        truncated: number of texts that were truncated.
-        others: further sequences of the rows, of other lengths, such as targets; of these,
-            ``starts`` and ``arrays`` alone.
-    """
-
+    # first token of each row, and the number of tokens, (rows + 1,), int64
     starts: NDArray[np.int64]
+    # name of an input or label -> one value per token, (tokens, ...)
     arrays: Mapping[str, NDArray[Any]]
-    values: Mapping[str, NDArray[Any]]
+    values: Mapping[str, NDArray[Any]]  # name -> a value of each row, (rows, ...)
+    # loss term -> number, or sum of weights, of the values that each row adds to it, (rows,)
     counts: Mapping[str, NDArray[Any]]
-    truncated: int = 0
+    truncated: int = 0  # number of texts that were truncated
+    # further sequences with lengths of their own, such as targets; only ``starts`` and ``arrays``
     others: "tuple[TokenizedTexts, ...]" = ()
 
     def __len__(self) -> int:
-        """See ``ExampleDataset``."""
         return len(self.starts) - 1
 
     @property
@@ -52,8 +45,8 @@ class TokenizedRows(ExampleDataset):
             lengths = lengths + np.diff(other.starts)
         return lengths
 
+    @override
     def example(self, index: int, rng: np.random.Generator) -> Example:
-        """See ``ExampleDataset``."""
         sequences: tuple[TokenizedRows | TokenizedTexts, ...] = (self, *self.others)
         return Example(
             {
@@ -68,16 +61,10 @@ class TokenizedRows(ExampleDataset):
 
 @dataclass(frozen=True)
 class TokenizedTexts:
-    """Texts as tokens, concatenated.
-
-    Attributes:
-        starts: see ``TokenizedRows``.
-        arrays: names of the model's inputs -> values, ids first.
-        truncated: number of texts that were truncated.
-    """
+    """Texts as tokens, concatenated."""
 
     starts: NDArray[np.int64]
-    arrays: dict[str, NDArray[Any]]
+    arrays: dict[str, NDArray[Any]]  # names of the model's inputs -> values, ids first
     truncated: int
 
 
@@ -90,20 +77,9 @@ def tokenize(
     locations: Sequence[str],
     read: Callable[[int, Encoded], None] | None = None,
 ) -> TokenizedTexts:
-    """Tokenize texts or pairs of texts.
+    """Tokenize texts or pairs of texts; the first input is the ids.
 
-    Args:
-        texts: the texts.
-        tokenizer: the tokenizer.
-        inputs: names of the model's inputs; the first is that of the ids.
-        max_tokens: number of tokens that texts are truncated to, special ones included.
-        locations: file and line of each text, for messages.
-        read: function that gets index and encoding of each text, with positions in characters,
-            which are not kept.
-
-    Raises:
-        UsageError: ``max_tokens`` leaves no room for text, or a text is not valid Unicode.
-        InvalidRows: texts have no tokens.
+    ``read`` gets index and encoding of each text, with positions in characters, which are not kept.
     """
     types, truncated, lengths = "token_type_ids" in inputs, 0, []
     ids, kinds = list[NDArray[Any]](), list[NDArray[Any]]()
@@ -167,15 +143,7 @@ def _beginning(text: Text, size: int) -> Text:
 
 
 def require_tokens(lengths: Sequence[int], locations: Sequence[str]) -> None:
-    """Raise an error for texts without tokens.
-
-    Args:
-        lengths: number of tokens of each text.
-        locations: file and line of each text.
-
-    Raises:
-        InvalidRows: there are such texts.
-    """
+    """Raise an error for texts without tokens."""
     pairs = zip(lengths, locations, strict=True)
     empty = dict.fromkeys(location for length, location in pairs if not length)
     if empty:
@@ -193,14 +161,8 @@ def pad_and_stack(
 ) -> Batch:
     """Return a batch of rows, each sequence padded on the right to the longest one.
 
-    Args:
-        examples: the rows.
-        fill: name of an array -> value of its padding; by default 0.
-        counts: names of the loss terms.
-        masks: name of the tokens of each sequence -> name of its attention mask, or ``None``.
-            Without padding there is no mask, which is the model's default, and faster.
-        lengths: number of tokens of each text, (rows, texts), if a row is several texts, one after
-            the other; tensors are then (rows, texts, tokens).
+    ``masks`` has the attention mask, if any, of each array of tokens. If rows are several texts one
+    after another, ``lengths`` are their tokens, (rows, texts), and tensors (rows, texts, tokens).
     """
     first, tensors, tokens = examples[0], {}, 0
     for name, array in first.arrays.items():
@@ -212,6 +174,7 @@ def pad_and_stack(
         tensors[name] = torch.from_numpy(stacked)
         if name in masks:
             tokens += int(sizes.sum())
+        # without padding, the model's default of no mask is faster
         if (mask := masks.get(name)) is not None and not real.all():
             tensors[mask] = torch.from_numpy(real.astype(np.int64))
     for name in first.values:

@@ -29,22 +29,10 @@ def load_backbone(
     reinit_layers: int,
     announce: bool,
 ) -> InitRecord:
-    """Load a checkpoint into a model whose head may be new, as that for another task is.
+    """Load a checkpoint into a model whose head may be new; return which parameters stay new.
 
-    Args:
-        init: the checkpoint; modules named in ``new_modules`` keep their new weights.
-        family: family of the model.
-        network: the model, with new weights.
-        reinit_layers: number of highest layers that keep their new weights.
-        announce: log the names of the modules with new weights, and of those that are not used.
-
-    Returns:
-        Record of the checkpoint and of the parameters that stay new.
-
-    Raises:
-        UsageError: the checkpoint lacks a part of the backbone, or is of another size; or there are
-            fewer layers than keep their new weights.
-        VerificationError: the checkpoint is damaged.
+    The highest ``reinit_layers`` layers and the modules named in ``new_modules`` keep their new
+    weights.
     """
     checkpoint, reference = init.checkpoints["model"], init.init_config.model
     model, filled = network.module, dict[int, Tensor]()
@@ -77,11 +65,7 @@ def load_backbone(
 
 
 def new_modules(init: PretrainedInit, network: TrainedModel, reinit_layers: int) -> list[str]:
-    """Return the names of the modules of a model that have new weights, if it has them.
-
-    Raises:
-        UsageError: there are fewer layers than have new weights.
-    """
+    """Return the names of the modules of a model that have new weights."""
     names = [*init.init_config.new_modules, *highest_layers(network.module, reinit_layers)]
     if serves_other_task(init.checkpoints["model"], network.head, network.config.problem):
         names.append(HEAD)
@@ -116,18 +100,7 @@ def _announce_unused(reference: str, checkpoint: Checkpoint, unused: Sequence[st
 def _require_layers(
     all_stacks: Sequence[Stack], count: int, *, lowest: bool, change: str, setting: str
 ) -> None:
-    """Check that a model has a number of layers, which share no weights with the others.
-
-    Args:
-        all_stacks: the stacks of the model.
-        count: number of layers.
-        lowest: whether they are the lowest, or the highest ones.
-        change: what happens to them, for messages.
-        setting: the setting that has the number, for messages.
-
-    Raises:
-        UsageError: it has not.
-    """
+    """Check that a model has so many layers, which share no weights with the others."""
     deepest = max((len(stack.order) for stack in all_stacks), default=0)
     if count > deepest:
         raise UsageError(
@@ -149,11 +122,7 @@ def _require_layers(
 
 
 def highest_layers(model: nn.Module, count: int) -> list[str]:
-    """Return the names of the highest layers of each stack and of the pooler.
-
-    Raises:
-        UsageError: the model has fewer layers, or they share weights with others.
-    """
+    """Return the names of the highest layers of each stack and of the pooler."""
     if not count:
         return []
     all_stacks = list(stacks(model))
@@ -164,16 +133,9 @@ def highest_layers(model: nn.Module, count: int) -> list[str]:
 
 
 def freeze_lowest(model: nn.Module, count: int) -> None:
-    """Exclude the lowest layers of each stack from training, in place, and all below them.
+    """Exclude the lowest layers of each stack, and all below them, from training; 0 for none.
 
     Below them are the embeddings, and what all layers read, such as relative positions.
-
-    Args:
-        model: the model.
-        count: number of layers; 0 for none, embeddings included.
-
-    Raises:
-        UsageError: the model has fewer layers, or they share weights with others.
     """
     if not count:
         return

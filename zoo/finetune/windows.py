@@ -23,15 +23,7 @@ TEXTS = "texts"  # tensor of a batch, (windows,): the text of each window, count
 
 
 def text_windows(run: FineTuneConfig, doc_stride: int) -> TextWindows:
-    """Return the windows of a run over long texts, of ``max_seq_len`` tokens.
-
-    Args:
-        run: configuration of the run.
-        doc_stride: number of tokens that consecutive windows share.
-
-    Raises:
-        UsageError: windows are too short for it.
-    """
+    """Return windows of ``max_seq_len`` tokens that share ``doc_stride`` tokens."""
     return TextWindows.of(get_family(run.family), run.max_seq_len, doc_stride)
 
 
@@ -46,22 +38,9 @@ def tokenize_windows(
 ) -> tuple[TokenizedTexts, NDArray[np.object_]]:
     """Tokenize texts or pairs of texts, and split them into windows.
 
-    Args:
-        texts: the texts.
-        tokenizer: the tokenizer.
-        inputs: names of the model's inputs; the first is that of the ids.
-        windows: length and overlap of windows.
-        locations: file and line of each text, for messages.
-        read: function that gets index, encoding and windows of each text, with positions in
-            characters, which are not kept.
-
     Returns:
         The tokens of all windows of a text, one after the other; and of each text the numbers of
         tokens of its windows, (windows,), int64.
-
-    Raises:
-        UsageError: what is in each window leaves no room for text, or a text is not valid Unicode
-            or has no tokens.
     """
     ids, kinds = list[NDArray[Any]](), list[NDArray[Any]]()
     lengths = np.empty(len(texts), object)
@@ -92,12 +71,6 @@ def collate_windows(
     masks: Mapping[str, str | None],
 ) -> Batch:
     """Return a batch of texts whose windows are rows, each padded to the longest window.
-
-    Args:
-        examples: texts with ``WINDOW_LENGTHS``.
-        fill: see ``pad_and_stack``, as the others.
-        counts: see there.
-        masks: see there.
 
     Returns:
         Batch with inputs of shape (windows, tokens), values of shape (texts, ...) and ``TEXTS``.
@@ -135,7 +108,6 @@ def mean_of_windows(logits: Tensor, texts: Tensor, count: int) -> Tensor:
     Args:
         logits: (windows, labels).
         texts: ``TEXTS`` of the batch, (windows,).
-        count: number of texts.
     """
     numbers = torch.arange(count, device=texts.device)
     shares = (texts == numbers[:, None]).to(logits.dtype)  # (texts, windows)

@@ -76,4 +76,6 @@ def _defined(node: ast.AST) -> list[str]:
     """Return the names that a statement defines."""
     if isinstance(node, ast.Assign):
         return [target.id for target in node.targets if isinstance(target, ast.Name)]
+    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+        return [node.target.id]
     return [node.name] if isinstance(node, ast.ClassDef | ast.FunctionDef) else []

@@ -12,7 +12,8 @@ import pytest
 
 from tests import warm
 from tests.plugins.laying import find_again
-from zoo.plugins import discovery
+from zoo.plugins import discovery, hookspecs
+from zoo.plugins.registry import HOOKS
 
 HOOKIMPL = "from zoo.plugins.hookspecs import hookimpl\n"
 HEALTHY = """
@@ -317,6 +318,11 @@ def test_hook_with_invalid_return_value_is_reported(tmp_path: Path, value: str) 
     done = zoo(tmp_path, "families", "--json")
     assert "zoo-odd" in done.stderr
     assert "bert" in json.loads(done.stdout)["families"]
+
+
+def test_every_hook_has_its_type() -> None:
+    assert {name for name in vars(hookspecs) if name.startswith("zoo_")} == HOOKS.keys()
+    assert [name for name, hook in HOOKS.items() if hook.problem(object()) != "a object"] == []
 
 
 FAMILY_WITH = HEALTHY.format(name="odd") + "\n\nMine.{} = {}\n"

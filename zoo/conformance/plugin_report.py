@@ -13,18 +13,10 @@ from zoo.plugins import entry_points_by_name
 from zoo.plugins.discovery import PluginInfo, all_entry_points, conflict, record_digest
 from zoo.plugins.entry_point_objects import KINDS, conflicts, named_objects
 from zoo.plugins.loading import broken
-from zoo.plugins.registry import implementations
+from zoo.plugins.registry import HOOKS, implementations
 from zoo.plugins.tasks import reserved_names
 
 OK, DISABLED = "ok", "disabled"
-# what plugins provide -> the hook that returns it
-HOOKS = {
-    "families": "zoo_families",
-    "formats": "zoo_formats",
-    "checkpoints": "zoo_checkpoints",
-    "recipes": "zoo_recipes",
-    "loggers": "zoo_loggers",
-}
 
 
 @dataclass
@@ -134,12 +126,14 @@ def _report(plugin: PluginInfo) -> PluginReport:
 def provided_names(plugin: PluginInfo) -> dict[str, list[str]]:
     """Return what a plugin provides: kind -> names."""
     provided = {}
-    for kind, hook in HOOKS.items():
-        values = implementations(plugin.name, hook)
-        if kind == "checkpoints":
-            provided[kind] = [name for path in values for name in _registry_names(plugin, path)]
+    for name, hook in HOOKS.items():
+        values = implementations(plugin.name, name)
+        if name == "zoo_checkpoints":
+            provided[hook.kind] = [
+                name for path in values for name in _registry_names(plugin, path)
+            ]
         else:
-            provided[kind] = [value.name for value in values]
+            provided[hook.kind] = [value.name for value in values]
     for kind in KINDS:
         own = (named for named in named_objects(kind) if named.plugin_name == plugin.name)
         provided[kind] = [named.name for named in own]

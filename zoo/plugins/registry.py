@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zoo.errors import PluginError, UsageError, did_you_mean
+from zoo.io.lazy_import import lazy_import
 from zoo.plugins.discovery import (
     FORMATS,
     LOGGERS,
@@ -33,15 +34,56 @@ def _are_texts(value: object) -> bool:
     return isinstance(value, tuple | list) and len(value) > 0 and all(map(_is_text, value))
 
 
-_Attributes = Mapping[str, tuple[Callable[[object], bool], str]]
-_NAME: _Attributes = {"name": (_is_text, "a text")}
-# hook -> attribute of its values -> check, and what it has to be
-_ATTRIBUTES: Mapping[str, _Attributes] = {
-    "zoo_families": {**_NAME, "model_types": (_are_texts, "a tuple of texts")},
-    "zoo_formats": {**_NAME, "priority": (lambda value: isinstance(value, int), "an integer")},
-    "zoo_recipes": _NAME,
-    "zoo_checkpoints": _NAME,
-    "zoo_loggers": _NAME,
+class Hook(NamedTuple):
+    """What a hook of plugins returns.
+
+    Attributes:
+        kind: what ``zoo plugins`` calls the values.
+        target: class of the values, ``module:class``.
+        is_class: whether the hook returns subclasses, not instances.
+        attribute: attribute of the values that is checked in addition to ``name``.
+        is_valid: check of that attribute.
+        expected: what the attribute has to be, for the message.
+    """
+
+    kind: str
+    target: str
+    is_class: bool = False
+    attribute: str = ""
+    is_valid: Callable[[object], bool] = _is_text
+    expected: str = "a text"
+
+    def problem(self, value: Any) -> str:
+        """Return why the hook may not return a value; empty if it may."""
+        base = lazy_import({self.kind: self.target}, self.kind, "hook")
+        kind = value if isinstance(value, type) else type(value)
+        if not issubclass(kind, base) or isinstance(value, type) != self.is_class:
+            return f"a {type(value).__name__}"
+        checks = {"name": (_is_text, "a text"), self.attribute: (self.is_valid, self.expected)}
+        for name, (is_valid, expected) in checks.items():
+            if name and not is_valid(found := getattr(value, name, None)):
+                return f"a {kind.__name__} whose {name} is {found!r:.60}, and not {expected}"
+        return ""
+
+
+HOOKS: Mapping[str, Hook] = {
+    "zoo_families": Hook(
+        "families",
+        "zoo.families.base:Family",
+        attribute="model_types",
+        is_valid=_are_texts,
+        expected="a tuple of texts",
+    ),
+    "zoo_formats": Hook(
+        "formats",
+        "zoo.io.tensors.formats:Format",
+        attribute="priority",
+        is_valid=lambda value: isinstance(value, int),
+        expected="an integer",
+    ),
+    "zoo_checkpoints": Hook("checkpoints", "pathlib:Path"),
+    "zoo_recipes": Hook("recipes", "zoo.families.distillation:DistillationRecipe"),
+    "zoo_loggers": Hook("loggers", "zoo.plugins.logger:Logger", is_class=True),
 }
 
 
@@ -52,33 +94,10 @@ def implementations(name: str, hook: str) -> list[Any]:
     call = hooks.subset_hook_caller(hook, [p for n, p in hooks.list_name_plugin() if n != name])
     with plugin_errors(plugin, hook):
         values = [item for items in call() for item in items]
-        problems = [_problem(hook, item) for item in values]
+        problems = [HOOKS[hook].problem(item) for item in values]
     for problem in filter(None, problems):
         raise broken(plugin, f"{hook} returned {problem}")
     return values
-
-
-def _problem(hook: str, item: object) -> str:
-    """Return why a hook may not return a value; empty if it may."""
-    from zoo.families.base import Family
-    from zoo.families.distillation import DistillationRecipe
-    from zoo.io.tensors.formats import Format
-    from zoo.plugins.logger import Logger
-
-    types: dict[str, type] = {
-        "zoo_families": Family,
-        "zoo_formats": Format,
-        "zoo_recipes": DistillationRecipe,
-        "zoo_checkpoints": Path,
-        "zoo_loggers": Logger,
-    }
-    kind = item if isinstance(item, type) else type(item)
-    if not issubclass(kind, types[hook]) or isinstance(item, type) != (hook == "zoo_loggers"):
-        return f"a {type(item).__name__}"
-    for name, (valid, expected) in _ATTRIBUTES[hook].items():
-        if not valid(value := getattr(item, name, None)):
-            return f"a {kind.__name__} whose {name} is {value!r:.60}, and not {expected}"
-    return ""
 
 
 def families_of(name: str) -> "list[Family]":

@@ -23,13 +23,10 @@ def serves_other_task(checkpoint: "Checkpoint", head: str, problem: "Problem | N
     if checkpoint.head_name != head:
         tasks = checkpoint.head.tasks, checkpoint.family.heads()[head].tasks
         return all(LABELLED.intersection(names) for names in tasks)
-    before = _problem(checkpoint.config)
+    config = checkpoint.config
+    # without a problem type, several labels may be classes of either kind
+    before = "regression" if config.problem is None and len(config.labels) == 1 else config.problem
     return None not in (before, problem) and before != problem
-
-
-def _problem(config: "Config") -> "Problem | None":
-    """Return the problem type of a checkpoint; ``None`` if it may be either of classes."""
-    return "regression" if config.problem is None and len(config.labels) == 1 else config.problem
 
 
 def describe_head(checkpoint: "Checkpoint") -> str:

@@ -19,7 +19,7 @@ from zoo.tasks.question_answering.data import (
     review_question,
 )
 from zoo.tasks.question_answering.predict import Answer
-from zoo.tasks.question_answering.spans import MAX_ANSWER_LEN, Candidates
+from zoo.tasks.question_answering.spans import MAX_ANSWER_LEN
 
 if TYPE_CHECKING:
     import numpy as np
@@ -102,7 +102,9 @@ class QuestionAnswering(Evaluation):
         self, samples: Iterable[QuestionSample], unanswerable: bool
     ) -> Iterator[tuple[float, ...]]:
         """Yield a row of ``SCORES`` for each question, which is then dropped."""
-        for sample, candidates in zip(samples, self._candidates(samples), strict=True):
+        records = (TextExample(s.question, s.context, location=s.location) for s in samples)
+        results = (added["candidates"] for _, added in self.task.stream(records))
+        for sample, candidates in zip(samples, results, strict=True):
             answers = [answer.text for answer in sample.answers]
             text = candidates.best_text(unanswerable, self.null_threshold)
             span = candidates.best_text(False)
@@ -112,11 +114,6 @@ class QuestionAnswering(Evaluation):
                 candidates.null_score,
                 bool(span),
             )
-
-    def _candidates(self, samples: Iterable[QuestionSample]) -> Iterator[Candidates]:
-        records = (TextExample(s.question, s.context, location=s.location) for s in samples)
-        for _, added in self.task.stream(records):
-            yield added["candidates"]
 
 
 def _best(table: "NDArray[Any]", answerable: "NDArray[np.bool_]") -> dict[str, float]:

@@ -249,7 +249,8 @@ class QuestionAnswering(FineTuning):
         inputs = {name: batch[name] for name in self.inputs if name in batch}
         outputs = model(**inputs)
         logits = torch.stack([outputs[name].float() for name in LOGITS], dim=1)
-        padding = ~_is_token(batch, logits.shape[-1])
+        positions = torch.arange(logits.shape[-1], device=logits.device)
+        padding = positions >= batch[TOKENS][:, None]  # (rows, tokens)
         return Outputs({self.name: logits.masked_fill(padding[:, None], float("-inf"))})
 
     @override
@@ -334,9 +335,3 @@ def window_target(window: Window, span: range | None, no_answer: int | None) -> 
         return span.start + shift, span.stop - 1 + shift
     position = window.no_answer_position(no_answer)
     return (IGNORED, IGNORED) if position is None else (position, position)
-
-
-def _is_token(batch: "Mapping[str, Tensor]", width: int) -> "Tensor":
-    """Return which positions of the rows are not padding, (rows, width), bool."""
-    lengths = batch[TOKENS]
-    return torch.arange(width, device=lengths.device) < lengths[:, None]

@@ -116,7 +116,8 @@ class LabelledEvaluation(Evaluation):
             return problems.checked(samples, self._checked)
 
         samples = self.samples(read, self._review)
-        return self.result(samples, self._results(samples))
+        records = (TextExample(s.text, s.pair, location=s.location) for s in samples)
+        return self.result(samples, (added for _, added in self.task.stream(records)))
 
     def _checked(self, sample: Sample) -> Sample:
         self.actual(sample)
@@ -138,11 +139,6 @@ class LabelledEvaluation(Evaluation):
     def answer(self, sample: Sample) -> Sequence[Any]:
         """Return what samples with the same texts must have in common."""
         return self.class_names(sample)
-
-    def _results(self, samples: Iterable[Sample]) -> Iterator[dict[str, Any]]:
-        records = (TextExample(s.text, s.pair, location=s.location) for s in samples)
-        for _, added in self.task.stream(records):
-            yield added
 
     @abstractmethod
     def result(self, samples: Iterable[Sample], predictions: Iterator[dict[str, Any]]) -> Result:

@@ -43,11 +43,8 @@ class TextClassification(ClassTask, TextTask):
     @property
     @override
     def metric_names(self) -> tuple[str, ...]:
-        return ("accuracy", self._f1, "matthews_correlation")
-
-    @property
-    def _f1(self) -> str:
-        return "f1" if len(self.config.labels) == 2 else "f1_macro"
+        f1 = "f1" if len(self.config.labels) == 2 else "f1_macro"
+        return ("accuracy", f1, "matthews_correlation")
 
     @classmethod
     @override

@@ -81,7 +81,9 @@ def iter_words(
 def _sentences(file: Path, columns: Columns, problems: RowProblems) -> Iterator[WordsSample]:
     suffix = suffix_of(file)
     if suffix not in (*JSON_LINES, PARQUET):
-        return _columns(file, columns, problems, universal=suffix == CONLLU)
+        text, label = _column_numbers(file, columns, universal=suffix == CONLLU)
+        sentences = _line_groups(file, universal=suffix == CONLLU)
+        return problems.checked(sentences, partial(_sentence, file, text, label))
     rows = read_rows(file, [columns.text, columns.label], problems)
     samples = problems.checked(rows, partial(_lists, columns=columns))
     return (sample for sample in samples if sample.words)
@@ -99,14 +101,6 @@ def _lists(row: Row, *, columns: Columns) -> WordsSample:
         tuple(label_name(label, location) for label in labels),
         location,
     )
-
-
-def _columns(
-    file: Path, columns: Columns, problems: RowProblems, *, universal: bool
-) -> Iterator[WordsSample]:
-    text, label = _column_numbers(file, columns, universal=universal)
-    sentences = _line_groups(file, universal=universal)
-    return problems.checked(sentences, partial(_sentence, file, text, label))
 
 
 def _line_groups(file: Path, *, universal: bool) -> Iterator[list[tuple[int, list[str]]]]:

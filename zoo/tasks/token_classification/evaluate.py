@@ -3,7 +3,7 @@
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from operator import add
+from operator import add, eq
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -152,7 +152,8 @@ class TokenClassification(Evaluation):
                 for kind, numbers in counts.items():
                     by_type[kind] = tuple(map(add, by_type.get(kind, (0, 0, 0)), numbers))
                 totals = [sum(column) for column in zip((0, 0, 0), *counts.values(), strict=True)]
-                yield [*totals, len(guessed), _hits(sample.labels, guessed)]
+                hits = sum(map(eq, sample.labels, guessed))
+                yield [*totals, len(guessed), hits]
 
         table = np.fromiter(counted(), np.dtype((np.int64, (5,))))
 
@@ -230,7 +231,3 @@ def _label_numbers(
         np.frombuffer(predicted, np.int32),
         np.frombuffer(words, np.int64),
     )
-
-
-def _hits(actual: Sequence[str], predicted: Sequence[str]) -> int:
-    return sum(a == p for a, p in zip(actual, predicted, strict=True))

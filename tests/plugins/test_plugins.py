@@ -13,6 +13,7 @@ import pytest
 from tests import warm
 from tests.plugins.laying import find_again
 from zoo.plugins import discovery, hookspecs
+from zoo.plugins.install import plugins_of
 from zoo.plugins.registry import HOOKS
 
 HOOKIMPL = "from zoo.plugins.hookspecs import hookimpl\n"
@@ -97,6 +98,19 @@ def test_a_source_tree_has_a_version(tmp_path: Path, monkeypatch: pytest.MonkeyP
     find_again()
     try:
         assert [p.origin for p in discovery.all_entry_points()["mine"]] == ["zoo-mine 1.2"]
+    finally:
+        find_again()
+
+
+def test_what_was_installed_since_the_start_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    find_again()
+    try:
+        assert "mine" not in discovery.all_entry_points()
+        distribution(tmp_path, "zoo-mine", "mine", "zoo_mine", HEALTHY.format(name="mine"))
+        assert [plugin.name for plugin in plugins_of(["zoo-mine"])] == ["mine"]
     finally:
         find_again()
 

@@ -11,6 +11,7 @@ from zoo.plugins.discovery import entry_points_by_name
 LOGGERS = "zoo.training.logging"  # a part of zoo
 HEAVY = ("torch", "transformers", "onnxruntime", "onnx", "tensorflow", "jax")
 SECONDS = 2.0  # of a declaration, which every command that lists plugins waits for
+# imports what a declaration may need first, so that only its own time counts
 PROGRAM = """
 import importlib, json, sys, time
 import zoo.families.causal, zoo.families.encoder, zoo.families.seq2seq

@@ -85,7 +85,7 @@ class Golden:
         tensors = {name: TensorInfo("F32", a.shape) for name, a in self.weights.items()}
         report = match_tensors(family.weights(config, self.head), tensors)
         report.raise_if_incomplete(f"golden file of {family.name} with head {self.head}")
-        if report.absent:
+        if report.absent:  # optional tensors that the file lacks, such as a pooler's
             import msgspec
 
             config = msgspec.structs.replace(config, **dict.fromkeys(report.absent, False))

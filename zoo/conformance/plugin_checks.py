@@ -52,7 +52,7 @@ def check_plugin(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            pass_fds=[writing],
+            pass_fds=[writing],  # the plugin may print, so results have a pipe of their own
         )
         os.close(writing)
         try:
@@ -63,7 +63,7 @@ def check_plugin(
             child.kill()
             child.wait()
         lines = results.read().splitlines()
-    ended = lines[-1:] == ["end"]
+    ended = lines[-1:] == ["end"]  # else the process was ended by a check or the system
     reported = [_parse(line) for line in lines if line != "end"]
     return reported if ended else [*reported, Finding(f"a check ends the process, with {code}")]
 

@@ -12,7 +12,7 @@ from zoo.families.base import Family
 from zoo.families.random_inputs import random_inputs, randomize_weights
 from zoo.nn.layers.skip_init import SkipInit
 
-LENGTHS = (7, 3, 1)  # tokens of the rows of a batch
+LENGTHS = (7, 3, 1)  # tokens of the rows of a batch: odd, padded, and a single token
 TOLERANCE = 1e-12  # of differences in float64 between two ways to the same result
 
 

@@ -30,6 +30,7 @@ from zoo.io.limits import HUB_SLOW_SECONDS, MAX_HUB_MESSAGE_BYTES, MIN_HUB_RATE
 from zoo.overrides import override
 
 CALL: "ContextVar[HubCall | None]" = ContextVar("zoo.hub.client.CALL", default=None)
+# the first two show warnings and switch to hf_xet; the others no longer fit a decompressed body
 DROPPED_HEADERS = ("x-hf-warning", "x-xet-hash", "content-encoding", "content-length")
 _INSTALLING = threading.Lock()
 
@@ -159,7 +160,7 @@ def _install_hooks() -> None:
     """
     with _INSTALLING:
         factory: Any = _http._GLOBAL_CLIENT_FACTORY
-        if not isinstance(factory, _HookedFactory):
+        if not isinstance(factory, _HookedFactory):  # the program may set its own at any time
             set_client_factory(_HookedFactory(factory))
 
 

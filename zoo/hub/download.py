@@ -86,7 +86,7 @@ class Transfer(HubCall):
         have = self.partial_bytes()
         if have > self.remote.bytes:
             self._discard()
-        elif have == self.remote.bytes > 0:
+        elif have == self.remote.bytes > 0:  # a range must not be empty
             os.truncate(self._partial, have - 1)
         return self.partial_bytes()
 

@@ -44,7 +44,7 @@ class EntryPoints(NamedTuple):  # a dataclass would take as long to import as al
     def plugins(self) -> dict[str, tuple[str, int]]:
         """Return name -> module and API version of the plugins; this version precedes others."""
         found: dict[str, tuple[str, int]] = {}
-        for group, entries in sorted(self.groups.items()):
+        for group, entries in sorted(self.groups.items()):  # "zoo.api1" replaces "zoo"
             if match := PLUGINS.fullmatch(group):
                 api = int(match[1] or 1)
                 found |= {n: (m, api) for n, m in entries.items() if api == API or n not in found}
@@ -61,6 +61,7 @@ def installed_entry_points() -> tuple[EntryPoints, ...]:
         if match and any(group.partition(".")[0] == "zoo" for group in groups):
             name = re.sub(r"[-_.]+", "-", match[1]).lower()
             version = match[2] or _version(folder)
+            # the first on the path is imported, as importlib.metadata also finds it
             distributions.setdefault(name, EntryPoints(name, version, groups))
     return tuple(
         distributions[n] for n in sorted(distributions, key=lambda n: (n != DISTRIBUTION, n))

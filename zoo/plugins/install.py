@@ -12,7 +12,7 @@ from pathlib import Path
 
 from zoo.errors import PluginError, SourceError, UsageError
 from zoo.plugins.discovery import PluginInfo, all_entry_points
-from zoo.plugins.entry_points import GROUP
+from zoo.plugins.entry_points import GROUP, installed_entry_points
 
 _UV_LINE = re.compile(r"^ ([+-]) (\S+?)(?:==(\S+)| @ (\S+)|)(?: \(from (\S+)\))?$", re.MULTILINE)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -164,7 +164,8 @@ def uninstall(distribution: str) -> None:
 
 def plugins_of(distributions: Sequence[str]) -> list[PluginInfo]:
     """Return the plugins of distributions, including distributions installed since the start."""
-    invalidate_caches()
+    invalidate_caches()  # the installer ran in another process
+    installed_entry_points.cache_clear()
     all_entry_points.cache_clear()
     names = {_canonical(name) for name in distributions}
     plugins = [plugin for rivals in all_entry_points().values() for plugin in rivals]

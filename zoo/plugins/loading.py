@@ -76,6 +76,7 @@ def _register(plugin: PluginInfo) -> Any:
             hooks.register(module, plugin.name)
             hooks.check_pending()
     except PluginError:
+        # pluggy keeps a plugin whose hooks it refuses, and it would count as loaded
         hooks.unregister(name=plugin.name)
         raise
     return module
@@ -116,7 +117,7 @@ def guarded(plugin: PluginInfo) -> Iterator[None]:
     message = f"plugin {plugin.name} (from {plugin.origin}) takes more than {SLOW_SECONDS:g} s"
     warning = (f"{message} to import; {ignore_hint(plugin)}",)
     timer = threading.Timer(SLOW_SECONDS, _warn_once, warning)
-    timer.daemon = True
+    timer.daemon = True  # a plugin that hangs must not keep an interrupted process alive
     timer.start()
     try:
         with isolated():

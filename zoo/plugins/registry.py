@@ -91,6 +91,7 @@ def implementations(name: str, hook: str) -> list[Any]:
     """Return the values that a hook of one plugin returns, after checks of their types."""
     load(name)
     hooks, plugin = manager(), installed()[name]
+    # only this plugin's hook: an exception of another one must not be blamed on it
     call = hooks.subset_hook_caller(hook, [p for n, p in hooks.list_name_plugin() if n != name])
     with plugin_errors(plugin, hook):
         values = [item for items in call() for item in items]

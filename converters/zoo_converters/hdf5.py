@@ -177,7 +177,7 @@ class _Decoded:
             output=output,
         )
         if written != total:
-            raise VerificationError(f"{path}: its arrays have another size than it says")
+            raise VerificationError(f"{path}: its arrays do not have the size that it states")
 
     def lazy(self, name: str, code: str, shape: tuple[int, ...]) -> FileArray:
         return self.scratch.lazy(code, shape, self._offsets[name])

@@ -150,7 +150,7 @@ def _read_stream(file: BinaryIO, size: int) -> _Layout:
         file.seek(offset)
         raw = file.read(COUNT.size)
         if len(raw) < COUNT.size or COUNT.unpack(raw)[0] != storages[key].count:
-            raise Refused(f"its storage {key!r:.40} is cut off or of another size")
+            raise Refused(f"its storage {key!r:.40} is cut off or of the wrong size")
         records[key] = Record(offset + COUNT.size, storages[key].nbytes, None)
         offset += COUNT.size + storages[key].nbytes
         if offset > size:

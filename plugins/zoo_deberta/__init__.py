@@ -68,7 +68,7 @@ class Deberta(EncoderFamily):
     @override
     def starts_word(self, text: str) -> bool:
         # As ``part_of_whole_word`` of deberta/spm_tokenizer.py and deberta/gpt2_tokenizer.py:
-        # single punctuation and control characters start a word without a space before them, too
+        # single punctuation and control characters also start a word without a space before them
         return text.startswith(" ") or (len(text) == 1 and _separates_words(text))
 
     @override

@@ -121,7 +121,7 @@ CONFIG_MAP = ConfigMap(
         "tie_word_embeddings": (True, None),
         "talking_head": (None, False),
         "z_steps": (None, 0),
-        # the pooler's settings in Microsoft's own code; the pooler_* keys have them, too
+        # the pooler's settings in Microsoft's own code; the pooler_* keys also have them
         "pooling": (None, {"dropout": 0, "hidden_act": "gelu"}),
     },
     ignored={"padding_idx": "excludes an embedding from training; outputs are equal"},

@@ -12,7 +12,7 @@ downstream task, all layers are mixed with learned weights (section 3.2, equatio
     ELMo = gamma * sum over k of softmax(w)_k h_k
 
 where h_0 is the word embedding, twice, and h_k the concatenated outputs of the k-th LSTMs. The mix
-is the last of ``layers`` here. The boundaries of a sentence are words, too.
+is the last of ``layers`` here. The boundaries of a sentence are also words.
 
 Details that the paper leaves open follow the released code, allenai/bilm-tf. The forward
 pass: ``zoo_elmo.lstm``, ``zoo.nn.layers.recurrent`` and ``zoo.nn.layers.highway``.

@@ -98,7 +98,7 @@ def _trained(name: str) -> ReleaseTensor:
     if name.endswith("/Adagrad"):
         return ReleaseTensor(name, reason="a slot of the optimizer, not a weight")
     if name in ("global_step", "train_perplexity"):
-        return ReleaseTensor(name, reason="says how far training went, not a weight")
+        return ReleaseTensor(name, reason="a statistic of training, not a weight")
     dumped_name = name.removeprefix("lm/")
     for trained, dumped in _TRAINED.items():
         dumped_name = dumped_name.replace(trained, dumped)

@@ -26,7 +26,7 @@ class GptConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
     attention_dropout: float = 0.1  # dropout probability of the attention weights
     choice_dropout: float = 0.1  # dropout probability before the multiple-choice head
     scale_attention: bool = True  # divide attention scores by the root of a head's width
-    scale_by_layer: bool = False  # divide them by the index of the layer, too, counted from 1
+    scale_by_layer: bool = False  # also divide them by the index of the layer, from 1
     layer_norm_eps: float = 1e-5  # epsilon of the layer norms
     initializer_range: float = 0.02  # standard deviation of initial weights
     pad_token_id: int | None = None  # the padding token, or ``None``

@@ -55,7 +55,7 @@ class T5(Seq2SeqFamily):
     def from_hub(self, hub: Mapping[str, Any], location: str = "config.json") -> TranslatedConfig:
         # A model with unscaled hidden states has output embeddings of its own, unless the file has
         # none: the Hub's library declares every model that it writes as tied, and distinguishes by
-        # the scale. A file that declares untied embeddings has to have the tensor
+        # the scale. A file that declares untied embeddings must have the tensor
         hub, untied = dict(hub), hub.get(_TIE) is False
         if hub.get("decoder_start_token_id") is None:
             hub.pop("decoder_start_token_id", None)

@@ -299,13 +299,13 @@ def test_recursive_values(tmp_path: Path) -> None:
         (streamed(GOOD) + b"\0", "where its storages end at"),
         (streamed(GOOD, {}), "not those that its tensors refer to"),
         (streamed(GOOD, {"0": FLOATS, "1": FLOATS}), "not those that its tensors refer to"),
-        (streamed(GOOD, {"0": FLOATS[:-4]}), "of another size"),
+        (streamed(GOOD, {"0": FLOATS[:-4]}), "of the wrong size"),
         (streamed(GOOD).replace(b"little_endian\x88", b"little_endian\x89"), "big-endian"),
         (streamed(GOOD).replace(number(1001), number(1002)), "unknown version"),
         (streamed(GOOD).replace(b"](", b")("), "appends to a value of type tuple"),
         (
             streamed(pickled(dictionary({"a": tensor(storage(count=1 << 62))}))),
-            "of another size",
+            "of the wrong size",
         ),
     ],
 )

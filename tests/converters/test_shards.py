@@ -145,7 +145,7 @@ def test_a_missing_index(sharded: Sharded) -> None:
 
 def test_a_shard_that_the_index_does_not_name(sharded: Sharded) -> None:
     sharded.save({"z": 1.0}, sharded.path("model-00003-of-00003.safetensors"))
-    sharded.refused("model-00003-of-00003.safetensors", INDEX, "does not name it")
+    sharded.refused("model-00003-of-00003.safetensors", INDEX, "does not list it")
 
 
 def test_missing_tensor(sharded: Sharded) -> None:

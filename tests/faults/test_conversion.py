@@ -201,7 +201,7 @@ def test_one_missing_tensor(hub_checkpoint: Make, tmp_path: Path) -> None:
 def test_one_tensor_of_the_wrong_shape(hub_checkpoint: Make, tmp_path: Path) -> None:
     name = "bert.encoder.layer.1.output.dense.weight"
     edit_tensors(hub_checkpoint(), lambda s: s | {name: np.ascontiguousarray(s[name].T)})
-    refused(tmp_path, "source", 3, "1 of another shape", f"{name} 48x32, not 32x48")
+    refused(tmp_path, "source", 3, "1 of a different shape", f"{name} 48x32, not 32x48")
 
 
 def test_one_tensor_twice(hub_checkpoint: Make, tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_tied_tensors_that_differ(hub_checkpoint: Make, tmp_path: Path) -> None:
 def test_a_buffer_with_other_values(hub_checkpoint: Make, tmp_path: Path) -> None:
     ids = {"bert.embeddings.position_ids": np.arange(40)[::-1].copy()}
     edit_tensors(hub_checkpoint(), lambda s: s | ids)
-    refused(tmp_path, "source", 3, "position_ids", "other values")
+    refused(tmp_path, "source", 3, "position_ids", "different values")
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def misshaped(tensors: dict[str, Tensor]) -> None:
     [
         (missing, "layers.1.ffn.up.bias missing"),
         (extra, "layers.2.ffn.up.bias not the model's"),
-        (misshaped, "layers.1.ffn.up.bias of another shape"),
+        (misshaped, "layers.1.ffn.up.bias of a different shape"),
     ],
 )
 def test_other_weights_are_refused(

@@ -125,7 +125,9 @@ class GenerationConfig:
                 f"their product is at most {MAX_BEAM_TOKENS:,}",
             )
         if self.num_beams == 1 and (self.length_penalty != 1 or self.early_stopping):
-            raise UsageError("length_penalty and early_stopping are for beams", "give beams, too")
+            raise UsageError(
+                "length_penalty and early_stopping are for beams", "give num_beams as well"
+            )
         if self.do_sample is False and (given := self._sampling()):
             raise UsageError(f"{given[0]} is for sampling", "set do_sample to true")
         most = MAX_BEAMS if self.samples and self.num_beams == 1 else self.num_beams
@@ -269,7 +271,7 @@ def generation_config(stored: Mapping[str, Any], given: Mapping[str, Any]) -> Ge
 
     Settings of the checkpoint that the given ones replace or make meaningless do not count, such
     as ``length_penalty`` without beams, or ``max_length`` next to ``max_new_tokens``. As in
-    transformers, a checkpoint that says ``do_sample`` without ``top_k`` samples from 50 tokens.
+    transformers, a checkpoint with ``do_sample`` and without ``top_k`` samples from 50 tokens.
     """
     chosen = {name: value for name, value in given.items() if value is not None}
     for name in chosen:

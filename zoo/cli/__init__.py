@@ -84,7 +84,7 @@ def refuse_repeated_options(
 ) -> None:
     """Refuse arguments of a command, or of a command below it, that repeat an option of one value.
 
-    click takes the last value without a word.
+    click silently takes the last value.
     """
     # parses and neither calls back nor raises errors, which click does afterwards
     settings = {**command.context_settings, "resilient_parsing": True}

@@ -51,7 +51,7 @@ class FiniteRange(click.FloatRange):
 
 
 class ReferenceType(click.types.StringParamType):
-    """Reference to a model, or its family where the metavar says so; a shell completes it."""
+    """Reference to a model, or to its family if the metavar says so; shells complete it."""
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str

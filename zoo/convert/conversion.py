@@ -135,7 +135,7 @@ def check_values(opened: OpenCheckpoint, plan: ConversionPlan) -> dict[str, bool
         if drop.value_check is not None and not drop.value_check(reader.read(name)):
             raise VerificationError(
                 f"{opened.source.directory}: {name} is left out as {drop.reason}, but holds "
-                "other values",
+                "different values",
                 "nothing was written",
             )
     return equal

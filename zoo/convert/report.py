@@ -25,7 +25,7 @@ class Cast(NamedTuple):
 
     old: str  # safetensors codes
     new: str
-    mixed: bool  # one of ours unites it with tensors of another dtype
+    mixed: bool  # it shares one of our tensors with tensors of a different dtype
 
     @property
     def codes(self) -> tuple[str, str]:
@@ -223,7 +223,7 @@ def _changes(
 ) -> Iterator[tuple[str, Cast]]:
     """Yield the name of each tensor of the source whose dtype changes, and the change.
 
-    Where one of ours is several on the Hub, and these are written, they are meant.
+    If one of our tensors is several on the Hub, and these are written, their names are yielded.
     """
     for copy in plan.mapping.copies:
         written = layout.dtypes(copy)

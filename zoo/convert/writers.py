@@ -182,7 +182,7 @@ class ZooWriter(CheckpointWriter):
         (staging / MANIFEST).write_bytes(encode_manifest(manifest))
 
     def _source_dtypes(self) -> dict[str, str]:
-        """Return Hub name -> dtype, for tensors that share one of ours with other dtypes."""
+        """Return Hub name -> dtype, for tensors that share one of ours with different dtypes."""
         copies = self.plan.mapping.copies
         if (before := self.opened.checkpoint) is not None:
             names = {name for entry in self.plan.entries.values() for name in entry.sources}

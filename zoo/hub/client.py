@@ -60,7 +60,7 @@ class HubCall:
 
     def on_request(self, request: httpx2.Request) -> None:
         """Change a request before it is sent."""
-        # A compressed response has another length and cannot be resumed.
+        # A compressed response has a different length and cannot be resumed.
         request.headers["Accept-Encoding"] = "identity"
 
     def on_response(self, response: httpx2.Response) -> None:

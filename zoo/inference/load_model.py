@@ -74,7 +74,7 @@ def _match(model: nn.Module, infos: Mapping[str, TensorInfo], source: str) -> di
         "missing": missing,
         "stored twice": twice,
         "not the model's": [name for name in shapes if name not in state],
-        "of another shape": [n for n in shapes if n in state and shapes[n] != state[n].shape],
+        "of a different shape": [n for n in shapes if n in state and shapes[n] != state[n].shape],
         "stored as integers": [
             f"{name} ({DTYPE_NAMES[info.dtype]})"
             for name, info in infos.items()

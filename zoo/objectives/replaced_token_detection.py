@@ -90,7 +90,7 @@ class ReplacedOptions(MaskedOptions, frozen=True, kw_only=True, forbid_unknown_f
 def generator_config(config: Any, options: ReplacedOptions) -> Any:
     """Return the generator's configuration (``get_generator_config`` of run_pretraining.py).
 
-    In a generator of another width, attention heads have size 64, and there is at least one; the
+    In a generator of a different width, attention heads have size 64, at least one of them; the
     intermediate size is four times the hidden size. (In one of the same width, the sizes of the
     discriminator are kept, which are these in all published models.) The embedding size is kept,
     if the configuration has one.

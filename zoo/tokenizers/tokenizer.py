@@ -22,7 +22,7 @@ class Encoded:
         encoding: encoding without truncation.
         cuts: ranges of the tokens to remove.
         located: the encoding has offsets.
-        ending: number of tokens at the end to leave out, too.
+        ending: number of tokens at the end that are also left out.
         typed: the texts of a pair have the token types of the template; otherwise all are 0.
 
     Attributes:

@@ -78,7 +78,7 @@ class MappingReport:
         if self.complete:
             return
         problems = [
-            _some(self.shape_mismatches, "of another shape"),
+            _some(self.shape_mismatches, "of a different shape"),
             _some(self.missing, "missing from the file"),
             _some(self.unexpected, "in the file that no rule knows"),
             _some(self.not_floating, "that should hold floating-point numbers"),

@@ -227,7 +227,7 @@ BROKEN: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "an id that is none": (
         partial(changed, set_unknown),
-        r"the unknown piece is 1000000, which is none",
+        r"the unknown piece is 1000000, which does not exist",
     ),
     "no unknown piece": (partial(changed, set_name), r"spiece.model has no piece <unk>"),
     "a symbol that is replaced": (

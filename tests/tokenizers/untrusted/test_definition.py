@@ -136,7 +136,7 @@ HOSTILE: dict[str, tuple[Change, str]] = {
         normalizers({"type": "Precompiled", "precompiled_charsmap": "////"}),
         "precompiled_charsmap is malformed",
     ),
-    "has two tokens on one id": (vocabulary(c=0), "'c' = 0 is the id of"),
+    "has two tokens on one id": (vocabulary(c=0), "'c' = 0 is also the id of"),
     "has a negative id": (vocabulary(c=-1), "'c' = -1 is not a token id"),
     "has an id that is true": (vocabulary(c=True), "'c' = True is not a token id"),
     "has sparse ids": (vocabulary(c=10**9), "id of the token 'c' is 1,000,000,000"),
@@ -175,7 +175,7 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "adds a token twice": (lambda v: v["added_tokens"].append(added(5, "[CLS]")), "two ids"),
     "adds two tokens on one id": (
         lambda v: v["added_tokens"].append(added(4, "x")),
-        "'x' = 4 is the id of",
+        "'x' = 4 is also the id of",
     ),
     "adds a token beyond a gap": (
         lambda v: v["added_tokens"].append(added(70, "x")),

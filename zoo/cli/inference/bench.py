@@ -157,10 +157,10 @@ def _pairs(
 def _open(
     checkpoint: "Checkpoint", pairs: list[Pair], threads: int | None
 ) -> "tuple[dict[Pair, Session], dict[Pair, ZooError]]":
-    """Return sessions, and the reasons why there is none of the other pairs.
+    """Return sessions, and the reasons why the other pairs have none.
 
     Raises:
-        ZooError: there is none at all.
+        ZooError: no pair has one.
     """
     from zoo.errors import UsageError
     from zoo.export.quantization.search import DropError

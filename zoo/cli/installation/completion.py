@@ -43,7 +43,7 @@ def complete(program: click.Command, instruction: str) -> int:
     try:
         with contextlib.redirect_stderr(io.StringIO()):
             text = completer.source() if action == "source" else completer.complete()
-    except (Exception, SystemExit):  # of plugins, too
+    except (Exception, SystemExit):  # plugins may raise any
         if os.environ.get("ZOO_DEBUG") == "1":
             raise
         return 1

@@ -31,7 +31,7 @@ def check_constant(reader: TensorReader, name: str, constant: Constant, location
     tolerance: Any = constant.tolerance
     if tolerance and stored in SPACING:  # rounded to a neighbour
         tolerance = tolerance + np.abs(values) * SPACING[stored]
-    if not (np.abs(actual - values) <= tolerance).all():  # NaN is another value, too
+    if not (np.abs(actual - values) <= tolerance).all():  # NaN also differs
         difference = np.abs(actual - values).max()
         raise VerificationError(
             f"{location}: {name} ({constant.reason}) differs by up to {difference:.1e} from what "

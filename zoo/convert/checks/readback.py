@@ -43,7 +43,7 @@ def _check_tokenizer(
     if read is None:
         raise VerificationError("the tokenizer is missing")
     if _vocabulary(read.json, staging) != _vocabulary(expected.json, staging):
-        raise VerificationError("the tokenizer has another vocabulary")
+        raise VerificationError("the tokenizer has a different vocabulary")
 
 
 def _vocabulary(json: bytes, staging: Path) -> dict[str, int]:

@@ -194,7 +194,7 @@ def _split_gemm(graph: ir.Graph, node: ir.Node) -> None:
     """Replace a linear map of (rows, size) by a product and a sum, both in float32.
 
     Such are poolers and classifiers, of one row a text: small, and not in the vectors by which
-    graphs are compared. ``quantize_dynamic`` replaces them, too, but then rejects weights that it
+    graphs are compared. ``quantize_dynamic`` also replaces them, but then rejects weights that it
     transposed and that are not square.
     """
     features, weights, *bias = node.inputs

@@ -101,7 +101,7 @@ def upper_bound(name: str) -> int:
 
 
 def field_error(field: msgspec.structs.FieldInfo, value: Any) -> str:
-    """Return the error of a numeric field; empty for a valid number or a value of another type.
+    """Return the error of a numeric field; empty for a valid number or a value of a different type.
 
     A field whose name ends in ``dropout`` is a probability below 1. Tokens are checked against the
     vocabulary elsewhere. All others are sizes, and positive, unless the default is zero or
@@ -118,4 +118,4 @@ def field_error(field: msgspec.structs.FieldInfo, value: Any) -> str:
         return "" if 0 <= value < 1 else "not in [0, 1)"
     if isinstance(field.default, int | float) and field.default <= 0:
         return "" if value >= field.default else f"less than {field.default}"
-    return "" if value > 0 else "not positive"  # which refuses NaN, too
+    return "" if value > 0 else "not positive"  # also refuses NaN

@@ -68,7 +68,7 @@ class ConfigMap(RenamedMethods):
         follows: Hub key -> the field or property that determines it; other values are refused.
         aliases: another spelling of a key -> that key, which is written, as is the alias where the
             file had it. Those of ``COMMON`` are implied.
-        both: aliases that are written for a model that was trained here, too.
+        both: aliases that are also written for a model that was trained here.
         values: Hub key -> the Hub's value -> ours, where they differ; others are refused. Of
             several Hub values for one of ours, the first is written.
         implied: field -> its value where the key is absent, if it is not the field's default.
@@ -270,7 +270,7 @@ class ConfigMap(RenamedMethods):
         """Return the Hub's counterpart of a value.
 
         Raises:
-            VerificationError: there is none.
+            VerificationError: the Hub has none.
         """
         if key not in self.values:
             return list(value) if isinstance(value, tuple) else msgspec.to_builtins(value)

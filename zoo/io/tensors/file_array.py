@@ -158,7 +158,7 @@ class FileArray:
         return self._ordered(order)
 
     def reshape(self, *shape: Any) -> "FileArray | NumpyArray":
-        """Return the array in another shape; it is read if it is not contiguous."""
+        """Return the array in a different shape; it is read if it is not contiguous."""
         sizes: tuple[int, ...] = shape[0] if isinstance(shape[0], tuple) else shape
         if not self.contiguous:
             return self.read().reshape(sizes)

@@ -35,7 +35,7 @@ def byte_level_bpe_tokenizer(
 ) -> "Tokenizer":
     """Build a tokenizer that returns the ids of the reference implementation.
 
-    A ``tokenizer.json`` with another type of model is used unchanged.
+    A ``tokenizer.json`` with a different type of model is used unchanged.
 
     Args:
         files: directory with ``tokenizer.json``, or ``vocab.json`` and ``merges.txt``.

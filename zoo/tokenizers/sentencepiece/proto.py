@@ -57,7 +57,9 @@ def read_piece_model(files: SourceFiles, name: str) -> PieceModel:
     if not model.pieces:
         raise VerificationError(f"{origin} is not a sentencepiece model: it has no pieces")
     if not 0 <= model.unknown < len(model.pieces):
-        raise VerificationError(f"{origin}: the unknown piece is {model.unknown}, which is none")
+        raise VerificationError(
+            f"{origin}: the unknown piece is {model.unknown}, which does not exist"
+        )
     return model
 
 

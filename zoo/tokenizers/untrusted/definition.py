@@ -76,7 +76,7 @@ def check_ids(vocabulary: Mapping[str, Any], path: Path) -> None:
             check_limit(path, f"id of the token {token!r}", number, MAX_TOKEN_ID)
         if tokens.setdefault(number, token) != token:
             raise VerificationError(
-                f"{path}: {token!r} = {number} is the id of {tokens[number]!r}, too"
+                f"{path}: {token!r} = {number} is also the id of {tokens[number]!r}"
             )
 
 

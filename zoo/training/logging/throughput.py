@@ -88,7 +88,7 @@ class Throughput:
         self._from = self._told = clock()
 
     def reset(self, flops_per_token: float | None) -> None:
-        """Discard the measured steps, because the following ones have another length."""
+        """Discard the measured steps, because the following ones have a different length."""
         self._steps.clear()
         self._share = None
         if flops_per_token and self._peak:

@@ -159,7 +159,7 @@ def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
 def test_missing_configuration(tmp_path: Path) -> None:
     source = electra(tmp_path / "bare", "nothing", "masked-lm")
     (source / "config.json").unlink()
-    with pytest.raises(SourceError, match=r"holds no config\.json, and weights alone") as caught:
+    with pytest.raises(SourceError, match=r"holds no config\.json, and weights do not") as caught:
         converted(source)
     assert "on the Hub" in str(caught.value)
 

@@ -240,7 +240,10 @@ BROKEN: dict[str, tuple[dict[str, Content], str]] = {
     "a merge of three": ({"merges.txt": "a b c\n"}, r"merges.txt, line 1: 'a b c' is not a pair"),
     "a merge of unknown tokens": ({"merges.txt": "qqq zzz\n"}, r"merges.txt: "),
     "a word for an id": ({"vocab.json": '{"a": "b"}'}, r"vocab.json: 'a' = 'b' is not a token id"),
-    "one id twice": ({"vocab.json": '{"a": 1, "b": 1}'}, r"vocab.json: 'b' = 1 is also the id of 'a'"),
+    "one id twice": (
+        {"vocab.json": '{"a": 1, "b": 1}'},
+        r"'b' = 1 is also the id of 'a'",
+    ),
     "a list": ({"vocab.json": "[]"}, r"vocab.json is not a JSON object"),
     "no text": ({"merges.txt": b"\xff\xfe"}, r"merges.txt is not UTF-8"),
     "a word for a flag": ({CONFIG: {"add_prefix_space": "yes"}}, r"add_prefix_space = 'yes'"),

@@ -127,8 +127,8 @@ def test_a_gigabyte_of_address_space(tmp_path: Path, name: str) -> None:
     last = (done.stderr.splitlines() or [""])[-1]
     lacks_memory = name in WITH_TORCH and done.returncode in (2, 3) and "memory" in last
     ends_right = done.returncode == 0 or lacks_memory
-    measured = f"peak {done.peak_bytes / 1e6:.0f} MB" if done.returncode == 0 else "it lacks memory"
-    record("small-memory", cases=1, failures=int(not ends_right), measured=measured)
+    peak = f"peak {done.peak_bytes / 1e6:.0f} MB" if done.returncode == 0 else "lacks memory"
+    record("small-memory", cases=1, failures=int(not ends_right), measured=f"{name}: {peak}")
     assert ends_right, done.stderr
     assert "Traceback" not in done.stderr
 

@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -24,6 +25,7 @@ from zoo.hub.registry import entries
 from zoo.objectives.options import parse_options
 from zoo.plugins.tasks import training_task
 from zoo.training.config.schema import build_config as pretrain_config
+from zoo.training.continuation import CHANGEABLE
 
 __all__ = ["hub_checkpoint"]
 PAGES = sorted((*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/plugins/*/*.md")))
@@ -144,10 +146,23 @@ def glue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             (folder / f"{name}.tsv").touch()
 
 
+def flat(settings: dict[str, Any], path: str = "") -> dict[str, Any]:
+    """Return nested settings by names with dots."""
+    values: dict[str, Any] = {}
+    for key, value in settings.items():
+        inner = flat(value, f"{path}{key}.") if isinstance(value, dict) else {f"{path}{key}": value}
+        values |= inner
+    return values
+
+
 @pytest.mark.parametrize("line", TRAINING)
 def test_the_settings_of_a_run_exist(line: str, glue: None, hub_checkpoint: Make) -> None:
     context = parse(line)
-    if context.params["resume"] is None and ".yaml" not in line:
+    if context.params["continue_from"] is not None:
+        settings = {**SETTINGS, **finetune.SETTINGS, **distill.SETTINGS}
+        given = overrides_from_options(context, settings, context.params)
+        assert sorted(flat(given).keys() - CHANGEABLE - {"num_train_epochs"}) == []
+    elif context.params["resume"] is None and ".yaml" not in line:
         CHECKS[context.command](context, hub_checkpoint)
 
 

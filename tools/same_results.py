@@ -40,6 +40,7 @@ TASKS = {
 }
 TEXTS = ["The cat sat on the mat.", "It was a dark and stormy night, and the rain fell.", "Alice"]
 STEPS = 50
+TRAINING = ("pretrain", "finetune", "distill")
 HOME = "home"  # $ZOO_HOME of the runs that are kept
 
 
@@ -48,9 +49,12 @@ class Environment:
 
     def __init__(self, python: str) -> None:
         self.python = os.path.abspath(python)
+        self.kept: list[str] = []
         text = self.zoo("pretrain", "--help")
         self.steps = "--max-steps" if "--max-steps" in text else "--steps"
         self.every = "logging_steps=1" if self.steps == "--max-steps" else "log_every=1"
+        if "--keep-optimizer" in text:  # so that kept runs resume from their first checkpoint
+            self.kept = ["--keep-optimizer"]
         self.log = "metrics.jsonl" if self.steps == "--max-steps" else "log" + ".jsonl"
 
     def zoo(self, *arguments: object) -> str:
@@ -62,7 +66,9 @@ class Environment:
 
     def run(self, *arguments: object) -> "subprocess.CompletedProcess[str]":
         """Run a command, and return its result."""
-        command = [self.python, "-m", "zoo", *map(str, arguments)]
+        begins = arguments[0] in TRAINING and "--resume" not in arguments
+        more = self.kept if begins else []
+        command = [self.python, "-m", "zoo", *map(str, arguments), *more]
         return subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
 
 

@@ -26,8 +26,9 @@ from zoo.training.distributed.context import DistContext
 from zoo.training.seeds import resume_seeds, seed_directories, train_seeds
 
 TASK = "text-classification"
+SHORT = {"max_steps": 4, "eval_steps": 2}
 STAGES = {  # short ones
-    name: {"settings": {"max_steps": 4, "eval_steps": 2, "save_steps": 1, "save_total_limit": 9}}
+    name: {"settings": {**SHORT, "save_steps": 1, "save_total_limit": 9, "keep_optimizer": True}}
     for name in ("intermediate", "prediction")
 }
 

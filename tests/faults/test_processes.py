@@ -97,7 +97,7 @@ def resumed(folder: Path, count: int) -> list[str]:
     """All processes resume one run that was cut off: one does, or each finds it finished."""
     whole, run = folder / "whole", folder / "run"
     if not whole.exists():
-        words = [*newer.finetune(folder), "--set", "save_steps=1", "-o", run]
+        words = [*newer.finetune(folder), "--set", "save_steps=1", "--keep-optimizer", "-o", run]
         assert warm.zoo(*words).returncode == 0
         run.rename(whole)
     shutil.rmtree(run, ignore_errors=True)

@@ -31,6 +31,7 @@ SETTINGS: Mapping[str, Any] = {
     "max_steps": 12,
     "eval_steps": 4,
     "save_steps": 2,
+    "keep_optimizer": True,
     "logging_steps": 1,
     "optimizer": {"learning_rate": 1e-3},
     "lr_scheduler": {"warmup_steps": 2},

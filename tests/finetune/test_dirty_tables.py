@@ -96,6 +96,10 @@ def test_an_evaluation_lists_or_skips_them(pretrained: Pretrained, tmp_path: Pat
     assert (entry.metrics["skipped"], entry.metrics["samples"]) == (7, 26)
     done = warm.zoo("eval", model, *options, cwd=tmp_path)
     assert done.returncode == 2 and len(json.loads(done.stdout)["details"]) == 7
+    quantized = ("--onnx", "--int8")
+    done = warm.zoo("export", model, *quantized, "--eval", table, "-o", tmp_path / "x")
+    assert done.returncode == 2
+    assert "7 rows cannot be used; correct them, or leave them out\n" in done.stderr
 
 
 @pytest.mark.parametrize("label", ["1_000", "\uff13", "1e200", "1,5", "nan", "infinity"])

@@ -33,6 +33,7 @@ SMALL: Mapping[str, Any] = {
     "eval_steps": 4,
     "eval_sequences": 4,
     "save_steps": 3,
+    "keep_optimizer": True,  # so that copies resume from any checkpoint
     "lr_scheduler": {"warmup_steps": 2},
 }
 NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
@@ -102,7 +103,7 @@ def records(run: Path, split: str = "train") -> list[dict[str, Any]]:
 def tensors(checkpoint: Path) -> dict[str, Tensors]:
     """Return file stem -> tensors of a checkpoint."""
     settings = json.loads((checkpoint / "state.json").read_bytes())["settings"]
-    return load_tensors(checkpoint, read_meta(checkpoint, steps=1 << 40, settings=settings))
+    return load_tensors(checkpoint, read_meta(checkpoint, steps=1 << 40, settings=[settings]))
 
 
 def flip(path: Path, place: int = -1, bit: int = 0) -> None:

@@ -1,6 +1,7 @@
 """A run resumes from any directory, and says what remains of it on a full disk."""
 
 import html
+import json
 import logging
 import shlex
 import shutil
@@ -14,6 +15,7 @@ from tests.finetune.making import labelled, settings
 from tests.training.runs import EVAL_TEXT, TEXT, assert_same, tree
 from zoo.checkpoint.digests import update_manifest
 from zoo.distillation.runs import DISTILL
+from zoo.errors import SourceError, UsageError
 from zoo.finetune.runs import FINETUNE
 from zoo.training.config.overrides import deep_merge
 from zoo.training.distributed.context import DistContext
@@ -38,15 +40,21 @@ def began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
+def cut_off(run: Path, step: int) -> Path:
+    """Remove the model of a run, and its checkpoints after a step."""
+    for number, path in list_checkpoints(run).items():
+        if number > step:
+            shutil.rmtree(path)
+    shutil.rmtree(run / "model")
+    return run
+
+
 def resume_moved(kind: RunKind, began: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Move a copy of ``run`` that lacks its last steps, and resume it from a third directory."""
     moved, third = began.parent / "moved/copy", began.parent / "third"
     third.mkdir()
     shutil.copytree(began / "run", moved)
-    for step, path in list_checkpoints(moved).items():
-        if step > 6:
-            shutil.rmtree(path)
-    shutil.rmtree(moved / "model")
+    cut_off(moved, 6)
     monkeypatch.chdir(third)
     dist = DistContext.initialize("cpu")
     _, model = kind.resume(Path("../moved/copy"), {}, {}, dist)
@@ -84,6 +92,99 @@ def test_fine_tuning(began: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values = settings("bert", Path("table.tsv"), save_total_limit=9, vocab_size=60)
     train(values, {}, Path("run"), DistContext.initialize("cpu"), kind=FINETUNE)
     assert_same(began / "run", resume_moved(FINETUNE, began, monkeypatch))
+
+
+def test_data_that_has_moved_is_named(
+    began: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the same contents it is accepted, also where the corpus has to be built again."""
+    here = DistContext.initialize("cpu")
+    train(tree("gpt", **DATA), {}, Path("run"), here)
+    whole = began / "whole"
+    shutil.copytree(began / "run", whole)
+    run = cut_off(began / "run", 6)
+    (began / "a text.txt").rename(began / "b.txt")
+    with pytest.raises(SourceError, match=r"if a text\.txt has moved, name it by --data") as error:
+        PRETRAIN.resume(run, {}, {}, here)
+    assert "\n" not in str(error.value)
+    (began / "c.txt").write_text("Once upon a time there was a fox.\n\n" * 400)
+    with pytest.raises(UsageError, match=r"is not the one that .*run began with"):
+        PRETRAIN.resume(run, {}, {"data": {"paths": ["c.txt"]}}, here)
+    with pytest.raises(UsageError, match=r"other settings: data\.tokenizer"):
+        PRETRAIN.resume(run, {}, {"data": {"tokenizer": "train"}}, here)
+    monkeypatch.setenv("ZOO_HOME", str(began / "another home"))
+    with caplog.at_level(logging.INFO, "zoo"):
+        PRETRAIN.resume(run, {}, {"data": {"paths": ["b.txt"]}}, here)
+    assert f"data.paths has moved: a text.txt, now {began / 'b.txt'}" in caplog.text
+    assert_same(whole, run)
+    assert (whole / "config.yaml").read_bytes() == (run / "config.yaml").read_bytes()
+
+
+def test_a_table_that_has_moved_is_named(began: Path) -> None:
+    labelled(began / "table.tsv")
+    values = settings("bert", Path("table.tsv"), save_total_limit=9, vocab_size=60)
+    here = DistContext.initialize("cpu")
+    train(values, {}, Path("run"), here, kind=FINETUNE)
+    shutil.copytree(began / "run", began / "whole")
+    run = cut_off(began / "run", 6)
+    (began / "table.tsv").rename(began / "moved.tsv")
+    with pytest.raises(SourceError, match=r"if table\.tsv has moved, name it by --train"):
+        FINETUNE.resume(run, {}, {}, here)
+    FINETUNE.resume(run, {}, {"data": {"train": ["moved.tsv"]}}, here)
+    assert_same(began / "whole", run)
+
+
+def test_a_directory_that_is_gone_is_named(
+    began: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    here = DistContext.initialize("cpu")
+    train(tree("gpt", **DATA, max_steps=2), {}, Path("run"), here)
+    elsewhere = began.parent / "elsewhere"
+    monkeypatch.chdir(began.parent)
+    began.rename(elsewhere)
+    monkeypatch.chdir(elsewhere)
+    with caplog.at_level(logging.INFO, "zoo"):
+        PRETRAIN.resume(Path("run"), {}, {}, here)
+    assert f"run began in {began}, which is gone: a text.txt, held out/b.txt is from" in caplog.text
+
+
+@pytest.mark.parametrize("recipe", ["minilm-assistant", "sequence"])
+def test_a_later_stage_goes_on_where_the_directory_has_moved(
+    began: Path, monkeypatch: pytest.MonkeyPatch, recipe: str
+) -> None:
+    """Its teacher is the model of the stage before, or its data what the teacher wrote."""
+    here, often = DistContext.initialize("cpu"), {"save_steps": 1, "save_total_limit": 9}
+    few = {"settings": {"max_steps": 2, "eval_steps": 2, "keep_optimizer": True, **often}}
+    shutil.copytree(pretrained("bert" if recipe == "minilm-assistant" else "gpt"), "teacher")
+    if recipe == "minilm-assistant":
+        stages: tuple[str, ...] = ("assistant", "student")
+        values = deep_merge(DISTILL_SMALL, DATA)
+        student = {"name": "bert", "num_layers": 1, "hidden_size": 32, "intermediate_size": 64}
+    else:
+        labelled(began / "t.jsonl")
+        stages, student = ("fine-tuning",), {"name": "gpt", "num_layers": 1}
+        data = {"train": ["t.jsonl"], "text": "label", "label": "text"}
+        values = {"task": "causal-lm", "data": data}
+        file = {"data": "labelled", "targets": {"num_beams": 1, "max_new_tokens": 4}}
+        Path("sequence.yaml").write_text(
+            json.dumps({**file, "stages": {"fine-tuning": {"objective_weight": 1.0}}})
+        )
+        recipe = "sequence.yaml"
+    distillation = {
+        "teachers": ["./teacher"],
+        "recipe": recipe,
+        "stages": dict.fromkeys(stages, few),
+    }
+    values = deep_merge(values, {"student": student, "distillation": distillation})
+    DISTILL.train(values, {}, Path("run"), here)
+    last = began.parent / "moved" / stages[-1]
+    shutil.copytree("run", "whole", symlinks=True)
+    Path("run").rename(began.parent / "moved")
+    (began.parent / "moved/model").unlink()
+    cut_off(last, 1)
+    monkeypatch.chdir(began.parent)
+    DISTILL.resume(Path("moved"), {}, {}, here)
+    assert_same(began / "whole" / stages[-1], last)
 
 
 def test_another_model_in_the_run_is_found(began: Path, caplog: pytest.LogCaptureFixture) -> None:

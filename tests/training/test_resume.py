@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import warm
 from tests.reporting import record
 from tests.training.runs import (
     assert_same,
@@ -110,6 +111,21 @@ def test_a_second_process_is_refused_while_one_is_at_work(tmp_path: Path) -> Non
     assert steps == list(range(1, len(steps) + 1))
     with locked(run):  # the lock was released
         pass
+
+
+def test_of_two_processes_that_resume_one_run_one_does(unbroken: Path, tmp_path: Path) -> None:
+    """The other is told so, and nothing is lost."""
+    run = tmp_path / "run"
+    shutil.copytree(unbroken, run)
+    cut(run, 9)
+    done = warm.at_once(*[["pretrain", "--resume", run, "--device", "cpu"]] * 2)
+    codes = sorted(one.returncode for one in done)
+    assert codes in ([0, 0], [0, 2])  # or the second came when the first had ended
+    for one in done:
+        if one.returncode:
+            assert f"error: another process is at work in {run}" in one.stderr
+    assert sum("is resumed at step 9 of 12" in one.stderr for one in done) == 1
+    assert_same(unbroken, run)
 
 
 def test_staging_directories_of_killed_processes_are_removed(

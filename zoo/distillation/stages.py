@@ -136,6 +136,24 @@ class StagedKind(RunKind):
             return path
         return path / read_json_record(path / STAGES, StagesRecord).stages[-1]
 
+    def continue_from(
+        self,
+        parent: Path,
+        values: Mapping[str, Any],
+        overrides: Mapping[str, Any],
+        output: Path | None,
+        dist: DistContext,
+        **options: Any,
+    ) -> tuple[Path, Path]:
+        """See ``RunKind``; a single stage can be continued."""
+        if (parent / STAGES).is_file():
+            raise UsageError(
+                f"{parent} has several stages", f"--continue-from {self.last_run(parent)}"
+            )
+        if STUDENT in {**values, **overrides}:
+            raise UsageError(f"{parent} is continued with its own student", "leave out --student")
+        return super().continue_from(parent, values, overrides, output, dist, **options)
+
     def resume(
         self,
         path: Path,
@@ -183,7 +201,8 @@ class StagedKind(RunKind):
                     settings = stage_settings(path, record, number)
                     super().train(settings, {}, run, dist, offline=offline)
                 elif not is_finished(run):
-                    super().resume(run, {}, {}, dist, offline=offline)
+                    moved = models_before(path, record, number)
+                    super().resume(run, {}, moved, dist, offline=offline)
             except Interrupted as error:
                 hint = f"{resume_command('distill', path)} resumes it"
                 raise Interrupted(error.what, hint) from error
@@ -232,6 +251,17 @@ def stage_settings(path: Path | None, record: StagesRecord, number: int) -> Conf
     if path is not None and record.recipe.targets is not None:
         settings = {**settings, "data": targets_data(path)}
     return deep_merge(settings, {"distillation": {"stage": name}})
+
+
+def models_before(path: Path, record: StagesRecord, number: int) -> ConfigDict:
+    """Return the settings of a stage that name what is in the directory, which may have moved."""
+    own: ConfigDict = {}
+    if number and record.recipe.stages[record.stages[number]].begins_with != "student":
+        own = {"distillation": {"teachers": [str(path / record.stages[number - 1] / MODEL)]}}
+    if record.recipe.targets is not None:
+        files = targets_data(path)
+        own["data"] = {split: files[split] for split in ("train", "eval")}
+    return own
 
 
 def without_depth(settings: ConfigDict, stage: str) -> ConfigDict:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.training.callbacks import Callback
 from zoo.training.state.checkpoints import (
+    known_digests,
     list_checkpoints,
     load_tensors,
     read_meta,
-    settings_digest,
 )
 from zoo.training.state.recovery import SavedCheckpoint
 from zoo.training.state.state_dict import load_trainer_state_dict
@@ -61,7 +61,7 @@ class LoadBestModel(Callback):
         if trainer.best is None or trainer.best[1] == trainer.step:
             return
         path, config = list_checkpoints(self.run)[trainer.best[1]], trainer.config
-        meta = read_meta(path, steps=config.max_steps, settings=settings_digest(config))
+        meta = read_meta(path, steps=config.max_steps, settings=known_digests(config))
         best = trainer.best
         saved = SavedCheckpoint(path, meta)
         load_trainer_state_dict(trainer, load_tensors(path, meta), saved)

@@ -162,7 +162,7 @@ class FineTuneSetup(RunSetup):
         for split in ("train", "eval"):
             files, now = before.get(split, {}), self.data[split]
             changed = [name for name in {**files, **now} if files.get(name) != now.get(name)]
-            if changed:
+            if changed and list(files.values()) != list(now.values()):  # not only moved
                 raise UsageError(
                     f"{changed[0]} is not what {run} began with",
                     "put it back as it was, or begin another run",

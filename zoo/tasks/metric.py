@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from zoo.data.readers.problems import InvalidRows
 from zoo.errors import UsageError
 from zoo.plugins.tasks import compared_tasks, evaluation_task, find_task
 
@@ -43,7 +44,10 @@ class TaskMetric:
         """
         evaluation = evaluation_task(self.evaluation)
         task = evaluation(self.checkpoint, session, limit=limit, **self.columns)
-        metrics = task.evaluate([self.file]).metrics
+        try:
+            metrics = task.evaluate([self.file]).metrics
+        except InvalidRows as error:  # the commands that compare models skip none
+            raise InvalidRows(error.errors, error.count, skippable=False) from error
         names = find_task(self.evaluation, "evaluate").metrics
         name = next(name for name in names if name in metrics)
         return name, metrics[name]

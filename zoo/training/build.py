@@ -23,6 +23,7 @@ from zoo.training.state.checkpoints import load_tensors, remove_partial
 from zoo.training.state.final_model import check_writable, model_file
 from zoo.training.state.pretrained import InitRecord
 from zoo.training.state.recovery import SavedCheckpoint, last_intact_checkpoint
+from zoo.training.state.run_manifest import ParentRecord, read_manifest
 from zoo.training.state.state_dict import load_trainer_state_dict, load_unique_state_dict
 from zoo.training.trainer import Trainer
 
@@ -37,6 +38,7 @@ class PreparedRun:
         eval_batches: held-out micro-batches of this process.
         checkpoint: last intact checkpoint of a run that is resumed, else ``None``.
         pretrained: record of the pretrained weights that the run started from, or ``None``.
+        parent: record of the run that this one continues, or ``None``.
     """
 
     loss_module: LossModule
@@ -44,6 +46,7 @@ class PreparedRun:
     eval_batches: Sequence[Batch]
     checkpoint: SavedCheckpoint | None
     pretrained: InitRecord | None
+    parent: ParentRecord | None
 
 
 def prepare_run(setup: RunSetup, run: Path, dist: DistContext) -> PreparedRun:
@@ -65,12 +68,17 @@ def prepare_run(setup: RunSetup, run: Path, dist: DistContext) -> PreparedRun:
     setup.prepare_model(model)
     if not loads_all:  # otherwise weights are loaded later, with the optimizer's state
         built.require_values()
+    loader = setup.train_dataloader(dist, completed_steps=checkpoint.meta.step if checkpoint else 0)
+    parent = None if checkpoint is None else read_manifest(run).parent
+    if parent is not None:
+        loader.start_at(parent.step, parent.rows)
     return PreparedRun(
         LossModule(setup.objective, model.to(dist.device)),
-        setup.train_dataloader(dist, completed_steps=checkpoint.meta.step if checkpoint else 0),
+        loader,
         setup.eval_batches(dist),
         checkpoint,
         pretrained,
+        parent,
     )
 
 
@@ -146,17 +154,17 @@ def build_trainer(
         tensors = load_tensors(checkpoint.path, checkpoint.meta)
         load_trainer_state_dict(trainer, tensors, checkpoint)
     position = checkpoint.meta.metrics_position if checkpoint else 0
-    trainer.callbacks = _callbacks(setup, run, dist, position, prepared.pretrained)
+    trainer.callbacks = _callbacks(setup, run, dist, position, prepared)
     return trainer
 
 
 def _callbacks(
-    setup: RunSetup, run: Path, dist: DistContext, position: int, pretrained: InitRecord | None
+    setup: RunSetup, run: Path, dist: DistContext, position: int, prepared: PreparedRun
 ) -> list[Callback]:
     """Return the callbacks; a checkpoint is saved before the report is rendered."""
     logs = None
     if dist.is_main_process:
         throughput = Throughput(dist.device, devices=dist.world_size)
         logs = LoggingCallback(run, setup.loggers, throughput, position, setup.data_log())
-    checkpoints = CheckpointCallback(run, setup, logs, pretrained)
-    return [*setup.callbacks(run), checkpoints, *([logs] if logs else [])]
+    saving = CheckpointCallback(run, setup, logs, prepared.pretrained, prepared.checkpoint)
+    return [*setup.callbacks(run), saving, *([logs] if logs else [])]

@@ -56,7 +56,7 @@ def check_resume(values: Mapping[str, Any], *, kills: int = 2, device: str | Non
     """
     with tempfile.TemporaryDirectory(prefix="zoo-prove-") as scratch:
         file = Path(scratch, "settings.yaml")
-        file.write_text(dump_yaml(dict(values)), encoding="utf-8")
+        file.write_text(dump_yaml({**values, "keep_optimizer": True}), encoding="utf-8")
         more = ["--device", device] if device else []
         whole, broken = Path(scratch, "whole"), Path(scratch, "broken")
         started = time.monotonic()

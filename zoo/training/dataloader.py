@@ -90,8 +90,22 @@ class BatchLoader:
             self.micro_batches = split_range(share_of(rows, rank, world_size), micro_batch_size)
         self._order: RowOrder = EpochShuffle(len(dataset), seed) if order is None else order
         self._lengths = lengths
+        self._from_step, self._rows_before = first_step, 0
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="feed")
         self._next: tuple[int, Future[PendingBatches]] | None = None
+
+    def start_at(self, step: int, rows: int) -> None:
+        """Begin at a step with the row after those that a run with another batch size has read.
+
+        Args:
+            step: first step that will be read.
+            rows: number of rows that were read before, of the length of that step.
+        """
+        if step < self.first_step:
+            if self.warmup_loader is not None:  # else its steps are over
+                self.warmup_loader.start_at(step, rows)
+        else:
+            self._from_step, self._rows_before = step, rows
 
     def batches(self, step: int) -> list[Batch]:
         """Return the micro-batches of a step, and start to prepare those of the next one.
@@ -161,7 +175,8 @@ class BatchLoader:
     def _index(self, step: int, place: int) -> int:
         """Return the index into the dataset of one of the rows of a step."""
         if not self.objective.stateful:
-            return self._order[(step - self.first_step) * self.global_batch_size + place]
+            rows = self._rows_before + (step - self._from_step) * self.global_batch_size
+            return self._order[rows + place]
         # stateful: each row index of the batch reads a contiguous part of the corpus
         rows_per_place = len(self.dataset) // self.global_batch_size
         return place * rows_per_place + step % rows_per_place

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
+from blake3 import blake3
 
 from zoo.errors import UsageError
 from zoo.families.base import Family
@@ -70,11 +71,17 @@ class TrainSetup(RunSetup):
 
         path = self.corpus.path
         digest = hash_file(path / MANIFEST).blake3
-        return {"corpus": str(path.resolve()), "corpus_digest": digest}
+        return {
+            "corpus": str(path.resolve()),
+            "corpus_digest": digest,
+            "corpus_contents": _contents_digest(self.corpus),
+        }
 
     def require_same_data(self, run: Path, record: RunManifest) -> None:
         """See ``RunSetup``."""
-        if record.corpus_digest != self.manifest_fields()["corpus_digest"]:
+        now = self.manifest_fields()
+        same = record.corpus_contents == now["corpus_contents"]  # built again of moved texts
+        if record.corpus_digest != now["corpus_digest"] and not same:
             raise UsageError(
                 f"the corpus in {self.corpus.path} is not the one that {run} began with",
                 "put the texts back as they were, or begin another run",
@@ -86,6 +93,13 @@ class TrainSetup(RunSetup):
         return {
             "corpus": {name: msgspec.to_builtins(split.files) for name, split in splits.items()}
         }
+
+
+def _contents_digest(corpus: "Corpus") -> str:
+    """Return the BLAKE3 digest of tokens and tokenizer, without names of files."""
+    record = corpus.record
+    parts = [record.splits, record.tokenizer, record.tokenizer_digest]
+    return blake3(msgspec.json.encode(parts, order="sorted")).hexdigest()
 
 
 def build_setup(

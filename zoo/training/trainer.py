@@ -49,6 +49,7 @@ class Trainer:
     Attributes:
         parallel_module: ``loss_module``, wrapped for compilation, DDP or FSDP.
         step: number of optimizer steps done.
+        optimizer_began: step at which the optimizer's state began.
         tokens: number of tokens trained on, over all ranks.
         best: best value of the objective's ``metric_for_best_model``, and its step; ``None`` before
             the first evaluation.
@@ -78,7 +79,7 @@ class Trainer:
         self.ema = None
         if config.ema_decay is not None:
             self.ema = EMA(loss_module.model, config.ema_decay)
-        self.step, self.tokens = 0, 0
+        self.step, self.optimizer_began, self.tokens = 0, 0, 0
         self.best: tuple[float, int] | None = None
         self.should_stop = False
         self.train_metrics = MetricSums()
@@ -164,7 +165,8 @@ class Trainer:
         learning_rate = optimizer_config.learning_rate * lr_multiplier(
             self.config.lr_scheduler, self.step, self.config.max_steps
         )
-        set_hyperparams(self.optimizer, optimizer_config, learning_rate, self.step)
+        updates = self.step - self.optimizer_began
+        set_hyperparams(self.optimizer, optimizer_config, learning_rate, updates)
         self.optimizer.step()
         recycle_gradients(self.model)
         self.optimizer.zero_grad(set_to_none=True)

@@ -58,7 +58,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-WITHOUT_RUNS = re.compile("--resume|--print-recipe")  # of no new run
+WITHOUT_RUNS = re.compile("--resume|--continue-from|--print-recipe")  # of no new run
 
 
 @pytest.mark.parametrize("example", [e for e in examples() if not WITHOUT_RUNS.search(e)])

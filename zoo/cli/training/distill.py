@@ -44,6 +44,7 @@ SETTINGS = {
     "global_batch_tokens": "global_batch_tokens",
     "report_to": "report_to",
     "fsdp": "fsdp",
+    "keep_optimizer": "keep_optimizer",
     "seed": "seed",
 }
 
@@ -60,6 +61,7 @@ Examples, with names of `zoo families` and `zoo models`:
   zoo distill --recipe minilmv2 --print-recipe > my-recipe.yaml
   zoo distill --teacher REF --student FAMILY --recipe my-recipe.yaml
   zoo distill --resume runs/student
+  zoo distill --continue-from runs/student --max-steps 20000
 
 \b
 The recipe gives loss terms, initial layers and settings; RUN/config.yaml lists all of them, and
@@ -151,7 +153,11 @@ def command(ctx: click.Context, /, file: str | None, **options: Any) -> None:
     if options["print_recipe"]:
         _print_recipe(options["recipe"], as_json=options["as_json"])
         return
-    if file is None and not options["teacher"] and options["resume"] is None:
+    if (
+        file is None
+        and not options["teacher"]
+        and not (options["resume"] or options["continue_from"])
+    ):
         raise click.UsageError("name a teacher and a student, or give --resume RUN", ctx)
     if options["no_score"] and (options["min_retention"] is not None or options["score_backend"]):
         raise click.UsageError("--no-score leaves nothing to measure or to require", ctx)

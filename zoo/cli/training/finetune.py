@@ -31,6 +31,7 @@ SETTINGS = {
     "max_steps": "max_steps",
     "report_to": "report_to",
     "fsdp": "fsdp",
+    "keep_optimizer": "keep_optimizer",
     "seed": "seed",
 }
 
@@ -56,6 +57,7 @@ Examples:
   zoo finetune REF --task question-answering --train train-v2.0.json --eval dev-v2.0.json
   zoo finetune FAMILY --task text-classification --train t.tsv      from random weights
   zoo finetune --resume runs/sentiment
+  zoo finetune --continue-from runs/sentiment --set num_train_epochs=6
 
 \b
 Tables are TSV, CSV, JSON lines or Parquet. Columns are named, or counted from 1 in a file without
@@ -107,7 +109,7 @@ def command(ctx: click.Context, /, model: str | None, **options: Any) -> None:
     The output has the layout of zoo pretrain. The best checkpoint becomes the final model,
     which every command accepts.
     """
-    if model is None and options["resume"] is None:
+    if model is None and not (options["resume"] or options["continue_from"]):
         raise click.UsageError("name a model or a family, or give --resume RUN", ctx)
     from zoo.finetune.runs import FINETUNE, keep_median
 

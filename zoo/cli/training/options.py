@@ -22,6 +22,7 @@ SETTINGS = {
     "global_batch_tokens": "global_batch_tokens",
     "report_to": "report_to",
     "fsdp": "fsdp",
+    "keep_optimizer": "keep_optimizer",
     "seed": "seed",
 }
 config_argument = click.argument(

@@ -25,6 +25,7 @@ Examples, with one of `zoo families` as FAMILY:
   zoo pretrain FAMILY --init-from REF --data articles/ --max-steps 10000
   zoo pretrain settings.yaml --max-steps 10000
   zoo pretrain --resume runs/books
+  zoo pretrain --continue-from runs/books --max-steps 20000 -o runs/longer
   zoo pretrain FAMILY --seeds 3 -o runs/three   compare them by `zoo compare runs/three`
   torchrun --nproc-per-node 8 -m zoo pretrain FAMILY --size base --data corpus/ -o runs/base
 
@@ -43,7 +44,7 @@ def command(ctx: click.Context, /, family_or_file: str | None, **options: Any) -
     A run is a directory with configuration, logs, checkpoints, a report, and in model/ the final
     model for the other commands. Ctrl-C saves a checkpoint and stops; --resume continues.
     """
-    if family_or_file is None and options["resume"] is None:
+    if family_or_file is None and not (options["resume"] or options["continue_from"]):
         raise click.UsageError("name a family to pretrain, or give --resume RUN", ctx)
     from zoo.training.entrypoints import PRETRAIN
 

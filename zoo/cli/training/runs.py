@@ -29,12 +29,29 @@ def runs_options(function: Function) -> Function:
                 help="Directory of a run to resume.",
             ),
             click.option(
+                "--continue-from",
+                type=click.Path(path_type=Path, file_okay=False),
+                metavar="RUN",
+                help="Begin a run with the last checkpoint of another one.",
+            ),
+            click.option(
+                "--reset-optimizer",
+                is_flag=True,
+                help="Begin with a new state of the optimizer, with --continue-from.",
+            ),
+            click.option(
                 "--device",
                 metavar="D",
                 help="Device, such as cpu or cuda; by default CUDA if available.",
             ),
             click.option(
                 "--fsdp", is_flag=True, default=None, help="Shard weights and optimizer state."
+            ),
+            click.option(
+                "--keep-optimizer",
+                is_flag=True,
+                default=None,
+                help="Keep the optimizer's state at the end, for --continue-from.",
             ),
             click.option("--offline", is_flag=True, help="Make no network connection."),
             click.option(
@@ -55,6 +72,8 @@ class RunRequest:
         overrides: settings of options.
         file: file that ``values`` are from, or ``None``.
         resume: directory of a run to resume, or ``None``.
+        continue_from: directory of a run to continue as another one, or ``None``.
+        reset_optimizer: begin with a new state of the optimizer.
         seeds: number of runs; ``None`` for one.
         output: directory of the run, or ``None`` for the default.
         device: device, by default CUDA if available.
@@ -66,6 +85,8 @@ class RunRequest:
     overrides: dict[str, Any]
     file: Path | None
     resume: Path | None
+    continue_from: Path | None
+    reset_optimizer: bool
     seeds: int | None
     output: Path | None
     device: str | None
@@ -145,6 +166,10 @@ def _train(
 
     resume, changes = request.resume, request.overrides
     more: dict[str, Any] = {"offline": request.offline, "kind": kind}
+    if request.continue_from is not None:
+        return _paths(*_continue(ctx, kind, request, request.continue_from, dist))
+    if request.reset_optimizer:
+        raise click.UsageError("--reset-optimizer is for --continue-from RUN", ctx)
     if resume is not None and request.output not in (None, resume):
         raise click.UsageError(f"--resume {resume} continues in that directory; leave -o out", ctx)
     if resume is not None and is_seed_directory(resume):
@@ -162,6 +187,30 @@ def _train(
         return _seed_paths(runs, dist, finish_seeds)
     del more["kind"]
     return _paths(*kind.train(request.values, changes, request.output, dist, **more))
+
+
+def _continue(
+    ctx: click.Context, kind: "RunKind", request: RunRequest, parent: Path, dist: "DistContext"
+) -> tuple[Path, Path]:
+    """Continue a run as another one, and return the directories of the run and its model."""
+    from zoo.training.seeds import is_seed_directory, seed_directories
+
+    for option, value in (("--resume", request.resume), ("--seeds", request.seeds)):
+        if value is not None:
+            raise click.UsageError(f"--continue-from continues one run; leave {option} out", ctx)
+    if is_seed_directory(parent):
+        first = seed_directories(parent)[0]
+        raise click.UsageError(f"{parent} has runs of several seeds; name one, as {first}", ctx)
+    return kind.continue_from(
+        parent,
+        request.values,
+        request.overrides,
+        request.output,
+        dist,
+        offline=request.offline,
+        file=request.file,
+        reset_optimizer=request.reset_optimizer,
+    )
 
 
 def _seed_paths(

@@ -21,18 +21,19 @@ class RowError(UsageError):
 
 
 class InvalidRows(UsageError):
-    """Rows that cannot be used, as one error."""
+    """Rows that cannot be used, as one error; ``skippable`` if there is ``--skip-invalid``."""
 
-    def __init__(self, errors: Sequence[RowError], count: int) -> None:
-        self.errors = errors
+    def __init__(self, errors: Sequence[RowError], count: int, *, skippable: bool = True) -> None:
+        self.errors, self.count = errors, count
+        option = " with --skip-invalid" if skippable else ""
         if count == 1:
             remedy = errors[0].hint or "correct the row"
-            super().__init__(errors[0].what, f"{remedy}, or leave it out with --skip-invalid")
+            super().__init__(errors[0].what, f"{remedy}, or leave it out{option}")
             return
         more = [f"... and {count - SHOWN:,} more"] if count > SHOWN else []
         super().__init__(
             f"{count:,} rows cannot be used",
-            "correct them, or leave them out with --skip-invalid",
+            f"correct them, or leave them out{option}",
             [*map(str, errors[:SHOWN]), *more],
         )
 
@@ -42,9 +43,10 @@ class RowProblems:
 
     As a context manager, it refuses the rows at the end; also if the rest failed, perhaps because
     of them.
+    ``skip`` is ``None`` for commands that cannot skip rows.
     """
 
-    def __init__(self, *, skip: bool = False) -> None:
+    def __init__(self, *, skip: bool | None = None) -> None:
         self.skip, self.count = skip, 0  # without ``skip``, ``require_none`` refuses the rows
         self.first = list[RowError]()
 
@@ -69,7 +71,7 @@ class RowProblems:
     def require_none(self) -> None:
         """Refuse the rows that were added, unless they are skipped."""
         if self.count and not self.skip:
-            raise InvalidRows(self.first, self.count)
+            raise InvalidRows(self.first, self.count, skippable=self.skip is not None)
 
     def __enter__(self) -> Self:
         return self

@@ -1,6 +1,8 @@
 """Streaming reader of the lines of a UTF-8 file, optionally compressed."""
 
 import gzip
+import os
+import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +11,7 @@ from zoo.errors import SourceError, VerificationError
 from zoo.io.files import open_regular
 from zoo.io.limits import FREE_EXPANSION_BYTES, MAX_EXPANSION, MAX_LINE_BYTES, MAX_ROW_BYTES
 
+NAMED = re.compile(r"((?:glue/)?[\w.+-]+)=(.+)")  # a data set's name, and its file
 READ_BYTES = 1 << 20
 ZSTD_READ_BYTES = 1 << 10  # compressed bytes; zstd expands at most 32,768 times
 GZIP, ZSTD = ".gz", ".zst"
@@ -165,3 +168,11 @@ def _zstd(file: Path) -> Iterator[bytes]:
     yield b"".join(held)
     if frame is not None:
         raise _damaged(file, EOFError("it breaks off"))
+
+
+def split_name(path: str) -> tuple[str, str]:
+    """Return name and path of ``NAME=FILE``; a path without a name has an empty one."""
+    named = NAMED.fullmatch(path)
+    if named is None or os.path.exists(path):
+        return "", path
+    return named[1], named[2]

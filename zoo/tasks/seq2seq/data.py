@@ -1,8 +1,6 @@
 """Reader of sources and targets: from the rows of tables to samples, of one data set or several."""
 
 import math
-import os.path
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,10 +8,9 @@ from functools import partial
 from zoo.data.readers.labelled import Sample, iter_samples, label_number, text_hash
 from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.review import Reviewed
+from zoo.data.readers.text_io import split_name
 from zoo.errors import UsageError
 from zoo.tasks.seq2seq.text_forms import TextForm
-
-NAMED = re.compile(r"((?:glue/)?[\w.+-]+)=(.+)")  # a data set's name, and its file
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +27,6 @@ class TextToText:
     def hash(self) -> float:
         """Hash of the source, which splits data."""
         return text_hash(self.source)
-
-
-def split_name(path: str) -> tuple[str, str]:
-    """Return name and path of ``NAME=FILE``; a path without a name has an empty one."""
-    named = NAMED.fullmatch(path)
-    if named is None or os.path.exists(path):
-        return "", path
-    return named[1], named[2]
 
 
 def dataset_names(paths: Sequence[str]) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.readers.labelled import Columns
+from zoo.data.readers.text_io import split_name
 from zoo.evaluation.base import Evaluation, Result, windows
 from zoo.inference.likelihood import Seq2SeqLikelihood
 from zoo.inference.processing.records import TextExample
@@ -16,7 +17,7 @@ from zoo.metrics.generated_labels import NO_LABEL, GeneratedLabels, number_of
 from zoo.metrics.intervals import bootstrap_samples
 from zoo.metrics.likelihood import likelihood_metrics
 from zoo.overrides import override
-from zoo.tasks.seq2seq.data import TextToText, iter_text_to_text, review_target, split_name
+from zoo.tasks.seq2seq.data import TextToText, iter_text_to_text, review_target
 from zoo.tasks.seq2seq.predict import Seq2Seq as Generation
 from zoo.tasks.seq2seq.text_forms import TextForm, form_of, glue_tables
 

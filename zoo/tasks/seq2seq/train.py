@@ -10,6 +10,7 @@ from blake3 import blake3
 from zoo.data.readers.labelled import Columns
 from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.review import Reviewed
+from zoo.data.readers.text_io import split_name
 from zoo.errors import UsageError
 from zoo.families.base import DECODER_TOKENS
 from zoo.finetune.base import LABELS, FineTuning
@@ -32,7 +33,7 @@ from zoo.objectives.options import Options
 from zoo.objectives.seq2seq import SEQ2SEQ_LM
 from zoo.overrides import override
 from zoo.plugins import get_family
-from zoo.tasks.seq2seq.data import dataset_names, iter_text_to_text, review_target, split_name
+from zoo.tasks.seq2seq.data import dataset_names, iter_text_to_text, review_target
 from zoo.tasks.seq2seq.text_forms import TextForm, form_of, glue_tables
 from zoo.tokenizers import TextTokenizer
 from zoo.training.config.finetune import TableConfig

@@ -126,6 +126,8 @@ class FineTuneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         eval_steps: number of steps between evaluations; 0 for an epoch.
         save_steps: number of steps between checkpoints; 0 for ``eval_steps``.
         save_total_limit: number of last checkpoints to keep, besides the best one.
+        keep_optimizer: keep the optimizer's state when the run ends, for ``--continue-from``; a run
+            that has not ended always has it.
     """
 
     batch_option: ClassVar[str] = "batch_size"
@@ -166,6 +168,7 @@ class FineTuneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     eval_steps: int = 0
     save_steps: int = 0
     save_total_limit: int = 1
+    keep_optimizer: bool = False
     report_to: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:

@@ -111,6 +111,8 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
         eval_sequences: number of rows per evaluation.
         save_steps: number of steps between checkpoints.
         save_total_limit: number of last checkpoints to keep, besides the best one.
+        keep_optimizer: keep the optimizer's state when the run ends, for ``--continue-from``; a run
+            that has not ended always has it.
         report_to: names of loggers besides ``metrics.jsonl``: ``tensorboard``, ``wandb``,
             ``mlflow`` or a plugin's; ``None`` for TensorBoard if it is installed.
     """
@@ -133,6 +135,7 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
     eval_sequences: int = 64
     save_steps: int = 100
     save_total_limit: int = 2
+    keep_optimizer: bool = False
     report_to: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:

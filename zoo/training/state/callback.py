@@ -6,17 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from zoo.errors import VerificationError
 from zoo.training.callbacks import Callback
 from zoo.training.distributed.parallelize import full_tensor
 from zoo.training.logging.callback import LoggingCallback
 from zoo.training.state.checkpoints import (
+    OPTIMIZER,
     CheckpointMeta,
+    drop_optimizer_states,
     prune_checkpoints,
     save_checkpoint,
     settings_digest,
 )
 from zoo.training.state.final_model import model_file, save_final_model, write_final_record
 from zoo.training.state.pretrained import InitRecord
+from zoo.training.state.recovery import SavedCheckpoint
 from zoo.training.state.run_manifest import read_manifest
 from zoo.training.state.state_dict import trainer_state_dict, unique_state_dict
 
@@ -33,6 +37,7 @@ class CheckpointCallback(Callback):
         setup: model, objective and data of the run.
         logs: the main process's logs, whose position is part of a checkpoint; ``None`` elsewhere.
         pretrained: record of the weights that the run started from, or ``None``.
+        resumed: the checkpoint that was loaded, or ``None``.
     """
 
     def __init__(
@@ -41,8 +46,25 @@ class CheckpointCallback(Callback):
         setup: "RunSetup",
         logs: LoggingCallback | None,
         pretrained: InitRecord | None,
+        resumed: SavedCheckpoint | None,
     ) -> None:
         self.run, self.setup, self.logs, self.pretrained = run, setup, logs, pretrained
+        self.resumed = resumed
+
+    def on_train_begin(self, trainer: "Trainer") -> None:
+        """Refuse to go on without the optimizer's state; see ``Callback``.
+
+        Raises:
+            VerificationError: the checkpoint has none, and the run has not ended.
+        """
+        resumed = self.resumed
+        if resumed is None or resumed.meta.optimizer != "dropped" or _has_ended(trainer):
+            return
+        raise VerificationError(
+            f"{resumed.path} has no state of the optimizer, which is dropped when a run ends "
+            "without --keep-optimizer",
+            "restore its later checkpoints from a copy",
+        )
 
     def on_save(self, trainer: "Trainer") -> None:
         """Save a checkpoint, and remove old ones."""
@@ -53,8 +75,12 @@ class CheckpointCallback(Callback):
             metrics_digest=self.logs.jsonl.digest() if self.logs else "",
             best=trainer.best,
             settings=settings_digest(trainer.config),
+            optimizer_began=trainer.optimizer_began,
         )
-        save_checkpoint(self.run, meta, trainer_state_dict(trainer), trainer.dist)
+        state = trainer_state_dict(trainer)
+        if _has_ended(trainer) and not trainer.config.keep_optimizer:
+            meta.optimizer, state[OPTIMIZER] = "dropped", {}
+        save_checkpoint(self.run, meta, state, trainer.dist)
         self._prune(trainer)
 
     def _prune(self, trainer: "Trainer") -> None:
@@ -83,6 +109,8 @@ class CheckpointCallback(Callback):
                 )
         if trainer.dist.is_main_process:
             write_final_record(self.run, digests)
+            if not trainer.config.keep_optimizer:
+                drop_optimizer_states(self.run)
 
     def _training_record(self, trainer: "Trainer") -> dict[str, Any]:
         """Return the record of the training in the manifest of a final model."""
@@ -96,3 +124,7 @@ class CheckpointCallback(Callback):
             "best": trainer.best,
             "init_from": msgspec.to_builtins(self.pretrained),
         }
+
+
+def _has_ended(trainer: "Trainer") -> bool:
+    return trainer.step == trainer.config.max_steps or trainer.should_stop

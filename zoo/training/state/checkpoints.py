@@ -9,8 +9,10 @@ no partial checkpoint. It is also renamed before it is removed, so that a direct
 
 import os
 import re
-from collections.abc import Mapping
+import shutil
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
 import torch
@@ -28,7 +30,15 @@ from zoo.io.untrusted import parsing
 from zoo.training.distributed.context import DistContext
 from zoo.training.state.distributed import save_shards
 
-CHECKPOINTS, STATE, SHARDS = "checkpoints", "state.json", "shards"
+CHECKPOINTS, STATE = "checkpoints", "state.json"
+OPTIMIZER = "optimizer"  # stem of the file of its state, or the group of its sharded tensors
+SHARDS, OPTIMIZER_SHARDS = "shards", "optimizer-shards"
+# settings that were added since runs could be resumed, the newest first, and their defaults; a
+# checkpoint of an earlier version has a digest without them
+ADDED_SETTINGS: tuple[tuple[tuple[str, ...], Any], ...] = (
+    (("keep_optimizer",), False),
+    (("data", "skip_invalid"), False),
+)
 DISK_FULL_HINT = "make room, and resume with --resume"
 REMOVE_HINT = "remove this checkpoint's directory"
 RESTORE_HINT = "restore it from a copy"
@@ -46,6 +56,9 @@ class CheckpointMeta(JsonStruct):
         metrics_digest: BLAKE3 of ``metrics.jsonl`` up to that length.
         best: best value of an evaluation so far, by default the lowest loss, and its step.
         settings: digest of the run's configuration, see ``settings_digest``.
+        optimizer: whether the optimizer's state was ``saved``; ``dropped`` when the run ended, or
+            ``reset`` to begin with a new one.
+        optimizer_began: step at which that state began: 0 unless it was reset.
         files: digests of the other files of the directory.
         digest: BLAKE3 of this file, see ``zoo.io.digests.self_digest``. This and the other digests
             are empty in checkpoints of earlier versions.
@@ -57,13 +70,34 @@ class CheckpointMeta(JsonStruct):
     metrics_digest: str = ""
     best: tuple[float, int] | None = None
     settings: str = ""
+    optimizer: Literal["saved", "dropped", "reset"] = "saved"
+    optimizer_began: int = 0
     files: dict[str, FileDigest] = msgspec.field(default_factory=dict)
     digest: str = ""
 
 
 def settings_digest(config: msgspec.Struct) -> str:
     """Return the BLAKE3 digest of a run's configuration."""
-    return blake3(msgspec.json.encode(config, order="sorted")).hexdigest()
+    return known_digests(config)[0]
+
+
+def known_digests(config: msgspec.Struct) -> list[str]:
+    """Return the digests that checkpoints of a configuration have, of this and earlier versions."""
+    settings: dict[str, Any] = msgspec.to_builtins(config)
+    digests = [_digest(settings)]
+    for (*tables, name), default in ADDED_SETTINGS:
+        table = settings
+        for key in tables:
+            table = table.get(key) or {}
+        if name in table:
+            if table.pop(name) != default:
+                break
+            digests.append(_digest(settings))
+    return digests
+
+
+def _digest(settings: Mapping[str, Any]) -> str:
+    return blake3(msgspec.json.encode(settings, order="sorted")).hexdigest()
 
 
 def list_checkpoints(run: Path) -> dict[int, Path]:
@@ -95,9 +129,9 @@ def save_checkpoint(
 
     split = {stem: tensors for stem, tensors in groups.items() if is_sharded(tensors)}
     if not dist.is_main_process:
-        if split:
+        for _, part in _sharded_folders(split):
             with map_os_errors(run, DISK_FULL_HINT):
-                save_shards(Path(dist.broadcast("")), split)
+                save_shards(Path(dist.broadcast("")), part)
             dist.barrier()
         return
     target = run / CHECKPOINTS / f"step-{state.step:08d}"
@@ -105,13 +139,20 @@ def save_checkpoint(
         for stem, tensors in groups.items():
             if tensors and stem not in split:
                 write_tensors(staging / f"{stem}.safetensors", tensors)
-        if split:
-            save_shards(Path(dist.broadcast(str(staging / SHARDS))), split)
+        for folder, part in _sharded_folders(split):
+            save_shards(Path(dist.broadcast(str(staging / folder))), part)
             dist.barrier()
         files = sorted(path for path in staging.rglob("*") if path.is_file())
         state.files = {str(path.relative_to(staging)): hash_file(path) for path in files}
         state.digest = NO_DIGEST
         (staging / STATE).write_bytes(add_digest(encode_json(state)))
+
+
+def _sharded_folders(groups: Mapping[str, Tensors]) -> list[tuple[str, dict[str, Tensors]]]:
+    """Return the folders of sharded tensors, and their groups: the optimizer's can be dropped."""
+    rest = {stem: tensors for stem, tensors in groups.items() if stem != OPTIMIZER}
+    optimizer = {stem: tensors for stem, tensors in groups.items() if stem == OPTIMIZER}
+    return [(name, part) for name, part in ((SHARDS, rest), (OPTIMIZER_SHARDS, optimizer)) if part]
 
 
 def write_tensors(path: Path, tensors: Tensors) -> None:
@@ -141,13 +182,13 @@ def is_sharded(tensors: Tensors) -> bool:
     return any(hasattr(tensor, "full_tensor") for tensor in tensors.values())
 
 
-def read_meta(path: Path, *, steps: int, settings: str) -> CheckpointMeta:
+def read_meta(path: Path, *, steps: int, settings: Collection[str]) -> CheckpointMeta:
     """Read ``state.json`` of a checkpoint, and check that it belongs to the run.
 
     Args:
         path: directory of the checkpoint.
         steps: number of steps of the run.
-        settings: digest of the run's configuration.
+        settings: digests of the run's configuration, see ``known_digests``.
 
     Raises:
         VerificationError: the file is missing, was changed, or belongs to another run or step.
@@ -163,9 +204,10 @@ def read_meta(path: Path, *, steps: int, settings: str) -> CheckpointMeta:
         raise VerificationError(
             f"{file} is of step {state.step}, and the run has {steps}", REMOVE_HINT
         )
-    if state.settings not in ("", settings):
+    if state.settings and state.settings not in settings:
         raise VerificationError(f"{file} is of a run with other settings", REMOVE_HINT)
-    if min(state.tokens, state.metrics_position, *(state.best or (0, 0))[1:]) < 0:
+    counts = (state.tokens, state.metrics_position, state.optimizer_began)
+    if min(*counts, *(state.best or (0, 0))[1:]) < 0:
         raise VerificationError(f"{file} has a number below 0", REMOVE_HINT)
     return state
 
@@ -225,6 +267,34 @@ def load_tensors(path: Path, state: CheckpointMeta) -> dict[str, Tensors]:
             with parsing(path / name, "a safetensors file"):
                 groups[Path(name).stem] = load_file(path / name)
     return groups
+
+
+def drop_optimizer_states(run: Path) -> None:
+    """Remove the optimizer's state from all checkpoints of a run that has ended."""
+    for path in list_checkpoints(run).values():
+        state = read_record(path / STATE, CheckpointMeta, hint=REMOVE_HINT, limit=MAX_STATE_BYTES)
+        kept = {name: digest for name, digest in state.files.items() if not is_optimizer_file(name)}
+        if len(kept) == len(state.files):
+            continue
+        with atomic_directory(path, force=True, managed=True) as staging:
+            for name in kept:
+                (staging / name).parent.mkdir(exist_ok=True)
+                link_or_copy(path / name, staging / name)
+            state.files, state.optimizer, state.digest = kept, "dropped", NO_DIGEST
+            (staging / STATE).write_bytes(add_digest(encode_json(state)))
+
+
+def is_optimizer_file(name: str) -> bool:
+    """Return whether a file of a checkpoint holds the optimizer's state."""
+    return name == f"{OPTIMIZER}.safetensors" or name.startswith(f"{OPTIMIZER_SHARDS}/")
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Make a hard link to a file, or a copy where the file system has no links."""
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 def remove_partial(run: Path) -> None:

@@ -13,9 +13,9 @@ from zoo.training.state.checkpoints import (
     CheckpointMeta,
     check_checkpoint,
     check_metrics_file,
+    known_digests,
     list_checkpoints,
     read_meta,
-    settings_digest,
 )
 
 LOG = logging.getLogger("zoo")
@@ -36,7 +36,7 @@ class SavedCheckpoint:
 
 
 def last_intact_checkpoint(
-    run: Path, config: RunConfig, dist: DistContext
+    run: Path, config: RunConfig, dist: DistContext, *, set_aside: bool = True
 ) -> SavedCheckpoint | None:
     """Return the last intact checkpoint of a run, or ``None`` if it has no checkpoint yet.
 
@@ -48,11 +48,13 @@ def last_intact_checkpoint(
         run: the run's directory.
         config: configuration of the run.
         dist: rank and world size.
+        set_aside: rename damaged checkpoints; otherwise they are only reported.
 
     Raises:
         VerificationError: all checkpoints are damaged.
     """
-    name = dist.broadcast(_choose(run, config) if dist.is_main_process else "")
+    chosen = _choose(run, config, set_aside=set_aside) if dist.is_main_process else ""
+    name = dist.broadcast(chosen)
     if not name:
         return None
     path = run / CHECKPOINTS / name
@@ -77,10 +79,10 @@ def check(run: Path, path: Path, config: RunConfig) -> str:
 
 
 def _read(path: Path, config: RunConfig) -> CheckpointMeta:
-    return read_meta(path, steps=config.max_steps, settings=settings_digest(config))
+    return read_meta(path, steps=config.max_steps, settings=known_digests(config))
 
 
-def _choose(run: Path, config: RunConfig) -> str:
+def _choose(run: Path, config: RunConfig, *, set_aside: bool) -> str:
     """Return the directory name of the last intact checkpoint, or an empty string."""
     damaged: dict[Path, str] = {}
     for path in reversed(list_checkpoints(run).values()):
@@ -90,7 +92,12 @@ def _choose(run: Path, config: RunConfig) -> str:
             damaged[path] = error.what
             continue
         for bad, reason in damaged.items():
-            _set_aside(bad, reason, path.name)
+            if set_aside:
+                _set_aside(bad, reason, path.name)
+            else:
+                LOG.warning(
+                    "warning: %s is damaged; continuing from %s (%s)", bad, path.name, reason
+                )
         return path.name
     if damaged:
         path, reason = next(iter(damaged.items()))

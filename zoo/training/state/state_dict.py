@@ -15,11 +15,11 @@ from zoo.training.logging.aggregate import MetricSums
 from zoo.training.loss_module import LossModule
 from zoo.training.optim.ema import EMA
 from zoo.training.optim.optimizers import set_hyperparams
-from zoo.training.state.checkpoints import SHARDS, Tensors
+from zoo.training.state.checkpoints import OPTIMIZER, OPTIMIZER_SHARDS, SHARDS, Tensors
 from zoo.training.state.distributed import load_shards, shard_names
 from zoo.training.state.recovery import SavedCheckpoint
 
-SEPARATOR, OPTIMIZER = ":", "optimizer"
+SEPARATOR = ":"
 
 
 class TrainerState(Protocol):
@@ -33,6 +33,7 @@ class TrainerState(Protocol):
     optimizer: torch.optim.Optimizer
     ema: EMA | None
     step: int
+    optimizer_began: int
     tokens: int
     best: tuple[float, int] | None
     train_metrics: MetricSums
@@ -67,20 +68,40 @@ def load_trainer_state_dict(
     path = saved.path
     if any(name.startswith(f"{SHARDS}/") for name in saved.meta.files):
         with parsing(path / SHARDS, "a sharded checkpoint of this model"):
-            _allocate(trainer, shard_names(path / SHARDS))
-            state = trainer_state_dict(trainer)
-            load_shards(path / SHARDS, {name: state[name] for name in state.keys() - groups.keys()})
+            _load_shards(trainer, groups, path)
     else:
         load_unique_state_dict(trainer.loss_module.model, groups.get("weights", {}), path)
         with parsing(path, "a checkpoint of this model"):
-            _set_optimizer(trainer, groups.get(OPTIMIZER, {}))
+            if saved.meta.optimizer == "saved":
+                _set_optimizer(trainer, groups.get(OPTIMIZER, {}))
             if trainer.ema is not None:
                 trainer.ema.load_state_dict(groups["ema_decay"])
     device = trainer.dist.device
     trainer.step, trainer.tokens = saved.meta.step, saved.meta.tokens
-    trainer.best = saved.meta.best
+    trainer.best, trainer.optimizer_began = saved.meta.best, saved.meta.optimizer_began
     trainer.train_metrics.values = {k: v.to(device) for k, v in groups.get("totals", {}).items()}
     _set_memory(trainer, groups.get("memory", {}))
+
+
+def _load_shards(trainer: TrainerState, groups: Mapping[str, Tensors], path: Path) -> None:
+    """Load the sharded groups of a checkpoint, those that are not in ``groups``."""
+    folders = [folder for n in (SHARDS, OPTIMIZER_SHARDS) if (folder := path / n).is_dir()]
+    stored = {folder: shard_names(folder) for folder in folders}
+    _allocate(trainer, set().union(*stored.values()))
+    state = trainer_state_dict(trainer)
+    wanted = {name: state[name] for name in state.keys() - groups.keys()}
+    for folder, names in stored.items():
+        load_shards(
+            folder,
+            {
+                group: found
+                for group, tensors in wanted.items()
+                if (found := {k: t for k, t in tensors.items() if f"{group}/{k}" in names})
+            },
+        )
+    labels = {f"{group}/{name}" for group, tensors in wanted.items() for name in tensors}
+    if missing := labels.difference(*stored.values()):
+        raise KeyError(min(missing))
 
 
 def unique_state_dict(module: torch.nn.Module) -> Tensors:

@@ -22,6 +22,7 @@ class PanicException(BaseException):
         (MemoryError(), 2, "not enough memory"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes"), 2, "not enough"),
         (RuntimeError("can't start new thread"), 2, "not enough memory"),
+        (ImportError("a.so: failed to map segment from shared object"), 2, "not enough memory"),
         (OSError(errno.ENOSPC, "No space left", "out/x"), 2, "cannot write out/x: No space left"),
         (OSError(errno.ENAMETOOLONG, "File name too long", "x" * 9000), 2, "File name too long"),
         (PermissionError(errno.EACCES, "Permission denied", "x"), 4, "x: Permission denied"),

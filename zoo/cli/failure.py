@@ -14,13 +14,15 @@ BUG = 1
 # Errors of writing; all other errors of the operating system concern files that are read.
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
 _WRONG_NAME = {errno.ENAMETOOLONG, errno.ELOOP, errno.EILSEQ, errno.EINVAL}
-# torch reports a failed allocation on a CPU as a RuntimeError, and Python one of a thread's stack.
+# torch reports a failed allocation on a CPU as a RuntimeError, and Python one of a thread's stack;
+# the loader of shared libraries reports one as an ImportError.
 _NO_MEMORY = (
     "can't allocate memory",
     "not enough memory",
     "out of memory",
     "bad_alloc",
     "can't start new thread",
+    "failed to map segment from shared object",
 )
 
 

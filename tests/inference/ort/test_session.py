@@ -3,6 +3,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from zoo.checkpoint import Checkpoint, encode_manifest, load_checkpoint
 from zoo.errors import UsageError, VerificationError
 from zoo.export.session import open_session
 from zoo.inference import BackendWarning, load_session
+from zoo.inference.ort.runtime import create_session
 from zoo.io.digests.files import hash_file
 from zoo.io.paths import home
 
@@ -236,3 +238,16 @@ def test_a_home_that_cannot_be_written(
     monkeypatch.setenv("ZOO_HOME", str(tmp_path / "file"))
     with pytest.raises(UsageError, match="set ZOO_HOME to a folder you can write to"):
         open_session(source, "onnx")
+
+
+def test_a_thread_that_cannot_start_is_not_a_fault_of_the_graph(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is a lack of memory, which the command line reports as such."""
+
+    def start(timer: threading.Timer) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Timer, "start", start)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        create_session(b"")

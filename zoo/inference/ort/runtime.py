@@ -38,15 +38,15 @@ def create_session(
         options.intra_op_num_threads = threads
     providers = _providers(device)
     disabled = SLOW_ON_CPU if device == "cpu" else []
-    try:
-        with _cancelled_after(options, MAX_ONNX_LOAD_SECONDS):
+    with _cancelled_after(options, MAX_ONNX_LOAD_SECONDS):
+        try:
             return onnxruntime.InferenceSession(
                 graph, options, providers=providers, disabled_optimizers=disabled
             )
-    except Exception as error:  # exceptions of ONNX Runtime have no common base
-        release = f"ONNX Runtime {onnxruntime.__version__}"
-        name = "a graph" if isinstance(graph, bytes) else graph
-        raise RefusedGraph(f"{name}: {release} refuses it: {_line(error)}") from error
+        except Exception as error:  # exceptions of ONNX Runtime have no common base
+            release = f"ONNX Runtime {onnxruntime.__version__}"
+            name = "a graph" if isinstance(graph, bytes) else graph
+            raise RefusedGraph(f"{name}: {release} refuses it: {_line(error)}") from error
 
 
 @contextlib.contextmanager

@@ -52,7 +52,7 @@ def test_a_name_that_nothing_has_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("name", "module"),
-    [("distill", "distillation.losses.terms"), ("evaluate", "evaluation.base")],
+    [("distill", "distillation.losses.kl"), ("evaluate", "evaluation.base")],
 )
 def test_a_function_is_one_before_and_after_its_modules_are_imported(
     name: str, module: str

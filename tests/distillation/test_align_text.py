@@ -17,8 +17,8 @@ from tests.distillation.making import (
 from tests.distillation.test_embeddings import teacher, tree  # noqa: F401 (fixtures)
 from tests.training.runs import assert_same, records
 from zoo.checkpoint import load_checkpoint, load_text_tokenizer
-from zoo.distillation.losses import terms
-from zoo.distillation.losses.comparisons import pool_texts
+from zoo.distillation.losses.base import squared_error
+from zoo.distillation.outputs import pool_texts
 from zoo.distillation.teachers.cached_teacher import CachedTeacher
 from zoo.errors import UsageError
 from zoo.training.config.overrides import deep_merge
@@ -50,7 +50,7 @@ def test_the_error_of_means_of_texts() -> None:
     for mean, row, size in zip(means, padded.tolist(), (2, 4, 1), strict=True):
         for k in range(3):
             total += (mean[k] - sum(token[k] for token in row[:size]) / size) ** 2
-    assert float(terms.squared_error(vectors, targets)) == pytest.approx(total, rel=1e-12)
+    assert float(squared_error(vectors, targets)) == pytest.approx(total, rel=1e-12)
 
 
 @pytest.mark.parametrize(

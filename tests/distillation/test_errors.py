@@ -221,6 +221,7 @@ def test_a_teacher_of_embeddings_is_a_sentence_encoder(refused: Command, tmp_pat
         ({"kind": "kl", "temperature": -1}, "distillation.terms.x: temperature is -1"),
         ({"kind": "kl", "temperature": "high"}, "terms.x.temperature: Expected `float`, got `str`"),
         ({"weight": 2}, "distillation.terms.x has no kind"),
+        ({"kind": "hidden-msa"}, "terms.x.kind is 'hidden-msa', which is not a distillation loss"),
         (
             {"kind": "kl", "temperature": "nan"},
             "distillation.terms.x.temperature: Expected `float`",
@@ -228,7 +229,10 @@ def test_a_teacher_of_embeddings_is_a_sentence_encoder(refused: Command, tmp_pat
         (3, "distillation.terms.x is 3, not a table of settings; --set distillation.terms.x.wei"),
         (None, "--set distillation.terms.x.weight=0 leaves a term out"),
         ({"kind": "hidden-cosine", "temperature": 3}, "x.temperature is 3.0, which hidden-cosine"),
-        ({"kind": "hidden-cosine", "reduction": "elements"}, "it is of kl, logits-mse, hidden-mse"),
+        (
+            {"kind": "hidden-cosine", "reduction": "elements"},
+            "a setting of embeddings, first-token",
+        ),
         ({"kind": "kl", "layers": "uniform"}, "x.layers is 'uniform', which kl does not read"),
     ],
 )

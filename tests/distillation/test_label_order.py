@@ -139,7 +139,7 @@ def test_a_teacher_is_scored_by_name(table: Path, tmp_path: Path) -> None:
     batch = prepared_batch(setup, tmp_path / "run")
     (teacher,) = scored_teachers(setup)
     assert teacher is not None
-    view = teacher.view(batch.tensors, {})
+    view = teacher.forward(batch.tensors, {})
     sums = view.objective.loss(view.outputs, view.batch).sums
     expected = F.cross_entropy(
         logits_by_name(model, view, batch), batch.tensors["labels"], reduction="sum"

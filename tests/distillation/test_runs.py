@@ -131,7 +131,7 @@ def test_padding_is_in_no_mean(teacher: Path, tmp_path: Path) -> None:
     predicted = {n: batch.tensors[n][in_text] for n in ("label_positions", "labels")}
     tensors = {**batch.tensors, **predicted, "document_ids": documents}
     padded = replace(batch, tensors=tensors)
-    counts = {c.name: c.count(padded) for c in setup.objective.comparisons}
+    counts = {c.name: c.count(padded) for c in setup.objective.losses}
     tokens = documents.numel() - 20
     assert counts == {"kl": tokens, "cosine": tokens, "states": tokens, "first": 2}
     module: Any = prepared.loss_module.model.eval()

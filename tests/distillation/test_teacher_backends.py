@@ -14,7 +14,7 @@ from tests.once import written_once
 from tests.training.runs import records
 from zoo.checkpoint import load_checkpoint
 from zoo.distillation.teachers.onnx_teacher import UnpackedTexts
-from zoo.distillation.teachers.teacher import MovedView
+from zoo.distillation.teachers.teacher import MovedOutput
 from zoo.errors import UsageError
 from zoo.export.export import export_onnx
 from zoo.training.build import prepare_run
@@ -164,8 +164,8 @@ def test_results_of_another_device_are_moved(tmp_path: Path) -> None:
     prepared = prepare_run(setup, tmp_path, DistContext.initialize("cpu"))
     batch = prepared.train_dataloader.batches(0)[0].tensors
     prepared.train_dataloader.close()
-    view = setup.objective.teachers[0].view(batch, {"hidden": {-1}, "queries_keys_values": {0}})
-    moved = MovedView.of(view, torch.device("meta"))
+    view = setup.objective.teachers[0].forward(batch, {"hidden": {-1}, "queries_keys_values": {0}})
+    moved = MovedOutput.of(view, torch.device("meta"))
     assert moved.captured.hidden[-1].shape == view.captured.hidden[-1].shape
     logits: Any = moved.logits("masked-lm", everywhere=True)
     tensors = [moved.captured.hidden[-1], *moved.captured.queries_keys_values[0], logits]

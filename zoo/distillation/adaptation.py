@@ -3,15 +3,17 @@
 import logging
 import math
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 
 from zoo.data.readers.glue import PREFIX, glue_task
+from zoo.distillation.losses import loss_names
+from zoo.distillation.losses.kl import WITHOUT_PROBABILITIES
 from zoo.distillation.recipes import SENTENCES
 from zoo.errors import UsageError
 from zoo.families.config import Config
-from zoo.families.distillation import TEXT_SCHEDULE, DistillationRecipe, Term, TermKind
+from zoo.families.distillation import TEXT_SCHEDULE, DistillationRecipe, Term
 from zoo.training.config.overrides import ConfigDict
 
 LOG = logging.getLogger("zoo")
@@ -24,7 +26,6 @@ OF_TEXT = (
 )
 SCHEDULE = ("max_steps", "num_train_epochs", "warmup_ratio", "lr_scheduler")
 MICRO_BATCH = {"micro_batch_tokens": 4096}  # logits of all tokens of two models take memory
-WITHOUT_PROBABILITIES = ("regression", "multi_label_classification")  # problems of tasks
 
 
 def adapt_to_data(recipe: DistillationRecipe, task: str | None) -> DistillationRecipe:
@@ -169,7 +170,7 @@ def with_requested_kinds(
 
 
 def _names_kind(term: Any) -> bool:
-    return isinstance(term, Mapping) and term.get("kind") in get_args(TermKind)
+    return isinstance(term, Mapping) and term.get("kind") in loss_names()
 
 
 def squared_error_of(term: Term) -> Term:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from zoo.checkpoint import Checkpoint, is_checkpoint
-from zoo.distillation.losses.comparisons import Comparison, LogitsComparison, ModelView
+from zoo.distillation.losses.base import DistillationLoss, LogitsLoss
+from zoo.distillation.outputs import ModelOutput
 from zoo.distillation.teachers.checks import require_same_tokens
 from zoo.distillation.teachers.teacher import Teacher
 from zoo.errors import UsageError
@@ -74,7 +75,7 @@ class Discriminator(TrainingObjective):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairView(ModelView):
+class PairOutput(ModelOutput):
     """Results of a discriminator, with those of its generator.
 
     Attributes:
@@ -82,11 +83,11 @@ class PairView(ModelView):
         generator: results of the generator.
     """
 
-    discriminator: ModelView
-    generator: ModelView
+    discriminator: ModelOutput
+    generator: ModelOutput
 
     def logits(self, term: str, *, everywhere: bool) -> Logits:
-        """See ``ModelView``: of masked language modelling, those of the generator."""
+        """See ``ModelOutput``: of masked language modelling, those of the generator."""
         view = self.generator if term == MASKED_LM else self.discriminator
         return view.logits(term, everywhere=everywhere)
 
@@ -113,14 +114,14 @@ class TeacherPair(Teacher):
         files = self.generator.fingerprint.items()
         return {**super().fingerprint, **{f"{GENERATOR}/{name}": value for name, value in files}}
 
-    def run(self, batch: "Mapping[str, Tensor]", layers: Mapping[str, set[int]]) -> ModelView:
+    def run(self, batch: "Mapping[str, Tensor]", layers: Mapping[str, set[int]]) -> ModelOutput:
         """See ``Teacher``."""
         view = super().run(batch, layers)
         if MASKED_IDS not in batch:
             return view
-        masked = self.generator.view({**batch, "input_ids": batch[MASKED_IDS]}, {})
-        parts = {field.name: getattr(view, field.name) for field in fields(ModelView)}
-        return PairView(**parts, discriminator=view, generator=masked)
+        masked = self.generator.forward({**batch, "input_ids": batch[MASKED_IDS]}, {})
+        parts = {field.name: getattr(view, field.name) for field in fields(ModelOutput)}
+        return PairOutput(**parts, discriminator=view, generator=masked)
 
 
 def teacher_pair(
@@ -171,11 +172,10 @@ def teacher_pair(
     )
 
 
-def compares_generators(comparisons: Sequence[Comparison], objective: TrainingObjective) -> bool:
+def compares_generators(losses: Sequence[DistillationLoss], objective: TrainingObjective) -> bool:
     """Return whether terms compare generators of replaced-token detection."""
     return isinstance(objective, ReplacedTokenDetection) and any(
-        isinstance(comparison, LogitsComparison) and comparison.of == MASKED_LM
-        for comparison in comparisons
+        isinstance(loss, LogitsLoss) and loss.logits_of == MASKED_LM for loss in losses
     )
 
 

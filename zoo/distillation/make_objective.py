@@ -1,6 +1,6 @@
 """Construction of a distillation run's objective: its loss terms and teachers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -8,8 +8,8 @@ import torch
 
 from zoo.checkpoint import Checkpoint, load_text_tokenizer
 from zoo.distillation.discriminator import Discriminator, compares_generators, teacher_pair
-from zoo.distillation.losses.bind import bind_terms
-from zoo.distillation.losses.comparisons import Comparison, ModelShape
+from zoo.distillation.losses import loss_names, loss_type
+from zoo.distillation.losses.base import DistillationLoss, ModelShape
 from zoo.distillation.objective import Distillation
 from zoo.distillation.recipes import TEXT
 from zoo.distillation.replacement import ModuleReplacing
@@ -25,11 +25,12 @@ from zoo.distillation.teachers.onnx_teacher import OnnxTeacher, require_onnx
 from zoo.distillation.teachers.teacher import Teacher
 from zoo.errors import UsageError
 from zoo.families.base import Family
+from zoo.families.distillation import Term
 from zoo.finetune.base import FineTuning
 from zoo.finetune.labels import ClassTask
 from zoo.finetune.setup import FineTuneSetup
 from zoo.nn.devices import resolve_device
-from zoo.objectives.base import TrainingObjective
+from zoo.objectives.base import Objective, TrainingObjective
 from zoo.objectives.replaced_token_detection import ReplacedTokenDetection
 from zoo.plugins.tasks import training_task
 from zoo.tasks.seq2seq.train import Seq2Seq
@@ -59,27 +60,86 @@ def make_objective(
     task = isinstance(base, FineTuneSetup)
     shapes = [model_shape(c.family, c.config, base.objective, task=task) for c in checkpoints]
     student = model_shape(base.family, base.model_config, base.objective, task=task)
-    comparisons = bind_terms(settings.terms, base.objective, student, shapes)
+    losses = build_losses(settings.terms, base.objective, student, shapes)
     teachers = [
-        _teacher(reference, checkpoint, base, comparisons, settings)
+        _teacher(reference, checkpoint, base, losses, settings)
         for reference, checkpoint in zip(settings.teachers, checkpoints, strict=True)
     ]
-    if compares_generators(comparisons, base.objective):
+    if compares_generators(losses, base.objective):
         teachers = [teacher_pair(teachers, base, settings.generator, generator)]
     if settings.cache_teacher is not None:
-        teachers = with_cache(teachers, comparisons, base, settings)
-    parts = (base.objective, settings.objective_weight, comparisons, teachers)
+        teachers = with_cache(teachers, losses, base, settings)
+    parts = (base.objective, settings.objective_weight, losses, teachers)
     if settings.replacement is None:
         aligner = text_aligner(base, checkpoints) if settings.align == TEXT else None
         return Distillation(*parts, aligner=aligner)
     return ModuleReplacing(*parts, replacement=settings.replacement, seed=base.config.seed)
 
 
+def build_losses(
+    terms: Mapping[str, Term],
+    objective: TrainingObjective,
+    student: ModelShape,
+    teachers: Sequence[ModelShape],
+) -> list[DistillationLoss]:
+    """Return the losses of a recipe's terms.
+
+    Args:
+        terms: name -> term.
+        objective: the student's objective.
+        student: sizes of the student.
+        teachers: sizes of the teachers.
+
+    Raises:
+        UsageError: a term does not apply to these models.
+    """
+    for name in objective.from_scratch_options if isinstance(objective, Objective) else ():
+        if value := getattr(objective.options, name):
+            raise UsageError(
+                f"objective_args.{name} is {value}, which would replace what the student learned "
+                "from its teacher",
+                "leave it out",
+            )
+    losses: list[DistillationLoss] = []
+    for name, term in terms.items():
+        kind = loss_type(term.kind)
+        if not term.weight:
+            continue
+        _require_read(name, term, objective)
+        if name in objective.loss_weights:
+            raise UsageError(
+                f"terms.{name} has the name of a loss of {objective.name}", "rename it"
+            )
+        losses += kind.of_term(name, term, objective, student, teachers)
+    return losses
+
+
+def _require_read(name: str, term: Term, objective: TrainingObjective) -> None:
+    """Check that a term leaves the settings that its loss does not read at their defaults."""
+    default = Term(kind=term.kind, weight=term.weight)
+    for field in Term.__struct_fields__:
+        value = getattr(term, field)
+        if value == getattr(default, field):
+            continue
+        readers = [kind for kind in loss_names() if field in loss_type(kind).settings()]
+        if term.kind not in readers:
+            raise UsageError(
+                f"terms.{name}.{field} is {value!r}, which {term.kind} does not read",
+                f"leave it out; it is a setting of {', '.join(readers)}",
+            )
+        if field == "positions" and not isinstance(objective, Objective):
+            raise UsageError(
+                f"terms.{name}.positions is {value!r}, and is of text: {objective.name} has no "
+                "other positions",
+                "leave it out",
+            )
+
+
 def _teacher(
     reference: str,
     checkpoint: Checkpoint,
     base: RunSetup,
-    comparisons: Sequence[Comparison],
+    losses: Sequence[DistillationLoss],
     settings: DistillationConfig,
 ) -> Teacher:
     """Return a teacher that has what the terms compare.
@@ -87,21 +147,19 @@ def _teacher(
     Raises:
         UsageError: it has another head, other tokens, or does not run on the backend.
     """
-    needs_head = settings.replacement is not None or any(
-        comparison.needs_head for comparison in comparisons
-    )
+    needs_head = settings.replacement is not None or any(loss.needs_head for loss in losses)
     if needs_head:
         require_head(reference, checkpoint, base)
     objective: TrainingObjective = base.objective
     if isinstance(base, FineTuneSetup):
         objective = _task(base, checkpoint)
     elif settings.align == TEXT:
-        require_texts_alone(reference, comparisons, objective)
+        require_texts_alone(reference, losses, objective)
     else:
         require_same_tokens(reference, checkpoint, base)
     if isinstance(objective, ReplacedTokenDetection):
         objective = Discriminator(objective)
-    kind, device = _backend(reference, checkpoint, objective, comparisons, settings)
+    kind, device = _backend(reference, checkpoint, objective, losses, settings)
     dtype = getattr(torch, settings.teacher_dtype)
     return kind(reference, checkpoint, objective, dtype, needs_head, device)
 
@@ -127,7 +185,7 @@ def _backend(
     reference: str,
     checkpoint: Checkpoint,
     objective: TrainingObjective,
-    comparisons: Sequence[Comparison],
+    losses: Sequence[DistillationLoss],
     settings: DistillationConfig,
 ) -> tuple[type[Teacher], torch.device | None]:
     """Return the class of a teacher, and its device; ``None`` for that of the student.
@@ -137,7 +195,7 @@ def _backend(
     """
     backend = settings.teacher_backend
     if backend == "onnx":
-        require_onnx(reference, checkpoint, objective, comparisons, settings.teacher_dtype)
+        require_onnx(reference, checkpoint, objective, losses, settings.teacher_dtype)
         return OnnxTeacher, None
     if checkpoint.is_export:
         raise UsageError(

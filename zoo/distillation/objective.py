@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import nn
 
-from zoo.distillation.losses.comparisons import Comparison, ModelView
+from zoo.distillation.losses.base import DistillationLoss, Side
+from zoo.distillation.outputs import ModelOutput
 from zoo.distillation.sentences import TextAligner
 from zoo.distillation.teachers.teacher import PREFIX, Teacher, run_model
 from zoo.errors import UsageError
@@ -52,7 +53,7 @@ class DistillationOutputs(Outputs):
     """
 
     student: Any = None
-    teachers: Sequence[ModelView] = ()
+    teachers: Sequence[ModelOutput] = ()
     module: Any = None
 
 
@@ -73,7 +74,7 @@ class Distillation(TrainingObjective):
     Args:
         base: objective or task of the student.
         base_weight: weight of its loss terms; 0 to leave them out.
-        comparisons: terms that compare student and teachers.
+        losses: losses that compare student and teachers.
         teachers: the teachers.
         aligner: makes what the teachers read of the student's text; ``None`` where they read the
             student's tensors, or rows of their own.
@@ -85,37 +86,35 @@ class Distillation(TrainingObjective):
         self,
         base: TrainingObjective,
         base_weight: float,
-        comparisons: Sequence[Comparison],
+        losses: Sequence[DistillationLoss],
         teachers: Sequence[Teacher],
         aligner: TextAligner | None = None,
     ) -> None:
         self.base, self.base_weight, self.aligner = base, base_weight, aligner
-        self.comparisons, self.teachers = comparisons, teachers
+        self.losses, self.teachers = losses, teachers
         self.head = base.head  # type: ignore[misc]
         self.stateful = base.stateful  # type: ignore[misc]
         self.config = base.config
         self.uses_all_parameters = bool(base_weight)
-        self.needs_head = bool(base_weight) or any(
-            comparison.needs_head for comparison in comparisons
-        )
+        self.needs_head = bool(base_weight) or any(loss.needs_head for loss in losses)
         if self.needs_head:  # otherwise it is not trained, and has no metrics
             self.metric_for_best_model = base.metric_for_best_model
             self.greater_is_better = base.greater_is_better
 
     @property
     def loss_weights(self) -> Mapping[str, float]:
-        """Loss term -> weight: of the student's objective, and of the comparisons."""
+        """Loss term -> weight: of the student's objective, and of distillation."""
         scale = self.base_weight
         weights = {name: scale * weight for name, weight in self.base.loss_weights.items()}
         return {
             **(weights if scale else {}),
-            **{comparison.name: comparison.term.weight for comparison in self.comparisons},
+            **{loss.name: loss.weight for loss in self.losses},
         }
 
     def model(self, family: Family, config: Config) -> StudentModule:
         """See ``TrainingObjective``."""
         student = self.base.model(family, config)
-        projections = {c.name: c.projection() for c in self.comparisons}
+        projections = {loss.name: loss.new_projection() for loss in self.losses}
         new = {name: module for name, module in projections.items() if module is not None}
         for name in new:
             if hasattr(nn.ModuleDict, name):
@@ -144,7 +143,7 @@ class Distillation(TrainingObjective):
         return self.base.compute_metrics(predictions) if self.needs_head else {}
 
     def collate_examples(self, collate: Collate, examples: Sequence[Example]) -> Batch:
-        """Return a batch of the student's objective, with the counts of the comparisons.
+        """Return a batch of the student's objective, with the counts of the losses.
 
         Args:
             collate: collates the student's rows.
@@ -158,21 +157,19 @@ class Distillation(TrainingObjective):
             tensors |= {f"{PREFIX}{name}": tensor for name, tensor in read.items()}
         if self.aligner is not None:
             tensors |= self.aligner.teacher_tensors(batch.tensors, self.base)
-        counts = {c.name: c.count(batch) for c in self.comparisons}
+        counts = {loss.name: loss.count(batch) for loss in self.losses}
         return replace(batch, tensors=tensors, counts={**batch.counts, **counts})
 
     def forward(self, model: Any, batch: "Mapping[str, Tensor]") -> DistillationOutputs:
         """Run the student and its teachers."""
-        layers = {side: _layers(self.comparisons, side) for side in ("student", "teacher")}
         main = self.base.models_to_save(model.student)["model"].module
-        student = run_model(
-            model.student, main, self.base, batch, layers["student"], self.needs_head
-        )
-        outputs, compared = student.outputs, self.teachers if self.comparisons else ()
-        state, teachers = dict(outputs.recurrent_state), []
+        layers = self._captured("student")
+        student = run_model(model.student, main, self.base, batch, layers, self.needs_head)
+        outputs, compared = student.outputs, self.teachers if self.losses else ()
+        layers, state, teachers = self._captured("teacher"), dict(outputs.recurrent_state), []
         read = {k: v for k, v in batch.items() if k not in state} | outputs.inputs
         for number, teacher in enumerate(compared):  # each has its own state
-            view = teacher.view(with_state(read, number), layers["teacher"])
+            view = teacher.forward(with_state(read, number), layers)
             teachers.append(view)
             state |= {
                 f"{STATE}{number}:{name}": tensor
@@ -187,18 +184,26 @@ class Distillation(TrainingObjective):
             module=model,
         )
 
+    def _captured(self, side: Side) -> dict[str, set[int]]:
+        """Return the layers that any loss reads of a model, by argument of ``capture``."""
+        layers: dict[str, set[int]] = {}
+        for loss in self.losses:
+            for name, indices in loss.captured(side).items():
+                layers.setdefault(name, set()).update(indices)
+        return layers
+
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """Compute all terms, with metrics and predictions of the student's objective."""
         assert isinstance(outputs, DistillationOutputs), "forward returns it"
         base = self.base.loss_with_auxiliary(outputs, batch) if self.needs_head else LossOutput({})
         projections = dict(outputs.module.projections.items())
         sums = {
-            c.name: c.total(outputs.student, outputs.teachers, projections.get(c.name))
-            for c in self.comparisons
+            loss.name: loss.total(outputs.student, outputs.teachers, projections.get(loss.name))
+            for loss in self.losses
         }
         metrics = dict(base.metrics)
-        for comparison in self.comparisons:
-            metrics |= comparison.metrics(outputs.teachers)
+        for loss in self.losses:
+            metrics |= loss.metrics(outputs.teachers)
         sums = {**(base.sums if self.base_weight else {}), **sums}
         return replace(base, sums=sums, metrics=metrics)
 
@@ -219,12 +224,3 @@ def with_state(batch: "Mapping[str, Tensor]", number: int) -> "dict[str, Tensor]
     prefix = f"{STATE}{number}:"
     mine = {k.removeprefix(prefix): v for k, v in batch.items() if k.startswith(prefix)}
     return {k: v for k, v in batch.items() if not k.startswith(STATE)} | mine
-
-
-def _layers(comparisons: Sequence[Comparison], side: Any) -> dict[str, set[int]]:
-    """Return the layers that any comparison reads, by argument of ``capture``."""
-    layers: dict[str, set[int]] = {}
-    for comparison in comparisons:
-        for name, indices in comparison.layers(side).items():
-            layers.setdefault(name, set()).update(indices)
-    return layers

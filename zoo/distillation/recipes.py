@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from zoo.distillation.losses import require_loss
 from zoo.errors import UsageError, did_you_mean
 from zoo.families.base import Family
 from zoo.families.distillation import (
@@ -359,10 +360,27 @@ def _named_recipe(name: str, known: Mapping[str, DistillationRecipe]) -> Distill
         UsageError: there is none, or a field of the file does not exist.
     """
     if name.endswith((".yaml", ".yml")):
-        return validate_config(read_config_file(Path(name)), DistillationRecipe, name)
+        recipe = validate_config(read_config_file(Path(name)), DistillationRecipe, name)
+        for terms in (recipe.terms, *(stage.terms for stage in recipe.stages.values())):
+            require_losses(terms, f"{name}: ")
+        return recipe
     if name not in known:
         raise UsageError(
             f"there is no distillation recipe {name!r}",
             did_you_mean(name, list(known)) or f"there are {', '.join(known)}, and files in YAML",
         )
     return known[name]
+
+
+def require_losses(terms: Mapping[str, Term], prefix: str) -> None:
+    """Check that the kinds of terms are names of losses.
+
+    Args:
+        terms: name -> term.
+        prefix: what precedes ``terms`` in messages.
+
+    Raises:
+        UsageError: one is not; the nearest is suggested.
+    """
+    for name, term in terms.items():
+        require_loss(term.kind, f"{prefix}terms.{name}.kind")

@@ -1,66 +1,21 @@
-"""The loss term over sentence embeddings, for models with different tokenizers.
+"""Texts that a teacher with another tokenizer reads: the documents of a student's rows.
 
-A student's rows are cut into their documents. The embedding of one is the mean of the last hidden
-states of its tokens, special ones included. A teacher with another tokenizer reads the same
-documents: the student's tokens are decoded, and the text is encoded by the teacher's tokenizer.
+The student's tokens are decoded, and the text is encoded by the teacher's tokenizer.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from zoo.distillation.losses import terms
-from zoo.distillation.losses.comparisons import (
-    Comparison,
-    Layers,
-    ModelView,
-    Side,
-    linear_map,
-)
-from zoo.distillation.losses.token_masks import first_tokens, real_tokens
+from zoo.distillation.outputs import first_tokens, real_tokens
 from zoo.distillation.teachers.teacher import PREFIX
-from zoo.objectives.base import Batch, TrainingObjective
+from zoo.objectives.base import TrainingObjective
 from zoo.objectives.masked import MaskedLanguageModelling
 from zoo.tokenizers import TextTokenizer
 
 IDS, MASK = "input_ids", "attention_mask"
-
-
-class SentenceError(Comparison):
-    """Squared differences of the mean last hidden states of texts.
-
-    As the loss of Reimers and Gurevych 2020, arXiv:2004.09813, section 2, whose student and teacher
-    have tokenizers of their own, too.
-    """
-
-    fields = ("reduction", "projection")
-
-    def _pairs(self) -> list[tuple[int, int]]:
-        return []
-
-    def layers(self, side: Side) -> Layers:
-        """See ``Comparison``."""
-        return {"hidden": {-1}}
-
-    def projection(self) -> nn.Module | None:
-        """See ``Comparison``."""
-        return linear_map(self.term, self.student, self.teachers[0])
-
-    def count(self, batch: Batch) -> int:
-        """See ``Comparison``: texts, or elements of their embeddings."""
-        texts = int(first_tokens(batch.tensors).sum())
-        return texts * (self.teachers[0].hidden_size if self.term.reduction == "elements" else 1)
-
-    def total(
-        self, student: ModelView, teachers: Sequence[ModelView], projection: nn.Module | None
-    ) -> Tensor:
-        """See ``Comparison``: of several teachers, to the mean of their embeddings."""
-        vectors = student.text_embeddings()
-        targets = [view.text_embeddings() for view in teachers]
-        mapped = vectors if projection is None else projection(vectors)
-        return terms.squared_error(mapped.float(), sum(targets[1:], targets[0]) / len(targets))
 
 
 @dataclass(frozen=True)

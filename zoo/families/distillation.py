@@ -22,19 +22,6 @@ LayerMap: TypeAlias = (
     Literal["uniform", "last", "first", "spread", "skip", "embeddings", "seq2seq"]
     | tuple[tuple[int, int], ...]
 )
-TermKind: TypeAlias = Literal[
-    "kl",
-    "logits-mse",
-    "hidden-mse",
-    "hidden-cosine",
-    "first-token-mse",
-    "attention-mse",
-    "attention-kl",
-    "relations",
-    "embeddings",
-    "sentence-mse",
-]
-HEADS = ("kl", "logits-mse", "embeddings")  # the kinds that compare outputs of a head
 NAME = re.compile(r"[A-Za-z0-9_-]+")  # of terms and stages, which name modules and directories
 RESERVED = ("model", "targets")  # other entries of the directory of stages
 OTHER_NAME = "choose one of letters, digits, - and _, other than model and targets"
@@ -51,10 +38,11 @@ LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE = 1e-4, 1e4
 
 
 class Term(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A loss term that compares a student with its teacher; see ``zoo.distillation.losses.terms``.
+    """A loss that compares a student with its teacher, with its weight and settings.
 
     Attributes:
-        kind: what is compared, and how.
+        kind: name of the loss, a module of ``zoo.distillation.losses``. It has the settings that
+            its class reads; the others keep their defaults.
         weight: weight in the total loss; 0 to leave the term out.
         temperature: of ``kl``, the number that logits are divided by.
         scale_by_temperature: of ``kl``, multiply by the square of the temperature, so that the size
@@ -76,7 +64,7 @@ class Term(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             width with a learned linear map: ``auto`` where the widths differ, or ``always``.
     """
 
-    kind: TermKind
+    kind: str
     weight: float = 1.0
     temperature: float = 1.0
     scale_by_temperature: bool = True

@@ -12,8 +12,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from tests.families import parity
 from zoo.conformance.hf_reference import reference_model
-from zoo.distillation.losses.bind import KINDS
-from zoo.distillation.losses.comparisons import Comparison, ModelShape
+from zoo.distillation.losses import loss_type
+from zoo.distillation.losses.base import DistillationLoss, ModelShape
 from zoo.distillation.recipes import SHARED
 from zoo.distillation.teachers.teacher import run_model
 from zoo.families.distillation import Term
@@ -60,24 +60,24 @@ class Model:
 
 def loss(term: Term, student: Model, teacher: Model, tensors: dict[str, Tensor]) -> float:
     """Return the value of a term on a batch, as the trainer computes it: the sum by the count."""
-    comparison = KINDS[term.kind]("x", term, student.shape, [teacher.shape])
-    rows = len(tensors["input_ids"])
-    count = comparison.count(Batch(tensors, {}, rows, tokens=0))
-    return total(comparison, student, teacher, tensors) / count
+    objective = cast(Any, None)
+    (made,) = loss_type(term.kind).of_term("x", term, objective, student.shape, [teacher.shape])
+    count = made.count(Batch(tensors, {}, len(tensors["input_ids"]), tokens=0))
+    return total(made, student, teacher, tensors) / count
 
 
 def total(
-    comparison: Comparison, student: Model, teacher: Model, tensors: dict[str, Tensor]
+    made: DistillationLoss, student: Model, teacher: Model, tensors: dict[str, Tensor]
 ) -> float:
     with torch.no_grad():
         views = [
             run_model(model.module, model.module, cast(Any, None), tensors, layers, False)
             for model, layers in (
-                (student, comparison.layers("student")),
-                (teacher, comparison.layers("teacher")),
+                (student, made.captured("student")),
+                (teacher, made.captured("teacher")),
             )
         ]
-        return float(comparison.total(views[0], [views[1]], None))
+        return float(made.total(views[0], [views[1]], None))
 
 
 def padded(texts: list[Tensor]) -> dict[str, Tensor]:

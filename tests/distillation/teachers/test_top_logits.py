@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from tests.distillation.losses.test_terms import DOUBLE, kl_by_hand
-from zoo.distillation.losses.terms import kl_divergence
-from zoo.distillation.teachers.top_logits import top_k_divergence, top_logits
+from zoo.distillation.logits import top_logits
+from zoo.distillation.losses.kl import kl_divergence
 from zoo.nn.heads import VocabularyProjection
 from zoo.objectives.losses import row_chunks
 
@@ -35,7 +35,7 @@ def grouped_by_hand(student: Tensor, teacher: Tensor, k: int, temperature: float
 def test_all_other_classes_are_one(temperature: float) -> None:
     student, teacher = 3 * torch.randn(2, 5, 9, dtype=DOUBLE)
     top = top_logits(teacher, 3, columns=9, temperatures=(temperature,))
-    total = top_k_divergence(student, top, temperature=temperature)
+    total = kl_divergence(student, [top], temperature=temperature, columns=top.columns)
     by_hand = grouped_by_hand(student, teacher, 3, temperature)
     assert float(total) == pytest.approx(by_hand, rel=1e-12)
     assert 0 < by_hand < kl_by_hand(student, teacher, temperature)
@@ -45,7 +45,7 @@ def test_of_all_but_one_class_nothing_is_lost() -> None:
     """One class alone can be spread in one way."""
     student, teacher = torch.randn(2, 5, 9, dtype=DOUBLE)
     top = top_logits(teacher, 8, columns=9, temperatures=(2.0,))
-    total = top_k_divergence(student, top, temperature=2.0)
+    total = kl_divergence(student, [top], temperature=2.0, columns=top.columns)
     assert float(total) == pytest.approx(kl_by_hand(student, teacher, 2.0), rel=1e-12)
 
 
@@ -57,7 +57,7 @@ def test_of_all_classes_the_term_is_the_whole_divergence(
     teacher, student = torch.randn(5, 9), torch.randn(5, 11).to(dtype).requires_grad_()
     top = top_logits(teacher, 9, columns=9, temperatures=(temperature,))
     assert top.lost_probability(temperature).tolist() == [0.0] * 5
-    total = top_k_divergence(student, top, temperature=temperature)
+    total = kl_divergence(student, [top], temperature=temperature, columns=top.columns)
     whole = kl_divergence(student, [teacher], temperature=temperature, columns=9)
     torch.testing.assert_close(total, whole, rtol=1e-5, atol=0)
     mine, other = (torch.autograd.grad(loss, student)[0] for loss in (total, whole))
@@ -69,7 +69,7 @@ def test_choices_that_are_absent_among_the_others() -> None:
     student[:, 3:] = teacher[:, 3:] = -math.inf
     student.requires_grad_()
     top = top_logits(teacher, 3, columns=5, temperatures=(1.0,))
-    total = top_k_divergence(student, top, temperature=1.0)
+    total = kl_divergence(student, [top], temperature=1.0, columns=top.columns)
     by_hand = kl_by_hand(student.detach()[:, :3], teacher[:, :3], 1.0)
     assert float(total.detach()) == pytest.approx(by_hand, rel=1e-5)
     (gradient,) = torch.autograd.grad(total, student)
@@ -82,7 +82,7 @@ def test_high_temperatures(temperature: float) -> None:
     teacher = 3 * torch.randn(6, 40)
     student = teacher + torch.randn(6, 40)
     top = top_logits(teacher, 10, columns=40, temperatures=(temperature,))
-    total = float(top_k_divergence(student, top, temperature=temperature))
+    total = float(kl_divergence(student, [top], temperature=temperature, columns=top.columns))
     exact = grouped_by_hand(student.double(), teacher.double(), 10, temperature)
     assert total == pytest.approx(exact, rel=1e-3)
 
@@ -91,7 +91,7 @@ def test_the_gradient_is_the_derived_one() -> None:
     student, teacher = torch.randn(2, 1, 7, dtype=DOUBLE)
     top = top_logits(teacher, 2, columns=7, temperatures=(1.0,))
     student.requires_grad_()
-    top_k_divergence(student, top, temperature=1.0).backward()  # type: ignore[no-untyped-call]
+    kl_divergence(student, [top], temperature=1.0, columns=top.columns).backward()  # type: ignore[no-untyped-call]
     assert student.grad is not None
     p, q = teacher.softmax(-1)[0], student.detach().softmax(-1)[0]
     inside = p.argsort(descending=True)[:2].tolist()
@@ -116,7 +116,9 @@ def test_in_parts_value_and_gradient_are_the_same(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(row_chunks, "LOGITS_AT_ONCE", limit)
         leaves = [tensor.clone().requires_grad_() for tensor in (hidden, weight, bias)]
         top = top_logits(other, 3, columns=10, temperatures=(2.0,))
-        total = top_k_divergence(VocabularyProjection(*leaves), top, temperature=2.0)
+        total = kl_divergence(
+            VocabularyProjection(*leaves), [top], temperature=2.0, columns=top.columns
+        )
         total.backward()  # type: ignore[no-untyped-call]
         totals.append(float(total.detach()))
         gradients.append([leaf.grad for leaf in leaves])

@@ -20,6 +20,7 @@ from zoo.distillation.recipes import (
     SENTENCES,
     TEXT,
     find_recipe,
+    require_losses,
     select_stage,
     with_stage_changes,
 )
@@ -235,10 +236,22 @@ def _recipe_name(requested: ConfigDict) -> str | None:
 def _validated(
     values: ConfigDict, requested: ConfigDict, *, offline: bool
 ) -> DistillTextConfig | DistillTaskConfig:
+    config: Any
     if "task" in requested:
-        return finetune.build_config(  # type: ignore[return-value]
+        config = finetune.build_config(
             values, requested, offline=offline, struct_type=DistillTaskConfig
         )
+    else:
+        _require_text_settings(requested)
+        config = pretrain.build_config(
+            values, requested, offline=offline, struct_type=DistillTextConfig
+        )
+    require_losses(config.distillation.terms, "distillation.")
+    return config  # type: ignore[no-any-return]
+
+
+def _require_text_settings(requested: ConfigDict) -> None:
+    """Check that the settings of a run on text are not those of labelled data."""
     if "preset" in requested:
         raise UsageError(
             "--preset is of tasks on labelled data, and this run is on text",
@@ -250,9 +263,6 @@ def _validated(
         raise UsageError(
             f"--{option} is of labelled data, whose task is missing", "name its --task"
         )
-    return pretrain.build_config(  # type: ignore[return-value]
-        values, requested, offline=offline, struct_type=DistillTextConfig
-    )
 
 
 def resolve_teacher(requested: ConfigDict, *, offline: bool) -> "Checkpoint":

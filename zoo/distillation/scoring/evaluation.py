@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.checkpoint import WEIGHTS, load_checkpoint
-from zoo.distillation.losses import terms
-from zoo.distillation.losses.comparisons import ModelView
+from zoo.distillation.logits import dense, num_classes
+from zoo.distillation.losses.kl import kl_divergence
+from zoo.distillation.outputs import ModelOutput
 from zoo.distillation.setup import DistillSetup
 from zoo.distillation.teachers.cached_teacher import CachedTeacher
 from zoo.distillation.teachers.checks import require_head
@@ -64,7 +65,7 @@ class Evaluation:
         self.sums.add(output, counts)
         self.predictions.add(output.predictions)
 
-    def compare(self, view: ModelView, teacher: ModelView) -> None:
+    def compare(self, view: ModelOutput, teacher: ModelOutput) -> None:
         """Add the comparison of a batch's predictions with those of the first teacher."""
         if isinstance(self.objective, Sentences):
             name = self.objective.name
@@ -74,7 +75,7 @@ class Evaluation:
             return
         for term in self.objective.scored_terms:
             mine, other = (side.logits(term, everywhere=False) for side in (view, teacher))
-            columns = min(terms.width(mine), terms.width(other))
+            columns = min(num_classes(mine), num_classes(other))
             if columns < 2:  # a number, no choice
                 continue
             labels = _labels_of(self.objective, mine), _labels_of(teacher.objective, other)
@@ -82,7 +83,7 @@ class Evaluation:
                 same = labels[0] == labels[1]
             else:
                 same = _top(mine, columns) == _top(other, columns)
-                total = terms.kl_divergence(mine, [other], temperature=1.0, columns=columns)
+                total = kl_divergence(mine, [other], temperature=1.0, columns=columns)
                 _require_numbers(total)
                 self.divergence += float(total)
                 self.diverged += same.numel()
@@ -152,7 +153,7 @@ def _labels_of(objective: TrainingObjective, logits: Logits) -> Tensor | None:
     """Return which of any number of labels are predicted; ``None`` where one of them is."""
     if getattr(objective, "problem", None) != "multi_label_classification":
         return None
-    values = terms.dense(logits, terms.width(logits))
+    values = dense(logits, num_classes(logits))
     _require_numbers(values)
     return values >= 0
 
@@ -244,7 +245,7 @@ def evaluate(
         view = run_model(student, main, base, tensors, {}, needs_head=True)
         mine.add(_output(view, student), batch.counts)
         read = {**tensors, **view.outputs.inputs}
-        views = [None if teacher is None else teacher.view(read, {}) for teacher in teachers]
+        views = [None if teacher is None else teacher.forward(read, {}) for teacher in teachers]
         _add_teachers(others, views, batch)
         if views[0] is not None:
             mine.compare(view, views[0])
@@ -267,7 +268,7 @@ def shared_weights(base: TrainingObjective, teachers: Sequence[Teacher | None]) 
 
 
 def _add_teachers(
-    results: Sequence[Evaluation | None], views: Sequence[ModelView | None], batch: Batch
+    results: Sequence[Evaluation | None], views: Sequence[ModelOutput | None], batch: Batch
 ) -> None:
     first = views[0]
     for number, (result, view) in enumerate(zip(results, views, strict=True)):
@@ -277,7 +278,7 @@ def _add_teachers(
                 result.compare(view, first)
 
 
-def _output(view: ModelView, module: Any) -> LossOutput:
+def _output(view: ModelOutput, module: Any) -> LossOutput:
     """Return losses and predictions of an evaluation, generated ones included."""
     output = view.objective.loss_with_auxiliary(view.outputs, view.batch)
     further = view.objective.generated_predictions(module, view.batch)

@@ -219,7 +219,7 @@ def warn_about_loss(teacher: Teacher, setup: "DistillSetup", trainer: "Trainer")
     loss, chance, labels = 0.0, 0.0, 0.0
     for batch in trainer.eval_batches:
         tensors = {name: tensor.to(trainer.dist.device) for name, tensor in batch.tensors.items()}
-        view = teacher.view(tensors, {})
+        view = teacher.forward(tensors, {})
         if LABELS not in view.batch or len(view.objective.scored_terms) != 1:
             return
         targets = view.batch[LABELS][view.batch[LABELS] != IGNORED].cpu().numpy()

@@ -17,12 +17,10 @@ from blake3 import blake3
 from numpy.typing import NDArray
 from torch import Tensor
 
-from zoo.distillation.losses.comparisons import ModelView
-from zoo.distillation.losses.terms import dense
-from zoo.distillation.losses.token_masks import first_tokens, real_tokens
+from zoo.distillation.logits import TopLogits, dense, top_logits
+from zoo.distillation.outputs import ModelOutput, first_tokens, real_tokens
 from zoo.distillation.teachers.teacher import Teacher, teacher_batch
 from zoo.distillation.teachers.teacher_cache import KEY_BYTES, TeacherCache
-from zoo.distillation.teachers.top_logits import TopLogits, top_logits
 from zoo.errors import VerificationError
 from zoo.nn.capture import Captured
 from zoo.objectives.base import Outputs
@@ -54,7 +52,7 @@ class CachedOutput(ABC):
         """
 
     @abstractmethod
-    def encode(self, view: ModelView) -> Bytes:
+    def encode(self, view: ModelOutput) -> Bytes:
         """Return the vectors of a forward pass, (n, bytes)."""
 
     @abstractmethod
@@ -122,7 +120,7 @@ class CachedLogits(CachedOutput):
             return [np.zeros(1, np.int64)] * rows
         return [np.flatnonzero(row) for row in scored.cpu().numpy()]
 
-    def encode(self, view: ModelView) -> Bytes:
+    def encode(self, view: ModelOutput) -> Bytes:
         """See ``CachedOutput``."""
         logits: Logits = view.logits(self.of, everywhere=self.everywhere)
         if self.top_k == self.columns:
@@ -170,7 +168,7 @@ class CachedEmbeddings(CachedOutput):
         """See ``CachedOutput``: the first token of each text."""
         return [np.flatnonzero(row) for row in first_tokens(batch, ids).cpu().numpy()]
 
-    def encode(self, view: ModelView) -> Bytes:
+    def encode(self, view: ModelOutput) -> Bytes:
         """See ``CachedOutput``."""
         vectors = view.outputs.logits[self.of] if self.of else view.text_embeddings()
         return _bytes(vectors.float(), NUMBER)
@@ -192,7 +190,7 @@ def _tensor(data: Bytes, dtype: str, device: torch.device) -> Tensor:
 
 
 @dataclass(frozen=True)
-class CachedView(ModelView):
+class StoredOutput(ModelOutput):
     """Results of a teacher from its cache.
 
     Attributes:
@@ -201,8 +199,8 @@ class CachedView(ModelView):
 
     values: Mapping[str, Any] = field(default_factory=dict)
 
-    def reordered(self, order: Tensor) -> "CachedView":
-        """See ``ModelView``: the cache has the order of the teacher."""
+    def reordered(self, order: Tensor) -> "StoredOutput":
+        """See ``ModelOutput``: the cache has the order of the teacher."""
         values = {
             name: _reordered(value, order) if name.startswith("logits:") else value
             for name, value in self.values.items()
@@ -210,11 +208,11 @@ class CachedView(ModelView):
         return replace(self, values=values)
 
     def logits(self, term: str, *, everywhere: bool) -> Any:
-        """See ``ModelView``; ``TopLogits`` where not all of them are held."""
+        """See ``ModelOutput``; ``TopLogits`` where not all of them are held."""
         return self.values[f"logits:{term}:{'all' if everywhere else 'predicted'}"]
 
     def text_embeddings(self) -> Tensor:
-        """See ``ModelView``."""
+        """See ``ModelOutput``."""
         vectors: Tensor = self.values["embeddings:mean"]
         return vectors
 
@@ -245,7 +243,7 @@ class CachedTeacher(Teacher):
         self.cache.open(torch.distributed.get_rank() if initialized else 0)
 
     @torch.no_grad()
-    def run(self, batch: Mapping[str, Tensor], layers: Mapping[str, set[int]]) -> ModelView:
+    def run(self, batch: Mapping[str, Tensor], layers: Mapping[str, set[int]]) -> ModelOutput:
         """See ``Teacher``."""
         inputs = teacher_batch(batch, self.checkpoint.config)
         names = _input_names(self, inputs)
@@ -267,11 +265,11 @@ class CachedTeacher(Teacher):
             for output in self.outputs
             if isinstance(output, CachedEmbeddings) and output.of is not None
         }
-        return CachedView(None, self.objective, Outputs(vectors), Captured(), inputs, values)
+        return StoredOutput(None, self.objective, Outputs(vectors), Captured(), inputs, values)
 
     def _add(
         self,
-        view: ModelView,
+        view: ModelOutput,
         keys: Sequence[Sequence[bytes]],
         locations: Sequence[Sequence[NDArray[np.int64]]],
     ) -> None:

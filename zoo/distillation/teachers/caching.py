@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from zoo.distillation.losses.bind import EmbeddingError
-from zoo.distillation.losses.comparisons import Comparison, LogitsComparison
-from zoo.distillation.sentences import SentenceError
+from zoo.distillation.losses.base import DistillationLoss, LogitsLoss
+from zoo.distillation.losses.embeddings import EmbeddingMSE
+from zoo.distillation.losses.kl import KLDivergence
+from zoo.distillation.losses.sentence_mse import SentenceMSE
 from zoo.distillation.teachers.cached_teacher import (
     CachedEmbeddings,
     CachedLogits,
@@ -67,7 +68,7 @@ class CacheCallback(Callback):
 
 def with_cache(
     teachers: Sequence[Teacher],
-    comparisons: Sequence[Comparison],
+    losses: Sequence[DistillationLoss],
     base: RunSetup,
     settings: DistillationConfig,
 ) -> list[Teacher]:
@@ -75,7 +76,7 @@ def with_cache(
 
     Args:
         teachers: the teachers.
-        comparisons: terms of the run.
+        losses: losses of the run.
         base: setup of the student's run.
         settings: teachers and terms of the run, with the directory of the cache.
 
@@ -92,9 +93,9 @@ def with_cache(
         _require_repeated_inputs(base.objective)
     folder = Path(str(settings.cache_teacher))
     if len(teachers) == 1:
-        return [_cached(teachers[0], comparisons, base, settings, folder)]
+        return [_cached(teachers[0], losses, base, settings, folder)]
     cached = [
-        _cached(teacher, comparisons, base, settings, folder / f"teacher-{number}")
+        _cached(teacher, losses, base, settings, folder / f"teacher-{number}")
         for number, teacher in enumerate(teachers, 1)
     ]
     _require_all_classes(cached)
@@ -103,15 +104,15 @@ def with_cache(
 
 def _cached(
     teacher: Teacher,
-    comparisons: Sequence[Comparison],
+    losses: Sequence[DistillationLoss],
     base: RunSetup,
     settings: DistillationConfig,
     folder: Path,
 ) -> CachedTeacher:
     """Return a teacher with a cache in a directory."""
-    outputs, shape = _embeddings(comparisons, base), dict[str, Any](SHAPELESS)
+    outputs, shape = _embeddings(losses, base), dict[str, Any](SHAPELESS)
     if not outputs:
-        logits = _logits(comparisons, teacher, base, settings)
+        logits = _logits(losses, teacher, base, settings)
         outputs, shape = [*logits], logits[0].shape
     header = CacheHeader(
         teacher=teacher.fingerprint,
@@ -180,17 +181,17 @@ def _require_repeated_inputs(objective: TrainingObjective) -> None:
         )
 
 
-def _embeddings(comparisons: Sequence[Comparison], base: RunSetup) -> list[CachedOutput]:
+def _embeddings(losses: Sequence[DistillationLoss], base: RunSetup) -> list[CachedOutput]:
     """Return the embeddings of texts, if all terms compare these."""
-    if comparisons and all(isinstance(c, SentenceError) for c in comparisons):
+    if losses and all(isinstance(loss, SentenceMSE) for loss in losses):
         return [CachedEmbeddings(None)]
-    if comparisons and all(isinstance(c, EmbeddingError) for c in comparisons):
+    if losses and all(isinstance(loss, EmbeddingMSE) for loss in losses):
         return [CachedEmbeddings(base.objective.name)]
     return []
 
 
 def _logits(
-    comparisons: Sequence[Comparison],
+    losses: Sequence[DistillationLoss],
     teacher: Teacher,
     base: RunSetup,
     settings: DistillationConfig,
@@ -202,24 +203,21 @@ def _logits(
     """
     columns = number_of_columns(teacher, base)
     top_k = min(settings.cache_top_k, columns)
-    temperatures = sorted({c.term.temperature for c in comparisons if c.term.kind == "kl"})
+    temperatures = sorted({loss.temperature for loss in losses if isinstance(loss, KLDivergence)})
     outputs: dict[str, CachedLogits] = {}
-    for comparison in comparisons:
-        if not isinstance(comparison, LogitsComparison):
+    for loss in losses:
+        if not isinstance(loss, LogitsLoss):
             raise UsageError(
-                f"the term {comparison.name} compares {comparison.term.kind}, whose tensors are "
-                "too large to keep",
+                f"the term {loss.name} compares {loss.kind}, whose tensors are too large to keep",
                 WITHOUT,
             )
-        if comparison.term.kind != "kl" and top_k < columns:
+        if not isinstance(loss, KLDivergence) and top_k < columns:
             raise UsageError(
-                f"the term {comparison.name} compares all {columns:,} logits, and the cache keeps "
+                f"the term {loss.name} compares all {columns:,} logits, and the cache keeps "
                 f"{top_k}",
                 f"{WITHOUT}, or --set distillation.cache_top_k={columns}",
             )
-        output = CachedLogits(
-            comparison.of, comparison.everywhere, top_k, columns, tuple(temperatures)
-        )
+        output = CachedLogits(loss.logits_of, loss.everywhere, top_k, columns, tuple(temperatures))
         outputs[output.name] = output
     if not outputs:
         raise UsageError("no term compares outputs of the teacher", WITHOUT)

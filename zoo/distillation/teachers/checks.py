@@ -6,9 +6,9 @@ from pathlib import Path
 
 from zoo.checkpoint import TOKENIZER, Checkpoint, load_text_tokenizer
 from zoo.data.readers.labelled import describe_labels
-from zoo.distillation.losses.comparisons import Comparison
+from zoo.distillation.losses.base import DistillationLoss
+from zoo.distillation.losses.sentence_mse import SentenceMSE
 from zoo.distillation.recipes import SENTENCES
-from zoo.distillation.sentences import SentenceError
 from zoo.errors import UsageError
 from zoo.finetune.base import FineTuning
 from zoo.finetune.labels import label_order
@@ -142,17 +142,17 @@ def vocabulary_of(checkpoint: Checkpoint) -> dict[str, int]:
 
 
 def require_texts_alone(
-    reference: str, comparisons: Sequence[Comparison], objective: TrainingObjective
+    reference: str, losses: Sequence[DistillationLoss], objective: TrainingObjective
 ) -> None:
     """Check that all terms compare whole texts.
 
     Raises:
         UsageError: one compares tokens, or the student's rows are no plain text.
     """
-    for comparison in comparisons:
-        if not isinstance(comparison, SentenceError):
+    for loss in losses:
+        if not isinstance(loss, SentenceMSE):
             raise UsageError(
-                f"the term {comparison.name} compares {comparison.term.kind} of tokens, and "
+                f"the term {loss.name} compares {loss.kind} of tokens, and "
                 f"--align text has no common tokens with {reference}",
                 "terms of the kind sentence-mse compare texts, as the recipe text does",
             )

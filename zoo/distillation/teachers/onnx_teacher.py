@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from zoo.checkpoint import Checkpoint
-from zoo.distillation.losses.comparisons import Comparison, LogitsComparison, ModelView
-from zoo.distillation.losses.token_masks import first_tokens, real_tokens
+from zoo.distillation.losses.base import DistillationLoss, LogitsLoss
+from zoo.distillation.outputs import ModelOutput, first_tokens, real_tokens
 from zoo.distillation.teachers.teacher import Teacher, teacher_batch
 from zoo.errors import UsageError
 from zoo.export.session import open_session
@@ -130,7 +130,7 @@ class OnnxTeacher(Teacher):
         assert self.onnx_model is not None
 
     @torch.no_grad()
-    def run(self, batch: Mapping[str, Tensor], layers: Mapping[str, set[int]]) -> ModelView:
+    def run(self, batch: Mapping[str, Tensor], layers: Mapping[str, set[int]]) -> ModelOutput:
         """See ``Teacher``; ``layers`` are the last hidden state, of which logits are computed."""
         inputs, model = teacher_batch(batch, self.checkpoint.config), self.onnx_model
         if not isinstance(self.objective, FineTuning):
@@ -138,9 +138,9 @@ class OnnxTeacher(Teacher):
             captured = Captured(hidden=LayerOutputs({-1: logits}))
             model_of_logits: Any = _Encoded(logits)
             outputs = self.objective.forward(model_of_logits, inputs)
-            return ModelView(model, self.objective, outputs, captured, inputs)
+            return ModelOutput(model, self.objective, outputs, captured, inputs)
         outputs = self.objective.forward(model, inputs)
-        return ModelView(model, self.objective, outputs, Captured(), inputs)
+        return ModelOutput(model, self.objective, outputs, Captured(), inputs)
 
 
 class _Encoded(nn.Module):
@@ -160,7 +160,7 @@ def require_onnx(
     reference: str,
     checkpoint: Checkpoint,
     objective: TrainingObjective,
-    comparisons: Sequence[Comparison],
+    losses: Sequence[DistillationLoss],
     dtype: str,
 ) -> None:
     """Check that a teacher can run on ONNX Runtime.
@@ -169,16 +169,16 @@ def require_onnx(
         reference: reference to the teacher, for messages.
         checkpoint: its checkpoint.
         objective: objective of the student.
-        comparisons: terms of the run.
+        losses: losses of the run.
         dtype: dtype of the teacher.
 
     Raises:
         UsageError: a term compares more than logits, or the graph has other inputs or dtypes.
     """
-    for comparison in comparisons:
-        if not isinstance(comparison, LogitsComparison):
+    for loss in losses:
+        if not isinstance(loss, LogitsLoss):
             raise UsageError(
-                f"the term {comparison.name} compares {comparison.term.kind}, and a teacher on "
+                f"the term {loss.name} compares {loss.kind}, and a teacher on "
                 "ONNX Runtime gives logits alone",
                 f"leave the term out; {OTHERWISE}",
             )

@@ -43,7 +43,7 @@ def with_teacher_rows(base: FineTuneSetup, objective: Distillation) -> FineTuneS
         UsageError: teachers read different tokens, rows do not correspond, or states of different
             tokens would be compared.
     """
-    if not objective.comparisons:
+    if not objective.losses:
         return base
     checkpoints = [teacher.checkpoint for teacher in objective.teachers]
     encoders = [load_text_tokenizer(checkpoint) for checkpoint in checkpoints]
@@ -64,7 +64,7 @@ def with_teacher_rows(base: FineTuneSetup, objective: Distillation) -> FineTuneS
     read = [students.usable(samples, problems.train) for samples in splits]
     kept = [[s for s in samples if s.location not in base.dropped] for samples in read]
     rows = [task.rows(samples, encoders[0]) for samples in kept]
-    aligned = objective.head not in OF_TOKENS and all(c.needs_head for c in objective.comparisons)
+    aligned = objective.head not in OF_TOKENS and all(loss.needs_head for loss in objective.losses)
     pairs = zip((base.train_rows, base.eval_rows), rows, strict=True)
     train, evaluation = (_pair(first, second, aligned=aligned) for first, second in pairs)
     return replace(base, train_rows=train, eval_rows=evaluation)

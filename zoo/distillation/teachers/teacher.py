@@ -11,7 +11,7 @@ from blake3 import blake3
 from torch import Tensor, nn
 
 from zoo.checkpoint import CONFIG, DATA, WEIGHTS, Checkpoint
-from zoo.distillation.losses.comparisons import ModelView
+from zoo.distillation.outputs import ModelOutput
 from zoo.errors import UsageError
 from zoo.finetune.base import FineTuning
 from zoo.finetune.labels import label_order
@@ -51,7 +51,7 @@ class Teacher:
 
     @cached_property
     def model(self) -> nn.Module:
-        """The module, on the CPU until ``view`` moves it."""
+        """The module, on the CPU until ``run`` moves it."""
         return load_model(self.checkpoint, self.dtype)
 
     def initial_model(self) -> nn.Module:
@@ -92,7 +92,7 @@ class Teacher:
         order = label_order(self.checkpoint.config.labels, labels) if labels else None
         return None if order in (None, tuple(range(len(labels)))) else order
 
-    def view(self, batch: Mapping[str, Tensor], layers: Mapping[str, set[int]]) -> ModelView:
+    def forward(self, batch: Mapping[str, Tensor], layers: Mapping[str, set[int]]) -> ModelOutput:
         """Return the results for a batch, with labels in the order of the student's.
 
         Args:
@@ -103,7 +103,7 @@ class Teacher:
         return view if self.label_order is None else view.reordered(torch.tensor(self.label_order))
 
     @torch.no_grad()
-    def run(self, batch: Mapping[str, Tensor], layers: Mapping[str, set[int]]) -> ModelView:
+    def run(self, batch: Mapping[str, Tensor], layers: Mapping[str, set[int]]) -> ModelOutput:
         """Run the model on a batch.
 
         Args:
@@ -121,11 +121,11 @@ class Teacher:
             view = run_model(
                 self.model, self.model, self.objective, inputs, layers, self.needs_head
             )
-        return view if device == target else MovedView.of(view, target)
+        return view if device == target else MovedOutput.of(view, target)
 
 
 @dataclass(frozen=True, kw_only=True)
-class MovedView(ModelView):
+class MovedOutput(ModelOutput):
     """Results of a teacher on another device than its student.
 
     Attributes:
@@ -133,11 +133,11 @@ class MovedView(ModelView):
         device: device of the student.
     """
 
-    source: ModelView
+    source: ModelOutput
     device: torch.device
 
     @classmethod
-    def of(cls, view: ModelView, device: torch.device) -> "MovedView":
+    def of(cls, view: ModelOutput, device: torch.device) -> "MovedOutput":
         """Return results on another device."""
         captured = {
             name: LayerOutputs({layer: moved(value, device) for layer, value in states.items()})
@@ -146,13 +146,13 @@ class MovedView(ModelView):
         fields = view.model, view.objective, view.outputs, Captured(**captured), view.batch
         return cls(*fields, source=view, device=device)
 
-    def reordered(self, order: Tensor) -> "MovedView":
-        """See ``ModelView``."""
+    def reordered(self, order: Tensor) -> "MovedOutput":
+        """See ``ModelOutput``."""
         source = self.source.reordered(order)
         return replace(self, source=source, outputs=source.outputs)
 
     def logits(self, term: str, *, everywhere: bool) -> Logits:
-        """See ``ModelView``; computed on the teacher's device."""
+        """See ``ModelOutput``; computed on the teacher's device."""
         return cast(Logits, moved(self.source.logits(term, everywhere=everywhere), self.device))
 
 
@@ -199,7 +199,7 @@ def run_model(
     batch: Mapping[str, Tensor],
     layers: Mapping[str, set[int]],
     needs_head: bool,
-) -> ModelView:
+) -> ModelOutput:
     """Run a model on a batch, and capture layers.
 
     Args:
@@ -224,7 +224,7 @@ def run_model(
                 raise UsageError("a model without a text encoder is compared by logits alone")
             encode(**encoder_inputs(batch))
             outputs = Outputs({})
-    return ModelView(main, objective, outputs, captured, batch)
+    return ModelOutput(main, objective, outputs, captured, batch)
 
 
 def encoder_inputs(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -29,12 +29,9 @@ from zoo_xlnet.stream import DocumentStream, Ids, ReversedStream, draw_segments
 
 from zoo.conformance.hf_reference import reference_model
 from zoo.data.corpus import Split
-from zoo.distillation.losses.attention_comparisons import (
-    AttentionDivergence,
-    AttentionScoresError,
-    Relations,
-)
-from zoo.distillation.losses.comparisons import Comparison, ModelShape, ModelView
+from zoo.distillation.losses import loss_type
+from zoo.distillation.losses.base import ModelShape
+from zoo.distillation.outputs import ModelOutput
 from zoo.errors import UsageError
 from zoo.families.distillation import Term
 from zoo.families.random_inputs import randomize_weights
@@ -320,7 +317,7 @@ def test_no_prediction_depends_on_its_token_or_on_later_ones() -> None:
         assert same.tolist() == hidden[0, targets[0], token].tolist()
 
 
-def captured_view(seed: int = 0, **layers: Any) -> ModelView:
+def captured_view(seed: int = 0, **layers: Any) -> ModelOutput:
     """Return the results of the second of two consecutive steps, with a memory."""
     ours = objective()
     dataset = ours.dataset(corpus(), SEED)
@@ -334,7 +331,7 @@ def captured_view(seed: int = 0, **layers: Any) -> ModelView:
         with torch.no_grad(), capture(model, **layers) as captured:
             outputs = ours.forward(model, tensors)
         state = dict(outputs.recurrent_state)
-    return ModelView(model, ours, outputs, captured, tensors)
+    return ModelOutput(model, ours, outputs, captured, tensors)
 
 
 def test_distillation_compares_the_tokens() -> None:
@@ -353,20 +350,20 @@ def test_distillation_compares_the_tokens() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "term"),
+    "term",
     [
-        (AttentionScoresError, Term(kind="attention-mse")),
-        (AttentionDivergence, Term(kind="attention-kl", layers="last")),
-        (Relations, Term(kind="relations", layers="last", relations=("queries", "values"))),
+        Term(kind="attention-mse"),
+        Term(kind="attention-kl", layers="last"),
+        Term(kind="relations", layers="last", relations=("queries", "values")),
     ],
 )
-def test_attention_is_distilled(kind: type[Comparison], term: Term) -> None:
-    """The terms of TinyBERT and MiniLM are 0 for equal models, and else finite."""
+def test_attention_is_distilled(term: Term) -> None:
+    """The losses of TinyBERT and MiniLM are 0 for equal models, and else finite."""
     shape = ModelShape(CONFIG.num_layers, CONFIG.hidden_size, CONFIG.num_heads, 0, causal=False)
-    comparison = kind("term", term, shape, [shape])
-    student, same, other = (captured_view(k, **comparison.layers("student")) for k in (0, 0, 1))
-    assert float(comparison.total(student, [same], None)) == 0
-    assert 0 < float(comparison.total(student, [other], None)) < 1e6
+    (loss,) = loss_type(term.kind).of_term("term", term, objective(), shape, [shape])
+    student, same, other = (captured_view(k, **loss.captured("student")) for k in (0, 0, 1))
+    assert float(loss.total(student, [same], None)) == 0
+    assert 0 < float(loss.total(student, [other], None)) < 1e6
 
 
 def test_options_and_rows_are_checked() -> None:

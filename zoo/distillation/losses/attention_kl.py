@@ -1,0 +1,44 @@
+"""KL divergence of attention probabilities (Wang et al. 2020, arXiv:2002.10957, section 3.1)."""
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from zoo.distillation.logits import as_loss, lowest
+from zoo.distillation.losses.base import AttentionScoresLoss, distillation_loss
+from zoo.distillation.outputs import real_tokens
+from zoo.objectives.base import Batch
+from zoo.overrides import override
+
+
+@distillation_loss("attention-kl")
+class AttentionKL(AttentionScoresLoss):
+    """KL(teacher || student) of attention probabilities."""
+
+    @override
+    def count(self, batch: Batch) -> int:
+        # queries and heads of one layer
+        return int(real_tokens(batch.tensors).sum()) * self.student.heads
+
+    @override
+    @staticmethod
+    def distance(student: Tensor, teacher: Tensor, pairs: Tensor) -> Tensor:
+        return attention_divergence(student, teacher, pairs)
+
+
+def attention_divergence(student: Tensor, teacher: Tensor, pairs: Tensor) -> Tensor:
+    """Return the sum over queries and heads of KL(teacher || student) of attention probabilities.
+
+    Args:
+        student: scores before the softmax, (rows, heads, tokens, tokens).
+        teacher: scores, of the same shape.
+        pairs: which keys each query may attend to, (rows, 1, tokens, tokens), bool. A query without
+            any is padding, and does not count.
+    """
+    queries = pairs.any(-1, keepdim=True)
+    # the mask is never derived from values: scores may be low without being padding
+    predicted, target = (
+        scores.masked_fill(~pairs, lowest(scores.dtype)).log_softmax(-1)
+        for scores in (as_loss(student, student), as_loss(teacher, teacher))
+    )
+    divergence = F.kl_div(predicted, target, reduction="none", log_target=True)
+    return divergence.masked_fill(~queries, 0).sum()

@@ -1,0 +1,30 @@
+"""Squared differences of the first tokens' states (Sun et al. 2019, arXiv:1908.09355)."""
+
+from collections.abc import Mapping
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from zoo.distillation.losses.base import distillation_loss, squared_error
+from zoo.distillation.losses.hidden_mse import HiddenMSE
+from zoo.distillation.outputs import first_tokens
+from zoo.objectives.base import Batch
+from zoo.overrides import override
+
+
+@distillation_loss("first-token-mse")
+class FirstTokenMSE(HiddenMSE):
+    """Squared differences of the first tokens' hidden states, each divided by its length."""
+
+    @override
+    def tokens(self, batch: Mapping[str, Tensor]) -> Tensor:
+        return first_tokens(batch)
+
+    @override
+    def count(self, batch: Batch) -> int:
+        return super().count(batch) * len(self.pairs)  # a mean over layers, as in the released code
+
+    @override
+    @staticmethod
+    def distance(student: Tensor, teacher: Tensor) -> Tensor:
+        return squared_error(F.normalize(student, dim=-1), F.normalize(teacher, dim=-1))

@@ -1,0 +1,145 @@
+"""KL divergence of softened probabilities (Hinton et al. 2015, arXiv:1503.02531, section 2).
+
+Of the largest logits of a teacher, as a cache holds them, let p and q be the softened probabilities
+of teacher and student, K the k classes held, and R all others. KL(p || q) is the sum of the
+divergence of the coarser distributions over the k classes and R as one class,
+
+    sum over i in K of p_i log(p_i / q_i) + p_R log(p_R / q_R),
+
+which is computed here, and of p_R KL(p(. | R) || q(. | R)), which is not: how the teacher's other
+probability is spread. It is never negative (chain rule of the relative entropy; Cover and Thomas
+2006, section 2.5), so that this loss is a lower bound, and equal where all classes are held. The
+derivative by the student's logit i is q_i - p_i for i in K, and q_i - p_R q_i / q_R in R. R may be
+empty: its probability is 0 then.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from zoo.distillation.logits import (
+    Target,
+    TopLogits,
+    as_loss,
+    dense,
+    lowest,
+    pad_columns,
+    softened,
+)
+from zoo.distillation.losses.base import LogitsLoss, distillation_loss
+from zoo.distillation.outputs import ModelOutput
+from zoo.errors import UsageError
+from zoo.objectives.losses.row_chunks import Logits
+from zoo.objectives.losses.row_sums import sum_over_rows
+from zoo.overrides import override
+
+WITHOUT_PROBABILITIES = ("regression", "multi_label_classification")  # problems of tasks
+
+
+@distillation_loss("kl")
+class KLDivergence(LogitsLoss):
+    """KL(teacher || student) of softened probabilities."""
+
+    temperature: float
+    scale_by_temperature: bool
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if getattr(self.objective, "problem", None) in WITHOUT_PROBABILITIES:
+            raise UsageError(
+                f"terms.{self.name}: kl compares probabilities of classes, and "
+                f"{self.objective.name} has none",
+                f"--set distillation.terms.{self.name}.kind=logits-mse compares the outputs "
+                "themselves",
+            )
+
+    @override
+    def distance(self, student: Logits, teachers: Sequence[Target], columns: int) -> Tensor:
+        total = kl_divergence(student, teachers, temperature=self.temperature, columns=columns)
+        return total * (self.temperature**2 if self.scale_by_temperature else 1.0)
+
+    @override
+    def metrics(self, teachers: Sequence[ModelOutput]) -> dict[str, tuple[Tensor, Tensor]]:
+        logits = teachers[0].logits(self.logits_of, everywhere=self.everywhere)
+        if not isinstance(logits, TopLogits):
+            return {}
+        lost = logits.lost_probability(self.temperature)
+        return {f"{self.name}-lost-probability": (lost.sum(), lost.new_tensor(len(lost)))}
+
+
+def kl_divergence(
+    student: Logits, teachers: Sequence[Target], *, temperature: float, columns: int
+) -> Tensor:
+    """Return the sum over rows of KL(teacher || student) of softened probabilities.
+
+    The probabilities of several teachers are averaged. The gradient by the student's logits is
+    (q - p) / T for the probabilities q of the student, p of the teachers, and the temperature T.
+
+    Args:
+        student: logits, (n, classes), or the projection to them.
+        teachers: logits of the teachers, likewise, or the largest ones of one teacher.
+        temperature: number that logits are divided by.
+        columns: number of classes that all models have; later ones pad the vocabulary.
+    """
+    if isinstance(top := teachers[0], TopLogits):
+        top_k = partial(_divergence_of_top_k, temperature=temperature, columns=top.columns)
+        return sum_over_rows(top_k, student, top.values, top.classes, top.others[temperature])[0]
+    whole = [logits for logits in teachers if not isinstance(logits, TopLogits)]
+    loss = partial(_divergence_of_rows, temperature=temperature, columns=columns)
+    return sum_over_rows(loss, student, *whole)[0]
+
+
+def _divergence_of_rows(
+    student: Tensor, *teachers: Tensor, temperature: float, columns: int
+) -> tuple[Tensor, Tensor]:
+    """Return the divergence, (1,), and its gradient by the student's logits."""
+    predicted, *targets = (
+        softened(dense(logits, columns), temperature).log_softmax(-1)
+        for logits in (student, *teachers)
+    )
+    target = targets[0]
+    if len(targets) > 1:
+        target = torch.stack(targets).logsumexp(0) - math.log(len(targets))
+    total, errors = _divergence_and_errors(predicted, target)
+    gradient = errors.div_(temperature)
+    return as_loss(total[None], student), pad_columns(as_loss(gradient, student), student.shape[-1])
+
+
+def _divergence_of_top_k(
+    student: Tensor,
+    values: Tensor,
+    classes: Tensor,
+    others: Tensor,
+    *,
+    temperature: float,
+    columns: int,
+) -> tuple[Tensor, Tensor]:
+    """Return the divergence over k classes and the rest, (1,), and its gradient by the logits."""
+    logits = softened(dense(student, columns), temperature)
+    least = lowest(logits.dtype)
+    rest = logits.scatter(-1, classes, -math.inf).logsumexp(-1, keepdim=True).clamp_(min=least)
+    predicted = torch.cat([logits.gather(-1, classes), rest], -1).log_softmax(-1)
+    known = softened(values, temperature).to(predicted.dtype)
+    rest_of_teacher = others[:, None].to(predicted.dtype).clamp(min=least)
+    target = torch.cat([known, rest_of_teacher], -1).log_softmax(-1)
+    total, errors = _divergence_and_errors(predicted, target)
+    errors.div_(temperature)
+    within_rest = (logits - rest).clamp_(max=0).exp_()  # of other classes, the scatter replaces it
+    gradient = within_rest.mul_(errors[:, -1:]).scatter_(-1, classes, errors[:, :-1])
+    return as_loss(total[None], student), pad_columns(as_loss(gradient, student), student.shape[-1])
+
+
+def _divergence_and_errors(predicted: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the sum over rows of KL(p || q), and q - p, in place of both arguments.
+
+    The arguments are log q and log p, (n, classes), normalized. The differences q - p, whose sum is
+    0 but for rounding, are added: each class then has a share p (exp(r) - 1 - r), for r = log(q /
+    p), which is never negative, and in which the rounding errors of r count with their squares.
+    """
+    total = F.kl_div(predicted, target, reduction="sum", log_target=True)
+    errors = predicted.exp_().sub_(target.exp_())
+    return total + errors.sum(), errors

@@ -1,0 +1,25 @@
+"""Squared differences of the mean last hidden states of texts.
+
+As the loss of Reimers and Gurevych 2020, arXiv:2004.09813, section 2, whose student and teacher
+have their own tokenizers: the embedding of a document is the mean over its tokens, special ones
+included.
+"""
+
+from torch import Tensor
+
+from zoo.distillation.losses.base import EmbeddingLoss, Layers, Side, distillation_loss
+from zoo.distillation.outputs import ModelOutput
+from zoo.overrides import override
+
+
+@distillation_loss("sentence-mse")
+class SentenceMSE(EmbeddingLoss):
+    """Squared differences of the mean last hidden states of texts."""
+
+    @override
+    def captured(self, side: Side) -> Layers:
+        return {"hidden": {-1}}
+
+    @override
+    def embeddings(self, output: ModelOutput) -> Tensor:
+        return output.text_embeddings()

@@ -1,0 +1,108 @@
+"""What a model computes for a batch, as the losses compare it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from zoo.nn.capture import Captured
+from zoo.objectives.base import Outputs, TrainingObjective
+from zoo.objectives.losses.predictions import predict_at
+from zoo.objectives.losses.row_chunks import Logits
+
+
+def real_tokens(batch: Mapping[str, Tensor], ids: str = "input_ids") -> Tensor:
+    """Return which tokens are not padding, (rows, tokens), bool.
+
+    Packed rows have ``document_ids``, padded ones an ``attention_mask``; with neither, all tokens
+    of ``ids``, the model's first input, are text.
+    """
+    if "document_ids" in batch:
+        return batch["document_ids"] != 0
+    if "attention_mask" in batch:
+        return batch["attention_mask"] != 0
+    return torch.ones(batch[ids].shape[:2], dtype=torch.bool, device=batch[ids].device)
+
+
+def attention_pairs(batch: Mapping[str, Tensor], *, causal: bool, ids: str = "input_ids") -> Tensor:
+    """Return which keys each query may attend to, (rows, 1, tokens, tokens), bool."""
+    real = real_tokens(batch, ids)
+    pairs = real[:, None, :, None] & real[:, None, None, :]
+    if "document_ids" in batch:
+        documents = batch["document_ids"]
+        pairs = pairs & (documents[:, None, :, None] == documents[:, None, None, :])
+    return pairs.tril() if causal else pairs
+
+
+def first_tokens(batch: Mapping[str, Tensor], ids: str = "input_ids") -> Tensor:
+    """Return which tokens are the first of a document, (rows, tokens), bool."""
+    real = real_tokens(batch, ids)
+    first = torch.zeros_like(real)
+    first[:, 0] = True
+    if "document_ids" in batch:
+        documents = batch["document_ids"]
+        first[:, 1:] = documents[:, 1:] != documents[:, :-1]
+    return first & real
+
+
+def pool_texts(hidden: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+    """Return the mean hidden state of each text of a batch, (texts, hidden), at least float32.
+
+    ``hidden`` is (rows, tokens, hidden); the texts are in order, row by row.
+    """
+    real = real_tokens(batch)
+    text = first_tokens(batch)[real].cumsum(0) - 1  # of each token
+    states = hidden[real].to(torch.promote_types(hidden.dtype, torch.float32))
+    sizes = text.bincount()
+    sums = states.new_zeros(len(sizes), states.shape[-1]).index_add(0, text, states)
+    return sums / sizes[:, None]
+
+
+@dataclass(frozen=True)
+class ModelOutput:
+    """Results of a student or a teacher for one batch."""
+
+    model: Any  # computes logits of further positions
+    objective: TrainingObjective  # ran the model
+    outputs: Outputs
+    captured: Captured  # states of the layers that losses compare
+    batch: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def reordered(self, order: Tensor) -> Self:
+        """Return the output with its labels in another order: their old indices, (labels,)."""
+        logits = {
+            name: values.index_select(-1, order.to(values.device))
+            for name, values in self.outputs.logits.items()
+        }
+        return replace(self, outputs=replace(self.outputs, logits=logits))
+
+    def logits(self, term: str, *, everywhere: bool) -> Logits:
+        """Return logits, (n, classes), of the predicted positions or of all tokens of text."""
+        if not everywhere:
+            return self.objective.scored_logits(self.outputs, self.batch)[term]
+        positions = real_tokens(self.batch).flatten().nonzero().squeeze(-1)
+        return predict_at(self.model, self.hidden(-1), positions)
+
+    # A model may have further states after the tokens of a row, such as a second stream, and keys
+    # of a memory before them: neither is compared.
+
+    def hidden(self, layer: int) -> Tensor:
+        """Return the hidden states of the tokens, (rows, tokens, hidden)."""
+        return self.captured.hidden[layer][:, : real_tokens(self.batch).shape[1]]
+
+    def attention_scores(self, layer: int) -> Tensor:
+        """Return the attention scores before the softmax, (rows, heads, tokens, tokens)."""
+        tokens = real_tokens(self.batch).shape[1]
+        return self.captured.attention_scores[layer][..., :tokens, -tokens:]
+
+    def queries_keys_values(self, layer: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values, (rows, heads, tokens, head size) each."""
+        tokens = real_tokens(self.batch).shape[1]
+        queries, keys, values = self.captured.queries_keys_values[layer]
+        return queries[..., :tokens, :], keys[..., -tokens:, :], values[..., -tokens:, :]
+
+    def text_embeddings(self) -> Tensor:
+        """Return the mean of the last hidden states of each text, (texts, hidden)."""
+        return pool_texts(self.hidden(-1), self.batch)

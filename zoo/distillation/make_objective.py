@@ -93,8 +93,10 @@ def build_losses(
     Raises:
         UsageError: a term does not apply to these models.
     """
-    for name in objective.from_scratch_options if isinstance(objective, Objective) else ():
-        if value := getattr(objective.options, name):
+    options = objective.options if isinstance(objective, Objective) else None
+    names = objective.from_scratch_options if isinstance(objective, Objective) else ()
+    for name in names:
+        if value := getattr(options, name):
             raise UsageError(
                 f"objective_args.{name} is {value}, which would replace what the student learned "
                 "from its teacher",

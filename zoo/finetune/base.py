@@ -50,6 +50,8 @@ class FineTuning(TrainingObjective):
         UsageError: the task has no metric or option of a name in ``run``.
 
     Attributes:
+        varying_outputs: why a teacher's outputs for a row cannot be kept as one vector; empty if
+            they can.
         needs_teacher: whether the task has no loss, and is for distillation alone.
         problem: problem type in the model's configuration; ``None`` for none.
         default_metric: metric that selects the best checkpoint.
@@ -62,6 +64,7 @@ class FineTuning(TrainingObjective):
     """
 
     needs_teacher: ClassVar[bool] = False
+    varying_outputs: ClassVar[str] = "whose outputs have other shapes"
     problem: ClassVar[Problem | None] = None
     default_metric: ClassVar[str] = "loss"
     lower_is_better: ClassVar[tuple[str, ...]] = LOWER_IS_BETTER

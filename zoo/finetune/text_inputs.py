@@ -124,7 +124,7 @@ class InputTask(FineTuning):
     @override
     def model(self, family: "Family", config: "Config") -> "nn.Module":
         module = super().model(family, config)
-        if self.options.lm_coef and not _predicts_tokens(module, config, self.head):
+        if self.options.lm_coef and not _predicts_tokens(module, config):
             raise UsageError(
                 f"the model predicts no next token beside {self.name}", "leave out lm_coef"
             )
@@ -172,6 +172,7 @@ class TextTask(LayerTask, InputTask):
     """
 
     options_type: ClassVar[type[Options]] = TextOptions
+    varying_outputs: ClassVar[str] = ""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -298,8 +299,8 @@ def next_token_losses(
     return total
 
 
-def _predicts_tokens(module: "nn.Module", config: "Config", head: str) -> bool:
-    """Return whether a model has the logits of the next token beside those of its head."""
-    tied = getattr(config, "tie_embeddings", False) or head == "multiple-choice"
+def _predicts_tokens(module: "nn.Module", config: "Config") -> bool:
+    """Return whether a model has the logits of the next token in addition to those of its head."""
+    tied = getattr(config, "tie_embeddings", False) or hasattr(module, "choice_logits")
     mixed = getattr(module, "mix", None) is not None  # the model returns no last hidden state
     return hasattr(module, "hidden_and_logits") and bool(tied) and not mixed

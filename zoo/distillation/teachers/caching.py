@@ -32,21 +32,6 @@ if TYPE_CHECKING:
     from zoo.training.trainer import Trainer
 
 CAUSAL_LM = "causal-lm"
-TASKS = (
-    "text-classification",
-    "regression",
-    "multi-label",
-    "token-classification",
-    "sentences",
-)
-# task -> why its outputs are not kept
-REASONS = {
-    "question-answering": "which has a logit for each token of a window",
-    "multiple-choice": "whose questions have different numbers of choices",
-    "seq2seq": "which has logits of all tokens for each token of a target; the recipe sequence has "
-    "the teacher write the targets once",
-    "causal-lm": "which has logits of all tokens for each token of a completion",
-}
 SHAPELESS = {"top_k": 0, "classes": 0, "temperatures": []}  # of outputs that are no logits
 WITHOUT = "leave out --cache-teacher"
 
@@ -161,10 +146,10 @@ def _require_repeated_inputs(objective: TrainingObjective) -> None:
         UsageError: it does not.
     """
     if isinstance(objective, FineTuning):
-        if objective.name not in TASKS:
+        if objective.varying_outputs:
             raise UsageError(
-                f"--cache-teacher keeps outputs of {', '.join(TASKS)}, not of {objective.name}, "
-                f"{REASONS.get(objective.name, 'whose outputs have other shapes')}",
+                f"--cache-teacher keeps no outputs of {objective.name}, "
+                f"{objective.varying_outputs}",
                 WITHOUT,
             )
     elif objective.name == MASKED_LM:

@@ -39,6 +39,7 @@ class CausalLanguageModelling(FineTuning):
 
     name: ClassVar[str] = "causal-lm"
     head: ClassVar[str] = "causal-lm"
+    varying_outputs: ClassVar[str] = "which has logits of all tokens for each token of a completion"
 
     @property
     @override

@@ -34,6 +34,7 @@ class MultipleChoice(InputTask):
 
     name: ClassVar[str] = "multiple-choice"
     head: ClassVar[str] = "multiple-choice"
+    varying_outputs: ClassVar[str] = "whose questions have different numbers of choices"
     default_metric: ClassVar[str] = "accuracy"
     defaults: ClassVar[Mapping[str, Any]] = {"data": {"text": ChoiceColumns.text}}
 

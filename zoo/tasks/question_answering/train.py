@@ -114,6 +114,7 @@ class QuestionAnswering(FineTuning):
 
     name: ClassVar[str] = "question-answering"
     head: ClassVar[str] = "question-answering"
+    varying_outputs: ClassVar[str] = "which has a logit for each token of a window"
     logits_per_count: float = 2.0
     default_metric: ClassVar[str] = "f1"
     defaults: ClassVar[Mapping[str, Any]] = {

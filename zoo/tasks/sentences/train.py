@@ -23,6 +23,7 @@ class Sentences(SentenceEmbedding):
     """Embeddings of single sentences, without a loss of their own; see ``zoo.distillation``."""
 
     name: ClassVar[str] = "sentences"
+    varying_outputs: ClassVar[str] = ""
     needs_teacher: ClassVar[bool] = True
 
     @property

@@ -74,6 +74,10 @@ class Seq2Seq(FineTuning):
 
     name: ClassVar[str] = "seq2seq"
     head: ClassVar[str] = SEQ2SEQ_LM
+    varying_outputs: ClassVar[str] = (
+        "which has logits of all tokens for each token of a target; the recipe sequence has the "
+        "teacher write the targets once"
+    )
     options_type: ClassVar[type[Options]] = Seq2SeqOptions
 
     def __init__(self, *args: Any) -> None:

@@ -85,6 +85,7 @@ class TokenClassification(ClassTask, LayerTask):
 
     name: ClassVar[str] = "token-classification"
     head: ClassVar[str] = "token-classification"
+    varying_outputs: ClassVar[str] = ""
     split_hint: ClassVar[str] = (
         "; files that are neither JSON lines nor Parquet are read as words in columns, with a "
         "blank line after each sentence"

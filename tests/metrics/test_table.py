@@ -11,6 +11,7 @@ from zoo.metrics.classification import (
 )
 from zoo.metrics.entities import entity_counts, entity_scores
 from zoo.metrics.likelihood import likelihood_metrics
+from zoo.metrics.ordinal import ordinal_metrics
 from zoo.metrics.ranks import regression_metrics, roc_auc
 from zoo.metrics.retrieval import NAMES, retrieval_scores
 from zoo.metrics.squad import ScoredAnswers
@@ -35,6 +36,7 @@ def metrics_of(predictions: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> dic
         **{k: float(v) for size in counts for k, v in classification_metrics(size).items()},
         **multi_label_metrics(both[1], both[0]),
         "calibration_error": reliability(np.full(6, 0.99), correct)[0],
+        **ordinal_metrics(predictions, LABELS),
         **regression_metrics(predictions.astype(float), LABELS.astype(float)),
         "area_under_curve": roc_auc(predictions.astype(float), LABELS == 1),
         **ScoredAnswers.score(texts[1], [[text] for text in texts[0]]).metrics(),

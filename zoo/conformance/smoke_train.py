@@ -112,6 +112,7 @@ def resume_finetune(family: Family, path: Path, task: str) -> list[str]:
 
     dropout = {"dropout": 0.1} if "dropout" in family.config_type.__struct_fields__ else {}
     steps = {"max_steps": 4, "save_steps": 2, "eval_steps": 4, "save_total_limit": 2}
+    steps["keep_optimizer"] = True  # of the checkpoint before the last one
     _finetune(family, path, task, {"batch_size": 8, "logging_steps": 1, "config": dropout, **steps})
     copy = path.with_name(f"{path.name}-resumed")
     shutil.copytree(path, copy)

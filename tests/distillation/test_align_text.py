@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.distillation.losses.test_embeddings import teacher, tree  # noqa: F401 (fixtures)
 from tests.distillation.making import (
     assert_resumes_exactly,
     distill,
@@ -14,7 +15,6 @@ from tests.distillation.making import (
     pretrained,
     settings,
 )
-from tests.distillation.test_embeddings import teacher, tree  # noqa: F401 (fixtures)
 from tests.training.runs import assert_same, records
 from zoo.checkpoint import load_checkpoint, load_text_tokenizer
 from zoo.distillation.losses.base import squared_error

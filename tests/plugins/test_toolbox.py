@@ -11,6 +11,7 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
+from tests import warm
 from tests.checkpoints import SMALL, VOCABULARY
 from tests.plugins.installed import Installed
 from tests.plugins.test_examples import EXAMPLES
@@ -35,7 +36,7 @@ def test_everything_is_listed(toolbox: Installed) -> None:
         "recipes": ["soft-labels"],
         "loggers": ["csv"],
         "objectives": ["masked-lm+word-order"],
-        "tasks": ["next-token"],
+        "tasks": ["count-regression", "next-token"],
         "commands": ["tokens"],
     }
     assert toolbox.zoo("info", "paraphrase-minilm-l3-v2")["parameters"] == 17_389_824
@@ -103,6 +104,38 @@ def test_task(toolbox: Installed) -> None:
         predicted = [(item["token"], item["score"]) for item in result["next"]]
         assert [token for token, _ in predicted] == tokenizer.convert_ids_to_tokens(best.indices)
         assert np.allclose([score for _, score in predicted], best.values, rtol=1e-4, atol=1e-7)
+
+
+def test_a_whole_task(toolbox: Installed) -> None:
+    """One entry point brings finetune, run, eval and export --eval."""
+    rows = [(f"{'dog ' * count}in the garden {k}", count) for k in range(30) for count in range(4)]
+    table = toolbox.folder / "counts.tsv"
+    table.write_text("text\tlabel\n" + "".join(f"{text}\t{count}\n" for text, count in rows))
+    named = ("--task", "count-regression", "--train", "counts.tsv", "--size", "tiny")
+    steps = (
+        "--max-steps",
+        "30",
+        "--set",
+        "vocab_size=300",
+        "--set",
+        "optimizer.learning_rate=2e-3",
+    )
+    toolbox.zoo("finetune", "bert", *named, *steps, "-o", "counts")
+    model = "counts/model"
+    data = ("--data", "counts.tsv", "--seed", "1")
+    metrics = toolbox.zoo("eval", model, "--task", "count", *data)["metrics"]
+    assert metrics["spearman"] > 0.5, metrics
+    (result,) = toolbox.zoo("run", "count-regression", model, "dog dog dog")["results"]
+    (score,) = toolbox.zoo("run", "regression", model, "dog dog dog")["results"]
+    assert result["count"] == pytest.approx(np.exp(score["score"]), rel=1e-5)
+    eval_file = ("--int8", "--eval", "counts.tsv", "--max-drop", "1")
+    exported = toolbox.zoo("export", model, "--onnx", *eval_file, "-o", "counts-onnx")
+    assert "spearman" in json.dumps(exported)
+    table.write_text("text\tlabel\na dog\t-1\na cat\t2\n")
+    refused = warm.zoo(
+        "finetune", "bert", *named, "-o", "no", cwd=toolbox.folder, **toolbox.environment
+    )
+    assert refused.returncode == 2 and "the count -1 is negative" in refused.stderr
 
 
 def test_a_head_that_a_task_does_not_support(toolbox: Installed, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def tokenizer_of(family: str) -> TextTokenizer:
 
 
 def long_texts() -> list[str]:
-    """Return texts of all kinds: of words, of few spaces, of none, and of white space alone."""
+    """Return texts of all kinds: words, few spaces, no spaces, and only white space."""
     rng = np.random.default_rng(0)
     lines = [*(line for line in prose(2000) if line.strip()), *torture()]
     texts = [" ".join(rng.choice(lines, 40)) for _ in range(12)]

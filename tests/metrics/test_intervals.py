@@ -42,7 +42,7 @@ def test_intervals_are_those_of_resampled_samples(
 
 
 def test_intervals_of_many_labels_take_the_memory_of_the_samples() -> None:
-    """3,000 labels squared are 9 million cells, of which 1,000 draws would take 72 GB."""
+    """A dense matrix of 3,000 labels has 9 million cells; 1,000 draws of it would take 72 GB."""
     classes = 3000
     labels = np.arange(2 * classes) % classes
     predictions = np.where(np.arange(2 * classes) % 3 == 0, (labels + 1) % classes, labels)

@@ -1,4 +1,4 @@
-"""Sentence pairs as plm-zoo 1.0 made them, item by item: the reference of today's arrays."""
+"""Sentence pairs as earlier commits made them, item by item: the reference of today's arrays."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator

@@ -103,3 +103,14 @@ def test_an_unknown_aggregation_is_refused(small: Small) -> None:
     model, _ = small("BertForTokenClassification", num_labels=3)
     with pytest.raises(UsageError, match="by 'mean'; choose none, simple, first, average, max"):
         model.classify(["a"], aggregate="mean")  # type: ignore[arg-type]
+
+
+def test_a_column_called_as_a_result_is_left_out(small: Small, tmp_path: Path) -> None:
+    """Of any task of the verb: which one runs is known by the head, after the table is opened."""
+    model, _ = small("BertForTokenClassification", num_labels=3)
+    (tmp_path / "t.csv").write_text("text,tokens,id\na b,9,7\n")
+    arguments = [str(model.checkpoint.path), "--input", str(tmp_path / "t.csv")]
+    done = CliRunner().invoke(command, ["classify", "--backend", "cpu", *arguments])
+    assert done.exit_code == 0, done.exception
+    result = json.loads(done.stdout)
+    assert result["id"] == "7" and result["tokens"][0]["token"] == "a"

@@ -168,6 +168,8 @@ def _prepared(
     name: str, ref: str, texts: tuple[str, ...], options: dict[str, Any]
 ) -> "tuple[Any, Iterator[TextExample]]":
     """Return the task and its input records."""
+    from dataclasses import replace
+
     from zoo.convert.cache import resolve_checkpoint
     from zoo.export.session import open_session
     from zoo.inference.processing.inputs import read_records
@@ -181,6 +183,9 @@ def _prepared(
     specs = find_tasks(name, "predict")
     task: type[Task] = load_part(specs[0], "predict")
     columns = task.columns(options, text, pair)
+    others: list[type[Task]] = [load_part(spec, "predict") for spec in specs[1:]]
+    reserved = (key for other in others for key in other.output_keys)  # the head decides later
+    columns = replace(columns, reserved=(*columns.reserved, *reserved))
     records = read_records(texts, source, kind=kind, keys=task.keys, columns=columns)
     records, options = task.from_command(records, options)
     checkpoint = resolve_checkpoint(ref, **checkpoint_options)

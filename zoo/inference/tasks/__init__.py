@@ -1,1 +1,1 @@
-"""Tasks, which map texts to JSON-serializable results with any ``Session``."""
+"""Former place of the base class of tasks, which is in ``zoo.inference.task``."""

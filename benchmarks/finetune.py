@@ -133,7 +133,7 @@ def with_zoo(scratch: Path, options: argparse.Namespace) -> Measured:
     """Time the trainer of the zoo."""
     import torch
 
-    from zoo.finetune.runs import FINETUNE
+    from zoo.finetuning.runs import FINETUNE
     from zoo.training.build import prepare_run
     from zoo.training.distributed.context import DistContext
     from zoo.training.trainer import Trainer

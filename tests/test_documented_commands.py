@@ -20,7 +20,7 @@ from zoo.cli.training.options import SETTINGS, overrides_from_options
 from zoo.data.readers.glue import GLUE
 from zoo.distillation.config.build import build_config as distill_config
 from zoo.errors import UsageError
-from zoo.finetune.config import build_config as finetune_config
+from zoo.finetuning.config import build_config as finetune_config
 from zoo.hub.registry import entries
 from zoo.objectives.options import parse_options
 from zoo.plugins.tasks import training_task

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import finetune
 from tests.checkpoints import Make, hub_checkpoint
-from tests.finetune.making import labelled
+from tests.finetuning.making import labelled
 
 __all__ = ["hub_checkpoint"]
 

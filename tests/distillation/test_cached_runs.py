@@ -17,8 +17,8 @@ from tests.distillation.making import (
     pretrained,
     settings,
 )
-from tests.finetune.making import SETTINGS, finetune, labelled
-from tests.finetune.making import settings as finetune_settings
+from tests.finetuning.making import SETTINGS, finetune, labelled
+from tests.finetuning.making import settings as finetune_settings
 from tests.inference.making import write_manifest
 from tests.training.runs import assert_same, finish_in_two_processes, records
 from zoo.data.corpus_cache import SAMPLE

@@ -12,8 +12,8 @@ import yaml
 
 from tests import warm
 from tests.distillation.making import DISTILL_SMALL, make_setup, pretrained
-from tests.finetune.making import finetune, labelled, texts
-from tests.finetune.making import settings as finetune_settings
+from tests.finetuning.making import finetune, labelled, texts
+from tests.finetuning.making import settings as finetune_settings
 from tests.once import written_once
 from tests.tasks.token_classification.test_train import tagged
 from zoo.checkpoint import CONFIG, MANIFEST, TOKENIZER, Manifest, encode_manifest

@@ -9,7 +9,7 @@ import pytest
 from tests.distillation.making import assert_resumes_exactly, distill, pretrained, settings
 from tests.distillation.test_labelled import make_teacher
 from tests.distillation.test_labelled import settings as task_settings
-from tests.finetune.making import labelled
+from tests.finetuning.making import labelled
 from tests.training.runs import records
 from zoo.errors import UsageError
 from zoo.plugins import all_families

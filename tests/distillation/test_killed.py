@@ -15,7 +15,7 @@ from tests import warm
 from tests.distillation.making import distill, pretrained, settings
 from tests.distillation.test_labelled import make_teacher
 from tests.distillation.test_labelled import settings as task_settings
-from tests.finetune.making import labelled
+from tests.finetuning.making import labelled
 from tests.training.runs import assert_same, lines, wait_until
 from zoo.distillation.runs import DISTILL
 from zoo.training.distributed.context import DistContext

@@ -10,12 +10,12 @@ from torch.nn import functional as F
 
 from tests.distillation.making import make_setup
 from tests.distillation.test_labelled import NO_DROPOUT, make_teacher, settings, views
-from tests.finetune.making import texts, write_table
+from tests.finetuning.making import texts, write_table
 from zoo.checkpoint import load_checkpoint
 from zoo.distillation.scoring.evaluation import scored_teachers
 from zoo.distillation.setup import DistillSetup
 from zoo.errors import UsageError
-from zoo.finetune.labels import label_order
+from zoo.finetuning.labels import label_order
 from zoo.inference.load_model import load_model
 from zoo.training.build import prepare_run
 from zoo.training.config.overrides import deep_merge

@@ -9,8 +9,8 @@ import torch
 from torch.nn import functional as F
 
 from tests.distillation.making import assert_resumes_exactly, distill, make_setup
-from tests.finetune.making import SETTINGS, finetune, labelled, texts, write_table
-from tests.finetune.making import settings as finetune_settings
+from tests.finetuning.making import SETTINGS, finetune, labelled, texts, write_table
+from tests.finetuning.making import settings as finetune_settings
 from tests.tasks.multiple_choice.test_train import chosen
 from tests.tasks.question_answering.test_train import questions_about_letters
 from tests.tasks.token_classification.test_train import tagged

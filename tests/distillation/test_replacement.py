@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from tests.distillation.making import assert_resumes_exactly, distill, make_setup
 from tests.distillation.test_labelled import make_teacher, settings
-from tests.finetune.making import labelled
+from tests.finetuning.making import labelled
 from tests.training.runs import finish_in_two_processes, records
 from zoo.distillation.replacement import ModuleReplacing
 from zoo.errors import UsageError

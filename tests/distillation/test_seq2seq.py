@@ -12,13 +12,13 @@ from safetensors.torch import load_file
 
 import zoo
 from tests.distillation.making import assert_resumes_exactly, distill, make_setup
-from tests.finetune.making import SETTINGS, finetune, texts, write_table
-from tests.finetune.making import settings as finetune_settings
+from tests.finetuning.making import SETTINGS, finetune, texts, write_table
+from tests.finetuning.making import settings as finetune_settings
 from tests.training.runs import assert_same, cut, records
 from zoo.distillation.runs import DISTILL
 from zoo.distillation.scoring.score import score_run
 from zoo.errors import UsageError
-from zoo.finetune.setup import FineTuneSetup
+from zoo.finetuning.setup import FineTuneSetup
 from zoo.tasks.seq2seq.train import text_key
 from zoo.training.config.overrides import deep_merge
 from zoo.training.distributed.context import DistContext

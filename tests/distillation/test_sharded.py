@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from tests.distillation.making import distill, pretrained, settings
 from tests.distillation.test_labelled import make_teacher
 from tests.distillation.test_labelled import settings as task_settings
-from tests.finetune.making import labelled
+from tests.finetuning.making import labelled
 from tests.training.runs import cut, finish_in_two_processes, records
 from zoo.training.config.overrides import deep_merge
 from zoo.training.state.checkpoints import list_checkpoints

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from tests.distillation.making import pretrained
 from tests.distillation.making import settings as text_settings
 from tests.distillation.test_labelled import make_teacher, settings, views
-from tests.finetune.making import SETTINGS, labelled
+from tests.finetuning.making import SETTINGS, labelled
 from tests.training.runs import assert_same, cut, records
 from zoo.checkpoint import load_checkpoint
 from zoo.distillation.config.build import requested_recipe

@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file
 
 from tests.distillation.making import distill, make_setup, pretrained, settings
-from tests.finetune.making import SETTINGS, finetune, labelled
-from tests.finetune.making import settings as finetune_settings
+from tests.finetuning.making import SETTINGS, finetune, labelled
+from tests.finetuning.making import settings as finetune_settings
 from tests.once import written_once
 from tests.training.runs import records
 from zoo.checkpoint import load_checkpoint

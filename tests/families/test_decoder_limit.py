@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from tests.distillation.making import distill
 from tests.distillation.test_seq2seq import make_tree
-from tests.finetune.making import HERE, finetune, setup_of, texts, write_table
+from tests.finetuning.making import HERE, finetune, setup_of, texts, write_table
 from tests.inference.conftest import converted
 from tests.tasks.seq2seq.test_train import hub, model, pairs, sentences, tree_of
 from tests.training.runs import records, run_training

@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 from tests import warm
-from tests.finetune.making import labelled
+from tests.finetuning.making import labelled
 from tests.once import written_once
 
 TASK = ("--task", "text-classification")

@@ -24,8 +24,8 @@ from tests.checkpoints import Make
 from tests.data.making import paragraphs, trained
 from tests.distillation.test_labelled import make_teacher
 from tests.faults import newer
-from tests.finetune.making import labelled
-from tests.finetune.making import settings as finetune_settings
+from tests.finetuning.making import labelled
+from tests.finetuning.making import settings as finetune_settings
 from tests.inference.making import make_checkpoint
 from tests.plugins.test_install import LOGGER, Environment, make_wheel
 from tests.reporting import record

@@ -12,7 +12,7 @@ import pytest
 
 from tests import warm
 from tests.faults import newer
-from tests.finetune.making import labelled, texts
+from tests.finetuning.making import labelled, texts
 from tests.inference.making import make_checkpoint
 from tests.reporting import record
 from zoo.checkpoint import load_checkpoint

@@ -177,7 +177,7 @@ command = TaskSpec("{}", "Do something.", predict="zoo_odd:{}", train="zoo_odd:{
 def __getattr__(name):
     if name not in ("Run", "Train"):
         raise AttributeError(name)
-    from zoo.finetune.base import FineTuning
+    from zoo.finetuning.base import FineTuning
     from zoo.inference.task import Task
 
     return Task if name == "Run" else FineTuning

@@ -10,7 +10,7 @@ import transformers
 from safetensors.torch import load_file
 
 from tests import warm
-from tests.finetune.making import write_table
+from tests.finetuning.making import write_table
 from tests.plugins.beam_answers import beam_answers
 from tests.plugins.installed import Installed
 from tests.tasks.question_answering.test_predict import Answers, assert_same

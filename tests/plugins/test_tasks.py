@@ -8,7 +8,7 @@ from zoo.api import Model
 from zoo.errors import UsageError
 from zoo.evaluation.base import Evaluation
 from zoo.families.tasks import Part, TaskSpec
-from zoo.finetune.base import FineTuning
+from zoo.finetuning.base import FineTuning
 from zoo.inference.task import Task
 from zoo.plugins import all_families
 from zoo.plugins.tasks import built_in_tasks, commands, find_task, find_tasks, load_part

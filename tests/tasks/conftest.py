@@ -2,7 +2,7 @@
 
 from tests.checkpoints import hub_checkpoint as hub_checkpoint
 from tests.evaluation.conftest import causal as causal
-from tests.finetune.conftest import pretrained as pretrained
+from tests.finetuning.conftest import pretrained as pretrained
 from tests.inference.conftest import encoder as encoder
 from tests.inference.conftest import packaged as packaged
 from tests.inference.conftest import small as small

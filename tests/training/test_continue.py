@@ -12,13 +12,13 @@ import yaml
 from click.testing import CliRunner
 
 from tests.distillation.making import DISTILL_SMALL, pretrained
-from tests.finetune.making import finetune, labelled
-from tests.finetune.making import settings as table_settings
+from tests.finetuning.making import finetune, labelled
+from tests.finetuning.making import settings as table_settings
 from tests.training.runs import assert_same, flip, records, run_training, tensors, tree
 from zoo.cli.training.pretrain import command as pretrain
 from zoo.distillation.runs import DISTILL
 from zoo.errors import SourceError, UsageError
-from zoo.finetune.runs import FINETUNE
+from zoo.finetuning.runs import FINETUNE
 from zoo.io.digests.files import compute_blake3
 from zoo.training.config.overrides import deep_merge
 from zoo.training.distributed.context import DistContext

@@ -11,12 +11,12 @@ import msgspec
 import pytest
 
 from tests.distillation.making import DISTILL_SMALL, pretrained
-from tests.finetune.making import labelled, settings
+from tests.finetuning.making import labelled, settings
 from tests.training.runs import EVAL_TEXT, TEXT, assert_same, tree
 from zoo.checkpoint.digests import update_manifest
 from zoo.distillation.runs import DISTILL
 from zoo.errors import SourceError, UsageError
-from zoo.finetune.runs import FINETUNE
+from zoo.finetuning.runs import FINETUNE
 from zoo.training.config.overrides import deep_merge
 from zoo.training.distributed.context import DistContext
 from zoo.training.entrypoints import PRETRAIN, RunKind, train

@@ -115,7 +115,7 @@ def _use(named: NamedObject) -> None:
 
     from zoo.evaluation.base import Evaluation
     from zoo.families.tasks import Part
-    from zoo.finetune.base import FineTuning
+    from zoo.finetuning.base import FineTuning
     from zoo.inference.task import Task
     from zoo.objectives.base import Objective
     from zoo.plugins.tasks import load_part, plugin_task

@@ -75,7 +75,7 @@ def smoke_finetune(family: Family, path: Path, task: str) -> list[float]:
 
 def _finetune(family: Family, path: Path, task: str, changes: Mapping[str, Any]) -> None:
     """Fine-tune a random ``tiny`` model, by the preset ``tiny`` if the family has one."""
-    from zoo.finetune.runs import FINETUNE
+    from zoo.finetuning.runs import FINETUNE
     from zoo.training.distributed.context import DistContext
     from zoo.training.entrypoints import train
 
@@ -105,7 +105,7 @@ def _finetune(family: Family, path: Path, task: str, changes: Mapping[str, Any])
 
 def resume_finetune(family: Family, path: Path, task: str) -> list[str]:
     """Fine-tune for four steps, resume from the second; return the files that differ."""
-    from zoo.finetune.runs import FINETUNE
+    from zoo.finetuning.runs import FINETUNE
     from zoo.training.distributed.context import DistContext
     from zoo.training.entrypoints import resume
     from zoo.training.state.checkpoints import list_checkpoints

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from zoo.distillation.layer_maps import resolve_layers
 from zoo.errors import UsageError
 from zoo.families.distillation import LayerMap
-from zoo.finetune.heads import HEAD
+from zoo.finetuning.heads import HEAD
 
 STACKS = ("layers", "decoder.layers")  # see ``Family.model``
 

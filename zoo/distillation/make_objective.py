@@ -26,9 +26,9 @@ from zoo.distillation.teachers.teacher import Teacher
 from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.families.distillation import Term
-from zoo.finetune.base import FineTuning
-from zoo.finetune.labels import ClassTask
-from zoo.finetune.setup import FineTuneSetup
+from zoo.finetuning.base import FineTuning
+from zoo.finetuning.labels import ClassTask
+from zoo.finetuning.setup import FineTuneSetup
 from zoo.nn.devices import resolve_device
 from zoo.objectives.base import Objective, TrainingObjective
 from zoo.objectives.replaced_token_detection import ReplacedTokenDetection

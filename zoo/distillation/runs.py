@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from zoo.distillation.config.build import build_config
 from zoo.distillation.setup import build_setup
 from zoo.distillation.stages import StagedKind
-from zoo.finetune.runs import SUMMARY, keep_median, spread
+from zoo.finetuning.runs import SUMMARY, keep_median, spread
 from zoo.io.json import encode_json, read_json_object
 from zoo.io.output.atomic import atomic_write
 

@@ -22,8 +22,8 @@ from zoo.distillation.teachers.caching import CacheCallback
 from zoo.distillation.teachers.checks import require_same_rows
 from zoo.distillation.teachers.rows import with_teacher_rows
 from zoo.errors import UsageError
-from zoo.finetune import setup as finetune
-from zoo.finetune.setup import FineTuneSetup
+from zoo.finetuning import setup as finetune
+from zoo.finetuning.setup import FineTuneSetup
 from zoo.objectives.base import Batch
 from zoo.training.base import RunSetup
 from zoo.training.callbacks import Callback

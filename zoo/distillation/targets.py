@@ -16,7 +16,7 @@ from blake3 import blake3
 from zoo.checkpoint import Checkpoint, load_text_tokenizer
 from zoo.errors import UsageError
 from zoo.families.distillation import Targets
-from zoo.finetune.setup import SplitProblems, read_splits
+from zoo.finetuning.setup import SplitProblems, read_splits
 from zoo.inference import load_session
 from zoo.inference.processing.records import as_records
 from zoo.io.digests.files import FileDigest

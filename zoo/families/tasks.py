@@ -83,7 +83,7 @@ class TaskSpec:
             tell tasks of one verb apart.
         predict: ``module:Class``, a ``zoo.inference.task.Task`` that ``zoo run`` uses; empty for
             none.
-        train: ``module:Class``, a ``zoo.finetune.base.FineTuning`` that ``zoo finetune`` uses.
+        train: ``module:Class``, a ``zoo.finetuning.base.FineTuning`` that ``zoo finetune`` uses.
         evaluate: ``module:Class``, a ``zoo.evaluation.base.Evaluation`` that ``zoo eval`` uses.
         run_options: options of ``zoo run``.
         train_options: options of ``zoo finetune``, each with its setting.

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests import warm
-from tests.finetune.making import finetune, texts, write_table
-from tests.finetune.making import settings as finetune_settings
+from tests.finetuning.making import finetune, texts, write_table
+from tests.finetuning.making import settings as finetune_settings
 from tests.training.runs import TEXT, run_training
 from zoo.cli.training.distill import command
 from zoo.io.yaml import parse_yaml

@@ -14,15 +14,15 @@ from safetensors.torch import load_file
 import zoo
 from tests.distillation.making import assert_resumes_exactly, distill
 from tests.distillation.test_labelled import views
-from tests.finetune.making import SETTINGS, finetune, texts, write_table
-from tests.finetune.making import settings as finetune_settings
+from tests.finetuning.making import SETTINGS, finetune, texts, write_table
+from tests.finetuning.making import settings as finetune_settings
 from tests.once import written_once
 from tests.training.runs import records
 from zoo.checkpoint import load_checkpoint
 from zoo.distillation.scoring.score import score_run
 from zoo.errors import UsageError
-from zoo.finetune.config import build_config
-from zoo.finetune.setup import SplitProblems, read_splits
+from zoo.finetuning.config import build_config
+from zoo.finetuning.setup import SplitProblems, read_splits
 from zoo.plugins.tasks import training_task
 from zoo.tasks.sentences.data import read_sentences
 from zoo.training.config.distill import DistillTaskConfig

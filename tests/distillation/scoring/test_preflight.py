@@ -16,8 +16,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.distillation.making import distill, make_setup, pretrained, settings
-from tests.finetune.making import SETTINGS, finetune, labelled
-from tests.finetune.making import settings as task_settings
+from tests.finetuning.making import SETTINGS, finetune, labelled
+from tests.finetuning.making import settings as task_settings
 from tests.training.runs import assert_same
 from zoo.checkpoint import MANIFEST, Manifest, encode_manifest
 from zoo.distillation.runs import DISTILL

@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 import zoo
 from tests import warm
 from tests.distillation.making import distill, make_setup, pretrained, settings
-from tests.finetune.making import SETTINGS, finetune, labelled
-from tests.finetune.making import settings as task_settings
+from tests.finetuning.making import SETTINGS, finetune, labelled
+from tests.finetuning.making import settings as task_settings
 from tests.inference.making import write_manifest
 from tests.training.logging.test_report import Page
 from zoo.checkpoint import WEIGHTS, load_checkpoint

@@ -173,8 +173,8 @@ def test_the_table_has_every_key_of_the_library() -> None:
 
 
 def test_fine_tuning_keeps_the_settings(hub: Path, tmp_path: Path) -> None:
-    from tests.finetune.making import finetune
-    from tests.finetune.making import settings as finetune_settings
+    from tests.finetuning.making import finetune
+    from tests.finetuning.making import settings as finetune_settings
     from tests.tasks.seq2seq.test_train import pairs
 
     model = converted(with_settings(hub, tmp_path / "hub"), tmp_path / "ours").path

@@ -52,7 +52,7 @@ LISTED = {
     "zoo/export/graph/write.py:write_graphs": STAGED,
     "zoo/export/layout.py:write_side_files": STAGED,
     "zoo/export/quantization/variants.py:_Variant.write": STAGED,
-    "zoo/finetune/runs.py:keep_median": STAGED,
+    "zoo/finetuning/runs.py:keep_median": STAGED,
     "zoo/hub/download.py:Transfer._discard": DOWNLOAD,
     "zoo/hub/download.py:Transfer._usable": DOWNLOAD,
     "zoo/hub/download.py:Transfer.body": DOWNLOAD,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import zoo
 from tests import warm
-from tests.finetune.making import (
+from tests.finetuning.making import (
     assert_resumes_exactly,
     assert_two_processes_equal_one,
     finetune,

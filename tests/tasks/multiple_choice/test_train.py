@@ -13,8 +13,8 @@ from torch import Tensor
 import zoo
 from tests import warm
 from tests.checkpoints import Make, byte_level_roberta
-from tests.finetune.conftest import Pretrained
-from tests.finetune.making import (
+from tests.finetuning.conftest import Pretrained
+from tests.finetuning.making import (
     LETTERS,
     assert_resumes_exactly,
     assert_two_processes_equal_one,
@@ -25,12 +25,12 @@ from tests.finetune.making import (
     training_losses,
     write_table,
 )
-from tests.finetune.test_errors import refused
+from tests.finetuning.test_errors import refused
 from tests.inference.conftest import converted
 from tests.tasks.causal_lm.test_predict import MakeSource, source
 from tests.training.runs import records
-from zoo.finetune.config import build_config
-from zoo.finetune.setup import build_setup
+from zoo.finetuning.config import build_config
+from zoo.finetuning.setup import build_setup
 from zoo.objectives.base import Batch
 from zoo.tasks import make_evaluation
 

@@ -11,7 +11,7 @@ from sklearn.metrics import cohen_kappa_score
 
 import zoo
 from tests import warm
-from tests.finetune.conftest import Pretrained
+from tests.finetuning.conftest import Pretrained
 from zoo.errors import UsageError
 from zoo.metrics.ordinal import ordinal_metrics
 from zoo.objectives.base import Outputs

@@ -14,8 +14,8 @@ from torch import Tensor
 
 import zoo
 from tests import warm
-from tests.finetune.conftest import Pretrained
-from tests.finetune.making import (
+from tests.finetuning.conftest import Pretrained
+from tests.finetuning.making import (
     LETTERS,
     assert_resumes_exactly,
     assert_two_processes_equal_one,
@@ -26,7 +26,7 @@ from tests.finetune.making import (
     training_losses,
     write_table,
 )
-from tests.finetune.test_errors import refused
+from tests.finetuning.test_errors import refused
 from tests.tasks.question_answering.test_data import squad
 from tests.training.runs import records
 from zoo.errors import UsageError

@@ -10,7 +10,7 @@ import pytest
 
 import zoo
 from tests.evaluation.conftest import Small
-from tests.finetune.making import write_table
+from tests.finetuning.making import write_table
 from tests.tasks.sentence_embedding.test_predict import pooled
 from zoo.errors import UsageError
 from zoo.inference.processing.similarity import similarity_rows

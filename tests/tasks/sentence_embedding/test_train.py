@@ -19,8 +19,8 @@ from torch.nn import functional as F
 import zoo
 from tests import warm
 from tests.checkpoints import Make
-from tests.finetune.conftest import Pretrained
-from tests.finetune.making import (
+from tests.finetuning.conftest import Pretrained
+from tests.finetuning.making import (
     HERE,
     finetune,
     reference_losses,
@@ -33,8 +33,8 @@ from tests.finetune.making import (
 from tests.inference.conftest import converted
 from tests.training.runs import assert_resumes_from, finish_in_two_processes, records
 from zoo.errors import UsageError, ZooError
-from zoo.finetune.pooling import pool
-from zoo.finetune.runs import FINETUNE
+from zoo.finetuning.pooling import pool
+from zoo.finetuning.runs import FINETUNE
 from zoo.inference.processing.pooling import pool as numpy_pool
 from zoo.objectives.base import Batch
 from zoo.tasks import make_evaluation

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import zoo
 from tests import warm
-from tests.finetune.making import (
+from tests.finetuning.making import (
     HERE,
     assert_resumes_exactly,
     assert_two_processes_equal_one,
@@ -30,7 +30,7 @@ from tests.tokenizers.texts import prose
 from tests.training.runs import records
 from zoo.data.readers.problems import RowProblems
 from zoo.errors import UsageError
-from zoo.finetune.order import ProportionalMixture
+from zoo.finetuning.order import ProportionalMixture
 from zoo.objectives.base import Batch
 from zoo.tasks import make_evaluation
 from zoo.tasks.seq2seq.train import text_key

@@ -9,14 +9,21 @@ import numpy as np
 import pytest
 
 import zoo
-from tests.finetune.conftest import Pretrained
-from tests.finetune.making import finetune, settings, setup_of, texts, training_losses, write_table
-from tests.finetune.test_losses import losses_of_transformers
+from tests.finetuning.conftest import Pretrained
+from tests.finetuning.making import (
+    finetune,
+    settings,
+    setup_of,
+    texts,
+    training_losses,
+    write_table,
+)
+from tests.finetuning.test_losses import losses_of_transformers
 from tests.training.runs import records
 from zoo.data.readers.labelled import Columns
 from zoo.data.readers.problems import RowProblems
 from zoo.errors import UsageError
-from zoo.finetune.config import build_config
+from zoo.finetuning.config import build_config
 from zoo.inference.task import TaskWarning
 from zoo.metrics.entities import entities, entity_counts, entity_scores
 from zoo.plugins import get_family

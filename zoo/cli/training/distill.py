@@ -209,7 +209,7 @@ def _finish_seeds(
 ) -> None:
     """Score the runs of several seeds, and print median and range."""
     from zoo.distillation.runs import DISTILL, summarize_seeds
-    from zoo.finetune.runs import MODEL, SUMMARY
+    from zoo.finetuning.runs import MODEL, SUMMARY
     from zoo.training.seeds import seed_directories
 
     runs = [DISTILL.last_run(run) for run in seed_directories(path)]

@@ -111,7 +111,7 @@ def command(ctx: click.Context, /, model: str | None, **options: Any) -> None:
     """
     if model is None and not (options["resume"] or options["continue_from"]):
         raise click.UsageError("name a model or a family, or give --resume RUN", ctx)
-    from zoo.finetune.runs import FINETUNE, keep_median
+    from zoo.finetuning.runs import FINETUNE, keep_median
 
     settings = SETTINGS | task_settings(options["task"])
     request = RunRequest.from_options(

@@ -32,7 +32,7 @@ class GlueTask:
 
     @property
     def kind(self) -> str:
-        """Name of the task of ``zoo.finetune`` and ``zoo.evaluation``."""
+        """Name of the task of ``zoo.finetuning`` and ``zoo.evaluation``."""
         return "regression" if "pearson" in self.metrics else "text-classification"
 
 

@@ -27,7 +27,7 @@ from zoo.distillation.recipes import (
 from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.families.distillation import DistillationRecipe
-from zoo.finetune import config as finetune
+from zoo.finetuning import config as finetune
 from zoo.plugins import all_families
 from zoo.training.config import schema as pretrain
 from zoo.training.config.distill import DistillTaskConfig, DistillTextConfig

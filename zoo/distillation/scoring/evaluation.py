@@ -20,7 +20,7 @@ from zoo.distillation.teachers.cached_teacher import CachedTeacher
 from zoo.distillation.teachers.checks import require_head
 from zoo.distillation.teachers.teacher import Teacher, run_model
 from zoo.errors import NonFiniteError, UsageError
-from zoo.finetune.base import FineTuning
+from zoo.finetuning.base import FineTuning
 from zoo.metrics.ranks import spearman
 from zoo.nn.layers.skip_init import build_without_init
 from zoo.objectives.base import Batch, LossOutput, TrainingObjective

@@ -18,9 +18,9 @@ from zoo.checkpoint.records import MappingRecord
 from zoo.distillation.scoring.evaluation import scored_teachers
 from zoo.distillation.teachers.teacher import Teacher
 from zoo.distillation.teachers.teacher_cache import TeacherCache
-from zoo.finetune.base import LABELS
-from zoo.finetune.labels import ClassTask
-from zoo.finetune.setup import FineTuneSetup
+from zoo.finetuning.base import LABELS
+from zoo.finetuning.labels import ClassTask
+from zoo.finetuning.setup import FineTuneSetup
 from zoo.objectives.losses.cross_entropy import IGNORED
 from zoo.training.callbacks import Callback
 from zoo.training.logging.report import format_duration

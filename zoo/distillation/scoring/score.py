@@ -21,7 +21,7 @@ from zoo.distillation.scoring.speed import (
 from zoo.distillation.setup import DistillSetup, build_setup
 from zoo.distillation.teachers.teacher import weights_digest
 from zoo.errors import VerificationError
-from zoo.finetune.setup import FineTuneSetup
+from zoo.finetuning.setup import FineTuneSetup
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_write
 from zoo.metrics.likelihood import LARGEST, perplexity

@@ -20,7 +20,7 @@ from zoo.distillation.teachers.cached_teacher import (
 from zoo.distillation.teachers.teacher import Teacher
 from zoo.distillation.teachers.teacher_cache import CacheHeader, TeacherCache
 from zoo.errors import UsageError
-from zoo.finetune.base import FineTuning
+from zoo.finetuning.base import FineTuning
 from zoo.objectives.base import TrainingObjective
 from zoo.objectives.masked import MASKED_LM
 from zoo.training.base import RunSetup

@@ -10,9 +10,9 @@ from zoo.distillation.losses.base import DistillationLoss
 from zoo.distillation.losses.sentence_mse import SentenceMSE
 from zoo.distillation.recipes import SENTENCES
 from zoo.errors import UsageError
-from zoo.finetune.base import FineTuning
-from zoo.finetune.labels import label_order
-from zoo.finetune.setup import FineTuneSetup
+from zoo.finetuning.base import FineTuning
+from zoo.finetuning.labels import label_order
+from zoo.finetuning.setup import FineTuneSetup
 from zoo.objectives.base import TrainingObjective
 from zoo.objectives.masked import MaskedLanguageModelling
 from zoo.plugins.tasks import training_task

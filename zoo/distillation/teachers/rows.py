@@ -8,10 +8,10 @@ import numpy as np
 from zoo.checkpoint import load_text_tokenizer
 from zoo.distillation.objective import Distillation, PairedExample
 from zoo.errors import UsageError
-from zoo.finetune.base import FineTuning
-from zoo.finetune.model import text_tokenizer
-from zoo.finetune.rows import TokenizedRows
-from zoo.finetune.setup import FineTuneSetup, SplitProblems, read_splits
+from zoo.finetuning.base import FineTuning
+from zoo.finetuning.model import text_tokenizer
+from zoo.finetuning.rows import TokenizedRows
+from zoo.finetuning.setup import FineTuneSetup, SplitProblems, read_splits
 from zoo.objectives.base import Example
 from zoo.plugins.tasks import training_task
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from zoo.checkpoint import CONFIG, DATA, WEIGHTS, Checkpoint
 from zoo.distillation.outputs import ModelOutput
 from zoo.errors import UsageError
-from zoo.finetune.base import FineTuning
-from zoo.finetune.labels import label_order
+from zoo.finetuning.base import FineTuning
+from zoo.finetuning.labels import label_order
 from zoo.inference.load_model import load_model
 from zoo.nn.capture import Captured, LayerOutputs, capture
 from zoo.nn.heads import VocabularyProjection

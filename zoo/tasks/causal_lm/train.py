@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.review import Reviewed
 from zoo.errors import UsageError
-from zoo.finetune.base import LABELS, FineTuning
-from zoo.finetune.rows import TokenizedRows
+from zoo.finetuning.base import LABELS, FineTuning
+from zoo.finetuning.rows import TokenizedRows
 from zoo.inference.completions import CompletionTokenizer, CompletionTokens
 from zoo.metrics.likelihood import finite_perplexity
 from zoo.objectives.base import LossOutput, Outputs

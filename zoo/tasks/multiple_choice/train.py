@@ -8,9 +8,9 @@ from torch.nn import functional as F
 
 from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.review import Reviewed
-from zoo.finetune.base import LABELS
-from zoo.finetune.rows import TokenizedRows, pad_and_stack, tokenize
-from zoo.finetune.text_inputs import NEXT_TOKEN, InputTask
+from zoo.finetuning.base import LABELS
+from zoo.finetuning.rows import TokenizedRows, pad_and_stack, tokenize
+from zoo.finetuning.text_inputs import NEXT_TOKEN, InputTask
 from zoo.metrics.classification import accuracy
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs
 from zoo.overrides import override

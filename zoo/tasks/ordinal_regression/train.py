@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from torch.nn import functional as F
 
 from zoo.errors import UsageError
-from zoo.finetune.base import LABELS
+from zoo.finetuning.base import LABELS
 from zoo.io.numbers import parse_int
 from zoo.metrics.ordinal import ordinal_metrics
 from zoo.objectives.base import LossOutput, Outputs

@@ -13,9 +13,9 @@ from zoo.data.readers.labelled import Columns
 from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.review import Reviewed
 from zoo.errors import UsageError
-from zoo.finetune.base import FineTuning
-from zoo.finetune.heads import HEAD
-from zoo.finetune.rows import TokenizedRows
+from zoo.finetuning.base import FineTuning
+from zoo.finetuning.heads import HEAD
+from zoo.finetuning.rows import TokenizedRows
 from zoo.inference.processing.windows import WINDOW_TOKENS, ContextWindows, Window
 from zoo.metrics.squad import ScoredAnswers
 from zoo.objectives.base import LossOutput, Outputs

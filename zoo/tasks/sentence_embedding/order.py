@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo.finetune.order import ProportionalMixture, Rows
+from zoo.finetuning.order import ProportionalMixture, Rows
 from zoo.overrides import override
 from zoo.tasks.sentence_embedding.data import TextGroup
 

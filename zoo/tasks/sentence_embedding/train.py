@@ -15,10 +15,10 @@ from zoo.data.readers.problems import RowError, RowProblems
 from zoo.data.readers.review import Reviewed
 from zoo.errors import UsageError
 from zoo.evaluation.data_warnings import warn_of_equal_numbers
-from zoo.finetune.base import LABELS, FineTuning
-from zoo.finetune.labels import label_index, order_labels
-from zoo.finetune.pooling import pool
-from zoo.finetune.rows import TokenizedRows, TokenizedTexts, tokenize
+from zoo.finetuning.base import LABELS, FineTuning
+from zoo.finetuning.labels import label_index, order_labels
+from zoo.finetuning.pooling import pool
+from zoo.finetuning.rows import TokenizedRows, TokenizedTexts, tokenize
 from zoo.inference.processing.pooling import count_prompt_tokens
 from zoo.inference.processing.similarity import compare_pairs, pairwise_similarity, similarity_rows
 from zoo.metrics.classification import accuracy

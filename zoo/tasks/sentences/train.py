@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from zoo.data.packing import EpochShuffle
 from zoo.data.readers.problems import RowProblems
 from zoo.errors import UsageError
-from zoo.finetune.base import FineTuning
-from zoo.finetune.rows import TokenizedRows
+from zoo.finetuning.base import FineTuning
+from zoo.finetuning.rows import TokenizedRows
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.overrides import override
 from zoo.tasks.sentence_embedding.train import SentenceEmbedding

@@ -13,9 +13,9 @@ from zoo.data.readers.review import Reviewed
 from zoo.data.readers.text_io import split_name
 from zoo.errors import UsageError
 from zoo.families.base import DECODER_TOKENS
-from zoo.finetune.base import LABELS, FineTuning
-from zoo.finetune.order import ProportionalMixture
-from zoo.finetune.rows import TokenizedRows, TokenizedTexts, tokenize
+from zoo.finetuning.base import LABELS, FineTuning
+from zoo.finetuning.order import ProportionalMixture
+from zoo.finetuning.rows import TokenizedRows, TokenizedTexts, tokenize
 from zoo.inference.generation.config import (
     GenerationConfig,
     cap_new_tokens,

@@ -12,10 +12,10 @@ from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.review import Reviewed
 from zoo.evaluation.data_warnings import warn_of_equal_numbers
 from zoo.families.config import Problem
-from zoo.finetune.base import LABELS
-from zoo.finetune.labels import ClassTask, label_index
-from zoo.finetune.rows import TokenizedRows
-from zoo.finetune.text_inputs import TextTask
+from zoo.finetuning.base import LABELS
+from zoo.finetuning.labels import ClassTask, label_index
+from zoo.finetuning.rows import TokenizedRows
+from zoo.finetuning.text_inputs import TextTask
 from zoo.metrics.classification import ClassCounts, classification_metrics, multi_label_metrics
 from zoo.metrics.ranks import regression_metrics
 from zoo.objectives.base import LossOutput, Outputs

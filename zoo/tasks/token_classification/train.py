@@ -11,11 +11,11 @@ from torch.nn import functional as F
 from zoo.data.readers.labelled import Columns
 from zoo.data.readers.problems import RowProblems
 from zoo.errors import UsageError
-from zoo.finetune.base import LABELS
-from zoo.finetune.labels import ClassTask, label_index
-from zoo.finetune.layers import Layers, LayerTask
-from zoo.finetune.rows import TokenizedRows, TokenizedTexts, tokenize
-from zoo.finetune.windows import (
+from zoo.finetuning.base import LABELS
+from zoo.finetuning.labels import ClassTask, label_index
+from zoo.finetuning.layers import Layers, LayerTask
+from zoo.finetuning.rows import TokenizedRows, TokenizedTexts, tokenize
+from zoo.finetuning.windows import (
     TEXTS,
     WINDOW_LENGTHS,
     collate_windows,

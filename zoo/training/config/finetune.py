@@ -1,4 +1,4 @@
-"""The configuration of a fine-tuning run; see ``zoo.finetune``."""
+"""The configuration of a fine-tuning run; see ``zoo.finetuning``."""
 
 import math
 from typing import Any, ClassVar, Literal, Self
@@ -86,7 +86,7 @@ class FineTuneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Configuration of a fine-tuning run. A name that transformers has means the same there.
 
     Attributes:
-        task: name of the task, see ``zoo.finetune.TASKS``.
+        task: name of the task, see ``zoo.finetuning.TASKS``.
         task_args: options of the task.
         family: name of the model family.
         init_from: pretrained weights to start from; ``None`` for new weights. Modules named in

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from zoo.data.readers.labelled import Sample
 from zoo.data.readers.problems import RowError
 from zoo.evaluation.base import Result
-from zoo.finetune.base import LABELS
+from zoo.finetuning.base import LABELS
 from zoo.metrics.intervals import bootstrap_samples
 from zoo.metrics.ranks import regression_metrics
 from zoo.objectives.base import LossOutput, Outputs

@@ -1,0 +1,161 @@
+"""Fine-tuned models of every family, opened by transformers and exported through the gate.
+
+One step from random weights of the size ``tiny``, with a tokenizer that is trained on the texts:
+what counts is that labels, head, tokens and logits arrive.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from tests.finetuning.making import finetune, labelled, settings, texts, write_table
+from tests.tasks.token_classification.test_train import tagged
+from zoo.api import Model, load
+from zoo.convert import convert
+from zoo.errors import UsageError
+from zoo.export.export import export_onnx
+from zoo.hub.source import CheckpointDir
+from zoo.plugins import all_families, get_family
+
+STEP = {"max_steps": 1, "eval_steps": 1, "save_steps": 1, "batch_size": 4, "report_to": []}
+TEXTS = ["a b c d e", "h i"]
+CLASSIFICATION = "text-classification"
+FAMILIES = [
+    name
+    for name in all_families()
+    if get_family(name).has_reference(get_family(name).sizes()["tiny"], "sequence-classification")
+]
+OTHER_TASKS = {
+    ("deberta", "token-classification"): "AutoModelForTokenClassification",
+    ("roberta", "question-answering"): "AutoModelForQuestionAnswering",
+    ("bert", "multiple-choice"): "AutoModelForMultipleChoice",
+    ("albert", "sentence-embedding"): "AutoModel",
+    ("gpt", "causal-lm"): "AutoModelForCausalLM",
+    ("t5", "seq2seq"): "AutoModelForSeq2SeqLM",
+}
+EXPORTED = ("bert",)  # the others take long
+LONG = pytest.mark.long
+
+
+def data(task: str, folder: Path) -> tuple[Path, dict[str, Any]]:
+    """Return a table for a task, and the names of its columns."""
+    rows: list[dict[str, Any]]
+    match task:
+        case "text-classification":
+            return labelled(folder / "t.tsv"), {}
+        case "token-classification":
+            return tagged(folder / "t.conll"), {}
+        case "question-answering":
+            rows = [
+                {
+                    "question": "a b",
+                    "context": text,
+                    "answers": {"text": [text[0]], "answer_start": [0]},
+                }
+                for text in texts(40)
+            ]
+            return write_table(folder / "t.jsonl", rows), {
+                "text": "question",
+                "pair": "context",
+                "label": "answers",
+            }
+        case "multiple-choice":
+            rows = [{"context": t, "choices": ["a b", "c"], "label": 0} for t in texts(40)]
+            return write_table(folder / "t.jsonl", rows), {"text": "context"}
+        case "sentence-embedding":
+            rows = [{"a": t, "b": t[::-1]} for t in texts(40)]
+            return write_table(folder / "t.tsv", rows), {"text": "a", "pair": "b"}
+    rows = [{"text": t, "label": t[:1]} for t in texts(40)]
+    return write_table(folder / "t.tsv", rows), {"label": "label"}
+
+
+def trained(folder: Path, family: str, task: str) -> Model:
+    table, columns = data(task, folder)
+    tree = settings(family, table, task=task, vocab_size=300, **STEP, data=columns)
+    if task == "sentence-embedding":
+        tree |= {"task_args": {"pooling": "mean"}}
+    return load(finetune(folder / "run", tree | {"micro_batch_size": 4}) / "model", backend="cpu")
+
+
+def batch_of(model: Model, tokenizer: Any) -> dict[str, torch.Tensor]:
+    """Return one text as transformers' tokenizer encodes it, whose tokens are ours."""
+    encoded = tokenizer(TEXTS[0])
+    assert encoded["input_ids"] == model.tokenizer.encode(TEXTS[:1], max_tokens=None)[0].ids
+    inputs = {
+        name: torch.tensor([values])
+        for name, values in encoded.items()
+        if name in model.session.inputs
+    }
+    if "decoder_input_ids" in model.session.inputs:
+        inputs["decoder_input_ids"] = torch.tensor([[0, 5, 6, 7]])
+        inputs["decoder_attention_mask"] = torch.ones(1, 4, dtype=torch.int64)
+    if model.checkpoint.head_name == "multiple-choice":
+        inputs = {name: tensor[None].repeat(1, 2, 1) for name, tensor in inputs.items()}
+        inputs["input_ids"][0, 1, 1] = 7
+    return inputs
+
+
+def assert_equal_outputs(model: Model, reference: Any, inputs: Mapping[str, torch.Tensor]) -> None:
+    arrays = {
+        name: tensor.numpy() for name, tensor in inputs.items() if name in model.session.inputs
+    }
+    results = model.session.run(arrays)
+    with torch.no_grad():
+        expected = reference.eval()(**inputs)
+    assert results.keys() - {"pooler_output"} <= expected.keys()
+    for name, values in results.items():
+        np.testing.assert_allclose(values, expected[name].numpy(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("family", "task", "kind"),
+    [
+        *((name, CLASSIFICATION, "AutoModelForSequenceClassification") for name in FAMILIES),
+        *((*case, kind) for case, kind in OTHER_TASKS.items()),
+    ],
+    ids=lambda value: str(value).removeprefix("AutoModel"),
+)
+def test_transformers_opens_the_model(family: str, task: str, kind: str, tmp_path: Path) -> None:
+    model = trained(tmp_path, family, task)
+    source = CheckpointDir(model.checkpoint.path, "model")
+    convert(source, tmp_path / "hub", to="hub")
+    reference, info = getattr(transformers, kind).from_pretrained(
+        tmp_path / "hub", output_loading_info=True
+    )
+    assert {name for name, tensors in info.items() if tensors} == set()
+    if task.endswith("classification"):
+        labels = model.checkpoint.config.labels
+        assert tuple(reference.config.id2label.values()) == labels
+        assert labels == (("no", "yes") if task == CLASSIFICATION else labels)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hub")
+    assert_equal_outputs(model, reference, batch_of(model, tokenizer))
+
+
+@pytest.mark.parametrize(
+    ("family", "task"),
+    [
+        pytest.param(*case, marks=[] if case == (EXPORTED[0], CLASSIFICATION) else LONG)
+        for case in [
+            *((name, CLASSIFICATION) for name in [*FAMILIES, "elmo"]),
+            *OTHER_TASKS,
+        ]
+    ],
+)
+def test_the_export_passes_its_gate(family: str, task: str, tmp_path: Path) -> None:
+    model = trained(tmp_path, family, task)
+    assert export_onnx(model.checkpoint, tmp_path / "onnx").validated
+    if task == CLASSIFICATION:
+        exported = load(tmp_path / "onnx", backend="onnx")
+        for expected, answer in zip(model.classify(TEXTS), exported.classify(TEXTS), strict=True):
+            assert answer["scores"] == pytest.approx(expected["scores"], abs=1e-5)
+
+
+def test_a_family_that_the_hub_has_no_class_for(tmp_path: Path) -> None:
+    model = trained(tmp_path, "elmo", CLASSIFICATION)
+    with pytest.raises(UsageError, match="no class for elmo with the head sequence-classification"):
+        convert(CheckpointDir(model.checkpoint.path, "model"), tmp_path / "hub", to="hub")

@@ -1,0 +1,431 @@
+"""Base class of fine-tuning tasks: from samples to rows, outputs and metrics."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+import numpy as np
+
+from zoo.data.packing import EpochShuffle
+from zoo.data.readers.labelled import Columns, read_samples
+from zoo.data.readers.problems import RowProblems
+from zoo.data.readers.review import Reviewed
+from zoo.errors import UsageError, did_you_mean
+from zoo.families.base import Family
+from zoo.families.config import Config, Problem
+from zoo.finetuning.heads import HEAD, serves_other_task
+from zoo.finetuning.rows import TokenizedRows, TokenizedTexts, pad_and_stack, tokenize
+from zoo.metrics import LOWER_IS_BETTER
+from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainingObjective
+from zoo.objectives.options import Options, parse_options
+from zoo.overrides import override
+from zoo.tokenizers import TextTokenizer
+from zoo.tokenizers.tokenizer import Text
+from zoo.training.config.finetune import FineTuneConfig, TableConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+    from torch import Tensor, nn
+
+    from zoo.checkpoint import Checkpoint
+    from zoo.data.tokenizer import ExistingTokenizer
+    from zoo.training.state.pretrained import PretrainedInit
+
+LABELS = "labels"  # the tensor of a batch
+
+
+class FineTuning(TrainingObjective):
+    """Base class of tasks.
+
+    Args:
+        config: configuration of the model, with the labels of the data.
+        inputs: names of the model's inputs; the first is that of the ids.
+        pad_id: the padding token.
+        run: configuration of the run.
+
+    Raises:
+        UsageError: the task has no metric or option of a name in ``run``.
+
+    Attributes:
+        varying_outputs: why a teacher's outputs for a row cannot be kept as one vector; empty if
+            they can.
+        needs_teacher: whether the task has no loss, and is for distillation alone.
+        problem: problem type in the model's configuration; ``None`` for none.
+        default_metric: metric that selects the best checkpoint.
+        lower_is_better: names of the metrics of which a lower value is better.
+        defaults: settings that replace those of a preset.
+        split_hint: what else to do, beside ``--eval``, if the data cannot be split.
+        options_type: type of the options in ``task_args``.
+        options: options of that type.
+        generation_defaults: settings of generation of the pretrained model, of tasks that generate.
+    """
+
+    needs_teacher: ClassVar[bool] = False
+    varying_outputs: ClassVar[str] = "whose outputs have other shapes"
+    problem: ClassVar[Problem | None] = None
+    default_metric: ClassVar[str] = "loss"
+    lower_is_better: ClassVar[tuple[str, ...]] = LOWER_IS_BETTER
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    split_hint: ClassVar[str] = ""
+    options_type: ClassVar[type[Options]] = Options
+
+    def __init__(
+        self, config: Config, inputs: Sequence[str], pad_id: int, run: FineTuneConfig
+    ) -> None:
+        self.config, self.inputs, self.pad_id, self.run = config, tuple(inputs), pad_id, run
+        self.generation_defaults: Mapping[str, Any] = {}
+        self.options: Any = parse_options(self.options_type, run.task_args, self.name, "task")
+        self.metric_for_best_model: str = run.metric_for_best_model or self.default_metric
+        if self.metric_for_best_model not in ("loss", *self.metric_names):
+            raise UsageError(
+                f"{self.name} has no metric {self.metric_for_best_model!r}",
+                did_you_mean(self.metric_for_best_model, ("loss", *self.metric_names))
+                or f"it has loss, {', '.join(self.metric_names)}",
+            )
+        lower = self.metric_for_best_model in self.lower_is_better
+        self.greater_is_better = (
+            not lower if run.greater_is_better is None else run.greater_is_better
+        )
+
+    @property
+    @abstractmethod
+    def metric_names(self) -> tuple[str, ...]:
+        """Names of the metrics of an evaluation."""
+
+    def metrics_of(self, samples: Sequence[Any]) -> Sequence[str]:
+        """Return the names of the metrics that an evaluation of samples has; by default all."""
+        return self.metric_names
+
+    def require_metric(self, samples: Sequence[Any]) -> None:
+        """Check that evaluations have the metric that selects the best checkpoint.
+
+        Args:
+            samples: samples of the evaluations.
+
+        Raises:
+            UsageError: they have not.
+        """
+        available, name = ("loss", *self.metrics_of(samples)), self.metric_for_best_model
+        if name not in available:
+            raise UsageError(
+                f"no sample of the evaluation data counts for the metric {name}",
+                f"give others with --eval, or set metric_for_best_model to {', '.join(available)}",
+            )
+
+    @property
+    def loss_in_batch(self) -> bool:
+        """True if the loss of a sample depends on the other samples of its micro-batch."""
+        return False
+
+    @property
+    def averages_windows(self) -> bool:
+        """True if several rows of the model, windows of a long text, have one result."""
+        return False
+
+    @property
+    def micro_batch_size(self) -> int:
+        """Number of samples per forward pass, or that are compared with each other."""
+        return self.run.micro_batch_size or self.run.batch_size
+
+    def splits_micro_batches(self, world_size: int) -> bool:
+        """Return whether processes share each micro-batch, whose samples are compared.
+
+        They do not if their parts of a step are whole micro-batches.
+
+        Args:
+            world_size: number of processes.
+        """
+        share = self.run.batch_size // world_size
+        return self.loss_in_batch and world_size > 1 and share % self.micro_batch_size != 0
+
+    @classmethod
+    def head_in(cls, family: Family) -> str:
+        """Return the name of the head that the task trains in a family; by default ``head``.
+
+        Raises:
+            UsageError: the family has no such head.
+        """
+        if cls.head not in family.heads():
+            raise UsageError(
+                f"{family.name} has no head {cls.head}, which {cls.name} needs",
+                "see `zoo families`",
+            )
+        return cls.head
+
+    @classmethod
+    def resolve(cls, run: FineTuneConfig, init: "PretrainedInit | None") -> FineTuneConfig:
+        """Return the configuration with what follows from the pretrained model.
+
+        Args:
+            run: configuration of the run.
+            init: the pretrained model, or ``None``. That of a resumed run has no checkpoint, and
+                the configuration is resolved already.
+        """
+        return run
+
+    @classmethod
+    def with_option_of_head(
+        cls,
+        run: FineTuneConfig,
+        init: "PretrainedInit | None",
+        option: str,
+        value: "Callable[[Checkpoint], bool]",
+    ) -> FineTuneConfig:
+        """Return the configuration with an option as in the head of the pretrained model.
+
+        An option that is set stays as it is, and a new head has it not.
+
+        Args:
+            run: configuration of the run.
+            init: see ``resolve``.
+            option: name of the option.
+            value: returns its value in a checkpoint.
+        """
+        before = None if init is None else init.checkpoints.get("model")
+        if run.task_args.get(option) is not None or init is None or before is None:
+            return run
+        same_head = before.head_name == cls.head and HEAD not in init.init_config.new_modules
+        same_head = same_head and not serves_other_task(before, cls.head, cls.problem)
+        options = {**run.task_args, option: same_head and value(before)}
+        return msgspec.structs.replace(run, task_args=options)
+
+    @classmethod
+    def config_changes(cls, run: FineTuneConfig) -> dict[str, Any]:
+        """Return the fields of the model's configuration that options of the task set."""
+        return {}
+
+    @classmethod
+    def adapt_tokenizer(
+        cls, run: FineTuneConfig, tokenizer: "ExistingTokenizer | None"
+    ) -> "ExistingTokenizer | None":
+        """Return the tokenizer of the model to train; by default that of the pretrained model.
+
+        Args:
+            run: configuration of the run.
+            tokenizer: tokenizer of the pretrained model, or of the settings; ``None`` where the
+                family needs no file.
+
+        Raises:
+            UsageError: the tokenizer does not suit an option.
+        """
+        return tokenizer
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Classes of the data, in order; by default none."""
+        return ()
+
+    @classmethod
+    def locate(cls, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return settings of the data with files in place of the directories of known data sets.
+
+        Args:
+            data: settings, as in ``TableConfig``; by default, they are returned as they are.
+
+        Raises:
+            SourceError: a file is not there.
+        """
+        return data
+
+    @classmethod
+    def files(cls, paths: Sequence[str]) -> list[str]:
+        """Return the files, directories and patterns that paths of the settings name."""
+        return list(paths)
+
+    @classmethod
+    def read(cls, paths: Sequence[str], data: TableConfig, problems: RowProblems) -> list[Any]:
+        """Return the samples of files.
+
+        Args:
+            paths: files, directories or patterns.
+            data: columns and kinds of the data.
+            problems: gets the rows that cannot be used.
+
+        Raises:
+            ZooError: see ``zoo.data.readers.labelled.read_samples``.
+        """
+        return read_samples(paths, Columns(data.text, data.label_column, data.pair), problems)
+
+    @classmethod
+    def read_eval(cls, paths: Sequence[str], data: TableConfig, problems: RowProblems) -> list[Any]:
+        """Return the samples of files for evaluations; by default as ``read`` does."""
+        return cls.read(paths, data, problems)
+
+    @classmethod
+    def check(cls, sample: Any, data: TableConfig) -> Any:
+        """Return a sample after checking its label, as far as that needs no model.
+
+        Raises:
+            RowError: the label is of another kind, or not one of the settings.
+        """
+        return sample
+
+    @classmethod
+    def review(cls, sample: Any, data: TableConfig) -> Reviewed:
+        """Return what is reviewed of a sample; see ``zoo.data.readers.review``."""
+        return Reviewed(cls.texts(sample), None)
+
+    @classmethod
+    def texts(cls, sample: Any) -> list[str]:
+        """Return the texts of a sample, on which a tokenizer may be trained."""
+        return [sample.text, *([] if sample.pair is None else [sample.pair])]
+
+    @classmethod
+    def label_names(cls, sample: Any, data: TableConfig) -> tuple[str, ...]:
+        """Return the classes of a sample; by default none.
+
+        Raises:
+            RowError: the label is of another kind.
+        """
+        return ()
+
+    @classmethod
+    def fix_labels(
+        cls, run: FineTuneConfig, samples: Sequence[Any], known: tuple[str, ...] = ()
+    ) -> tuple[str, ...]:
+        """Return the classes that are outputs of the model, in order; by default none.
+
+        Args:
+            run: configuration of the run.
+            samples: samples of the training data.
+            known: labels of a pretrained head that is kept, which are those of the model.
+
+        Raises:
+            UsageError: a label of the settings has no samples, or there are too few labels.
+        """
+        return ()
+
+    @classmethod
+    def output_names(cls, labels: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the names of the model's outputs, by default those of the classes."""
+        return labels
+
+    @abstractmethod
+    def target(self, sample: Any) -> Any:
+        """Return the value of a sample in the tensor of labels.
+
+        Raises:
+            RowError: the label is not one of the model's.
+        """
+
+    def usable(self, samples: Sequence[Any], problems: RowProblems) -> list[Any]:
+        """Return the samples that have a ``target``; ``problems`` gets the others."""
+
+        def checked(sample: Any) -> Any:
+            self.target(sample)
+            return sample
+
+        return list(problems.checked(samples, checked))
+
+    def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
+        """Tokenize samples.
+
+        Args:
+            samples: the samples.
+            tokenizer: tokenizer of the model.
+
+        Raises:
+            UsageError: a label is not one of the model's, or texts leave no room for tokens.
+            InvalidRows: texts have no tokens.
+        """
+        targets = np.array([self.target(sample) for sample in samples])
+        tokens, values = self.tokenize(samples, tokenizer)
+        size = targets[0].size if self.problem == "multi_label_classification" else 1
+        counts = {self.name: np.full(len(samples), size, np.int64)}
+        return TokenizedRows(
+            tokens.starts, tokens.arrays, {LABELS: targets, **values}, counts, tokens.truncated
+        )
+
+    def tokenize(
+        self, samples: Sequence[Any], tokenizer: TextTokenizer
+    ) -> "tuple[TokenizedTexts, Mapping[str, NDArray[Any]]]":
+        """Return the tokens of samples, and further values of each row by their names."""
+        texts, limit = texts_or_pairs(samples), self.run.max_seq_len
+        locations = [sample.location for sample in samples]
+        return tokenize(texts, tokenizer, self.inputs, limit, locations=locations), {}
+
+    @override
+    def collate(self, examples: Sequence[Example]) -> Batch:
+        """Pad the rows of a batch to the longest one, and stack them."""
+        return pad_and_stack(
+            examples,
+            self.padding(),
+            list(self.loss_weights),
+            masks=self.masks(),
+        )
+
+    def masks(self) -> dict[str, str | None]:
+        """Return name of the tokens of each sequence of a row -> name of its attention mask.
+
+        The name is ``None`` where the model takes no mask.
+        """
+        return {self.inputs[0]: "attention_mask" if "attention_mask" in self.inputs else None}
+
+    def train_order(self, rows: TokenizedRows) -> EpochShuffle:
+        """Return the order of the training rows."""
+        return EpochShuffle(len(rows), self.run.seed)
+
+    def data_warnings(
+        self, train: Sequence[Any], evaluation: Sequence[Any], rows: TokenizedRows
+    ) -> list[str]:
+        """Return what the user should know about the data; by default nothing.
+
+        Args:
+            train: samples of the training data.
+            evaluation: samples of the evaluation data.
+            rows: the tokenized training data.
+        """
+        return []
+
+    def load_checkpoint(self, model: "nn.Module", checkpoint: "Checkpoint") -> list[str]:
+        """Load what a checkpoint has besides the weights of the model; by default nothing.
+
+        Args:
+            model: module that ``self.model`` returned, with the weights of the checkpoint.
+            checkpoint: the checkpoint.
+
+        Returns:
+            names of the parameters of ``model`` beside the saved model that stay new.
+        """
+        return []
+
+    def prepare_model(self, model: "nn.Module") -> None:
+        """Change the model before the optimizer is made; by default not at all.
+
+        Args:
+            model: module that ``self.model`` returned, with its initial weights.
+
+        Raises:
+            UsageError: an option does not suit the model.
+        """
+
+    def padding(self) -> dict[str, int]:
+        """Return name of an array -> value of its padding, where it is not 0."""
+        return {self.inputs[0]: self.pad_id}
+
+    @override
+    def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
+        """Return the logits of the head, float32."""
+        inputs = {name: batch[name] for name in self.inputs if name in batch}
+        return Outputs({self.name: model(**inputs)["logits"].float()})
+
+    @override
+    def compute_metrics(self, predictions: "Mapping[str, Tensor]") -> dict[str, float]:
+        return self.metrics({name: values.numpy() for name, values in predictions.items()})
+
+    @abstractmethod
+    def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
+        """Return the metrics of an evaluation, finite numbers; see ``compute_metrics``."""
+
+    @abstractmethod
+    @override
+    def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
+        """Compute the loss; see ``TrainingObjective``."""
+
+
+def texts_or_pairs(samples: Sequence[Any]) -> list[Text]:
+    """Return the text of each sample, or both of a pair."""
+    return [s.text if s.pair is None else (s.text, s.pair) for s in samples]

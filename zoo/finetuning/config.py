@@ -1,0 +1,147 @@
+"""Construction of a fine-tuning configuration from a preset, a file and options."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from zoo.data.readers.glue import PREFIX, glue_files, glue_task
+from zoo.data.readers.labelled import label_name
+from zoo.errors import UsageError, did_you_mean
+from zoo.families.base import Family
+from zoo.families.presets import BY_TASK, DEFAULT, PAPER
+from zoo.families.tasks import TaskSpec
+from zoo.plugins.tasks import find_task, load_part, public_tasks
+from zoo.training.config.finetune import FineTuneConfig
+from zoo.training.config.overrides import ConfigDict, check_keys, check_kinds, deep_merge
+from zoo.training.config.schema import validate_config
+
+if TYPE_CHECKING:
+    from zoo.finetuning.base import FineTuning
+
+
+def task_settings(task: TaskSpec) -> dict[str, str]:
+    """Return the settings that a task reads and not every task does, and the option of each."""
+    options = {option.setting: option.flags for option in task.train_options}
+    return options | {name: name for name in task.settings}
+
+
+def optional_settings() -> dict[str, str]:
+    """Return the settings that not every task reads, and the option of each.
+
+    Options of a task, ``task_args``, are checked by its class.
+    """
+    settings: dict[str, str] = {}
+    for task in public_tasks("train"):
+        settings |= task_settings(task)
+    return {name: flag for name, flag in settings.items() if not name.startswith("task_args.")}
+
+
+def build_config(
+    values: Mapping[str, Any],
+    overrides: Mapping[str, Any],
+    *,
+    offline: bool = False,
+    struct_type: type[FineTuneConfig] = FineTuneConfig,
+) -> FineTuneConfig:
+    """Return the configuration from the preset, a file and options, in increasing precedence."""
+    from zoo.plugins import get_family
+
+    check_kinds(values, overrides)
+    requested = deep_merge(values, overrides)
+    check_keys(requested, struct_type, "", "settings")
+    requested = _with_label_names(requested)
+    if not isinstance(requested.get("task"), str):
+        raise UsageError("the settings name no task", "name one with --task")
+    data_set = requested["task"]  # such as glue/rte, for which presets may have settings
+    if data_set.startswith(PREFIX):
+        requested = _glue_settings(requested)
+    spec = find_task(requested["task"], "train")
+    task: type[FineTuning] = load_part(spec, "train")
+    requested = {**requested, "task": spec.name}
+    if task.needs_teacher and struct_type is FineTuneConfig:
+        raise UsageError(f"{task.name} are learned from a teacher alone", "see `zoo distill`")
+    if not (requested.get("data") or {}).get("train"):
+        raise UsageError("the settings name no training data", "name a file with --train")
+    requested = {**requested, "data": task.locate(requested["data"])}
+    if "family" not in requested:
+        requested["family"] = _family_name(requested, offline=offline)
+    name, preset = _preset(get_family(requested["family"]), requested.get("preset"))
+    # a preset freezes what was pretrained
+    unused = (BY_TASK,) if "init_from" in requested else (BY_TASK, "freeze_layers")
+    shared = {key: value for key, value in preset.items() if key not in unused}
+    of_task, of_data_set = (preset.get(BY_TASK, {}).get(n, {}) for n in (task.name, data_set))
+    defaults = deep_merge(shared, task.defaults, of_task, of_data_set, {"preset": name})
+    config = validate_config(deep_merge(defaults, requested), struct_type)
+    _require_read(config, spec)
+    return config
+
+
+def _require_read(config: FineTuneConfig, task: TaskSpec) -> None:
+    """Refuse settings that the task or the pretrained model does not read."""
+    read = task_settings(task)
+    for name, option in optional_settings().items():
+        section, _, key = name.rpartition(".")
+        owner = config.data if section else config
+        default = next(f.default for f in msgspec.structs.fields(owner) if f.name == key)
+        if name not in read and getattr(owner, key) != default:
+            raise UsageError(f"{task.name} does not read {name}", f"leave {option} out")
+    for name, option in (("size", "--size"), ("vocab_size", "vocab_size")):
+        if config.init_from is not None and getattr(config, name) is not None:
+            raise UsageError(f"a pretrained model keeps its {name}", f"leave {option} out")
+
+
+def _with_label_names(requested: ConfigDict) -> ConfigDict:
+    """Return the settings with labels that are numbers as their text, as in tables."""
+
+    def name(label: Any) -> Any:
+        return label_name(label, "settings") if isinstance(label, int) else label
+
+    data, weights = requested.get("data"), requested.get("class_weights")
+    if isinstance(data, dict) and isinstance(labels := data.get("labels"), list):
+        requested = {**requested, "data": {**data, "labels": list(map(name, labels))}}
+    if isinstance(weights, dict):
+        named = {name(label): weight for label, weight in weights.items()}
+        requested = {**requested, "class_weights": named}
+    return requested
+
+
+def _glue_settings(requested: ConfigDict) -> ConfigDict:
+    """Return the settings with the task, columns and files of a task of GLUE."""
+    task = glue_task(requested["task"])
+    directories: list[str] = list((requested.get("data") or {}).get("train") or ())
+    if len(directories) != 1:
+        raise UsageError(
+            f"{requested['task']} reads one directory, and there are {len(directories)}",
+            "name the directory of GLUE's files with --train",
+        )
+    train, dev = glue_files(task, Path(directories[0]))
+    columns = {"text": task.text, "pair": task.pair, "label": task.label}
+    defaults = {
+        "metric_for_best_model": task.metrics[0],
+        "data": {**columns, "eval": list(map(str, dev))},
+    }
+    return deep_merge(defaults, requested, {"task": task.kind, "data": {"train": [str(train)]}})
+
+
+def _family_name(requested: ConfigDict, *, offline: bool) -> str:
+    """Return the family of the pretrained model."""
+    from zoo.convert.cache import resolve_checkpoint
+
+    reference = (requested.get("init_from") or {}).get("model")
+    if not isinstance(reference, str):
+        raise UsageError("the settings name no model", "name one as `init_from.model` or `family`")
+    return resolve_checkpoint(reference, offline=offline).family.name
+
+
+def _preset(family: Family, name: str | None) -> tuple[str, Mapping[str, Any]]:
+    """Return name and settings of a preset, by default from the family's paper."""
+    presets = family.presets()
+    name = name or (PAPER if PAPER in presets else DEFAULT)
+    if name not in presets:
+        raise UsageError(
+            f"{family.name} has no preset {name!r}",
+            did_you_mean(name, list(presets)) or f"it has {', '.join(presets)}",
+        )
+    return name, presets[name]

@@ -1,0 +1,51 @@
+"""The layers that a classifier reads: a learned mix of all, or a single one."""
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from zoo.errors import UsageError
+from zoo.finetuning.base import FineTuning
+from zoo.nn.layers.scalar_mix import ScalarMix
+from zoo.overrides import override
+from zoo.training.config.finetune import FineTuneConfig
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Layers = Literal["mix"] | int
+MIX = "mix"  # field of the configurations: whether a classifier reads a mix
+
+
+class LayerTask(FineTuning):
+    """Base class of tasks with the option ``layers``.
+
+    It is ``mix`` for a learned mix of all layers (Peters et al. 2018, arXiv:1802.05365, equation
+    1); a number for one layer, 0 for the embeddings and negative from the end; or ``None`` for the
+    layers of the checkpoint's classifier, or else the last. One layer is a mix with fixed shares.
+    """
+
+    @classmethod
+    @override
+    def config_changes(cls, run: FineTuneConfig) -> dict[str, Any]:
+        # whether the model has a scalar mix of its layers
+        return {} if run.task_args.get("layers") is None else {MIX: True}
+
+    @override
+    def prepare_model(self, model: "nn.Module") -> None:
+        # a single layer gets the whole weight of the mix
+        layers: Layers | None = self.options.layers
+        if not isinstance(layers, int):
+            return
+        for module in model.modules():
+            if isinstance(module, ScalarMix):
+                _select(module, layers)
+
+
+def _select(mix: ScalarMix, layer: int) -> None:
+    try:
+        mix.select(layer)
+    except IndexError as error:
+        raise UsageError(
+            f"task_args.layers is {layer}, and the model has {mix.layers} layers with the "
+            "embeddings",
+            f"give one from 0, the embeddings, to {mix.layers - 1}, the last",
+        ) from error

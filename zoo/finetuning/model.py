@@ -1,0 +1,181 @@
+"""The model of a fine-tuning run: pretrained checkpoint, tokenizer and configuration."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from zoo.checkpoint import TOKENIZER, check_tables
+from zoo.data.tokenizer import TRAIN, ExistingTokenizer, TokenizerToTrain, load_tokenizer
+from zoo.errors import UsageError
+from zoo.families.base import Family
+from zoo.families.config import Config
+from zoo.finetuning.base import FineTuning
+from zoo.finetuning.heads import check_head, kept_labels, unnamed_labels
+from zoo.plugins.attribution import config_of_size
+from zoo.tokenizers import TextTokenizer
+from zoo.tokenizers.tokenizer_json import parse, read_checked
+from zoo.training.config.finetune import FineTuneConfig
+from zoo.training.config.schema import DROPOUT
+from zoo.training.fit_model import check_memory, require_fields, special_ids
+from zoo.training.state.pretrained import PretrainedInit
+from zoo.training.state.run_manifest import RunManifest
+
+LOG = logging.getLogger("zoo")
+# field of a configuration that an option of a task sets -> its name in messages
+FIELDS = {"mix": "mix of layers", "pooling": "other pooling of texts than their own"}
+Resumed = tuple[Path, RunManifest]  # directory and manifest of a run that is resumed
+
+
+@dataclass(frozen=True)
+class ModelSetup:
+    """Configuration, tokenizer and initial weights of the model of a run."""
+
+    config: Config
+    inputs: tuple[str, ...]
+    tokenizer: ExistingTokenizer | None  # ``None`` where the family needs no file
+    init: PretrainedInit | None  # ``None`` for new weights
+    run: FineTuneConfig  # with what follows from the model
+
+    @classmethod
+    def make(
+        cls,
+        run: FineTuneConfig,
+        family: Family,
+        task: type[FineTuning],
+        train: Sequence[Any],
+        *,
+        offline: bool,
+        resumed: Resumed | None,
+    ) -> "ModelSetup":
+        """Return the setup for the training data, of a new run or of one that is resumed."""
+        head = task.head_in(family)
+        init = pretrained_init(run, family, offline=offline, resumed=resumed)
+        known = known_labels(run, task, init, head, resumed)
+        labels = task.fix_labels(run, train, known)
+        run = task.resolve(run, init)
+        tokenizer = run_tokenizer(run, family, init, task, train, offline=offline, resumed=resumed)
+        tokenizer = task.adapt_tokenizer(run, tokenizer)
+        config = fit_config(run, family, task, init, tokenizer, labels)
+        if init is not None and family.heads()[head].has_labels:
+            check_head(init, head, config)
+        check_memory(family, config, head)
+        limit = family.max_seq_len(config) or run.max_seq_len
+        run = msgspec.structs.replace(run, max_seq_len=min(run.max_seq_len, limit))
+        inputs = tuple(family.onnx(config, head).inputs)
+        return cls(config, inputs, tokenizer, init, run)
+
+
+def known_labels(
+    run: FineTuneConfig,
+    task: type[FineTuning],
+    init: PretrainedInit | None,
+    head: str,
+    resumed: Resumed | None,
+) -> tuple[str, ...]:
+    """Return the labels of a head that is kept, or of a run that is resumed; empty for a new head.
+
+    Outputs without names get those of ``data.labels``.
+    """
+    if resumed is not None:
+        return tuple((resumed[1].data or {}).get("labels") or ())
+    labels = () if init is None else kept_labels(init, head, task.problem)
+    requested, unnamed = run.data.labels or (), unnamed_labels(len(labels))
+    return tuple(requested) if labels == unnamed and len(requested) == len(labels) else labels
+
+
+def pretrained_init(
+    config: FineTuneConfig,
+    family: Family,
+    *,
+    offline: bool,
+    resumed: Resumed | None,
+) -> PretrainedInit | None:
+    """Return the pretrained model, from the directory of a run that is resumed."""
+    if config.init_from is None:
+        return None
+    if resumed is not None and resumed[1].init_from is not None:
+        return PretrainedInit.from_run(resumed[0], resumed[1].init_from, config.init_from, family)
+    return PretrainedInit.resolve(config.init_from, family, offline=offline)
+
+
+def run_tokenizer(
+    config: FineTuneConfig,
+    family: Family,
+    init: PretrainedInit | None,
+    task: type[FineTuning],
+    train: Sequence[Any],
+    *,
+    offline: bool,
+    resumed: Resumed | None,
+) -> ExistingTokenizer | None:
+    """Return the tokenizer of the model; for new weights, that of the settings or a new one."""
+    if init is not None:
+        if config.tokenizer is not None:
+            raise UsageError("a pretrained model keeps its tokenizer", "leave out --tokenizer")
+        built_in = family.text_tokenizer(init.config) is not None
+        return init.tokenizer if built_in else init.own_tokenizer(family)
+    if resumed is not None:
+        info = resumed[1].tokenizer
+        return (
+            None if info is None else ExistingTokenizer(read_checked(resumed[0] / TOKENIZER), info)
+        )
+    if config.tokenizer in (None, TRAIN):
+        size = config.vocab_size or config_of_size(family, config.size or "tiny").vocab_size
+        LOG.info("training a tokenizer of at most %s tokens on the texts", f"{size:,}")
+        texts = [text for sample in train for text in task.texts(sample)]
+        return TokenizerToTrain.for_family(family, vocab_size=size).make(lambda: [texts])
+    return load_tokenizer(str(config.tokenizer), family, offline=offline)
+
+
+def fit_config(
+    config: FineTuneConfig,
+    family: Family,
+    task: type[FineTuning],
+    init: PretrainedInit | None,
+    tokenizer: ExistingTokenizer | None,
+    labels: tuple[str, ...],
+) -> Config:
+    """Return the configuration of the model to train."""
+    base = config_of_size(family, config.size or "tiny") if init is None else init.config
+    require_fields(family, config.config, "config")
+    for name in config.config:
+        if init is not None and not name.endswith(DROPOUT):
+            raise UsageError(f"config.{name} cannot change in a pretrained model", "leave it out")
+    derived: dict[str, Any] = {
+        "labels": task.output_names(labels) or base.labels,
+        "problem": task.problem,
+    }
+    for name, value in task.config_changes(config).items():
+        if name not in base.__struct_fields__:
+            raise UsageError(f"models of {family.name} have no {FIELDS[name]}", "leave it out")
+        derived[name] = value
+    if tokenizer is not None and family.text_tokenizer(base) is None:
+        parsed = parse(tokenizer.json, Path(TOKENIZER))
+        size = max(parsed.get_vocab().values()) + 1
+        if init is None:
+            derived |= {"vocab_size": size, **special_ids(base, tokenizer.info, parsed)}
+        elif size > base.vocab_size:  # the task added tokens
+            derived["vocab_size"] = size
+    try:
+        tree = {**msgspec.to_builtins(base), **derived, **config.config}
+        fitted: Config = msgspec.convert(tree, type(base))
+    except (msgspec.ValidationError, ValueError) as error:
+        raise UsageError(f"{family.name}, config: {error}") from error
+    return fitted
+
+
+def text_tokenizer(
+    family: Family, config: Config, tokenizer: ExistingTokenizer | None
+) -> TextTokenizer:
+    """Return the tokenizer of texts: the family's own, or that of a file."""
+    built_in = family.text_tokenizer(config)
+    if built_in is not None:
+        return built_in
+    assert tokenizer is not None, "a family without a tokenizer of its own has one by now"
+    parsed = parse(tokenizer.json, Path(TOKENIZER))
+    check_tables(parsed, tokenizer.info, family, config, TOKENIZER)
+    return TextTokenizer(parsed, tokenizer.info)

@@ -1,0 +1,520 @@
+"""Setup of a fine-tuning run from its configuration: samples, labels, tokenizer, model, task."""
+
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
+
+import msgspec
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from zoo.checkpoint import TOKENIZER
+from zoo.data.readers.documents import expand_paths
+from zoo.data.readers.labelled import hold_out
+from zoo.data.readers.problems import InvalidRows, RowProblems
+from zoo.data.readers.review import DataReview, count_labels
+from zoo.data.tokenizer import ExistingTokenizer
+from zoo.errors import UsageError
+from zoo.families.base import Family
+from zoo.families.config import Config
+from zoo.finetuning.base import FineTuning
+from zoo.finetuning.callbacks import EarlyStopping, LoadBestModel
+from zoo.finetuning.model import ModelSetup, Resumed, text_tokenizer
+from zoo.finetuning.rows import TokenizedRows
+from zoo.finetuning.weights import freeze_lowest, load_backbone, new_modules
+from zoo.io.digests.files import FileDigest, hash_file
+from zoo.nn.encoder import Encoder, takes_packed_rows
+from zoo.nn.layers.skip_init import init_empty_weights
+from zoo.objectives.base import Batch
+from zoo.plugins import get_family
+from zoo.plugins.tasks import training_task
+from zoo.tokenizers import TextTokenizer
+from zoo.training.base import RunSetup
+from zoo.training.callbacks import Callback
+from zoo.training.config.finetune import FineTuneConfig, TableConfig
+from zoo.training.dataloader import BatchLoader
+from zoo.training.distributed.context import DistContext
+from zoo.training.logging.jsonl import read_jsonl
+from zoo.training.logging.selection import select_loggers
+from zoo.training.state.load_weights import loaded_parameters
+from zoo.training.state.pretrained import InitRecord
+from zoo.training.state.run_manifest import RunManifest
+
+LOG = logging.getLogger("zoo")
+Reviews = tuple[DataReview, DataReview]  # of the training and of the evaluation data
+# of models that take no packed rows: small micro-batches, sorted by length, are padded less
+CPU_MICRO_BATCH_SIZE = 8
+DOC_STRIDE = "doc_stride"  # option of tasks that read long texts in windows
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTuneSetup(RunSetup):
+    """Samples, model configuration and task of a fine-tuning run, without devices.
+
+    Attributes:
+        objective: the task.
+        train_rows: tokenized training data.
+        eval_rows: tokenized evaluation data.
+        data: record of files, columns and labels.
+        run_tokenizer: tokenizer of the model; ``None`` where the family needs no file.
+        packs_rows: pack the rows of a batch in training on a CPU; see ``Encoder``.
+        announce: log what the user should know about weights.
+        dropped: locations of samples that were skipped after they were read.
+    """
+
+    command: ClassVar[str] = "finetune"
+    config: FineTuneConfig
+    objective: FineTuning
+    train_rows: TokenizedRows
+    eval_rows: TokenizedRows
+    data: dict[str, Any]
+    run_tokenizer: ExistingTokenizer | None
+    packs_rows: bool
+    announce: bool
+    dropped: frozenset[str] = frozenset()
+
+    @property
+    def tokenizer(self) -> ExistingTokenizer | None:
+        """See ``RunSetup``."""
+        return self.run_tokenizer
+
+    def train_dataloader(self, dist: DistContext, *, completed_steps: int = 0) -> BatchLoader:
+        """See ``RunSetup``."""
+        split = self.objective.splits_micro_batches(dist.world_size)
+        if split and self.objective.micro_batch_size % dist.world_size:
+            raise UsageError(
+                "samples are compared within their micro-batch of "
+                f"{self.objective.micro_batch_size}, which "
+                f"{dist.world_size} processes do not divide",
+                f"--set micro_batch_size={self.config.batch_size // dist.world_size}, also for one "
+                "process, gives the same run",
+            )
+        return self._loader(
+            self.train_rows,
+            self.config.batch_size,
+            dist,
+            order=self.objective.train_order(self.train_rows),
+            # the other samples of a micro-batch are part of the loss
+            lengths=None if self.objective.loss_in_batch else self.train_rows.lengths,
+            split_micro_batches=split,
+        )
+
+    def eval_batches(self, dist: DistContext) -> Sequence[Batch]:
+        """See ``RunSetup``; rows are sorted by length, and batches are made when they are read."""
+        rows = self.eval_rows
+        order = rows.lengths.argsort(kind="stable").tolist()
+        shared = len(rows) % dist.world_size == 0  # otherwise each process evaluates all rows
+        if self.objective.loss_in_batch:
+            shared = shared and len(rows) // dist.world_size % self.objective.micro_batch_size == 0
+        alone = DistContext(0, 1, dist.device)
+        loader = self._loader(rows, len(rows), dist if shared else alone, order=order)
+        return loader.lazy_batches(0)
+
+    def _loader(
+        self,
+        rows: TokenizedRows,
+        batch_size: int,
+        dist: DistContext,
+        *,
+        order: Any,
+        lengths: NDArray[np.int64] | None = None,
+        split_micro_batches: bool = False,
+    ) -> BatchLoader:
+        return BatchLoader(
+            self.objective,
+            rows,
+            seed=self.config.seed,
+            global_batch_size=batch_size,
+            micro_batch_size=self._micro_batch_size(dist.device),
+            rank=dist.rank,
+            world_size=dist.world_size,
+            order=order,
+            lengths=lengths,
+            collate_wrapper=self.collate_wrapper,
+            device=dist.device,
+            split_micro_batches=split_micro_batches,
+        )
+
+    def _micro_batch_size(self, device: torch.device) -> int:
+        """Return the number of samples per forward pass on a device."""
+        chosen = self.config.micro_batch_size is not None or self.objective.loss_in_batch
+        if device.type == "cpu" and not chosen and not self.packs_rows:
+            return min(CPU_MICRO_BATCH_SIZE, self.config.batch_size)
+        return self.objective.micro_batch_size
+
+    def data_log(self) -> dict[str, Any] | None:
+        """See ``RunSetup``: the numbers of rows that were skipped, if there are some."""
+        return {"skipped": self.data["skipped"]} if "skipped" in self.data else None
+
+    def manifest_fields(self) -> dict[str, Any]:
+        """See ``RunSetup``."""
+        tokenizer = self.run_tokenizer
+        return {"data": self.data, "tokenizer": None if tokenizer is None else tokenizer.info}
+
+    def require_same_data(self, run: Path, record: RunManifest) -> None:
+        """See ``RunSetup``."""
+        before = record.data or {}
+        for split in ("train", "eval"):
+            files, now = before.get(split, {}), self.data[split]
+            changed = [name for name in {**files, **now} if files.get(name) != now.get(name)]
+            if changed and list(files.values()) != list(now.values()):  # not only moved
+                raise UsageError(
+                    f"{changed[0]} is not what {run} began with",
+                    "put it back as it was, or begin another run",
+                )
+
+    def training_record(self, run: Path, best: tuple[float, int] | None) -> dict[str, Any]:
+        """See ``RunSetup``: the metrics are those of the best evaluation."""
+        records = [r for r in read_jsonl(run) if best is not None and r["step"] == best[1]]
+        metrics: dict[str, float] = next(
+            (r["metrics"] for r in records if r["split"] == "validation"), {}
+        )
+        return {"task": self.config.task, "data": self.data, "metrics": metrics}
+
+    def run_files(self) -> dict[str, bytes]:
+        """See ``RunSetup``: the tokenizer, also one that was trained for the run."""
+        return {} if self.run_tokenizer is None else {TOKENIZER: self.run_tokenizer.json}
+
+    def replaced_parameters(self, model: nn.Module) -> Iterable[Tensor]:
+        """See ``RunSetup``: those of the backbone, and of a head that is kept."""
+        if self.init is None or not self.init.checkpoints:
+            return []
+        network = self.objective.models_to_save(model)["model"]
+        skip = new_modules(self.init, network, self.config.reinit_layers)
+        return loaded_parameters(self.init.checkpoints["model"], network, skip=skip)
+
+    def load_pretrained(self, model: nn.Module) -> InitRecord:
+        """See ``RunSetup``."""
+        assert self.init is not None, "called for runs that start from a checkpoint"
+        record = load_backbone(
+            self.init,
+            self.family,
+            self.objective.models_to_save(model)["model"],
+            reinit_layers=self.config.reinit_layers,
+            announce=self.announce,
+        )
+        new = self.objective.load_checkpoint(model, self.init.checkpoints["model"])
+        if new and self.announce:
+            LOG.info("new weights beside the model: %s", ", ".join(new))
+        return msgspec.structs.replace(record, new_parameters=[*record.new_parameters, *new])
+
+    def prepare_model(self, model: nn.Module) -> None:
+        """See ``RunSetup``: what options of the task change, frozen layers and packed rows."""
+        self.objective.prepare_model(model)
+        freeze_lowest(model, self.config.freeze_layers)
+        for module in model.modules():
+            if isinstance(module, Encoder):
+                module.packs_rows = self.packs_rows
+
+    def callbacks(self, run: Path) -> list[Callback]:
+        """See ``RunSetup``."""
+        patience = self.config.early_stopping_patience
+        stopping = [] if patience is None else [EarlyStopping(patience)]
+        return [*stopping, LoadBestModel(run)]
+
+
+def build_setup(
+    config: FineTuneConfig,
+    *,
+    offline: bool = False,
+    check_contents: bool = True,
+    resumed: Resumed | None = None,
+) -> FineTuneSetup:
+    """Read the samples, and make the model configuration and the task.
+
+    Args:
+        config: configuration of the run.
+        offline: make no network connection.
+        check_contents: whether this process logs what it found.
+        resumed: directory and manifest of a run that is resumed.
+
+    Raises:
+        UsageError: settings are inconsistent, or labels and columns do not fit.
+        SourceError, VerificationError: a file is missing or damaged.
+    """
+    family, loggers = get_family(config.family), select_loggers(config.report_to)
+    task, announce = training_task(config.task), check_contents and resumed is None
+    task.head_in(family)  # which it has, or no file is read
+    problems = SplitProblems(skip=config.data.skip_invalid)
+    with problems:
+        train, evaluation = read_splits(task, config, problems, announce=announce)
+        model = ModelSetup.make(config, family, task, train, offline=offline, resumed=resumed)
+        encoder = text_tokenizer(family, model.config, model.tokenizer)
+        objective = task(model.config, model.inputs, encoder.pad_id, model.run)
+        if model.init is not None:
+            objective.generation_defaults = model.init.generation_with(model.tokenizer)
+        train = objective.usable(train, problems.train)
+        evaluation = objective.usable(evaluation, problems.evaluation)
+        objective.require_metric(evaluation)
+    parts = tokenize_splits(objective, (train, evaluation), encoder, problems)
+    rows, (train, evaluation) = (parts[0].rows, parts[1].rows), (parts[0].samples, parts[1].samples)
+    reviews = (_review(task, train, config.data), _review(task, evaluation, config.data))
+    config = model.run.resolved(
+        objective.train_order(rows[0]).num_rows,
+        metric_for_best_model=objective.metric_for_best_model,
+        greater_is_better=objective.greater_is_better,
+    )
+    if announce:
+        problems.announce()
+        _announce(config, objective, rows, reviews, family.max_seq_len(model.config))
+        for line in _review_warnings(reviews, (train, evaluation)):
+            LOG.warning("warning: %s", line)
+        for line in objective.data_warnings(train, evaluation, rows[0]):
+            LOG.warning("warning: %s", line)
+    return FineTuneSetup(
+        config=config,
+        family=family,
+        model_config=model.config,
+        objective=objective,
+        loggers=loggers,
+        init=model.init,
+        train_rows=rows[0],
+        eval_rows=rows[1],
+        data=_data_record(config, objective, rows, reviews, problems),
+        dropped=problems.dropped,
+        run_tokenizer=model.tokenizer,
+        packs_rows=not config.compile and _takes_packed_rows(family, model.config, task),
+        announce=announce,
+    )
+
+
+def _takes_packed_rows(family: Family, config: Config, task: type[FineTuning]) -> bool:
+    with init_empty_weights():
+        return takes_packed_rows(family.model(config, task.head_in(family)))
+
+
+class SplitProblems:
+    """Rows of the training and of the evaluation data that cannot be used.
+
+    As a context manager, it refuses all of them at the end; see ``RowProblems``.
+
+    Args:
+        skip: leave the rows out.
+
+    Attributes:
+        train: those of the training data, also of what is held out.
+        evaluation: those of the evaluation data.
+        dropped: see ``FineTuneSetup``.
+    """
+
+    def __init__(self, *, skip: bool) -> None:
+        self.skip, self.dropped = skip, frozenset[str]()
+        self.train, self.evaluation = RowProblems(skip=skip), RowProblems(skip=skip)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of rows of each split."""
+        return {"train": self.train.count, "eval": self.evaluation.count}
+
+    def require_none(self) -> None:
+        """Refuse the rows, unless they are skipped.
+
+        Raises:
+            InvalidRows: there are some.
+        """
+        together = RowProblems(skip=self.skip)
+        together.first = [*self.train.first, *self.evaluation.first]
+        together.count = sum(self.counts.values())
+        together.require_none()
+
+    def announce(self) -> None:
+        """Log the rows that were skipped."""
+        shown = [*self.train.first, *self.evaluation.first]
+        if shown:
+            count = sum(self.counts.values())
+            LOG.warning("warning: %s rows are skipped, such as %s", f"{count:,}", shown[0].what)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is None or isinstance(error, UsageError):
+            self.require_none()
+
+
+class TokenizedSplit(NamedTuple):
+    """A split of the data: samples, and their rows."""
+
+    samples: list[Any]
+    rows: TokenizedRows
+
+
+def tokenize_splits(
+    task: FineTuning,
+    splits: Sequence[Sequence[Any]],
+    tokenizer: TextTokenizer,
+    problems: SplitProblems,
+) -> list[TokenizedSplit]:
+    """Return the samples of both splits with their rows, without samples that have no tokens.
+
+    Args:
+        task: the task.
+        splits: the samples.
+        tokenizer: tokenizer of the model.
+        problems: gets the samples without tokens.
+
+    Raises:
+        InvalidRows: there are such samples, and they are not skipped.
+        ZooError: see ``FineTuning.rows``.
+    """
+    tokenized = list[TokenizedSplit]()
+    for samples, found in zip(splits, (problems.train, problems.evaluation), strict=True):
+        kept = list(samples)
+        try:
+            rows = task.rows(kept, tokenizer)
+        except InvalidRows as error:
+            empty = {row.location for row in error.errors}
+            kept = [sample for sample in kept if sample.location not in empty]
+            if not (problems.skip and kept):
+                raise
+            for row in error.errors:
+                found.add(row)
+            problems.dropped |= empty
+            rows = task.rows(kept, tokenizer)
+        tokenized.append(TokenizedSplit(kept, rows))
+    return tokenized
+
+
+def read_splits(
+    task: type[FineTuning], config: FineTuneConfig, problems: SplitProblems, *, announce: bool
+) -> tuple[list[Any], list[Any]]:
+    """Return the samples to train and to evaluate on.
+
+    Args:
+        task: the task.
+        config: configuration of the run.
+        problems: gets the rows that cannot be used.
+        announce: log how many samples are held out.
+
+    Raises:
+        UsageError: all samples to hold out have labels that no other sample has.
+        ZooError: see ``FineTuning.read`` and ``hold_out``.
+    """
+    data = config.data
+    check, evaluation = partial(task.check, data=data), list[Any]()
+    train = list(problems.train.checked(task.read(data.train, data, problems.train), check))
+    if data.eval:
+        read = task.read_eval(data.eval, data, problems.evaluation)
+        evaluation = list(problems.evaluation.checked(read, check))
+    if not (train and (evaluation or not data.eval)):
+        split = "evaluation" if train else "training"
+        raise UsageError(f"no row of the {split} data can be used", "correct the labels")
+    if data.eval:
+        return train, evaluation
+    rest, held = hold_out(train, data.eval_fraction, task.split_hint)
+    labels = {name for sample in rest for name in task.label_names(sample, data)}
+    back = [s for s in held if not labels.issuperset(task.label_names(s, data))]
+    if len(back) == len(held):
+        raise UsageError(
+            f"the {len(train):,} rows cannot be split into training and evaluation: those to hold "
+            "out have labels that no other row has",
+            "give --eval",
+        )
+    # a rare label is trained on rather than held out
+    known = set(map(id, back))
+    rest, held = [*rest, *back], [sample for sample in held if id(sample) not in known]
+    if announce:
+        LOG.info(
+            "%s of %s samples are held out for evaluation, by a hash of their texts",
+            f"{len(held):,}",
+            f"{len(train):,}",
+        )
+    return rest, held
+
+
+def _review(task: type[FineTuning], samples: Sequence[Any], data: TableConfig) -> DataReview:
+    review = DataReview()
+    for sample in samples:
+        review.add(task.review(sample, data), sample.location)
+    return review
+
+
+def _review_warnings(reviews: Reviews, splits: Sequence[Sequence[Any]]) -> Iterator[str]:
+    """Yield what the user should know about texts and labels."""
+    names = ("samples to train on", "samples to evaluate")
+    for review, samples, which in zip(reviews, splits, names, strict=True):
+        yield from review.warnings(which, partial(_locations, samples))
+    if shared := reviews[1].shared_with(reviews[0]):
+        yield f"{shared:,} samples to evaluate have the texts of samples to train on"
+
+
+def _locations(samples: Sequence[Any], numbers: Collection[int]) -> dict[int, str]:
+    return {number: samples[number].location for number in numbers}
+
+
+def _announce(
+    config: FineTuneConfig,
+    task: FineTuning,
+    rows: tuple[TokenizedRows, TokenizedRows],
+    reviews: Reviews,
+    limit: int | None,
+) -> None:
+    """Log sizes, labels and truncated texts, with the number of tokens that the model can read."""
+    train, evaluation = rows
+    LOG.info(
+        "%s samples, %s to evaluate%s; %s steps",
+        f"{len(train):,}",
+        f"{len(evaluation):,}",
+        f", labels {', '.join(task.labels[:8])}" if task.labels else "",
+        f"{config.max_steps:,}",
+    )
+    for review, which in zip(reviews, ("to train on", "to evaluate"), strict=True):
+        if review.labels:
+            LOG.info("%s: %s", which, count_labels(review.labels, task.labels))
+    if config.batch_size > len(train):
+        LOG.warning(
+            "warning: batch_size is %s, and there are %s rows to train on: a step reads rows twice",
+            f"{config.batch_size:,}",
+            f"{len(train):,}",
+        )
+    cut, total = train.truncated + evaluation.truncated, len(train) + len(evaluation)
+    if not cut:
+        return
+    longer = f"--set max_seq_len=N reads more{f', up to {limit}' if limit else ''}"
+    windows = "--doc-stride N reads them in windows"
+    remedies = [
+        *([] if config.max_seq_len == limit else [longer]),
+        *([windows] if DOC_STRIDE in task.options_type.__struct_fields__ else []),
+    ]
+    LOG.warning(
+        "warning: %s of %s texts are longer than %s tokens, and were truncated; %s",
+        f"{cut:,}",
+        f"{total:,}",
+        config.max_seq_len,
+        ", ".join(remedies) or "the model reads no more: split them, as rows of their own",
+    )
+
+
+def _data_record(
+    config: FineTuneConfig,
+    task: FineTuning,
+    rows: tuple[TokenizedRows, TokenizedRows],
+    reviews: Reviews,
+    problems: SplitProblems,
+) -> dict[str, Any]:
+    """Return the record of the data in ``run.json``."""
+    data, splits = config.data, ("train", "eval")
+    counts = {split: dict(review.labels) for split, review in zip(splits, reviews, strict=True)}
+    return {
+        "train": _digests(task.files(data.train)),
+        "eval": _digests(task.files(data.eval)),
+        "columns": {"text": data.text, "pair": data.pair, "label": data.label_column},
+        "labels": list(task.labels),
+        "rows": {"train": len(rows[0]), "eval": len(rows[1])},
+        "truncated": rows[0].truncated + rows[1].truncated,
+        **({"label_counts": counts} if any(counts.values()) else {}),
+        **({"skipped": problems.counts} if any(problems.counts.values()) else {}),
+    }
+
+
+def _digests(paths: Sequence[str]) -> Mapping[str, Any]:
+    """Return path -> size and digest of each file."""
+    digests: dict[str, FileDigest] = {
+        str(file): hash_file(file) for file in (expand_paths(paths) if paths else ())
+    }
+    return msgspec.to_builtins(digests)  # type: ignore[no-any-return]

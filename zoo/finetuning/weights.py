@@ -1,0 +1,148 @@
+"""Initial weights of fine-tuning: a pretrained backbone, and a new or pretrained head."""
+
+import logging
+from collections.abc import Sequence
+
+import msgspec
+import torch
+from torch import Tensor, nn
+
+from zoo.checkpoint import Checkpoint
+from zoo.errors import UsageError
+from zoo.families.base import Family
+from zoo.families.config import Config
+from zoo.finetuning.heads import HEAD, describe_head, serves_other_task
+from zoo.nn.stacks import Stack, below, stacks
+from zoo.objectives.base import TrainedModel
+from zoo.training.state.load_weights import MissingWeights, copy_weights, outermost_parts
+from zoo.training.state.pretrained import InitRecord, ModelRecord, PretrainedInit
+
+LOG = logging.getLogger("zoo")
+
+
+@torch.no_grad()
+def load_backbone(
+    init: PretrainedInit,
+    family: Family,
+    network: TrainedModel,
+    *,
+    reinit_layers: int,
+    announce: bool,
+) -> InitRecord:
+    """Load a checkpoint into a model whose head may be new; return which parameters stay new.
+
+    The highest ``reinit_layers`` layers and the modules named in ``new_modules`` keep their new
+    weights.
+    """
+    checkpoint, reference = init.checkpoints["model"], init.init_config.model
+    model, filled = network.module, dict[int, Tensor]()
+    skip = new_modules(init, network, reinit_layers)
+    before, size = checkpoint.config.vocab_size, network.config.vocab_size
+    unused = copy_weights(
+        reference, checkpoint, network, filled, skip=skip, new_rows=max(0, size - before)
+    )
+    missing = MissingWeights(model, filled, [])
+    optional = _outside_backbone(family, network.config, network.head)
+    new = [
+        name
+        for name in missing.names
+        if name in optional or any(name.startswith(f"{part}.") for part in skip)
+    ]
+    missing.validate(new, reference, f"the head {network.head}")
+    if announce:
+        _announce(reference, missing.modules(new), model, new)
+        _announce_unused(reference, checkpoint, unused)
+        if size > before:
+            LOG.info("new embeddings of %s tokens, which %s has not", size - before, reference)
+    record = ModelRecord.of(reference, checkpoint, unused)
+    return InitRecord(
+        config=msgspec.to_builtins(init.config),
+        tokenizer=None if init.tokenizer is None else init.tokenizer.info,
+        generation=dict(init.generation),
+        models={"model": record},
+        new_parameters=new,
+    )
+
+
+def new_modules(init: PretrainedInit, network: TrainedModel, reinit_layers: int) -> list[str]:
+    """Return the names of the modules of a model that have new weights."""
+    names = [*init.init_config.new_modules, *highest_layers(network.module, reinit_layers)]
+    if serves_other_task(init.checkpoints["model"], network.head, network.config.problem):
+        names.append(HEAD)
+    return names
+
+
+def _outside_backbone(family: Family, config: Config, head: str) -> set[str]:
+    """Return the parameters of a model that the bare backbone lacks, or need not have."""
+    backbone = family.weights(config, "none").entries()
+    required = {entry.target for entry in backbone if not entry.optional}
+    return {entry.target for entry in family.weights(config, head).entries()} - required
+
+
+def _announce(reference: str, modules: Sequence[str], model: nn.Module, new: Sequence[str]) -> None:
+    if not new:
+        LOG.info("all weights are those of %s", reference)
+        return
+    state = model.state_dict()
+    count = sum(state[name].numel() for name in new)
+    LOG.info("new weights: %s (%s)", ", ".join(modules), f"{count:,}")
+
+
+def _announce_unused(reference: str, checkpoint: Checkpoint, unused: Sequence[str]) -> None:
+    if unused:
+        used = {entry.target for entry in checkpoint.weights.entries()}.difference(unused)
+        parts = ", ".join(outermost_parts(unused, used))
+        LOG.info(
+            "not used of %s, with the head %s: %s", reference, describe_head(checkpoint), parts
+        )
+
+
+def _require_layers(
+    all_stacks: Sequence[Stack], count: int, *, lowest: bool, change: str, setting: str
+) -> None:
+    """Check that a model has so many layers, which share no weights with the others."""
+    deepest = max((len(stack.order) for stack in all_stacks), default=0)
+    if count > deepest:
+        raise UsageError(
+            f"{count} layers cannot {change}: the model has {deepest}", f"set a lower {setting}"
+        )
+
+    def are_apart(number: int) -> bool:
+        return all(
+            stack.splits_at(number if lowest else max(0, len(stack.order) - number))
+            for stack in all_stacks
+        )
+
+    if not are_apart(count):
+        possible = " or ".join(str(k) for k in range(1, deepest + 1) if are_apart(k))
+        raise UsageError(
+            f"{count} layers cannot {change}: they share their weights with others",
+            f"set {setting} to {possible}, or leave it out",
+        )
+
+
+def highest_layers(model: nn.Module, count: int) -> list[str]:
+    """Return the names of the highest layers of each stack and of the pooler."""
+    if not count:
+        return []
+    all_stacks = list(stacks(model))
+    _require_layers(
+        all_stacks, count, lowest=False, change="get new weights", setting="reinit_layers"
+    )
+    return [*(name for stack in all_stacks for name in stack.at(slice(-count, None))), "pooler"]
+
+
+def freeze_lowest(model: nn.Module, count: int) -> None:
+    """Exclude the lowest layers of each stack, and all below them, from training; 0 for none.
+
+    Below them are the embeddings, and what all layers read, such as relative positions.
+    """
+    if not count:
+        return
+    all_stacks = list(stacks(model))
+    _require_layers(all_stacks, count, lowest=True, change="be frozen", setting="--freeze")
+    layers = [name for stack in all_stacks for name in stack.at(slice(count))]
+    frozen = tuple(f"{name}." for name in (*below(model), *layers))
+    for name, parameter in model.named_parameters():
+        if name.startswith(frozen):
+            parameter.requires_grad_(False)

@@ -98,11 +98,7 @@ def _load(
 
 
 def _require_known(kind: "type[Evaluation]", options: dict[str, Any]) -> None:
-    """Check that an evaluation has options of these names.
-
-    Raises:
-        UsageError: it has not; the nearest name is given.
-    """
+    """Check that an evaluation has options of these names."""
     known = [
         parameter.name
         for base in kind.__mro__

@@ -34,13 +34,6 @@ def adapt_to_data(recipe: DistillationRecipe, task: str | None) -> DistillationR
     Outputs without probabilities, those of regression and of several labels, are compared by their
     squared errors where the recipe compares probabilities. Labelled data has no positions besides
     the predicted ones.
-
-    Args:
-        recipe: the recipe.
-        task: name of the task on labelled data; ``None`` for text.
-
-    Raises:
-        UsageError: the recipe is for other data, or there is no such task.
     """
     from zoo.plugins.tasks import training_task
 
@@ -68,11 +61,7 @@ def adapt_to_data(recipe: DistillationRecipe, task: str | None) -> DistillationR
 
 
 def _check_data(recipe: DistillationRecipe, task: str | None) -> None:
-    """Raise an error if a recipe is for other data than a run has.
-
-    Raises:
-        UsageError: see ``adapt_to_data``.
-    """
+    """Raise an error if a recipe is for other data than a run has."""
     if recipe.data == "labelled" and task is None:
         raise UsageError(
             f"the recipe {recipe.name} is for labelled data",
@@ -94,11 +83,6 @@ def adapt_to_widths(
 
     A built-in recipe has those of a paper's models; others get the largest smaller number. A user's
     recipe has no name, and is not changed.
-
-    Args:
-        recipe: the recipe.
-        student: configuration of the student.
-        teacher: configuration of the teacher.
     """
     widths = [getattr(config, "hidden_size", 0) for config in (student, teacher)]
     if not recipe.name or not all(widths):
@@ -121,12 +105,7 @@ def _with_common_divisor(name: str, term: Term, width: int) -> Term:
 
 
 def text_settings(recipe: DistillationRecipe, longest: int) -> ConfigDict:
-    """Return the settings of a run on text.
-
-    Args:
-        recipe: the recipe.
-        longest: length of the longest row that both models read.
-    """
+    """Return the settings of a run on text."""
     settings = {**MICRO_BATCH, **recipe.settings}
     if not {"max_steps", "num_train_epochs"} & {*settings}:
         settings = {**TEXT_SCHEDULE, **settings}
@@ -136,12 +115,7 @@ def text_settings(recipe: DistillationRecipe, longest: int) -> ConfigDict:
 
 
 def without_relative(settings: ConfigDict, others: Mapping[str, Any]) -> ConfigDict:
-    """Return settings without epochs and shares of steps, where others give numbers of steps.
-
-    Args:
-        settings: nested settings.
-        others: nested settings that take precedence.
-    """
+    """Return settings without epochs and shares of steps, where others give numbers of steps."""
     replaced = {
         "num_train_epochs": "max_steps" in others,
         "warmup_ratio": "warmup_steps" in (others.get("lr_scheduler") or {}),
@@ -152,12 +126,7 @@ def without_relative(settings: ConfigDict, others: Mapping[str, Any]) -> ConfigD
 def with_requested_kinds(
     recipe: DistillationRecipe, requested: Mapping[str, Any]
 ) -> DistillationRecipe:
-    """Return a recipe without the fields of terms that are to have another kind, but the weight.
-
-    Args:
-        recipe: the recipe.
-        requested: nested settings that take precedence.
-    """
+    """Return a recipe without the fields of terms that are to have another kind, but the weight."""
     terms = (requested.get("distillation") or {}).get("terms") or {}
     kinds = {name: term["kind"] for name, term in terms.items() if _names_kind(term)}
     changed = {

@@ -29,6 +29,7 @@ from zoo.objectives.replaced_token_detection import (
     detection_logits,
     discriminator_loss,
 )
+from zoo.overrides import override
 from zoo.training.base import RunSetup
 
 if TYPE_CHECKING:
@@ -40,11 +41,7 @@ REMEDY = "--set distillation.generator=REF names one"
 
 
 class Discriminator(TrainingObjective):
-    """The forward pass of a discriminator alone, whose tokens were corrupted before.
-
-    Args:
-        student: objective of the student.
-    """
+    """The forward pass of a discriminator alone, whose tokens were corrupted before."""
 
     name: ClassVar[str] = REPLACED_TOKEN
     head: ClassVar[str] = REPLACED_TOKEN
@@ -53,21 +50,24 @@ class Discriminator(TrainingObjective):
         self.config = student.config
 
     @property
+    @override
     def scored_terms(self) -> tuple[str, ...]:
-        """See ``TrainingObjective``: none of the tokens before their corruption."""
+        """None of the tokens before their corruption."""
         return ()
 
+    @override
     def forward(self, model: Any, batch: "Mapping[str, Tensor]") -> Outputs:
         """Return the logits of all tokens, (rows, length)."""
         hidden = model.encode(**model_inputs(batch))
         return Outputs({self.name: model.scores(hidden, batch.get("position_ids")).float()})
 
+    @override
     def scored_logits(
         self, outputs: Outputs, batch: "Mapping[str, Tensor]"
     ) -> "Mapping[str, Tensor]":
-        """See ``ReplacedTokenDetection``."""
         return detection_logits(outputs, batch)
 
+    @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """Compute the loss on the student's corrupted tokens, for evaluations."""
         real = batch["document_ids"] != 0
@@ -76,46 +76,40 @@ class Discriminator(TrainingObjective):
 
 @dataclass(frozen=True, kw_only=True)
 class PairOutput(ModelOutput):
-    """Results of a discriminator, with those of its generator.
-
-    Attributes:
-        discriminator: results of the discriminator.
-        generator: results of the generator.
-    """
+    """Results of a discriminator, with those of its generator."""
 
     discriminator: ModelOutput
     generator: ModelOutput
 
+    @override
     def logits(self, term: str, *, everywhere: bool) -> Logits:
-        """See ``ModelOutput``: of masked language modelling, those of the generator."""
+        """Of masked language modelling, those of the generator."""
         view = self.generator if term == MASKED_LM else self.discriminator
         return view.logits(term, everywhere=everywhere)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TeacherPair(Teacher):
-    """A discriminator, with the generator that was trained beside it.
+    """A discriminator, with the generator that was trained beside it."""
 
-    Attributes:
-        generator: the generator, which reads the masked tokens.
-    """
-
-    generator: Teacher
+    generator: Teacher  # the generator, which reads the masked tokens
 
     @property
+    @override
     def digest(self) -> dict[str, str]:
-        """See ``Teacher``: of the files of both."""
+        """Of the files of both."""
         files = self.generator.digest.items()
         return {**super().digest, **{f"{GENERATOR}/{name}": value for name, value in files}}
 
     @property
+    @override
     def fingerprint(self) -> dict[str, str]:
-        """See ``Teacher``: of both."""
+        """Of both."""
         files = self.generator.fingerprint.items()
         return {**super().fingerprint, **{f"{GENERATOR}/{name}": value for name, value in files}}
 
+    @override
     def run(self, batch: "Mapping[str, Tensor]", layers: Mapping[str, set[int]]) -> ModelOutput:
-        """See ``Teacher``."""
         view = super().run(batch, layers)
         if MASKED_IDS not in batch:
             return view
@@ -130,17 +124,7 @@ def teacher_pair(
     reference: str | None,
     checkpoint: Checkpoint | None,
 ) -> TeacherPair:
-    """Return a teacher with its generator.
-
-    Args:
-        teachers: the teachers, of which there has to be one.
-        base: setup of the student's run.
-        reference: reference to the generator.
-        checkpoint: checkpoint of the generator; ``None`` for none.
-
-    Raises:
-        UsageError: there is no generator, or it has another head or other tokens.
-    """
+    """Return a teacher with its generator."""
     (teacher, *others), objective = teachers, base.objective
     if others:
         raise UsageError(
@@ -189,13 +173,7 @@ def find_generator(recipe: DistillationRecipe, teacher: Checkpoint) -> str | Non
 def adapt_to_generator(
     recipe: DistillationRecipe, teacher: Checkpoint, generator: str | None
 ) -> DistillationRecipe:
-    """Return a recipe without terms that compare generators, if its discriminator has none.
-
-    Args:
-        recipe: the recipe.
-        teacher: checkpoint of the teacher.
-        generator: reference to its generator; ``None`` for none.
-    """
+    """Return a recipe without terms that compare generators, if its discriminator has none."""
     names = _generator_terms(recipe)
     if generator is not None or teacher.head_name != REPLACED_TOKEN or not names:
         return recipe

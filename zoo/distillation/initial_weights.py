@@ -24,18 +24,6 @@ def copy_teacher_weights(
 
     Parameters outside of the layers are copied where both models have one of the same name and
     shape, as segment embeddings and poolers are in one of two families alone.
-
-    Args:
-        student: the student's model.
-        teacher: the teacher's model.
-        layers: layers of the teacher by layer of the student.
-        label_order: see ``Teacher``.
-
-    Returns:
-        Names of the student's parameters that keep their new weights.
-
-    Raises:
-        UsageError: a layer does not exist, or the layers are of other shapes.
     """
     sources = teacher_weights(student, teacher, layers)
     if label_order is not None:
@@ -64,11 +52,7 @@ def teacher_weights(student: nn.Module, teacher: nn.Module, layers: LayerMap) ->
 def reordered_rows(
     teacher: nn.Module, sources: Mapping[str, Tensor], label_order: tuple[int, ...]
 ) -> dict[str, Tensor]:
-    """Return the tensors of the last linear map of a head, with its rows in another order.
-
-    Raises:
-        UsageError: the head is copied, and does not end in a linear map to the labels.
-    """
+    """Return the tensors of the last linear map of a head, with its rows in another order."""
     copied = [name for name in sources if name.partition(".")[0] == HEAD]
     maps = [
         (name, module)
@@ -105,11 +89,7 @@ def _pairs(
 def _layer_weights(
     student: nn.Module, teacher: nn.Module, first: str, second: str
 ) -> dict[str, Tensor]:
-    """Return the tensors of one layer of a teacher by their names in the student.
-
-    Raises:
-        UsageError: the layers have other parameters or shapes.
-    """
+    """Return the tensors of one layer of a teacher by their names in the student."""
     target = student.get_submodule(first).state_dict(keep_vars=True)
     source = teacher.get_submodule(second).state_dict()
     for name in {*target, *source}:

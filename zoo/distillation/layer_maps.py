@@ -9,16 +9,7 @@ from zoo.families.distillation import LayerMap
 
 
 def resolve_layers(layers: LayerMap, student: int, teacher: int) -> list[tuple[int, int]]:
-    """Return pairs of a student's and a teacher's layer, both from 0.
-
-    Args:
-        layers: the map; see ``zoo.families.distillation.LayerMap``.
-        student: number of layers of the student.
-        teacher: number of layers of the teacher.
-
-    Raises:
-        UsageError: a layer does not exist, or the student is deeper than its teacher.
-    """
+    """Return pairs of a student's and a teacher's layer, both from 0."""
     if not isinstance(layers, str):
         pairs = list(layers)
     elif layers == "last":
@@ -88,11 +79,7 @@ def _teacher_layers(layers: str, student: int, teacher: int) -> Iterator[int]:
 
 
 def _index(layer: int, count: int, model: str) -> int:
-    """Return the non-negative index of a layer.
-
-    Raises:
-        UsageError: there is no such layer.
-    """
+    """Return the non-negative index of a layer."""
     if not -count <= layer < count:
         raise UsageError(
             f"layers: the {model} has no layer {layer}", f"it has the layers 0 to {count - 1}"

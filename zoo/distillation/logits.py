@@ -84,9 +84,6 @@ def top_logits(
 
     Args:
         logits: (n, classes), or the projection to them.
-        k: number of logits per row.
-        columns: number of classes that count; later ones pad the vocabulary.
-        temperatures: temperatures at which the others are summed.
     """
     rows = len(logits if isinstance(logits, Tensor) else logits.hidden)
     values, classes = [], []

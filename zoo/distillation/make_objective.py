@@ -46,17 +46,7 @@ def make_objective(
     checkpoints: Sequence[Checkpoint],
     generator: Checkpoint | None = None,
 ) -> Distillation:
-    """Return the objective of a run; the models' sizes decide which terms apply.
-
-    Args:
-        base: setup of the student's run.
-        settings: teachers and terms.
-        checkpoints: checkpoints of the teachers, in the order of the settings.
-        generator: checkpoint of the generator of the settings, if there is one.
-
-    Raises:
-        UsageError: student and teachers cannot be compared.
-    """
+    """Return the objective of a run; the models' sizes decide which terms apply."""
     task = isinstance(base, FineTuneSetup)
     shapes = [model_shape(c.family, c.config, base.objective, task=task) for c in checkpoints]
     student = model_shape(base.family, base.model_config, base.objective, task=task)
@@ -82,17 +72,7 @@ def build_losses(
     student: ModelShape,
     teachers: Sequence[ModelShape],
 ) -> list[DistillationLoss]:
-    """Return the losses of a recipe's terms.
-
-    Args:
-        terms: name -> term.
-        objective: the student's objective.
-        student: sizes of the student.
-        teachers: sizes of the teachers.
-
-    Raises:
-        UsageError: a term does not apply to these models.
-    """
+    """Return the losses of a recipe's terms."""
     options = objective.options if isinstance(objective, Objective) else None
     names = objective.from_scratch_options if isinstance(objective, Objective) else ()
     for name in names:
@@ -144,11 +124,7 @@ def _teacher(
     losses: Sequence[DistillationLoss],
     settings: DistillationConfig,
 ) -> Teacher:
-    """Return a teacher that has what the terms compare.
-
-    Raises:
-        UsageError: it has another head, other tokens, or does not run on the backend.
-    """
+    """Return a teacher that has what the terms compare."""
     needs_head = settings.replacement is not None or any(loss.needs_head for loss in losses)
     if needs_head:
         require_head(reference, checkpoint, base)
@@ -190,11 +166,7 @@ def _backend(
     losses: Sequence[DistillationLoss],
     settings: DistillationConfig,
 ) -> tuple[type[Teacher], torch.device | None]:
-    """Return the class of a teacher, and its device; ``None`` for that of the student.
-
-    Raises:
-        UsageError: the teacher does not run on the backend of the settings.
-    """
+    """Return the class of a teacher, and its device; ``None`` for that of the student."""
     backend = settings.teacher_backend
     if backend == "onnx":
         require_onnx(reference, checkpoint, objective, losses, settings.teacher_dtype)
@@ -209,14 +181,7 @@ def _backend(
 def model_shape(
     family: Family, config: Any, objective: TrainingObjective, *, task: bool
 ) -> ModelShape:
-    """Return the sizes of a model that terms depend on.
-
-    Args:
-        family: family of the model.
-        config: its configuration.
-        objective: objective of the student.
-        task: whether the run is on labelled data.
-    """
+    """Return the sizes of a model that terms depend on."""
     classes = len(config.labels) if task and family.heads()[objective.head].has_labels else 0
     return ModelShape(
         layers=getattr(config, "num_layers", 0),
@@ -228,11 +193,7 @@ def model_shape(
 
 
 def text_aligner(base: RunSetup, checkpoints: Sequence[Checkpoint]) -> TextAligner:
-    """Return the ``TextAligner`` of a teacher with another tokenizer than its student.
-
-    Raises:
-        UsageError: there are several teachers, or the run is not on text.
-    """
+    """Return the ``TextAligner`` of a teacher with another tokenizer than its student."""
     if len(checkpoints) > 1 or not isinstance(base, TrainSetup):
         raise UsageError(
             "--align text is for one teacher, and for runs on text",

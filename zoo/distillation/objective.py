@@ -18,6 +18,7 @@ from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.families.config import Config
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainedModel, TrainingObjective
+from zoo.overrides import override
 from zoo.training.dataloader import Collate
 
 if TYPE_CHECKING:
@@ -31,10 +32,6 @@ class StudentModule(nn.Module):
     """The student, and the linear maps from its width to the teacher's.
 
     The maps are trained and are part of the run's checkpoints, but not of the final model.
-
-    Args:
-        student: module of the student's objective.
-        projections: name of the loss term -> its linear map.
     """
 
     def __init__(self, student: nn.Module, projections: Mapping[str, nn.Module]) -> None:
@@ -44,41 +41,23 @@ class StudentModule(nn.Module):
 
 @dataclass(frozen=True)
 class DistillationOutputs(Outputs):
-    """Results of the student and its teachers.
-
-    Attributes:
-        student: results of the student.
-        teachers: results of the teachers.
-        module: the trained module.
-    """
+    """Results of the student and its teachers."""
 
     student: Any = None
     teachers: Sequence[ModelOutput] = ()
-    module: Any = None
+    module: Any = None  # the trained module
 
 
 @dataclass(frozen=True)
 class PairedExample(Example):
-    """A row of the student, and the same sample as its teachers read it.
+    """A row of the student, and the same sample as its teachers read it."""
 
-    Attributes:
-        teacher: the row of the teachers; ``None`` where they read the student's.
-    """
-
+    # the row of the teachers; ``None`` where they read the student's
     teacher: Example | None = field(default=None)
 
 
 class Distillation(TrainingObjective):
-    """The terms of the student's objective, and those that compare it with its teachers.
-
-    Args:
-        base: objective or task of the student.
-        base_weight: weight of its loss terms; 0 to leave them out.
-        losses: losses that compare student and teachers.
-        teachers: the teachers.
-        aligner: makes what the teachers read of the student's text; ``None`` where they read the
-            student's tensors, or rows of their own.
-    """
+    """The terms of the student's objective, and those that compare it with its teachers."""
 
     name: ClassVar[str] = "distillation"
 
@@ -102,6 +81,7 @@ class Distillation(TrainingObjective):
             self.greater_is_better = base.greater_is_better
 
     @property
+    @override
     def loss_weights(self) -> Mapping[str, float]:
         """Loss term -> weight: of the student's objective, and of distillation."""
         scale = self.base_weight
@@ -111,8 +91,8 @@ class Distillation(TrainingObjective):
             **{loss.name: loss.weight for loss in self.losses},
         }
 
+    @override
     def model(self, family: Family, config: Config) -> StudentModule:
-        """See ``TrainingObjective``."""
         student = self.base.model(family, config)
         projections = {loss.name: loss.new_projection() for loss in self.losses}
         new = {name: module for name, module in projections.items() if module is not None}
@@ -121,34 +101,31 @@ class Distillation(TrainingObjective):
                 raise UsageError(f"a term with a projection cannot be called {name!r}", "rename it")
         return StudentModule(student, new)
 
+    @override
     def begin_step(self, model: Any, step: int, max_steps: int) -> None:
-        """See ``TrainingObjective``."""
         self.base.begin_step(model.student, step, max_steps)
 
+    @override
     def models_to_save(self, model: Any) -> dict[str, TrainedModel]:
-        """See ``TrainingObjective``: the student's, without projections."""
+        """The student's, without projections."""
         return self.base.models_to_save(model.student)
 
+    @override
     def after_load(
         self, model: Any, models: Mapping[str, TrainedModel], loaded: Collection[str]
     ) -> "list[Tensor]":
-        """See ``TrainingObjective``; projections begin with new weights."""
+        """Projections begin with new weights."""
         return [
             *self.base.after_load(model.student, models, loaded),
             *model.projections.state_dict(keep_vars=True).values(),
         ]
 
+    @override
     def compute_metrics(self, predictions: "Mapping[str, Tensor]") -> dict[str, float]:
-        """See ``TrainingObjective``."""
         return self.base.compute_metrics(predictions) if self.needs_head else {}
 
     def collate_examples(self, collate: Collate, examples: Sequence[Example]) -> Batch:
-        """Return a batch of the student's objective, with the counts of the losses.
-
-        Args:
-            collate: collates the student's rows.
-            examples: the rows; the teachers' rows of ``PairedExample`` are added to the tensors.
-        """
+        """Return a batch of the student's objective, with the counts of the losses."""
         batch = collate(examples)
         tensors = dict(batch.tensors)
         others = [e.teacher for e in examples if isinstance(e, PairedExample) and e.teacher]
@@ -160,6 +137,7 @@ class Distillation(TrainingObjective):
         counts = {loss.name: loss.count(batch) for loss in self.losses}
         return replace(batch, tensors=tensors, counts={**batch.counts, **counts})
 
+    @override
     def forward(self, model: Any, batch: "Mapping[str, Tensor]") -> DistillationOutputs:
         """Run the student and its teachers."""
         main = self.base.models_to_save(model.student)["model"].module
@@ -192,6 +170,7 @@ class Distillation(TrainingObjective):
                 layers.setdefault(name, set()).update(indices)
         return layers
 
+    @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """Compute all terms, with metrics and predictions of the student's objective."""
         assert isinstance(outputs, DistillationOutputs), "forward returns it"
@@ -207,20 +186,15 @@ class Distillation(TrainingObjective):
         sums = {**(base.sums if self.base_weight else {}), **sums}
         return replace(base, sums=sums, metrics=metrics)
 
+    @override
     def generated_predictions(
         self, model: Any, batch: "Mapping[str, Tensor]"
     ) -> "dict[str, Tensor]":
-        """See ``TrainingObjective``."""
         return self.base.generated_predictions(model.student, batch) if self.needs_head else {}
 
 
 def with_state(batch: "Mapping[str, Tensor]", number: int) -> "dict[str, Tensor]":
-    """Return the tensors of a batch for a teacher, with its own recurrent state if it has one.
-
-    Args:
-        batch: tensors of the batch, with the states of all teachers.
-        number: number of the teacher.
-    """
+    """Return the tensors of a batch for a teacher, with its own recurrent state if it has one."""
     prefix = f"{STATE}{number}:"
     mine = {k.removeprefix(prefix): v for k, v in batch.items() if k.startswith(prefix)}
     return {k: v for k, v in batch.items() if not k.startswith(STATE)} | mine

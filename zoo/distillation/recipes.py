@@ -234,11 +234,7 @@ def all_recipes(family: Family) -> dict[str, DistillationRecipe]:
 
 
 def any_recipe(name: str | None) -> DistillationRecipe:
-    """Return a recipe of any family by its name, or from a YAML file.
-
-    Raises:
-        UsageError: there is no such recipe, or no name; or a field of the file does not exist.
-    """
+    """Return a recipe of any family by its name, or from a YAML file."""
     known = {
         recipe.name: recipe
         for family in all_families().values()
@@ -283,15 +279,7 @@ def _defaults(field: msgspec.structs.FieldInfo) -> tuple[Any, ...]:
 
 
 def with_stage_changes(recipe: DistillationRecipe, changes: ConfigDict) -> DistillationRecipe:
-    """Return a recipe with changes of its stages.
-
-    Args:
-        recipe: the recipe.
-        changes: name of a stage -> nested settings of it.
-
-    Raises:
-        UsageError: there is no such stage or setting, or a value is wrong.
-    """
+    """Return a recipe with changes of its stages."""
     for name in changes:
         if name not in recipe.stages:
             known = ", ".join(recipe.stages) or "none"
@@ -306,11 +294,7 @@ def with_stage_changes(recipe: DistillationRecipe, changes: ConfigDict) -> Disti
 
 
 def select_stage(recipe: DistillationRecipe, name: str | None) -> DistillationRecipe:
-    """Return a recipe with the terms and settings of one of its stages, and no stages.
-
-    Raises:
-        UsageError: there is no such stage, or no name and the recipe has stages.
-    """
+    """Return a recipe with the terms and settings of one of its stages, and no stages."""
     if name is None and not recipe.stages:
         return recipe
     if name not in recipe.stages:
@@ -335,17 +319,7 @@ def select_stage(recipe: DistillationRecipe, name: str | None) -> DistillationRe
 def find_recipe(
     name: str | None, family: Family, head: str, *, labelled: bool = False
 ) -> tuple[str, DistillationRecipe]:
-    """Return a recipe by its name, or from a YAML file.
-
-    Args:
-        name: name, or path of a file; ``None`` for the first of the family on text, or ``logits``.
-        family: family of the student.
-        head: head of the teacher.
-        labelled: whether the data has labels.
-
-    Raises:
-        UsageError: there is no such recipe, or a field of the file does not exist.
-    """
+    """Return a recipe by its name, or from a YAML file."""
     family_recipes = [
         r for r in family.distillation() if not labelled and r.objective in (None, head)
     ]
@@ -354,11 +328,7 @@ def find_recipe(
 
 
 def _named_recipe(name: str, known: Mapping[str, DistillationRecipe]) -> DistillationRecipe:
-    """Return a recipe by its name among known ones, or from a YAML file.
-
-    Raises:
-        UsageError: there is none, or a field of the file does not exist.
-    """
+    """Return a recipe by its name among known ones, or from a YAML file."""
     if name.endswith((".yaml", ".yml")):
         recipe = validate_config(read_config_file(Path(name)), DistillationRecipe, name)
         for terms in (recipe.terms, *(stage.terms for stage in recipe.stages.values())):
@@ -373,14 +343,6 @@ def _named_recipe(name: str, known: Mapping[str, DistillationRecipe]) -> Distill
 
 
 def require_losses(terms: Mapping[str, Term], prefix: str) -> None:
-    """Check that the kinds of terms are names of losses.
-
-    Args:
-        terms: name -> term.
-        prefix: what precedes ``terms`` in messages.
-
-    Raises:
-        UsageError: one is not; the nearest is suggested.
-    """
+    """Check that the kinds of terms are names of losses."""
     for name, term in terms.items():
         require_loss(term.kind, f"{prefix}terms.{name}.kind")

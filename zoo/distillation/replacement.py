@@ -23,6 +23,7 @@ from zoo.families.distillation import Replacement
 from zoo.nn.capture import layers_in_order
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.objectives.replaced_token_detection import zero_of
+from zoo.overrides import override
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,11 +32,7 @@ LAYERS = "layers"
 
 
 class LayerGroup(nn.Module):
-    """Successive layers of a teacher in the place of a layer; they are not part of the module.
-
-    Args:
-        layers: the layers.
-    """
+    """Successive layers of a teacher in the place of a layer; they are not part of the module."""
 
     def __init__(self, layers: Sequence[nn.Module]) -> None:
         super().__init__()
@@ -49,13 +46,7 @@ class LayerGroup(nn.Module):
 
 
 class ModuleReplacing(Distillation):
-    """The student's objective, computed by layers of both models.
-
-    Args:
-        *args: see ``Distillation``.
-        replacement: probability of replacing.
-        seed: seed of the run.
-    """
+    """The student's objective, computed by layers of both models."""
 
     def __init__(self, *args: Any, replacement: Replacement, seed: int) -> None:
         super().__init__(*args)
@@ -72,11 +63,12 @@ class ModuleReplacing(Distillation):
         draws = generator(self.seed, "replacement", step).random(layers)
         return [bool(draw < self.probability(step)) for draw in draws]
 
+    @override
     def begin_step(self, model: Any, step: int, max_steps: int) -> None:
-        """See ``TrainingObjective``."""
         super().begin_step(model, step, max_steps)
         self._step = step
 
+    @override
     def forward(self, model: Any, batch: "Mapping[str, Tensor]") -> DistillationOutputs:
         """Run the student; in training, with layers of the teacher in the place of some."""
         if not model.training:
@@ -86,8 +78,9 @@ class ModuleReplacing(Distillation):
         with mixed_layers(main, self.teachers[0], self._step, self, device):
             return super().forward(model, batch)
 
+    @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        """See ``Distillation``; all layers of the student have a gradient."""
+        """All layers of the student have a gradient."""
         output = super().loss(outputs, batch)
         assert isinstance(outputs, DistillationOutputs), "forward returns it"
         if outputs.module.training:
@@ -105,15 +98,7 @@ def mixed_layers(
     objective: ModuleReplacing,
     device: torch.device,
 ) -> Iterator[None]:
-    """Run the teacher's groups of layers in place of the student's layers that are not drawn.
-
-    Args:
-        student: the student's model.
-        teacher: the teacher.
-        step: number of steps done.
-        objective: the objective, which draws.
-        device: device of the student.
-    """
+    """Run the teacher's groups of layers in place of the student's layers that are not drawn."""
     teacher.model.to(device)
     before: Any = student.get_submodule(LAYERS)
     others: Any = teacher.model.get_submodule(LAYERS)
@@ -131,11 +116,7 @@ def mixed_layers(
 
 
 def require_replaceable(family: Family, student: nn.Module, teacher: Teacher) -> None:
-    """Check that layers of a student can replace groups of those of a teacher.
-
-    Raises:
-        UsageError: they cannot.
-    """
+    """Check that layers of a student can replace groups of those of a teacher."""
     if family.name != teacher.checkpoint.family.name:
         raise UsageError(
             "layers of a student replace those of a teacher of its family alone",
@@ -166,12 +147,7 @@ def _is_stack(model: nn.Module) -> bool:
 
 
 def train_layers_alone(model: nn.Module, student: nn.Module) -> None:
-    """Freeze all parameters except those of the student's layers that are not frozen yet.
-
-    Args:
-        model: the module that is trained.
-        student: the student's model in it.
-    """
+    """Freeze all parameters except those of the student's layers that are not frozen yet."""
     trained = {id(parameter) for parameter in student.get_submodule(LAYERS).parameters()}
     for parameter in model.parameters():
         parameter.requires_grad_(parameter.requires_grad and id(parameter) in trained)

@@ -20,16 +20,7 @@ DISTILL = StagedKind("distill", build_config, build_setup)
 def summarize_seeds(
     path: Path, runs: Sequence[Path], scores: "Sequence[Scores]"
 ) -> Mapping[str, Mapping[str, float]]:
-    """Copy the model of the run with the median evaluation, and write median and range of scores.
-
-    Args:
-        path: directory of the runs, in which ``model`` and ``summary.json`` are written.
-        runs: directories of the runs.
-        scores: their scores; none for runs that were not scored.
-
-    Returns:
-        Name -> ``median``, ``lowest`` and ``highest`` of a score over the runs.
-    """
+    """Copy the model of the median run, and write the median and the range of each score."""
     keep_median(path, runs)
     values = [_values(score) for score in scores]
     names = dict.fromkeys(name for numbers in values for name in numbers)

@@ -20,25 +20,14 @@ IDS, MASK = "input_ids", "attention_mask"
 
 @dataclass(frozen=True)
 class TextAligner:
-    """The texts of a student's batch as tokens of a teacher.
-
-    Attributes:
-        student: tokenizer of the student.
-        teacher: tokenizer of the teacher.
-        max_tokens: number of tokens that texts are truncated to; ``None`` for no limit.
-    """
+    """The texts of a student's batch as tokens of a teacher."""
 
     student: TextTokenizer
     teacher: TextTokenizer
-    max_tokens: int | None
+    max_tokens: int | None  # number of tokens that texts are truncated to; ``None`` for no limit
 
     def texts(self, tensors: Mapping[str, Tensor], objective: TrainingObjective) -> list[str]:
-        """Return the texts of a batch, row by row.
-
-        Args:
-            tensors: tensors of the student's batch.
-            objective: objective of the student; masked tokens are put back.
-        """
+        """Return the texts of a batch, row by row."""
         ids = tensors[IDS].clone()
         if isinstance(objective, MaskedLanguageModelling):
             ids.view(-1)[tensors["label_positions"]] = tensors["labels"]
@@ -49,12 +38,7 @@ class TextAligner:
     def teacher_tensors(
         self, tensors: Mapping[str, Tensor], objective: TrainingObjective
     ) -> dict[str, Tensor]:
-        """Return what the teacher reads: a padded row for each text of a batch.
-
-        Args:
-            tensors: see ``texts``.
-            objective: see ``texts``.
-        """
+        """Return what the teacher reads: a padded row for each text of a batch."""
         encoded = self.teacher.encode(
             self.texts(tensors, objective), max_tokens=self.max_tokens, offsets=False
         )

@@ -25,6 +25,7 @@ from zoo.errors import UsageError
 from zoo.finetuning import setup as finetune
 from zoo.finetuning.setup import FineTuneSetup
 from zoo.objectives.base import Batch
+from zoo.overrides import override
 from zoo.training.base import RunSetup
 from zoo.training.callbacks import Callback
 from zoo.training.config.distill import DistillTaskConfig, DistillTextConfig
@@ -39,28 +40,23 @@ LOG = logging.getLogger("zoo")
 
 @dataclass(frozen=True, kw_only=True)
 class DistillSetup(RunSetup):
-    """The setup of the student's run with another objective, and the teachers.
-
-    Attributes:
-        base: setup of the student's run: pretraining, or fine-tuning.
-        objective: the terms of the student's objective and of the recipe.
-        announce: log what the user should know about weights.
-    """
+    """The setup of the student's run with another objective, and the teachers."""
 
     command: ClassVar[str] = "distill"
     config: DistillTextConfig | DistillTaskConfig
-    base: RunSetup
-    objective: Distillation
-    announce: bool
+    base: RunSetup  # setup of the student's run: pretraining, or fine-tuning
+    objective: Distillation  # the terms of the student's objective and of the recipe
+    announce: bool  # log what the user should know about weights
 
     @property
+    @override
     def tokenizer(self) -> ExistingTokenizer | None:
-        """See ``RunSetup``."""
         return self.base.tokenizer
 
     @property
+    @override
     def generation(self) -> Mapping[str, Any]:
-        """See ``RunSetup``: those of a pretrained student, or else of its first teacher."""
+        """Those of a pretrained student, or else of its first teacher."""
         if self.base.init is not None:
             return self.base.generation
         teacher = self.objective.teachers[0].checkpoint
@@ -70,20 +66,21 @@ class DistillSetup(RunSetup):
         before = ExistingTokenizer((teacher.path / TOKENIZER).read_bytes(), info)
         return generation_with(self.tokenizer, before, teacher.model.generation)
 
+    @override
     def train_dataloader(self, dist: DistContext, *, completed_steps: int = 0) -> BatchLoader:
-        """See ``RunSetup``."""
         return self.base.train_dataloader(dist, completed_steps=completed_steps)
 
+    @override
     def eval_batches(self, dist: DistContext) -> Sequence[Batch]:
-        """See ``RunSetup``."""
         return self.base.eval_batches(dist)
 
+    @override
     def data_log(self) -> dict[str, Any] | None:
-        """See ``RunSetup``."""
         return self.base.data_log()
 
+    @override
     def manifest_fields(self) -> dict[str, Any]:
-        """See ``RunSetup``: with the digests of the teachers."""
+        """With the digests of the teachers."""
         return {**self.base.manifest_fields(), "teachers": self._teachers()}
 
     def _teachers(self) -> list[dict[str, Any]]:
@@ -92,8 +89,9 @@ class DistillSetup(RunSetup):
             for teacher in self.objective.teachers
         ]
 
+    @override
     def require_same_data(self, run: Path, record: RunManifest) -> None:
-        """See ``RunSetup``: nor may a teacher have changed."""
+        """Nor may a teacher have changed."""
         self.base.require_same_data(run, record)
         for before, now in zip(record.teachers or [], self._teachers(), strict=True):
             if before["files"] != now["files"]:
@@ -102,8 +100,8 @@ class DistillSetup(RunSetup):
                     "put it back as it was, or begin another run",
                 )
 
+    @override
     def training_record(self, run: Path, best: tuple[float, int] | None) -> dict[str, Any]:
-        """See ``RunSetup``."""
         distillation = self.config.distillation
         return {
             **self.base.training_record(run, best),
@@ -111,12 +109,13 @@ class DistillSetup(RunSetup):
             "teachers": self._teachers(),
         }
 
+    @override
     def run_files(self) -> dict[str, bytes]:
-        """See ``RunSetup``."""
         return self.base.run_files()
 
+    @override
     def replaced_parameters(self, model: nn.Module) -> Iterable[Tensor]:
-        """See ``RunSetup``: those of a pretrained student, and copies of the teacher's."""
+        """Those of a pretrained student, and copies of the teacher's."""
         replaced = list(self.base.replaced_parameters(model.student))  # type: ignore[arg-type]
         layers = self.config.distillation.init_layers
         if layers is not None:
@@ -126,10 +125,12 @@ class DistillSetup(RunSetup):
             replaced += [parameters[name] for name in teacher_weights(main, teacher, layers)]
         return replaced
 
+    @override
     def load_pretrained(self, model: nn.Module) -> InitRecord:
-        """See ``RunSetup``: the weights of a pretrained student."""
+        """The weights of a pretrained student."""
         return self.base.load_pretrained(model.student)  # type: ignore[arg-type]
 
+    @override
     def prepare_model(self, model: nn.Module) -> None:
         """Copy weights of the teacher, and freeze modules."""
         student: Any = model.student
@@ -157,8 +158,8 @@ class DistillSetup(RunSetup):
             require_replaceable(self.family, main, self.objective.teachers[0])
             train_layers_alone(model, main)
 
+    @override
     def callbacks(self, run: Path) -> list[Callback]:
-        """See ``RunSetup``."""
         from zoo.distillation.scoring.preflight import Preflight  # which imports this module
 
         caches = [teacher.cache for teacher in self.cached_teachers()]
@@ -176,17 +177,7 @@ def _announce(reference: str, new: Sequence[str]) -> None:
 
 
 def freeze(model: nn.Module, names: Sequence[str], *, trained: nn.Module) -> None:
-    """Exclude modules from training.
-
-    Args:
-        model: the student.
-        names: names of modules, such as ``embeddings``.
-        trained: the module that is trained, which has the student's parameters, or others from
-            which some of them are computed.
-
-    Raises:
-        UsageError: there is no such module, or its parameters are computed from others.
-    """
+    """Exclude modules from training."""
     parameters = {id(parameter) for parameter in trained.parameters()}
     for name in names:
         try:
@@ -216,18 +207,7 @@ def build_setup(
     check_contents: bool = True,
     resumed: tuple[Path, RunManifest] | None = None,
 ) -> DistillSetup:
-    """Return the setup of a run.
-
-    Args:
-        config: configuration of the run.
-        offline: make no network connection.
-        check_contents: verify the data's contents, and log what was found.
-        resumed: directory and manifest of a run that is resumed.
-
-    Raises:
-        UsageError: settings are inconsistent, or student and teacher cannot be compared.
-        SourceError, VerificationError: a file is missing or damaged.
-    """
+    """Return the setup of a run."""
     options: dict[str, Any] = {
         "offline": offline,
         "check_contents": check_contents,

@@ -24,6 +24,7 @@ from zoo.families.distillation import DistillationRecipe
 from zoo.io.json import JsonStruct, encode_json, read_json_record
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.output.staging import discard_unused, remove_stale_staging
+from zoo.overrides import override
 from zoo.plugins import all_families
 from zoo.training.config.distill import DistillTaskConfig
 from zoo.training.config.kinds import RunConfig
@@ -45,24 +46,18 @@ OF_THE_FIRST = (
 
 
 class StagesRecord(JsonStruct):
-    """``stages.json``: the stages of a directory.
+    """``stages.json``: the stages of a directory."""
 
-    Attributes:
-        stages: names of the stages in order, and of their directories.
-        settings: settings of the run, of which each stage has its own.
-        recipe: the recipe.
-        working_directory: see ``RunManifest``.
-    """
-
-    stages: list[str]
-    settings: dict[str, Any]
+    stages: list[str]  # names of the stages in order, and of their directories
+    settings: dict[str, Any]  # settings of the run, of which each stage has its own
     recipe: DistillationRecipe
-    working_directory: str = ""
+    working_directory: str = ""  # see ``RunManifest``
 
 
 class StagedKind(RunKind):
     """A kind of run whose recipes may have stages."""
 
+    @override
     def train(
         self,
         values: Mapping[str, Any],
@@ -73,7 +68,7 @@ class StagedKind(RunKind):
         offline: bool = False,
         file: Path | None = None,
     ) -> tuple[Path, Path]:
-        """See ``RunKind``; of several stages, the directory is that of the last run."""
+        """Of several stages, the directory is that of the last run."""
         with errors_naming(file):
             record = self._record(merge_settings(values, overrides), offline=offline)
         if record is None:
@@ -116,26 +111,29 @@ class StagedKind(RunKind):
             working_directory=str(Path.cwd()),
         )
 
+    @override
     def plan(
         self, values: Mapping[str, Any], overrides: Mapping[str, Any], *, offline: bool
     ) -> tuple[RunConfig, dict[str, Any]]:
-        """See ``RunKind``; of several stages, the configuration is that of the first one."""
+        """Of several stages, the configuration is that of the first one."""
         record = self._record(merge_settings(values, overrides), offline=offline)
         if record is None:
             return super().plan(values, overrides, offline=offline)
         config = self.build_config(stage_settings(None, record, 0), {}, offline=offline)
         return config, record.settings
 
+    @override
     def has_begun(self, path: Path) -> bool:
-        """See ``RunKind``."""
         return (path / STAGES).is_file() or super().has_begun(path)
 
+    @override
     def last_run(self, path: Path) -> Path:
-        """See ``RunKind``: the run of the last stage."""
+        """The run of the last stage."""
         if not (path / STAGES).is_file():
             return path
         return path / read_json_record(path / STAGES, StagesRecord).stages[-1]
 
+    @override
     def continue_from(
         self,
         parent: Path,
@@ -145,7 +143,7 @@ class StagedKind(RunKind):
         dist: DistContext,
         **options: Any,
     ) -> tuple[Path, Path]:
-        """See ``RunKind``; a single stage can be continued."""
+        """A single stage can be continued."""
         if (parent / STAGES).is_file():
             raise UsageError(
                 f"{parent} has several stages", f"--continue-from {self.last_run(parent)}"
@@ -154,6 +152,7 @@ class StagedKind(RunKind):
             raise UsageError(f"{parent} is continued with its own student", "leave out --student")
         return super().continue_from(parent, values, overrides, output, dist, **options)
 
+    @override
     def resume(
         self,
         path: Path,
@@ -163,7 +162,7 @@ class StagedKind(RunKind):
         *,
         offline: bool = False,
     ) -> tuple[Path, Path]:
-        """See ``RunKind``; of several stages, the first unfinished one is resumed."""
+        """Of several stages, the first unfinished one is resumed."""
         if not (path / STAGES).is_file():
             if STUDENT in {**values, **overrides}:
                 raise UsageError(f"{path} resumes with its own student", "leave out --student")
@@ -229,13 +228,7 @@ class StagedKind(RunKind):
 
 
 def stage_settings(path: Path | None, record: StagesRecord, number: int) -> ConfigDict:
-    """Return the settings of a stage.
-
-    Args:
-        path: directory of the stages; ``None`` for the first one.
-        record: the stages.
-        number: number of the stage.
-    """
+    """Return the settings of a stage."""
     name, settings = record.stages[number], record.settings
     stage = record.recipe.stages[name]
     if stage.student_depth is not None:
@@ -265,11 +258,7 @@ def models_before(path: Path, record: StagesRecord, number: int) -> ConfigDict:
 
 
 def without_depth(settings: ConfigDict, stage: str) -> ConfigDict:
-    """Return settings whose student has the number of layers that a stage gives it.
-
-    Raises:
-        UsageError: the student is a size or a model, with layers of its own.
-    """
+    """Return settings whose student has the number of layers that a stage gives it."""
     student = settings[STUDENT]
     fields = dict(student) if isinstance(student, Mapping) else {NAME: student}
     if fields.get(NAME) not in all_families():

@@ -36,23 +36,14 @@ SOURCE, TARGET = "source", "target"
 
 
 class TargetsRecord(JsonStruct):
-    """``targets.json``: how the targets were made.
+    """``targets.json``: how the targets were made."""
 
-    Attributes:
-        teacher: reference to the teacher.
-        weights: digests of its files.
-        generation: settings of generation.
-        files: digests of the files of targets.
-        empty: number of sources without a target, which are left out.
-        skipped: number of rows that could not be used, and were skipped.
-    """
-
-    teacher: str
-    weights: dict[str, str]
-    generation: dict[str, Any]
+    teacher: str  # reference to the teacher
+    weights: dict[str, str]  # digests of its files
+    generation: dict[str, Any]  # settings of generation
     files: dict[str, FileDigest]
-    empty: int
-    skipped: int = 0
+    empty: int  # number of sources without a target, which are left out
+    skipped: int = 0  # number of rows that could not be used, and were skipped
 
 
 def targets_data(path: Path) -> ConfigDict:
@@ -72,16 +63,6 @@ def write_targets(
     """Generate the targets of the training data, unless they are there.
 
     The evaluation keeps its targets. Samples of several data sets become those of one.
-
-    Args:
-        path: directory of the run.
-        config: configuration of a run on the original data.
-        teacher: reference to the teacher, and its checkpoint.
-        settings: settings of generation.
-        device: device of the teacher.
-
-    Raises:
-        UsageError: the task has no target texts, or the teacher's head does not generate them.
     """
     if (path / FOLDER).is_dir():
         return
@@ -128,11 +109,7 @@ def _generate(
 
 
 def require_generation(config: FineTuneConfig) -> str:
-    """Return the task of inference that generates targets.
-
-    Raises:
-        UsageError: the task of a run has no target texts.
-    """
+    """Return the task of inference that generates targets."""
     if config.task not in TASKS or (config.task == "causal-lm" and config.data.label is None):
         raise UsageError(
             f"{config.task} has no target texts that a teacher could write",

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from zoo.overrides import override
 from zoo.training.callbacks import Callback
 from zoo.training.state.checkpoints import (
     known_digests,
@@ -22,20 +23,18 @@ class EarlyStopping(Callback):
     """Ends a run after some evaluations in a row without a better value.
 
     The number is a function of the step and the best step, so that a resumed run needs no state.
-
-    Args:
-        patience: number of evaluations.
     """
 
     def __init__(self, patience: int) -> None:
         self.patience = patience
 
+    @override
     def on_train_begin(self, trainer: "Trainer") -> None:
-        """See ``Callback``: a run that had stopped ends at once."""
+        """A run that had stopped ends at once."""
         self._update(trainer)
 
+    @override
     def on_log(self, trainer: "Trainer", record: Mapping[str, Any]) -> None:
-        """See ``Callback``."""
         if record["split"] == "validation":
             self._update(trainer)
 
@@ -47,17 +46,13 @@ class EarlyStopping(Callback):
 
 
 class LoadBestModel(Callback):
-    """Loads the best checkpoint at the end of a run, before the final model is written.
-
-    Args:
-        run: the run's directory.
-    """
+    """Loads the best checkpoint at the end of a run, before the final model is written."""
 
     def __init__(self, run: Path) -> None:
         self.run = run
 
+    @override
     def on_train_end(self, trainer: "Trainer") -> None:
-        """See ``Callback``."""
         if trainer.best is None or trainer.best[1] == trainer.step:
             return
         path, config = list_checkpoints(self.run)[trainer.best[1]], trainer.config

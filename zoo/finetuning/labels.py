@@ -32,14 +32,10 @@ SHOWN = 3  # labels that are named in warnings
 
 
 class ClassTask(FineTuning):
-    """Base class of tasks whose labels are classes, of which each is an output of the model.
+    """Base class of tasks whose labels are classes, of which each is an output of the model."""
 
-    Attributes:
-        fewest_labels: smallest number of labels that the data has to have.
-        weights: weight of each label in the loss; ``None`` for equal ones.
-    """
-
-    fewest_labels: ClassVar[int] = 1
+    fewest_labels: ClassVar[int] = 1  # smallest number of labels that the data has to have
+    # weight of each label in the loss; ``None`` for equal ones
     weights: tuple[float, ...] | None = None
 
     @classmethod
@@ -162,9 +158,6 @@ def match_labels(known: tuple[str, ...], present: Collection[str]) -> tuple[str,
     """Return the labels of a pretrained head, in its order, of which the data may have only some.
 
     Labels of the data that are numbers are those of a head whose outputs have no names.
-
-    Raises:
-        UsageError: the data has labels that the head does not have.
     """
     numbered = tuple(map(str, range(len(known))))
     if known == unnamed_labels(len(known)) and not set(present).difference(numbered):
@@ -183,10 +176,6 @@ def label_order(known: Sequence[str], labels: Sequence[str]) -> tuple[int, ...] 
     """Return the index of each label among those of another model; ``None`` if these differ.
 
     Labels that are numbers are those of a model whose outputs have no names.
-
-    Args:
-        known: labels of the other model.
-        labels: the labels.
     """
     numbered = tuple(map(str, range(len(known))))
     if tuple(known) == unnamed_labels(len(known)) and set(labels) == set(numbered):
@@ -200,17 +189,7 @@ def label_order(known: Sequence[str], labels: Sequence[str]) -> tuple[int, ...] 
 def order_labels(
     present: Collection[str], requested: Sequence[str] | None, fewest: int = 1
 ) -> tuple[str, ...]:
-    """Return the labels in the order of the model's outputs.
-
-    Args:
-        present: labels of the training data.
-        requested: labels of the settings, in order; ``None`` to sort those of the data.
-        fewest: smallest number of labels.
-
-    Raises:
-        UsageError: a label of the settings is there twice or has no samples, a label of the data is
-            not in the settings, or there are too few labels.
-    """
+    """Return the labels in the order of the model's outputs."""
     labels = tuple(requested or ()) or sort_labels(present)
     if repeated := [name for name, count in Counter(labels).items() if count > 1]:
         raise UsageError(f"data.labels has {repeated[0]!r} twice", "name each label once")
@@ -236,11 +215,7 @@ def order_labels(
 
 
 def warn_of_single_samples(labels: Sequence[tuple[str, str]]) -> list[str]:
-    """Return warnings of labels with one training sample each.
-
-    Args:
-        labels: label, and file and line of its sample.
-    """
+    """Return warnings of labels with one training sample each."""
     files = {place.rpartition(":")[0] for _, place in labels}
     ends = {f"{file}:{open_last_line(Path(file))}" for file in files if Path(file).is_file()}
     cut_first = sorted(labels, key=lambda label: label[1] not in ends)
@@ -254,16 +229,7 @@ def warn_of_single_samples(labels: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def label_index(name: str, indices: Mapping[str, int], location: str) -> int:
-    """Return the index of a label.
-
-    Args:
-        name: the label.
-        indices: label -> index.
-        location: file and line, for messages.
-
-    Raises:
-        RowError: it is not one of the model's.
-    """
+    """Return the index of a label."""
     if name not in indices:
         raise RowError(
             f"{location}: the label {name!r} is not in the training data",
@@ -278,12 +244,7 @@ def class_weights(
     """Return the weight of each label.
 
     Args:
-        setting: ``balanced``, or the weights by label.
-        labels: the labels in order.
         counts: number of training samples of each label, (labels,).
-
-    Raises:
-        UsageError: the weights are not those of the labels.
     """
     if isinstance(setting, str):
         # as in scikit-learn; a label of the model without samples keeps the weight 1

@@ -16,7 +16,6 @@ def pool(hidden: Tensor, mask: Tensor, pooling: Pooling) -> Tensor:
     Args:
         hidden: (rows, tokens, hidden).
         mask: (rows, tokens), 1 for the tokens to pool, which are adjacent, and 0 for others.
-        pooling: mode, and whether to normalize.
     """
     rows, first = torch.arange(len(hidden), device=hidden.device), mask.int().argmax(1)
     if pooling.mode == "cls":

@@ -22,13 +22,6 @@ def keep_median(path: Path, runs: Sequence[Path]) -> Path:
 
     The result of a run is its best evaluation; of an even number of runs, the worse of the two in
     the middle is copied.
-
-    Args:
-        path: directory of the runs, in which ``model`` and ``summary.json`` are written.
-        runs: directories of the runs.
-
-    Returns:
-        The directory of the model.
     """
     histories = {run: RunHistory.read(run) for run in runs}
     ranked = sorted(runs, key=lambda run: histories[run].rank(histories[run].best or {}))

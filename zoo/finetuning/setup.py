@@ -31,6 +31,7 @@ from zoo.io.digests.files import FileDigest, hash_file
 from zoo.nn.encoder import Encoder, takes_packed_rows
 from zoo.nn.layers.skip_init import init_empty_weights
 from zoo.objectives.base import Batch
+from zoo.overrides import override
 from zoo.plugins import get_family
 from zoo.plugins.tasks import training_task
 from zoo.tokenizers import TextTokenizer
@@ -54,37 +55,28 @@ DOC_STRIDE = "doc_stride"  # option of tasks that read long texts in windows
 
 @dataclass(frozen=True, kw_only=True)
 class FineTuneSetup(RunSetup):
-    """Samples, model configuration and task of a fine-tuning run, without devices.
-
-    Attributes:
-        objective: the task.
-        train_rows: tokenized training data.
-        eval_rows: tokenized evaluation data.
-        data: record of files, columns and labels.
-        run_tokenizer: tokenizer of the model; ``None`` where the family needs no file.
-        packs_rows: pack the rows of a batch in training on a CPU; see ``Encoder``.
-        announce: log what the user should know about weights.
-        dropped: locations of samples that were skipped after they were read.
-    """
+    """Samples, model configuration and task of a fine-tuning run, without devices."""
 
     command: ClassVar[str] = "finetune"
     config: FineTuneConfig
-    objective: FineTuning
-    train_rows: TokenizedRows
-    eval_rows: TokenizedRows
-    data: dict[str, Any]
+    objective: FineTuning  # the task
+    train_rows: TokenizedRows  # tokenized training data
+    eval_rows: TokenizedRows  # tokenized evaluation data
+    data: dict[str, Any]  # record of files, columns and labels
+    # tokenizer of the model; ``None`` where the family needs no file
     run_tokenizer: ExistingTokenizer | None
-    packs_rows: bool
-    announce: bool
+    packs_rows: bool  # pack the rows of a batch in training on a CPU; see ``Encoder``
+    announce: bool  # log what the user should know about weights
+    # locations of samples that were skipped after they were read
     dropped: frozenset[str] = frozenset()
 
     @property
+    @override
     def tokenizer(self) -> ExistingTokenizer | None:
-        """See ``RunSetup``."""
         return self.run_tokenizer
 
+    @override
     def train_dataloader(self, dist: DistContext, *, completed_steps: int = 0) -> BatchLoader:
-        """See ``RunSetup``."""
         split = self.objective.splits_micro_batches(dist.world_size)
         if split and self.objective.micro_batch_size % dist.world_size:
             raise UsageError(
@@ -104,8 +96,9 @@ class FineTuneSetup(RunSetup):
             split_micro_batches=split,
         )
 
+    @override
     def eval_batches(self, dist: DistContext) -> Sequence[Batch]:
-        """See ``RunSetup``; rows are sorted by length, and batches are made when they are read."""
+        """Rows are sorted by length, and batches are made when they are read."""
         rows = self.eval_rows
         order = rows.lengths.argsort(kind="stable").tolist()
         shared = len(rows) % dist.world_size == 0  # otherwise each process evaluates all rows
@@ -147,17 +140,18 @@ class FineTuneSetup(RunSetup):
             return min(CPU_MICRO_BATCH_SIZE, self.config.batch_size)
         return self.objective.micro_batch_size
 
+    @override
     def data_log(self) -> dict[str, Any] | None:
-        """See ``RunSetup``: the numbers of rows that were skipped, if there are some."""
+        """The numbers of rows that were skipped, if there are some."""
         return {"skipped": self.data["skipped"]} if "skipped" in self.data else None
 
+    @override
     def manifest_fields(self) -> dict[str, Any]:
-        """See ``RunSetup``."""
         tokenizer = self.run_tokenizer
         return {"data": self.data, "tokenizer": None if tokenizer is None else tokenizer.info}
 
+    @override
     def require_same_data(self, run: Path, record: RunManifest) -> None:
-        """See ``RunSetup``."""
         before = record.data or {}
         for split in ("train", "eval"):
             files, now = before.get(split, {}), self.data[split]
@@ -168,28 +162,31 @@ class FineTuneSetup(RunSetup):
                     "put it back as it was, or begin another run",
                 )
 
+    @override
     def training_record(self, run: Path, best: tuple[float, int] | None) -> dict[str, Any]:
-        """See ``RunSetup``: the metrics are those of the best evaluation."""
+        """The metrics are those of the best evaluation."""
         records = [r for r in read_jsonl(run) if best is not None and r["step"] == best[1]]
         metrics: dict[str, float] = next(
             (r["metrics"] for r in records if r["split"] == "validation"), {}
         )
         return {"task": self.config.task, "data": self.data, "metrics": metrics}
 
+    @override
     def run_files(self) -> dict[str, bytes]:
-        """See ``RunSetup``: the tokenizer, also one that was trained for the run."""
+        """The tokenizer, also one that was trained for the run."""
         return {} if self.run_tokenizer is None else {TOKENIZER: self.run_tokenizer.json}
 
+    @override
     def replaced_parameters(self, model: nn.Module) -> Iterable[Tensor]:
-        """See ``RunSetup``: those of the backbone, and of a head that is kept."""
+        """Those of the backbone, and of a head that is kept."""
         if self.init is None or not self.init.checkpoints:
             return []
         network = self.objective.models_to_save(model)["model"]
         skip = new_modules(self.init, network, self.config.reinit_layers)
         return loaded_parameters(self.init.checkpoints["model"], network, skip=skip)
 
+    @override
     def load_pretrained(self, model: nn.Module) -> InitRecord:
-        """See ``RunSetup``."""
         assert self.init is not None, "called for runs that start from a checkpoint"
         record = load_backbone(
             self.init,
@@ -203,16 +200,17 @@ class FineTuneSetup(RunSetup):
             LOG.info("new weights beside the model: %s", ", ".join(new))
         return msgspec.structs.replace(record, new_parameters=[*record.new_parameters, *new])
 
+    @override
     def prepare_model(self, model: nn.Module) -> None:
-        """See ``RunSetup``: what options of the task change, frozen layers and packed rows."""
+        """What options of the task change, frozen layers and packed rows."""
         self.objective.prepare_model(model)
         freeze_lowest(model, self.config.freeze_layers)
         for module in model.modules():
             if isinstance(module, Encoder):
                 module.packs_rows = self.packs_rows
 
+    @override
     def callbacks(self, run: Path) -> list[Callback]:
-        """See ``RunSetup``."""
         patience = self.config.early_stopping_patience
         stopping = [] if patience is None else [EarlyStopping(patience)]
         return [*stopping, LoadBestModel(run)]
@@ -225,18 +223,7 @@ def build_setup(
     check_contents: bool = True,
     resumed: Resumed | None = None,
 ) -> FineTuneSetup:
-    """Read the samples, and make the model configuration and the task.
-
-    Args:
-        config: configuration of the run.
-        offline: make no network connection.
-        check_contents: whether this process logs what it found.
-        resumed: directory and manifest of a run that is resumed.
-
-    Raises:
-        UsageError: settings are inconsistent, or labels and columns do not fit.
-        SourceError, VerificationError: a file is missing or damaged.
-    """
+    """Read the samples, and make the model configuration and the task."""
     family, loggers = get_family(config.family), select_loggers(config.report_to)
     task, announce = training_task(config.task), check_contents and resumed is None
     task.head_in(family)  # which it has, or no file is read
@@ -292,14 +279,6 @@ class SplitProblems:
     """Rows of the training and of the evaluation data that cannot be used.
 
     As a context manager, it refuses all of them at the end; see ``RowProblems``.
-
-    Args:
-        skip: leave the rows out.
-
-    Attributes:
-        train: those of the training data, also of what is held out.
-        evaluation: those of the evaluation data.
-        dropped: see ``FineTuneSetup``.
     """
 
     def __init__(self, *, skip: bool) -> None:
@@ -312,11 +291,7 @@ class SplitProblems:
         return {"train": self.train.count, "eval": self.evaluation.count}
 
     def require_none(self) -> None:
-        """Refuse the rows, unless they are skipped.
-
-        Raises:
-            InvalidRows: there are some.
-        """
+        """Refuse the rows, unless they are skipped."""
         together = RowProblems(skip=self.skip)
         together.first = [*self.train.first, *self.evaluation.first]
         together.count = sum(self.counts.values())
@@ -350,18 +325,7 @@ def tokenize_splits(
     tokenizer: TextTokenizer,
     problems: SplitProblems,
 ) -> list[TokenizedSplit]:
-    """Return the samples of both splits with their rows, without samples that have no tokens.
-
-    Args:
-        task: the task.
-        splits: the samples.
-        tokenizer: tokenizer of the model.
-        problems: gets the samples without tokens.
-
-    Raises:
-        InvalidRows: there are such samples, and they are not skipped.
-        ZooError: see ``FineTuning.rows``.
-    """
+    """Return the samples of both splits with their rows, without samples that have no tokens."""
     tokenized = list[TokenizedSplit]()
     for samples, found in zip(splits, (problems.train, problems.evaluation), strict=True):
         kept = list(samples)
@@ -383,18 +347,7 @@ def tokenize_splits(
 def read_splits(
     task: type[FineTuning], config: FineTuneConfig, problems: SplitProblems, *, announce: bool
 ) -> tuple[list[Any], list[Any]]:
-    """Return the samples to train and to evaluate on.
-
-    Args:
-        task: the task.
-        config: configuration of the run.
-        problems: gets the rows that cannot be used.
-        announce: log how many samples are held out.
-
-    Raises:
-        UsageError: all samples to hold out have labels that no other sample has.
-        ZooError: see ``FineTuning.read`` and ``hold_out``.
-    """
+    """Return the samples to train and to evaluate on."""
     data = config.data
     check, evaluation = partial(task.check, data=data), list[Any]()
     train = list(problems.train.checked(task.read(data.train, data, problems.train), check))

@@ -47,55 +47,40 @@ ORDER_LENGTHS = "order_lengths"  # number of tokens of a pair in either order
 
 
 class InputOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Options of tasks that score whole texts.
+    """Options of tasks that score whole texts."""
 
-    Attributes:
-        input_tokens: tokens at the start, between two texts and at the end of a row, for a
-            tokenizer that has none. Those that its vocabulary lacks get new embeddings.
-        lm_coef: weight of an auxiliary loss, the cross-entropy of the next token: its mean over
-            the tokens of a row, averaged over rows; 0 for none.
-    """
-
+    # tokens at the start, between two texts and at the end of a row, for a tokenizer that has none.
+    # Those that its vocabulary lacks get new embeddings
     input_tokens: tuple[str, str, str] | None = None
+    # weight of an auxiliary loss, the cross-entropy of the next token: its mean over the tokens of
+    # a row, averaged over rows; 0 for none
     lm_coef: float = 0.0
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            ValueError: ``lm_coef`` is negative.
-        """
+        """Check the values."""
         if not self.lm_coef >= 0:
             raise ValueError(f"lm_coef is {self.lm_coef}, and not 0 or more")
 
 
 class TextOptions(InputOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Options of tasks that score a text or a pair of texts.
+    """Options of tasks that score a text or a pair of texts."""
 
-    Attributes:
-        both_orders: add the logits of a pair in both orders, where the order means nothing;
-            ``None`` to do as the checkpoint does, or else not.
-        layers: the layers that the classifier reads, see ``LayerTask``.
-        pooling: what the classifier, or the pooler before it, reads of the tokens: the first
-            (``cls``), their ``mean`` or their ``max``; ``None`` for that of the checkpoint, which
-            is the family's unless it was changed by this option.
-        doc_stride: read texts of more than ``max_seq_len`` tokens in windows that share this number
-            of tokens, see ``TextWindows``; the logits of a text are the mean of those of its
-            windows. ``None`` to truncate texts.
-    """
-
+    # add the logits of a pair in both orders, where the order means nothing; ``None`` to do as the
+    # checkpoint does, or else not
     both_orders: bool | None = None
-    layers: Layers | None = None
+    layers: Layers | None = None  # the layers that the classifier reads, see ``LayerTask``
+    # what the classifier, or the pooler before it, reads of the tokens: the first (``cls``), their
+    # ``mean`` or their ``max``; ``None`` for that of the checkpoint, which is the family's unless
+    # it was changed by this option
     pooling: TextPooling | None = None
+    # read texts of more than ``max_seq_len`` tokens in windows that share this number of tokens,
+    # see ``TextWindows``; the logits of a text are the mean of those of its windows. ``None`` to
+    # truncate texts
     doc_stride: int | None = None
 
 
 class InputTask(FineTuning):
-    """Base class of tasks with ``InputOptions``.
-
-    Raises:
-        UsageError: the tokenizer or the model does not suit an option.
-    """
+    """Base class of tasks with ``InputOptions``."""
 
     options_type: ClassVar[type[Options]] = InputOptions
 
@@ -164,12 +149,7 @@ class InputTask(FineTuning):
 
 
 class TextTask(LayerTask, InputTask):
-    """Base class of tasks with ``TextOptions``.
-
-    Raises:
-        UsageError: see ``InputTask``; or both orders are asked for, and there are no pairs, or
-            windows, too.
-    """
+    """Base class of tasks with ``TextOptions``."""
 
     options_type: ClassVar[type[Options]] = TextOptions
     varying_outputs: ClassVar[str] = ""
@@ -283,7 +263,6 @@ def next_token_losses(
     Rows are padded on the right; those of fewer than two tokens count as 0.
 
     Args:
-        model: model with ``project``, see ``zoo.nn.heads.LMHeadMixin``.
         hidden: hidden states of the last layer, (rows, tokens, hidden).
         input_ids: (rows, tokens), int64.
         attention_mask: (rows, tokens); ``None`` for all 1.

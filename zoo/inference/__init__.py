@@ -40,25 +40,10 @@ def load_session(
 ) -> Session:
     """Load a checkpoint into a backend.
 
-    Args:
-        checkpoint: the model.
-        backend: ``cpu`` and ``cuda`` run the weights in torch, ``onnx`` runs the graph in ONNX
-            Runtime. ``auto`` is ``onnx`` if the directory holds only a graph, else ``cuda`` if a
-            device is available, else ``cpu``.
-        device: ``cpu``, ``cuda`` or ``cuda:1``; by default the backend's.
-        dtype: dtype of the computation. By default float32 on CPUs, the stored dtype on CUDA, and
-            the graph's dtype in ONNX Runtime. ``int8``, in torch on a CPU, multiplies 8-bit weights
-            and inputs; the rest is float32.
-        threads: number of CPU threads; by default the number of cores.
-
-    Returns:
-        the model, ready to run.
-
-    Raises:
-        UsageError: a name is unknown, the backend is not available here, or it does not support
-            the dtype.
-        VerificationError: a file is damaged, or differs from the manifest or the configuration.
-        SourceError: a file is missing.
+    ``cpu`` and ``cuda`` run the weights in torch, ``onnx`` runs the graph in ONNX Runtime; ``auto``
+    is ``onnx`` if the directory holds only a graph, else ``cuda`` if available, else ``cpu``. The
+    default dtype is float32 on CPUs, the stored one on CUDA, and the graph's in ONNX Runtime.
+    ``int8``, in torch on a CPU, multiplies 8-bit weights and inputs; the rest is float32.
     """
     check_threads(threads)
     name = dtype_name(dtype)
@@ -87,11 +72,7 @@ def available() -> dict[str, str]:
 
 
 def check_threads(threads: int | None) -> None:
-    """Check a number of CPU threads.
-
-    Raises:
-        UsageError: it is out of range.
-    """
+    """Check a number of CPU threads."""
     if threads is not None and not 1 <= threads <= MAX_THREADS:
         raise UsageError(
             f"{threads} threads are not possible", f"give a number up to {MAX_THREADS}"
@@ -99,11 +80,7 @@ def check_threads(threads: int | None) -> None:
 
 
 def dtype_name(dtype: str | None) -> str | None:
-    """Return the long name of a dtype: ``float16`` for ``fp16``, or ``int8`` and ``int4``.
-
-    Raises:
-        UsageError: no dtype has that name.
-    """
+    """Return the long name of a dtype: ``float16`` for ``fp16``, or ``int8`` and ``int4``."""
     if dtype in QUANTIZED:
         return dtype
     from zoo.convert.dtypes import parse_dtype  # zoo.convert is slow to import
@@ -114,11 +91,7 @@ def dtype_name(dtype: str | None) -> str | None:
 
 
 def require_onnxruntime() -> None:
-    """Import ONNX Runtime.
-
-    Raises:
-        UsageError: it is not installed or cannot be loaded.
-    """
+    """Import ONNX Runtime."""
     try:
         import onnxruntime  # noqa: F401
     except ImportError as error:

@@ -18,6 +18,7 @@ from zoo.inference.processing.records import RecordKeys, TextExample
 from zoo.inference.processing.table_records import InputColumns
 from zoo.inference.task_checks import max_length, require_finite, require_head, token_limits
 from zoo.io.limits import MAX_TEXT_CHARACTERS
+from zoo.overrides import override
 from zoo.tokenizers import Encoded
 
 if TYPE_CHECKING:
@@ -42,16 +43,7 @@ warnings.filterwarnings("always", category=TaskWarning, append=True)
 
 
 class EncodedTexts(Encoded):
-    """Several texts of one input, encoded one by one.
-
-    Args:
-        texts: their encodings.
-
-    Attributes:
-        texts: see above.
-        ids: token ids of all texts.
-        truncated: number of tokens that were removed from all texts.
-    """
+    """Several texts of one input, encoded one by one."""
 
     def __init__(self, texts: Sequence[Encoded]) -> None:
         self.texts = texts
@@ -347,10 +339,10 @@ class BatchTask(Task):
         """Return the values that the result adds to a record, from those of its rows."""
         return rows[0]
 
+    @override
     def run_window(
         self, items: list[EncodedExample]
     ) -> Iterator[tuple[EncodedExample, dict[str, Any]]]:
-        """See ``Task``."""
         counts = []
         rows: list[EncodedExample] = []
         for item in items:

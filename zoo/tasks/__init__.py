@@ -19,16 +19,9 @@ __all__ = ["make_evaluation", "make_task"]
 
 
 def make_task(name: str, checkpoint: "Checkpoint", session: "Session", **options: Any) -> "Task":
-    """Return a task of ``zoo run``.
+    """Return a task of ``zoo run`` by its name, verb or synonym; the head decides among several.
 
-    Args:
-        name: name, verb or synonym of the task; of several, the head of the checkpoint decides.
-        checkpoint: the checkpoint.
-        session: the model.
-        **options: ``max_tokens`` and ``max_batch_tokens``, and those of the task's class.
-
-    Raises:
-        UsageError: no task has that name, or the head of the checkpoint does not support it.
+    ``options`` are ``max_tokens``, ``max_batch_tokens``, and those that the task declares.
     """
     specs = find_tasks(name, "predict")
     kind: type[Task] = load_part(specs[0], "predict")
@@ -47,11 +40,7 @@ def make_task(name: str, checkpoint: "Checkpoint", session: "Session", **options
 
 
 def task_of_head(specs: "Sequence[TaskSpec]", checkpoint: "Checkpoint") -> "TaskSpec":
-    """Return the task of a verb that a checkpoint's head has, by the number of axes of its outputs.
-
-    Raises:
-        UsageError: the head has outputs for another task of the verb.
-    """
+    """Return the task of a verb that suits a checkpoint's head, by the axes of its outputs."""
     outputs = {len(axes.split()) for axes in checkpoint.head.outputs.values()}
     for spec in specs:
         if not spec.output or len(spec.output.split()) in outputs:
@@ -66,16 +55,6 @@ def task_of_head(specs: "Sequence[TaskSpec]", checkpoint: "Checkpoint") -> "Task
 def make_evaluation(
     name: str, checkpoint: "Checkpoint", session: "Session", **options: Any
 ) -> "Evaluation":
-    """Return an evaluation.
-
-    Args:
-        name: name, verb or synonym of the task.
-        checkpoint: the checkpoint.
-        session: the model.
-        **options: ``limit``, and those of the evaluation's class.
-
-    Raises:
-        UsageError: no evaluation has that name, or the model does not support it.
-    """
+    """Return an evaluation by its name, verb or synonym."""
     evaluation: Evaluation = evaluation_task(name)(checkpoint, session, **options)
     return evaluation

@@ -18,30 +18,16 @@ TABLES = (".tsv", ".csv", ".jsonl", ".ndjson", ".json", ".parquet")
 
 @dataclass(frozen=True)
 class TaskMetric:
-    """The metric of a task on a table.
+    """The metric of a task on a table."""
 
-    Attributes:
-        checkpoint: the model, for its tokenizer and labels.
-        evaluation: name of the task.
-        file: the table.
-        columns: options of the evaluation that name columns.
-    """
-
-    checkpoint: "Checkpoint"
+    checkpoint: "Checkpoint"  # the model, for its tokenizer and labels
     evaluation: str
-    file: Path
+    file: Path  # the table
+    # options of the evaluation that name columns
     columns: Mapping[str, str] = field(default_factory=dict)
 
     def measure(self, session: "Session", limit: int | None = None) -> tuple[str, float]:
-        """Return name and value of the metric.
-
-        Args:
-            session: the model in any backend and dtype.
-            limit: number of samples to use, the first of the file; ``None`` for all.
-
-        Raises:
-            UsageError, SourceError, VerificationError: see ``Evaluation.evaluate``.
-        """
+        """Return name and value of the metric."""
         evaluation = evaluation_task(self.evaluation)
         task = evaluation(self.checkpoint, session, limit=limit, **self.columns)
         try:
@@ -56,16 +42,7 @@ class TaskMetric:
 def task_metric(
     checkpoint: "Checkpoint", file: Path, columns: Mapping[str, str]
 ) -> TaskMetric | None:
-    """Return the metric of a model's head on a file; ``None`` for a file of plain texts.
-
-    Args:
-        checkpoint: the model.
-        file: a table by its suffix, or lines of text.
-        columns: names of columns: ``text``, ``pair`` and ``label``.
-
-    Raises:
-        UsageError: the head has no task on labelled data, or the file cannot be read.
-    """
+    """Return the metric of a model's head on a file; ``None`` for a file of plain texts."""
     if file.suffix.lower() not in TABLES:
         return None
     if not file.is_file():

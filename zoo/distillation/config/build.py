@@ -49,15 +49,6 @@ def build_config(
 
     Besides the settings of a run, ``student`` is a mapping of the student's ``name`` (a family, a
     size of the teacher's family, or a reference) and of fields of its configuration.
-
-    Args:
-        values: settings of a file, or none.
-        overrides: settings of options.
-        offline: make no network connection.
-
-    Raises:
-        UsageError: a setting, recipe, student or teacher is unknown or wrong.
-        SourceError, VerificationError: a pretrained model is missing or damaged.
     """
     check_kinds(values, overrides)
     requested = merge_settings(values, overrides)
@@ -111,11 +102,7 @@ def _with_stage_settings(requested: ConfigDict) -> ConfigDict:
 
 
 def merge_settings(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> ConfigDict:
-    """Return the settings of a file and of options.
-
-    Raises:
-        UsageError: the file is that of a run, and an option names what its settings follow from.
-    """
+    """Return the settings of a file and of options."""
     if is_resolved(values):
         before, now = (tree.get("distillation") or {} for tree in (values, overrides))
         changed = [key for key in FOLLOWED if key in now and now[key] != before.get(key)]
@@ -133,11 +120,7 @@ def merge_settings(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> C
 
 
 def _check_distillation(settings: ConfigDict) -> None:
-    """Check what is read of a run's settings before they are converted.
-
-    Raises:
-        UsageError: a value is not a table of settings, or not a name.
-    """
+    """Check what is read of a run's settings before they are converted."""
     distillation = _table(settings, "distillation", "it has teachers, and terms by name")
     _table(distillation, "distillation.stages", "it has settings by name of a stage")
     terms = _table(distillation, "distillation.terms", "it has a name for each term")
@@ -152,16 +135,7 @@ def _check_distillation(settings: ConfigDict) -> None:
 
 
 def _table(parent: Mapping[str, Any], path: str, hint: str) -> Mapping[str, Any]:
-    """Return the nested settings of a path, empty for none or null.
-
-    Args:
-        parent: settings that it is among, by the last part of the path.
-        path: name of the setting, with dots.
-        hint: what it should be, for messages.
-
-    Raises:
-        UsageError: it is a single value.
-    """
+    """Return the nested settings of a path, empty for none or null."""
     value = parent.get(path.rpartition(".")[2])
     if not isinstance(value, Mapping | None):
         raise UsageError(f"{path} is {value!r}, not a table of settings", hint)
@@ -199,11 +173,7 @@ def sentence_settings(requested: ConfigDict, teacher: "Checkpoint") -> ConfigDic
 
 
 def requested_recipe(requested: ConfigDict, *, offline: bool) -> DistillationRecipe:
-    """Return the recipe that settings name, with the changes of its stages.
-
-    Raises:
-        ZooError: see ``build_config``.
-    """
+    """Return the recipe that settings name, with the changes of its stages."""
     name, _ = _student_name(requested.get(STUDENT))
     teacher = resolve_teacher(requested, offline=offline)
     family, _ = named_student(name, teacher, offline=offline)
@@ -214,11 +184,7 @@ def requested_recipe(requested: ConfigDict, *, offline: bool) -> DistillationRec
 
 
 def _student_name(student: Any) -> tuple[str, ConfigDict]:
-    """Return the name in the setting ``student``, and the fields of its configuration.
-
-    Raises:
-        UsageError: there is no name.
-    """
+    """Return the name in the setting ``student``, and the fields of its configuration."""
     changes = dict(student) if isinstance(student, Mapping) else {NAME: student or None}
     name = changes.pop(NAME, None)
     if name is None:
@@ -266,11 +232,7 @@ def _require_text_settings(requested: ConfigDict) -> None:
 
 
 def resolve_teacher(requested: ConfigDict, *, offline: bool) -> "Checkpoint":
-    """Return the checkpoint of the first teacher.
-
-    Raises:
-        UsageError: the settings name none, or it is not here and cannot be downloaded.
-    """
+    """Return the checkpoint of the first teacher."""
     from zoo.convert.cache import resolve_checkpoint
     from zoo.errors import SourceError
 
@@ -352,11 +314,6 @@ def text_objective(student: Student, teacher: "Checkpoint", default: str) -> str
 
     It is that of the family's recipe if the teacher's head predicts the same; else the first
     objective that both models support.
-
-    Args:
-        student: the student.
-        teacher: checkpoint of the first teacher.
-        default: objective of the family's recipe.
     """
     from zoo.objectives import OBJECTIVES, objective_type
 

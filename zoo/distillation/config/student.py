@@ -26,20 +26,12 @@ KEPT = ("labels", "problem", "vocab_size")  # follow from the data and the token
 
 @dataclass(frozen=True)
 class Student:
-    """The student that a command names.
-
-    Attributes:
-        family: family of the student.
-        size: size whose recipe is used; of a pretrained student, the most similar one.
-        reference: reference to a pretrained student; ``None`` for new weights.
-        changes: fields of the configuration that differ from those of the size, or of the
-            pretrained student.
-        config: the configuration.
-    """
+    """The student that a command names."""
 
     family: Family
-    size: str
-    reference: str | None
+    size: str  # size whose recipe is used; of a pretrained student, the most similar one
+    reference: str | None  # reference to a pretrained student; ``None`` for new weights
+    # fields of the configuration that differ from those of the size, or of the pretrained student
     changes: ConfigDict
     config: Any
 
@@ -76,17 +68,6 @@ def find_student(
     """Return the student of a name.
 
     A family gives a student of the teacher's shape with fewer layers, a size that size.
-
-    Args:
-        name: a family, a size of the teacher's family, or a reference.
-        family: family of the student.
-        pretrained: configuration of the model that a reference names; ``None`` for new weights.
-        teacher: checkpoint of the first teacher.
-        recipe: recipe of the run.
-        fields: fields of the student's configuration to change.
-
-    Raises:
-        UsageError: a field does not exist, or has a wrong value.
     """
     sizes = family.sizes()
     require_fields(family, fields, "student")
@@ -114,11 +95,7 @@ def find_student(
 
 
 def _with_fields(family: Family, config: Config, fields: ConfigDict) -> Any:
-    """Return a configuration with changed fields.
-
-    Raises:
-        UsageError: a value is wrong for the family.
-    """
+    """Return a configuration with changed fields."""
     try:
         return msgspec.convert({**msgspec.to_builtins(config), **fields}, family.config_type)
     except (msgspec.ValidationError, ValueError) as error:
@@ -128,17 +105,7 @@ def _with_fields(family: Family, config: Config, fields: ConfigDict) -> Any:
 
 
 def derived_config(family: Family, teacher: Config, depth: float, fields: ConfigDict) -> Any:
-    """Return the configuration of a student with the teacher's fields, and fewer layers.
-
-    Args:
-        family: family of the student.
-        teacher: configuration of the teacher.
-        depth: number of layers, as a fraction of the teacher's.
-        fields: fields to set.
-
-    Raises:
-        UsageError: a value is wrong for the family.
-    """
+    """Return the configuration of a student with the teacher's fields, and fewer layers."""
     base = msgspec.to_builtins(config_of_size(family, "tiny"))
     known = msgspec.to_builtins(teacher)
     shared = {

@@ -37,11 +37,7 @@ def loss_type(name: str) -> "type[DistillationLoss]":
 
 
 def require_loss(name: str, setting: str) -> None:
-    """Check that a setting is the name of a loss.
-
-    Raises:
-        UsageError: it is not; the nearest is suggested.
-    """
+    """Check that a setting is the name of a loss."""
     if name not in loss_names():
         hint = did_you_mean(name, loss_names()) or f"there are {', '.join(loss_names())}"
         raise UsageError(f"{setting} is {name!r}, which is not a distillation loss", hint)

@@ -42,28 +42,16 @@ class DistillationLoss(ABC):
     A subclass is one loss, in a module of its own and with the decorator ``distillation_loss``. Its
     fields are its settings: it reads the fields of ``Term`` that have their names, and a term that
     sets any other is refused.
-
-    Attributes:
-        kind: name of the loss, the ``kind`` of terms in a recipe.
-        needs_head: whether outputs of the head are compared.
-        name: name of the loss term of the run.
-        weight: its weight in the total loss.
-        objective: the student's objective or task.
-        student: sizes of the student.
-        teachers: sizes of the teachers.
-
-    Raises:
-        UsageError: the loss does not apply to these models.
     """
 
-    kind: ClassVar[str]
-    needs_head: ClassVar[bool] = False
+    kind: ClassVar[str]  # name of the loss, the ``kind`` of terms in a recipe
+    needs_head: ClassVar[bool] = False  # whether outputs of the head are compared
 
-    name: str
-    weight: float
-    objective: TrainingObjective
-    student: ModelShape
-    teachers: Sequence[ModelShape]
+    name: str  # name of the loss term of the run
+    weight: float  # its weight in the total loss
+    objective: TrainingObjective  # the student's objective or task
+    student: ModelShape  # sizes of the student
+    teachers: Sequence[ModelShape]  # sizes of the teachers
 
     @classmethod
     def settings(cls) -> tuple[str, ...]:
@@ -81,18 +69,7 @@ class DistillationLoss(ABC):
         student: ModelShape,
         teachers: Sequence[ModelShape],
     ) -> Iterator[Self]:
-        """Yield the losses of a term: by default one, with the settings of the term.
-
-        Args:
-            name: name of the term.
-            term: its settings.
-            objective: the student's objective or task.
-            student: sizes of the student.
-            teachers: sizes of the teachers.
-
-        Raises:
-            UsageError: the loss does not apply to these models.
-        """
+        """Yield the losses of a term: by default one, with the settings of the term."""
         yield cls(
             name=name,
             weight=term.weight,
@@ -103,11 +80,7 @@ class DistillationLoss(ABC):
         )
 
     def captured(self, side: Side) -> Layers:
-        """Return the layers that are read, by argument of ``zoo.nn.capture.capture``.
-
-        Args:
-            side: of which model.
-        """
+        """Return the layers that are read, by argument of ``zoo.nn.capture.capture``."""
         return {}
 
     def new_projection(self) -> nn.Module | None:
@@ -116,30 +89,16 @@ class DistillationLoss(ABC):
 
     @abstractmethod
     def count(self, batch: Batch) -> int:
-        """Return the number that the sum over a batch is divided by.
-
-        Args:
-            batch: a batch of the student.
-        """
+        """Return the number that the sum over a batch is divided by."""
 
     @abstractmethod
     def total(
         self, student: ModelOutput, teachers: Sequence[ModelOutput], projection: nn.Module | None
     ) -> Tensor:
-        """Return the sum over a batch, a scalar with gradient.
-
-        Args:
-            student: results of the student.
-            teachers: results of the teachers, without gradient.
-            projection: what ``new_projection`` returned, with its trained weights.
-        """
+        """Return the sum over a batch, a scalar with gradient."""
 
     def metrics(self, teachers: Sequence[ModelOutput]) -> dict[str, tuple[Tensor, Tensor]]:
-        """Return further metrics of a batch, sum and count each; by default none.
-
-        Args:
-            teachers: results of the teachers.
-        """
+        """Return further metrics of a batch, sum and count each; by default none."""
         return {}
 
 
@@ -149,11 +108,7 @@ L = TypeVar("L", bound=DistillationLoss)
 
 @dataclass_transform(kw_only_default=True)
 def distillation_loss(name: str) -> Callable[[type[L]], type[L]]:
-    """Return the decorator of a loss, which makes it a dataclass and registers it.
-
-    Args:
-        name: name of the loss, with hyphens; its module has underscores in their place.
-    """
+    """Return the decorator of a loss, which makes it a dataclass and registers it."""
 
     def register(cls: type[L]) -> type[L]:
         cls.kind = name

@@ -81,9 +81,6 @@ def kl_divergence(
 
     Args:
         student: logits, (n, classes), or the projection to them.
-        teachers: logits of the teachers, likewise, or the largest ones of one teacher.
-        temperature: number that logits are divided by.
-        columns: number of classes that all models have; later ones pad the vocabulary.
     """
     if isinstance(top := teachers[0], TopLogits):
         top_k = partial(_divergence_of_top_k, temperature=temperature, columns=top.columns)

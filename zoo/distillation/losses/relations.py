@@ -69,7 +69,6 @@ def relation_scores(vectors: Tensor, heads: int) -> Tensor:
 
     Args:
         vectors: queries, keys or values, (rows, attention heads, tokens, head width).
-        heads: number of relation heads, which divides the width of all heads together.
 
     Returns:
         (rows, heads, tokens, tokens).

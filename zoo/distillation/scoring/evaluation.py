@@ -36,28 +36,19 @@ PAIRED = 500  # sentences, whose similarities are compared pairwise
 
 @dataclass
 class Evaluation:
-    """Results of one model over the held-out batches.
+    """Results of one model over the held-out batches."""
 
-    Attributes:
-        objective: objective or task that runs the model.
-        weights: loss term -> weight in ``loss``; the terms that student and teachers have.
-        sums: losses and metrics.
-        predictions: predictions by name, for ``compute_metrics``.
-        agreed: number of predictions that are those of the first teacher.
-        divergence: sum of the KL divergences from the first teacher, in nats.
-        compared: number of predictions that were compared.
-        diverged: number of predictions whose divergence was added.
-        embeddings: sentence embeddings of each batch, of this model and the first teacher.
-    """
-
-    objective: TrainingObjective
+    objective: TrainingObjective  # objective or task that runs the model
+    # loss term -> weight in ``loss``; the terms that student and teachers have
     weights: Mapping[str, float]
-    sums: MetricSums = field(default_factory=MetricSums)
+    sums: MetricSums = field(default_factory=MetricSums)  # losses and metrics
+    # predictions by name, for ``compute_metrics``
     predictions: Predictions = field(default_factory=Predictions)
-    agreed: int = 0
-    divergence: float = 0.0
-    compared: int = 0
-    diverged: int = 0
+    agreed: int = 0  # number of predictions that are those of the first teacher
+    divergence: float = 0.0  # sum of the KL divergences from the first teacher, in nats
+    compared: int = 0  # number of predictions that were compared
+    diverged: int = 0  # number of predictions whose divergence was added
+    # sentence embeddings of each batch, of this model and the first teacher
     embeddings: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
     def add(self, output: LossOutput, counts: Mapping[str, float]) -> None:
@@ -94,9 +85,6 @@ class Evaluation:
         """Return the loss, and the metrics of the objective or task.
 
         Loss terms that not all models have are metrics by their names.
-
-        Raises:
-            NonFiniteError: the loss is NaN or infinite.
         """
         record = self.sums.compute_and_reset(self.weights)
         if self.weights and not math.isfinite(record["loss"]):
@@ -121,7 +109,6 @@ def embedding_metrics(student: Tensor, teacher: Tensor) -> dict[str, float]:
 
     Args:
         student: embeddings of the student, (sentences, width).
-        teacher: embeddings of the teacher.
     """
     metrics = {SIMILARITY: similarity_correlation(student, teacher)}
     if student.shape == teacher.shape:
@@ -138,7 +125,6 @@ def similarity_correlation(student: Tensor, teacher: Tensor) -> float:
 
     Args:
         student: embeddings of the student, (sentences, width).
-        teacher: embeddings of the teacher.
     """
     rows = torch.linspace(0, len(student) - 1, min(PAIRED, len(student))).round().long()
     pairs = torch.triu_indices(len(rows), len(rows), 1)
@@ -172,15 +158,7 @@ def _top(logits: Logits, columns: int) -> Tensor:
 
 
 def load_student(setup: DistillSetup, run: Path) -> nn.Module:
-    """Return the module of the student's objective, with the final models of a run.
-
-    Args:
-        setup: setup of the run.
-        run: the run's directory.
-
-    Raises:
-        SourceError, VerificationError: a model is missing or damaged.
-    """
+    """Return the module of the student's objective, with the final models of a run."""
     base = setup.objective.base
     module = build_without_init(
         lambda: base.model(setup.family, setup.model_config),
@@ -221,17 +199,7 @@ def scored_teachers(setup: DistillSetup) -> list[Teacher | None]:
 def evaluate(
     setup: DistillSetup, student: nn.Module, device: torch.device
 ) -> tuple[Evaluation, list[Evaluation | None], int]:
-    """Evaluate a student and its teachers on the held-out data.
-
-    Args:
-        setup: setup of the run.
-        student: module of the student's objective.
-        device: device to run on.
-
-    Returns:
-        The results of the student; of the teachers, ``None`` for one without the head; and the
-        number of rows.
-    """
+    """Evaluate a student and its teachers on the held-out data."""
     base, teachers = setup.objective.base, scored_teachers(setup)
     main = base.models_to_save(student.to(device))["model"].module
     weights = shared_weights(base, teachers)

@@ -22,6 +22,7 @@ from zoo.finetuning.base import LABELS
 from zoo.finetuning.labels import ClassTask
 from zoo.finetuning.setup import FineTuneSetup
 from zoo.objectives.losses.cross_entropy import IGNORED
+from zoo.overrides import override
 from zoo.training.callbacks import Callback
 from zoo.training.logging.report import format_duration
 from zoo.training.setup import TrainSetup
@@ -44,18 +45,14 @@ ONE_CLASS = "single_label_classification"
 
 
 class Preflight(Callback):
-    """Logs the expected time, and warns about teachers; in the main process alone.
-
-    Args:
-        setup: setup of the run.
-    """
+    """Logs the expected time, and warns about teachers; in the main process alone."""
 
     def __init__(self, setup: "DistillSetup") -> None:
         self.setup = setup
         self._steps: StepTimes | None = None
 
+    @override
     def on_train_begin(self, trainer: "Trainer") -> None:
-        """See ``Callback``."""
         if not trainer.dist.is_main_process:
             return
         if self.setup.announce:
@@ -72,13 +69,14 @@ class Preflight(Callback):
         else:
             self._log(trainer, seconds, "by one micro-batch")
 
+    @override
     def on_step_begin(self, trainer: "Trainer") -> None:
-        """See ``Callback``."""
         if self._steps is not None:
             self._steps.begin()
 
+    @override
     def on_step_end(self, trainer: "Trainer") -> None:
-        """See ``Callback``: after some steps, log the time of the others."""
+        """After some steps, log the time of the others."""
         if self._steps is None:
             return
         self._steps.end()
@@ -106,11 +104,7 @@ class Preflight(Callback):
 
 
 class StepTimes:
-    """Seconds of the first steps of a process, with their batches and updates.
-
-    Args:
-        caches: caches of the teachers' outputs.
-    """
+    """Seconds of the first steps of a process, with their batches and updates."""
 
     def __init__(self, caches: Sequence[TeacherCache]) -> None:
         self._caches, self._seconds = caches, list[float]()
@@ -150,14 +144,6 @@ def expected_seconds(trainer: "Trainer", setup: "DistillSetup") -> float | None:
 
     Weights, gradients, recurrent states and random generators stay as they are. Updates,
     evaluations and checkpoints are not in it.
-
-    Args:
-        trainer: trainer of the run.
-        setup: setup of the run.
-
-    Returns:
-        Seconds; ``None`` where the model is compiled or sharded, or the teacher's outputs cached:
-        a pass would compile it, wait for the other processes, or write them.
     """
     config = trainer.config
     sharded = config.fsdp and trainer.dist.world_size > 1
@@ -207,11 +193,6 @@ def warn_about_loss(teacher: Teacher, setup: "DistillSetup", trainer: "Trainer")
 
     Frequencies are those of the tokens of the training text, or of the classes of the training
     data. Such a teacher has random weights, or was trained for a few steps.
-
-    Args:
-        teacher: the teacher, with its head.
-        setup: setup of the run.
-        trainer: trainer of the run, for its held-out batches.
     """
     frequencies = label_frequencies(setup)
     if frequencies is None:

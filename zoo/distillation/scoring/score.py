@@ -52,17 +52,6 @@ def score_run(
 
     The scores are written to ``scores.json``, the report, and the manifest of the model. Those of
     an earlier call are returned if model and teachers are the same.
-
-    Args:
-        run: the run's directory, with a final model.
-        device: device of the evaluation; by default CUDA if available.
-        backends: names of the backends whose speed is measured; by default ``cpu``, ``cuda`` if
-            available, and ``onnx`` after a run of over ten minutes.
-        offline: make no network connection.
-
-    Raises:
-        UsageError: a backend is unknown.
-        SourceError, VerificationError: a file is missing or damaged.
     """
     try:
         with where_it_began(run, read_manifest(run).working_directory) as place:
@@ -195,15 +184,7 @@ def _write(run: Path, scores: Scores) -> None:
 
 
 def require_retention(scores: Scores, least: float) -> None:
-    """Check that a student keeps enough of its teacher's quality.
-
-    Args:
-        scores: the scores.
-        least: smallest retention, as a fraction.
-
-    Raises:
-        VerificationError: it keeps less, or what it keeps is not known.
-    """
+    """Check that a student keeps enough of its teacher's quality."""
     if scores.retention is None:
         raise VerificationError(
             f"the student keeps an unknown part of its teacher's quality, not {least:.1%}",

@@ -20,11 +20,7 @@ SLOW = 0.5  # seconds of one batch, from which on fewer are timed
 
 
 def default_backends(*, graphs: bool) -> list[str]:
-    """Return the names of the backends to measure: ``cpu``, ``cuda`` where there is one.
-
-    Args:
-        graphs: also ``onnx``, whose graphs may have to be exported first.
-    """
+    """Return the names of the backends to measure: ``cpu``, ``cuda`` where there is one."""
     cuda = [] if cuda_problem() else ["cuda"]
     return ["cpu", *cuda, *(["onnx"] if graphs else [])]
 
@@ -38,13 +34,6 @@ def measure_speeds(checkpoints: Sequence[Checkpoint], backends: Sequence[str]) -
     """Time models on the same backends, in turn within each iteration.
 
     A backend on which a model cannot run is left out, with a note.
-
-    Args:
-        checkpoints: the models.
-        backends: names of the backends.
-
-    Returns:
-        The speeds of each model.
     """
     seq_len, columns = shared_seq_len(checkpoints), []
     for backend in backends:

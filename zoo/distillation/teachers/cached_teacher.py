@@ -26,6 +26,7 @@ from zoo.nn.capture import Captured
 from zoo.objectives.base import Outputs
 from zoo.objectives.losses.cross_entropy import IGNORED
 from zoo.objectives.losses.row_chunks import Logits
+from zoo.overrides import override
 
 Bytes = NDArray[np.uint8]
 NUMBER = "<f4"  # of logits and states
@@ -44,12 +45,7 @@ class CachedOutput(ABC):
 
     @abstractmethod
     def positions(self, batch: Mapping[str, Tensor], ids: str) -> list[NDArray[np.int64]]:
-        """Return, for each row, where its vectors are.
-
-        Args:
-            batch: what the teacher reads.
-            ids: name of its first input.
-        """
+        """Return, for each row, where its vectors are."""
 
     @abstractmethod
     def encode(self, view: ModelOutput) -> Bytes:
@@ -62,23 +58,16 @@ class CachedOutput(ABC):
 
 @dataclass(frozen=True)
 class CachedLogits(CachedOutput):
-    """The largest logits of each compared position, or all of them where there are few.
+    """The largest logits of each compared position, or all of them where there are few."""
 
-    Attributes:
-        of: loss term whose logits they are.
-        everywhere: whether they are of all tokens of text.
-        top_k: number of logits per position.
-        columns: number of classes.
-        temperatures: temperatures at which the other logits are summed.
-    """
-
-    of: str
-    everywhere: bool
-    top_k: int
-    columns: int
-    temperatures: tuple[float, ...]
+    of: str  # loss term whose logits they are
+    everywhere: bool  # whether they are of all tokens of text
+    top_k: int  # number of logits per position
+    columns: int  # number of classes
+    temperatures: tuple[float, ...]  # temperatures at which the other logits are summed
 
     @property
+    @override
     def name(self) -> str:  # type: ignore[override]
         """Name in the header and in keys."""
         return f"logits:{self.of}:{'all' if self.everywhere else 'predicted'}"
@@ -98,15 +87,16 @@ class CachedLogits(CachedOutput):
         return "<u2" if self.columns <= 1 << 16 else "<u4"
 
     @property
+    @override
     def width(self) -> int:
-        """See ``CachedOutput``."""
         if self.top_k == self.columns:
             return 4 * self.columns
         classes = np.dtype(self.class_dtype).itemsize * self.top_k
         return 4 * self.top_k + classes + 4 * len(self.temperatures)
 
+    @override
     def positions(self, batch: Mapping[str, Tensor], ids: str) -> list[NDArray[np.int64]]:
-        """See ``CachedOutput``: of one vector for a whole row, (0,)."""
+        """Of one vector for a whole row, (0,)."""
         rows, length = batch[ids].shape[:2]
         if self.everywhere:
             scored = real_tokens(batch, ids)
@@ -120,8 +110,8 @@ class CachedLogits(CachedOutput):
             return [np.zeros(1, np.int64)] * rows
         return [np.flatnonzero(row) for row in scored.cpu().numpy()]
 
+    @override
     def encode(self, view: ModelOutput) -> Bytes:
-        """See ``CachedOutput``."""
         logits: Logits = view.logits(self.of, everywhere=self.everywhere)
         if self.top_k == self.columns:
             return _bytes(dense(logits, self.columns), NUMBER)
@@ -130,8 +120,8 @@ class CachedLogits(CachedOutput):
         parts = (top.values, NUMBER), (top.classes, self.class_dtype), (others, NUMBER)
         return np.concatenate([_bytes(tensor, dtype) for tensor, dtype in parts], axis=1)
 
+    @override
     def decode(self, data: Bytes, device: torch.device) -> Tensor | TopLogits:
-        """See ``CachedOutput``."""
         if self.top_k == self.columns:
             return _tensor(data, NUMBER, device)
         ends = np.cumsum([4 * self.top_k, np.dtype(self.class_dtype).itemsize * self.top_k])
@@ -147,34 +137,33 @@ class CachedLogits(CachedOutput):
 
 @dataclass(frozen=True)
 class CachedEmbeddings(CachedOutput):
-    """The embeddings of the texts of each row.
+    """The embeddings of the texts of each row."""
 
-    Attributes:
-        of: name of the head's output that they are; ``None`` for means of hidden states.
-    """
-
-    of: str | None
+    of: str | None  # name of the head's output that they are; ``None`` for means of hidden states
 
     @property
+    @override
     def name(self) -> str:  # type: ignore[override]
         """Name in the header and in keys."""
         return f"embeddings:{self.of or 'mean'}"
 
     @property
+    @override
     def width(self) -> None:
-        """See ``CachedOutput``: embeddings are as wide as the model."""
+        """Embeddings are as wide as the model."""
 
+    @override
     def positions(self, batch: Mapping[str, Tensor], ids: str) -> list[NDArray[np.int64]]:
-        """See ``CachedOutput``: the first token of each text."""
+        """The first token of each text."""
         return [np.flatnonzero(row) for row in first_tokens(batch, ids).cpu().numpy()]
 
+    @override
     def encode(self, view: ModelOutput) -> Bytes:
-        """See ``CachedOutput``."""
         vectors = view.outputs.logits[self.of] if self.of else view.text_embeddings()
         return _bytes(vectors.float(), NUMBER)
 
+    @override
     def decode(self, data: Bytes, device: torch.device) -> Tensor:
-        """See ``CachedOutput``."""
         return _tensor(data, NUMBER, device)
 
 
@@ -191,28 +180,26 @@ def _tensor(data: Bytes, dtype: str, device: torch.device) -> Tensor:
 
 @dataclass(frozen=True)
 class StoredOutput(ModelOutput):
-    """Results of a teacher from its cache.
+    """Results of a teacher from its cache."""
 
-    Attributes:
-        values: name of the output -> its vectors.
-    """
+    values: Mapping[str, Any] = field(default_factory=dict)  # name of the output -> its vectors
 
-    values: Mapping[str, Any] = field(default_factory=dict)
-
+    @override
     def reordered(self, order: Tensor) -> "StoredOutput":
-        """See ``ModelOutput``: the cache has the order of the teacher."""
+        """The cache has the order of the teacher."""
         values = {
             name: _reordered(value, order) if name.startswith("logits:") else value
             for name, value in self.values.items()
         }
         return replace(self, values=values)
 
+    @override
     def logits(self, term: str, *, everywhere: bool) -> Any:
-        """See ``ModelOutput``; ``TopLogits`` where not all of them are held."""
+        """``TopLogits`` where not all of them are held."""
         return self.values[f"logits:{term}:{'all' if everywhere else 'predicted'}"]
 
+    @override
     def text_embeddings(self) -> Tensor:
-        """See ``ModelOutput``."""
         vectors: Tensor = self.values["embeddings:mean"]
         return vectors
 
@@ -225,26 +212,21 @@ def _reordered(logits: Tensor | TopLogits, order: Tensor) -> Tensor | TopLogits:
 
 @dataclass(frozen=True, kw_only=True)
 class CachedTeacher(Teacher):
-    """A teacher whose outputs are kept.
+    """A teacher whose outputs are kept."""
 
-    Attributes:
-        source: the teacher that computes missing outputs.
-        cache: the cache.
-        outputs: the outputs.
-    """
-
-    source: Teacher
+    source: Teacher  # the teacher that computes missing outputs
     cache: TeacherCache
     outputs: tuple[CachedOutput, ...]
 
+    @override
     def open(self) -> None:
-        """See ``Teacher``: the cache of this process."""
+        """The cache of this process."""
         initialized = torch.distributed.is_available() and torch.distributed.is_initialized()
         self.cache.open(torch.distributed.get_rank() if initialized else 0)
 
     @torch.no_grad()
+    @override
     def run(self, batch: Mapping[str, Tensor], layers: Mapping[str, set[int]]) -> ModelOutput:
-        """See ``Teacher``."""
         inputs = teacher_batch(batch, self.checkpoint.config)
         names = _input_names(self, inputs)
         device = inputs[names[0]].device
@@ -283,11 +265,7 @@ class CachedTeacher(Teacher):
     def _read(
         self, output: CachedOutput, keys: Sequence[bytes], rows: Sequence[NDArray[np.int64]]
     ) -> Bytes:
-        """Return the vectors of a batch, (n, bytes).
-
-        Raises:
-            VerificationError: a record has another length than its vectors.
-        """
+        """Return the vectors of a batch, (n, bytes)."""
         records = [self.cache.get(key) for key in keys]
         counts = [len(row) for row in rows]
         width = output.width or max(
@@ -327,12 +305,6 @@ def row_keys(
 
     Rows without padding or with one document have the key that they have in a batch where other
     rows have some; so have rows whose token types are all 0.
-
-    Args:
-        output: name of the output.
-        inputs: tensors that the teacher reads.
-        names: names of its inputs among them, that of the ids first.
-        positions: where the vectors of each row are.
     """
     real = real_tokens(inputs, names[0]).cpu().numpy()
     arrays = {name: inputs[name].cpu().numpy() for name in names}

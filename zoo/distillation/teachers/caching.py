@@ -23,6 +23,7 @@ from zoo.errors import UsageError
 from zoo.finetuning.base import FineTuning
 from zoo.objectives.base import TrainingObjective
 from zoo.objectives.masked import MASKED_LM
+from zoo.overrides import override
 from zoo.training.base import RunSetup
 from zoo.training.callbacks import Callback
 from zoo.training.config.distill import DistillationConfig
@@ -42,10 +43,12 @@ class CacheCallback(Callback):
     def __init__(self, cache: TeacherCache) -> None:
         self.cache = cache
 
+    @override
     def on_save(self, trainer: "Trainer") -> None:
         """Write the outputs in memory."""
         self.cache.flush()
 
+    @override
     def on_close(self, trainer: "Trainer") -> None:
         """Write the outputs in memory, and release the cache."""
         self.cache.close()
@@ -57,17 +60,7 @@ def with_cache(
     base: RunSetup,
     settings: DistillationConfig,
 ) -> list[Teacher]:
-    """Return the teachers with the cache of the settings, in which each of several has a directory.
-
-    Args:
-        teachers: the teachers.
-        losses: losses of the run.
-        base: setup of the student's run.
-        settings: teachers and terms of the run, with the directory of the cache.
-
-    Raises:
-        UsageError: a cache does not apply to the run, see ``docs/distillation.md``.
-    """
+    """Return the teachers, each with a cache; several teachers have a directory each."""
     if getattr(base.config, "compile", False):
         raise UsageError("--cache-teacher reads files, and compile=true excludes that", WITHOUT)
     if isinstance(base.objective, FineTuning) and base.objective.averages_windows:
@@ -125,11 +118,7 @@ def _dtype(config: RunConfig, settings: DistillationConfig) -> str:
 
 
 def _require_all_classes(teachers: Sequence[CachedTeacher]) -> None:
-    """Check that the outputs of several teachers can be averaged.
-
-    Raises:
-        UsageError: not all logits are kept, so that their mean is not known.
-    """
+    """Check that the outputs of several teachers can be averaged."""
     for output in (output for teacher in teachers for output in teacher.outputs):
         if isinstance(output, CachedLogits) and output.top_k < output.columns:
             raise UsageError(
@@ -140,11 +129,7 @@ def _require_all_classes(teachers: Sequence[CachedTeacher]) -> None:
 
 
 def _require_repeated_inputs(objective: TrainingObjective) -> None:
-    """Check that the teacher reads the same in each epoch.
-
-    Raises:
-        UsageError: it does not.
-    """
+    """Check that the teacher reads the same in each epoch."""
     if isinstance(objective, FineTuning):
         if objective.varying_outputs:
             raise UsageError(
@@ -181,11 +166,7 @@ def _logits(
     base: RunSetup,
     settings: DistillationConfig,
 ) -> list[CachedLogits]:
-    """Return the logits that the terms read.
-
-    Raises:
-        UsageError: a term reads what is not kept.
-    """
+    """Return the logits that the terms read."""
     columns = number_of_columns(teacher, base)
     top_k = min(settings.cache_top_k, columns)
     temperatures = sorted({loss.temperature for loss in losses if isinstance(loss, KLDivergence)})

@@ -25,16 +25,7 @@ CAUSAL = "causal-lm"
 
 
 def require_head(reference: str, checkpoint: Checkpoint, base: RunSetup) -> None:
-    """Check that a teacher has the head whose logits are compared.
-
-    Args:
-        reference: reference to the teacher, for messages.
-        checkpoint: its checkpoint.
-        base: setup of the student's run.
-
-    Raises:
-        UsageError: it has another, or different labels.
-    """
+    """Check that a teacher has the head whose logits are compared."""
     head = base.objective.head
     if isinstance(base, FineTuneSetup):
         head = training_task(base.config.task).head_in(checkpoint.family)
@@ -81,11 +72,7 @@ def _predicts(checkpoint: Checkpoint, head: str) -> bool:
 
 
 def require_same_tokens(reference: str, checkpoint: Checkpoint, base: RunSetup) -> None:
-    """Check that a teacher has the tokens of the corpus.
-
-    Raises:
-        UsageError: it has other tokens, or none.
-    """
+    """Check that a teacher has the tokens of the corpus."""
     assert isinstance(base, TrainSetup), "the other kind reads texts with each model's tokenizer"
     teacher = vocabulary_of(checkpoint)
     student = base.objective.vocabulary.tokenizer.get_vocab()
@@ -106,14 +93,6 @@ def require_same_rows(reference: str, checkpoint: Checkpoint, base: RunSetup) ->
     """Check that the rows of embeddings that a student copies are those of the same tokens.
 
     Embeddings of another number of tokens are not copied.
-
-    Args:
-        reference: reference to the teacher, for messages.
-        checkpoint: its checkpoint.
-        base: setup of the student's run.
-
-    Raises:
-        UsageError: an id is another string.
     """
     sizes = {getattr(config, "vocab_size", 0) for config in (base.model_config, checkpoint.config)}
     built_in = base.family.text_tokenizer(base.model_config) is not None
@@ -144,11 +123,7 @@ def vocabulary_of(checkpoint: Checkpoint) -> dict[str, int]:
 def require_texts_alone(
     reference: str, losses: Sequence[DistillationLoss], objective: TrainingObjective
 ) -> None:
-    """Check that all terms compare whole texts.
-
-    Raises:
-        UsageError: one compares tokens, or the student's rows are no plain text.
-    """
+    """Check that all terms compare whole texts."""
     for loss in losses:
         if not isinstance(loss, SentenceMSE):
             raise UsageError(

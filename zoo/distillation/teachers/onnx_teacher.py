@@ -27,6 +27,7 @@ from zoo.inference.processing.batching import plan_batches
 from zoo.inference.session import Session
 from zoo.nn.capture import Captured, LayerOutputs
 from zoo.objectives.base import TrainingObjective
+from zoo.overrides import override
 
 IDS, MASK = "input_ids", "attention_mask"
 OBJECTIVES = ("masked-lm", "causal-lm")
@@ -38,9 +39,6 @@ class OnnxModel(nn.Module):
 
     ``encode`` returns the logits of all tokens, and ``scores`` returns what it gets, so that those
     of some positions are selected as they are from hidden states.
-
-    Args:
-        session: session of the graph.
     """
 
     def __init__(self, session: Session) -> None:
@@ -82,15 +80,11 @@ class OnnxModel(nn.Module):
 
 @dataclass(frozen=True)
 class UnpackedTexts:
-    """The texts of packed rows.
+    """The texts of packed rows."""
 
-    Attributes:
-        starts: index of the first token of each text into the flattened rows, (texts,).
-        lengths: number of tokens of each text, (texts,).
-    """
-
+    # index of the first token of each text into the flattened rows, (texts,)
     starts: NDArray[np.int64]
-    lengths: NDArray[np.int64]
+    lengths: NDArray[np.int64]  # number of tokens of each text, (texts,)
 
     @classmethod
     def of(cls, batch: Mapping[str, Tensor]) -> "UnpackedTexts":
@@ -102,9 +96,6 @@ class UnpackedTexts:
 
     def padded(self, numbers: Sequence[int]) -> "tuple[NDArray[np.bool_], NDArray[np.int64]]":
         """Return which elements of a padded batch of texts are tokens, and their indices.
-
-        Args:
-            numbers: numbers of the texts.
 
         Returns:
             (texts, tokens) each; indices of padding are 0.
@@ -125,13 +116,15 @@ class OnnxTeacher(Teacher):
         threads = torch.get_num_threads()
         return OnnxModel(open_session(self.checkpoint, "onnx", dtype=dtype, threads=threads))
 
+    @override
     def open(self) -> None:
-        """See ``Teacher``: the graph, exported now if that was not done before."""
+        """The graph, exported now if that was not done before."""
         assert self.onnx_model is not None
 
     @torch.no_grad()
+    @override
     def run(self, batch: Mapping[str, Tensor], layers: Mapping[str, set[int]]) -> ModelOutput:
-        """See ``Teacher``; ``layers`` are the last hidden state, of which logits are computed."""
+        """``layers`` are the last hidden state, of which logits are computed."""
         inputs, model = teacher_batch(batch, self.checkpoint.config), self.onnx_model
         if not isinstance(self.objective, FineTuning):
             logits = model.encode(**inputs)
@@ -163,18 +156,7 @@ def require_onnx(
     losses: Sequence[DistillationLoss],
     dtype: str,
 ) -> None:
-    """Check that a teacher can run on ONNX Runtime.
-
-    Args:
-        reference: reference to the teacher, for messages.
-        checkpoint: its checkpoint.
-        objective: objective of the student.
-        losses: losses of the run.
-        dtype: dtype of the teacher.
-
-    Raises:
-        UsageError: a term compares more than logits, or the graph has other inputs or dtypes.
-    """
+    """Check that a teacher can run on ONNX Runtime."""
     for loss in losses:
         if not isinstance(loss, LogitsLoss):
             raise UsageError(

@@ -13,6 +13,7 @@ from zoo.finetuning.model import text_tokenizer
 from zoo.finetuning.rows import TokenizedRows
 from zoo.finetuning.setup import FineTuneSetup, SplitProblems, read_splits
 from zoo.objectives.base import Example
+from zoo.overrides import override
 from zoo.plugins.tasks import training_task
 
 # heads whose logits are of tokens
@@ -21,28 +22,19 @@ OF_TOKENS = ("question-answering", "causal-lm", "seq2seq-lm")
 
 @dataclass(frozen=True)
 class PairedRows(TokenizedRows):
-    """The samples as the student and its teachers read them.
-
-    Attributes:
-        teacher: the rows of the teachers.
-    """
+    """The samples as the student and its teachers read them."""
 
     teacher: TokenizedRows | None = None
 
+    @override
     def example(self, index: int, rng: np.random.Generator) -> Example:
-        """See ``ExampleDataset``."""
         assert self.teacher is not None, "_pair sets it"
         row, other = super().example(index, rng), self.teacher.example(index, rng)
         return PairedExample(row.arrays, row.values, row.positions, row.counts, teacher=other)
 
 
 def with_teacher_rows(base: FineTuneSetup, objective: Distillation) -> FineTuneSetup:
-    """Return the setup with the teachers' rows, where they read other tensors than the student.
-
-    Raises:
-        UsageError: teachers read different tokens, rows do not correspond, or states of different
-            tokens would be compared.
-    """
+    """Return the setup with the teachers' rows, where they read other tensors than the student."""
     if not objective.losses:
         return base
     checkpoints = [teacher.checkpoint for teacher in objective.teachers]

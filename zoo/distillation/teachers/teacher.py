@@ -21,6 +21,7 @@ from zoo.nn.heads import VocabularyProjection
 from zoo.objectives.base import TrainingObjective
 from zoo.objectives.losses.row_chunks import Logits
 from zoo.objectives.masked import model_inputs
+from zoo.overrides import override
 
 GRAPH_SUFFIX = ".onnx"
 PREFIX = "teacher:"  # of tensors that teachers read in place of the student's
@@ -32,22 +33,15 @@ class Teacher:
 
     Its module is in evaluation mode and without gradients, always: it has no dropout, and is no
     part of what is trained or saved.
-
-    Attributes:
-        reference: reference to the checkpoint, as in the configuration.
-        checkpoint: the checkpoint.
-        objective: objective or task that runs the model; that of the student for a corpus.
-        dtype: dtype of weights and computation.
-        needs_head: whether logits are compared.
-        device: device of the model; ``None`` for that of the batch.
     """
 
-    reference: str
+    reference: str  # reference to the checkpoint, as in the configuration
     checkpoint: Checkpoint
+    # objective or task that runs the model; that of the student for a corpus
     objective: TrainingObjective
-    dtype: torch.dtype
-    needs_head: bool
-    device: torch.device | None = None
+    dtype: torch.dtype  # dtype of weights and computation
+    needs_head: bool  # whether logits are compared
+    device: torch.device | None = None  # device of the model; ``None`` for that of the batch
 
     @cached_property
     def model(self) -> nn.Module:
@@ -55,11 +49,7 @@ class Teacher:
         return load_model(self.checkpoint, self.dtype)
 
     def initial_model(self) -> nn.Module:
-        """Return the module in float32, for the weights that a student begins with.
-
-        Raises:
-            UsageError: the teacher is an ONNX graph.
-        """
+        """Return the module in float32, for the weights that a student begins with."""
         if self.checkpoint.is_export:
             raise UsageError(
                 f"the student cannot begin with weights of {self.reference}: it is an ONNX graph",
@@ -93,23 +83,13 @@ class Teacher:
         return None if order in (None, tuple(range(len(labels)))) else order
 
     def forward(self, batch: Mapping[str, Tensor], layers: Mapping[str, set[int]]) -> ModelOutput:
-        """Return the results for a batch, with labels in the order of the student's.
-
-        Args:
-            batch: tensors of a batch; those with the prefix ``teacher:`` replace all others.
-            layers: layers to capture.
-        """
+        """Return the results for a batch, with labels in the order of the student's."""
         view = self.run(batch, layers)
         return view if self.label_order is None else view.reordered(torch.tensor(self.label_order))
 
     @torch.no_grad()
     def run(self, batch: Mapping[str, Tensor], layers: Mapping[str, set[int]]) -> ModelOutput:
-        """Run the model on a batch.
-
-        Args:
-            batch: tensors of a batch; those with the prefix ``teacher:`` replace all others.
-            layers: layers to capture.
-        """
+        """Run the model on a batch."""
         inputs = teacher_batch(batch, self.checkpoint.config)
         target = next(iter(inputs.values())).device
         device = target if self.device in (None, torch.device(target.type)) else self.device
@@ -126,15 +106,10 @@ class Teacher:
 
 @dataclass(frozen=True, kw_only=True)
 class MovedOutput(ModelOutput):
-    """Results of a teacher on another device than its student.
+    """Results of a teacher on another device than its student."""
 
-    Attributes:
-        source: the results on the teacher's device.
-        device: device of the student.
-    """
-
-    source: ModelOutput
-    device: torch.device
+    source: ModelOutput  # the results on the teacher's device
+    device: torch.device  # device of the student
 
     @classmethod
     def of(cls, view: ModelOutput, device: torch.device) -> "MovedOutput":
@@ -146,13 +121,14 @@ class MovedOutput(ModelOutput):
         fields = view.model, view.objective, view.outputs, Captured(**captured), view.batch
         return cls(*fields, source=view, device=device)
 
+    @override
     def reordered(self, order: Tensor) -> "MovedOutput":
-        """See ``ModelOutput``."""
         source = self.source.reordered(order)
         return replace(self, source=source, outputs=source.outputs)
 
+    @override
     def logits(self, term: str, *, everywhere: bool) -> Logits:
-        """See ``ModelOutput``; computed on the teacher's device."""
+        """Computed on the teacher's device."""
         return cast(Logits, moved(self.source.logits(term, everywhere=everywhere), self.device))
 
 
@@ -175,12 +151,7 @@ def weights_digest(checkpoint: Checkpoint) -> dict[str, str]:
 
 
 def teacher_batch(batch: Mapping[str, Tensor], config: Any) -> dict[str, Tensor]:
-    """Return the tensors that a teacher reads.
-
-    Args:
-        batch: tensors of a batch.
-        config: configuration of the teacher; with fewer than two token types, it reads none.
-    """
+    """Return the tensors that a teacher reads."""
     replaced = {
         name.removeprefix(PREFIX): tensor
         for name, tensor in batch.items()
@@ -200,19 +171,7 @@ def run_model(
     layers: Mapping[str, set[int]],
     needs_head: bool,
 ) -> ModelOutput:
-    """Run a model on a batch, and capture layers.
-
-    Args:
-        model: module that ``objective.forward`` takes.
-        main: the model among its submodules, or itself.
-        objective: the objective.
-        batch: tensors of the batch.
-        layers: argument of ``capture`` -> indices.
-        needs_head: whether outputs of the head are used; otherwise the backbone runs alone.
-
-    Raises:
-        UsageError: the model has no such layers.
-    """
+    """Run a model on a batch, and capture layers."""
     from zoo.objectives.base import Outputs
 
     with capture(main, **{name: sorted(indices) for name, indices in layers.items()}) as captured:

@@ -44,53 +44,32 @@ Bytes = NDArray[np.uint8]
 
 
 class CacheHeader(JsonStruct, kw_only=True):
-    """Header of a cache: all that its outputs depend on, besides the inputs.
+    """Header of a cache: all that its outputs depend on, besides the inputs."""
 
-    Attributes:
-        teacher: name of each file of the teacher's weights -> BLAKE3, and that of the contents of
-            its ``config.json``: configuration, pooling and tokenizer.
-        dtype: dtype of the teacher's computation.
-        backend: backend of the teacher.
-        outputs: names of the outputs.
-        top_k: number of logits per position; all of them where it is that of the classes.
-        classes: number of classes.
-        temperatures: temperatures at which the probability of the other classes was measured.
-    """
-
+    # name of each file of the teacher's weights -> BLAKE3, and that of the contents of its
+    # ``config.json``: configuration, pooling and tokenizer
     teacher: dict[str, str]
-    dtype: str
-    backend: str
+    dtype: str  # dtype of the teacher's computation
+    backend: str  # backend of the teacher
     outputs: list[str]
-    top_k: int
+    top_k: int  # number of logits per position; all of them where it is that of the classes
     classes: int
+    # temperatures at which the probability of the other classes was measured
     temperatures: list[float]
 
 
 class CacheManifest(JsonStruct, kw_only=True):
-    """``outputs-RANK.json``.
+    """``outputs-RANK.json``."""
 
-    Attributes:
-        header: what the outputs depend on.
-        complete: number of bytes of the other file that are complete blocks.
-        digest: BLAKE3 of this file, see ``zoo.io.digests.self_digest``.
-    """
-
-    header: CacheHeader
-    complete: int
-    digest: str
+    header: CacheHeader  # what the outputs depend on
+    complete: int  # number of bytes of the other file that are complete blocks
+    digest: str  # BLAKE3 of this file, see ``zoo.io.digests.self_digest``
 
 
 class TeacherCache:
     """The records of one rank.
 
     They are read through a memory map. The index has 16 bytes for each of them.
-
-    Args:
-        directory: directory of the cache; created when the first block is written.
-        header: what the outputs depend on.
-
-    Attributes:
-        added: number of records that this process has added.
     """
 
     def __init__(self, directory: Path, header: CacheHeader) -> None:
@@ -103,12 +82,7 @@ class TeacherCache:
         return f"delete {self.directory}, or give another directory"
 
     def open(self, rank: int) -> None:
-        """Lock, verify and index the records of a rank, unless that is done.
-
-        Raises:
-            UsageError: another process writes them, or they are of another teacher.
-            VerificationError: they are damaged.
-        """
+        """Lock, verify and index the records of a rank, unless that is done."""
         if self._file is not None:
             return
         with self._writing():
@@ -133,11 +107,7 @@ class TeacherCache:
                 raise
 
     def _require_own(self) -> None:
-        """Check that the directory is new, empty, or a cache.
-
-        Raises:
-            UsageError: it holds other files, or is within a model or a corpus.
-        """
+        """Check that the directory is new, empty, or a cache."""
         check_not_inside(self.directory / "outputs")
         remove_stale_staging(self.directory)  # of a process that was killed
         present = {name for name in files_inside(self.directory) if not is_staged(name)}
@@ -168,12 +138,7 @@ class TeacherCache:
         self._file = None
 
     def _require_same_header(self, name: str) -> None:
-        """Check that the outputs of a file are those of this teacher.
-
-        Raises:
-            UsageError: they are not; the first difference is named.
-            VerificationError: the file is damaged.
-        """
+        """Check that the outputs of a file are those of this teacher."""
         header = self._read_manifest(name).header
         for field in CacheHeader.__struct_fields__:
             before, now = getattr(header, field), getattr(self.header, field)
@@ -186,12 +151,7 @@ class TeacherCache:
                 raise UsageError(f"the cache in {self.directory} is {what}", self.remedy)
 
     def _read_manifest(self, name: str) -> CacheManifest:
-        """Read ``outputs-RANK.json``.
-
-        Raises:
-            SourceError: it is a link.
-            VerificationError: the file is damaged.
-        """
+        """Read ``outputs-RANK.json``."""
         content = read_inside(self.directory, name, "record of a cache", MAX_STATE_BYTES)
         try:
             path = self.directory / name
@@ -204,11 +164,7 @@ class TeacherCache:
         atomic_write(self._manifest, add_digest(encode_json(manifest)))
 
     def _read(self) -> None:
-        """Index the complete blocks, and cut off what follows them.
-
-        Raises:
-            VerificationError: the file is shorter than that, or a block has another digest.
-        """
+        """Index the complete blocks, and cut off what follows them."""
         assert self._file is not None, "open calls it"
         complete = self._read_manifest(self._manifest.name).complete
         size = os.fstat(self._file).st_size
@@ -231,11 +187,7 @@ class TeacherCache:
             self._map = np.frombuffer(content, np.uint8)
 
     def _blocks(self) -> Iterator[tuple[int, int]]:
-        """Yield start and end of the records of each block.
-
-        Raises:
-            VerificationError: a block has another digest.
-        """
+        """Yield start and end of the records of each block."""
         at = 0
         while at < self._complete:
             start = at + COUNT_BYTES + DIGEST_BYTES
@@ -280,11 +232,7 @@ class TeacherCache:
             self.flush()
 
     def flush(self) -> None:
-        """Write the records in memory as a block.
-
-        Raises:
-            UsageError: the file cannot be written.
-        """
+        """Write the records in memory as a block."""
         if self._file is None or not self._pending:
             return
         records = b"".join(

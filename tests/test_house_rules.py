@@ -183,6 +183,35 @@ def test_tests_lie_where_their_module_does(tests: Path) -> None:
     assert [str(path.relative_to(ROOT)) for path in misplaced(tests)] == []
 
 
+def imported_modules(path: Path) -> set[str]:
+    """Return the full names that a module imports from zoo, also in functions and for types."""
+    nodes = [
+        n for n in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(n, ast.ImportFrom)
+    ]
+    return {
+        name
+        for node in nodes
+        for a in node.names
+        for name in (node.module, f"{node.module}.{a.name}")
+        if name
+    }
+
+
+@pytest.mark.parametrize(
+    "room", ["api", "distillation", "evaluation", "finetuning", "inference", "tasks"]
+)
+def test_modules_of_a_room_import_in_one_direction(room: str) -> None:
+    paths = sorted((ROOT / "zoo" / room).rglob("*.py"))
+    names = {
+        ".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): p
+        for p in paths
+    }
+    left = {name: imported_modules(path) & names.keys() - {name} for name, path in names.items()}
+    while free := [name for name, needed in left.items() if not needed & left.keys()]:
+        left = {name: needed for name, needed in left.items() if name not in free}
+    assert sorted(left) == []
+
+
 def test_nan_is_not_close_to_nan() -> None:
     """tests/conftest.py changes the default, which would let two broken results pass."""
     with pytest.raises(AssertionError):

@@ -12,7 +12,6 @@ from tests.distillation.making import make_setup
 from tests.distillation.test_labelled import NO_DROPOUT, make_teacher, settings, views
 from tests.finetuning.making import texts, write_table
 from zoo.checkpoint import load_checkpoint
-from zoo.distillation.scoring.evaluation import scored_teachers
 from zoo.distillation.setup import DistillSetup
 from zoo.errors import UsageError
 from zoo.finetuning.labels import label_order
@@ -137,7 +136,7 @@ def test_a_teacher_is_scored_by_name(table: Path, tmp_path: Path) -> None:
     recipe = {"recipe": "logits", "cache_teacher": str(tmp_path / "cache")}
     setup = make_setup(settings([model], "distilbert", TASK, table, distillation=recipe))
     batch = prepared_batch(setup, tmp_path / "run")
-    (teacher,) = scored_teachers(setup)
+    (teacher,) = setup.objective.scored_teachers(setup.base)
     assert teacher is not None
     view = teacher.forward(batch.tensors, {})
     sums = view.objective.loss(view.outputs, view.batch).sums

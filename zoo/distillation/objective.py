@@ -13,12 +13,15 @@ from torch import nn
 from zoo.distillation.losses.base import DistillationLoss, Side
 from zoo.distillation.outputs import ModelOutput
 from zoo.distillation.sentences import TextAligner
+from zoo.distillation.teachers.cached_teacher import CachedTeacher
+from zoo.distillation.teachers.checks import require_head
 from zoo.distillation.teachers.teacher import PREFIX, Teacher, run_model
 from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.families.config import Config
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainedModel, TrainingObjective
 from zoo.overrides import override
+from zoo.training.base import RunSetup
 from zoo.training.dataloader import Collate
 
 if TYPE_CHECKING:
@@ -90,6 +93,26 @@ class Distillation(TrainingObjective):
             **(weights if scale else {}),
             **{loss.name: loss.weight for loss in self.losses},
         }
+
+    @property
+    def cached_teachers(self) -> list[CachedTeacher]:
+        """The teachers whose outputs are kept in a cache."""
+        return [teacher for teacher in self.teachers if isinstance(teacher, CachedTeacher)]
+
+    def scored_teachers(self, base: RunSetup) -> list[Teacher | None]:
+        """Return the teachers with their heads; ``None`` for each that lacks the student's head."""
+        if self.aligner is not None:  # they predict different tokens
+            return [None for _ in self.teachers]
+        scored: list[Teacher | None] = []
+        for teacher in self.teachers:
+            try:
+                require_head(teacher.reference, teacher.checkpoint, base)
+            except UsageError:
+                scored.append(None)
+            else:
+                source = teacher.source if isinstance(teacher, CachedTeacher) else teacher
+                scored.append(replace(source, needs_head=True))
+        return scored
 
     @override
     def model(self, family: Family, config: Config) -> StudentModule:

@@ -16,8 +16,8 @@ from zoo.data.tokenizer import ExistingTokenizer
 from zoo.distillation.initial_weights import copy_teacher_weights, teacher_weights
 from zoo.distillation.make_objective import make_objective
 from zoo.distillation.objective import Distillation
+from zoo.distillation.preflight import Preflight
 from zoo.distillation.replacement import require_replaceable, train_layers_alone
-from zoo.distillation.teachers.cached_teacher import CachedTeacher
 from zoo.distillation.teachers.caching import CacheCallback
 from zoo.distillation.teachers.checks import require_same_rows
 from zoo.distillation.teachers.rows import with_teacher_rows
@@ -160,14 +160,16 @@ class DistillSetup(RunSetup):
 
     @override
     def callbacks(self, run: Path) -> list[Callback]:
-        from zoo.distillation.scoring.preflight import Preflight  # which imports this module
-
-        caches = [teacher.cache for teacher in self.cached_teachers()]
-        return [*self.base.callbacks(run), *map(CacheCallback, caches), Preflight(self)]
-
-    def cached_teachers(self) -> list[CachedTeacher]:
-        """Return the teachers whose outputs are kept in a cache."""
-        return [t for t in self.objective.teachers if isinstance(t, CachedTeacher)]
+        return [
+            *self.base.callbacks(run),
+            *(CacheCallback(teacher.cache) for teacher in self.objective.cached_teachers),
+            Preflight(
+                self.base,
+                self.objective,
+                stage=self.config.distillation.stage,
+                announce=self.announce,
+            ),
+        ]
 
 
 def _announce(reference: str, new: Sequence[str]) -> None:

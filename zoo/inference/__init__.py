@@ -6,13 +6,16 @@ Importing this package imports neither library; a session imports the one that i
 from typing import TYPE_CHECKING
 
 from zoo.errors import UsageError, did_you_mean
-from zoo.inference.session import BackendWarning, Session
+from zoo.inference.session import INT4, INT8, QUANTIZED, BackendWarning, Session
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
 
 __all__ = [
     "BACKENDS",
+    "INT4",
+    "INT8",
+    "QUANTIZED",
     "BackendWarning",
     "Session",
     "available",
@@ -24,10 +27,7 @@ __all__ = [
 ]
 
 BACKENDS = ("auto", "cpu", "cuda", "onnx")
-# Weights that torch quantizes as it loads them, and that exports hold quantized; int4 only
-# in exports. Neither is a dtype of checkpoints.
-INT8, INT4 = "int8", "int4"
-QUANTIZED = (INT8, INT4)
+
 MAX_THREADS = 1024  # libraries abort the process if they cannot start that many threads
 
 

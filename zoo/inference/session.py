@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     Floats = NDArray[np.floating[Any]]
 
 
+# Weights that torch quantizes as it loads them, and that exports hold quantized; int4 only
+# in exports. Neither is a dtype of checkpoints.
+INT8, INT4 = "int8", "int4"
+QUANTIZED = (INT8, INT4)
+
+
 class BackendWarning(UserWarning):
     """Warning about the backend of a model."""
 

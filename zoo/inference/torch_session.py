@@ -9,10 +9,9 @@ from torch import Tensor
 
 from zoo.checkpoint import Checkpoint
 from zoo.errors import UsageError
-from zoo.inference import INT8
 from zoo.inference.load_model import load_model, stored_dtype
 from zoo.inference.nan_weights import require_no_nan
-from zoo.inference.session import Session
+from zoo.inference.session import INT8, Session
 from zoo.inference.validate_inputs import check_inputs, check_outputs
 from zoo.nn.capture import capture, layers_in_order
 from zoo.nn.devices import resolve_device, resolve_dtype

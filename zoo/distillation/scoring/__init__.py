@@ -1,1 +1,1 @@
-"""Quality, size and speed of a student beside its teachers, before and after a run."""
+"""Scores of a run: quality, size and speed of the student next to its teachers."""

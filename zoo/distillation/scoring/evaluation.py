@@ -16,10 +16,8 @@ from zoo.distillation.logits import dense, num_classes
 from zoo.distillation.losses.kl import kl_divergence
 from zoo.distillation.outputs import ModelOutput
 from zoo.distillation.setup import DistillSetup
-from zoo.distillation.teachers.cached_teacher import CachedTeacher
-from zoo.distillation.teachers.checks import require_head
 from zoo.distillation.teachers.teacher import Teacher, run_model
-from zoo.errors import NonFiniteError, UsageError
+from zoo.errors import NonFiniteError
 from zoo.finetuning.base import FineTuning
 from zoo.metrics.ranks import spearman
 from zoo.nn.layers.skip_init import build_without_init
@@ -178,29 +176,12 @@ def load_student(setup: DistillSetup, run: Path) -> nn.Module:
     return module.eval().requires_grad_(False)
 
 
-def scored_teachers(setup: DistillSetup) -> list[Teacher | None]:
-    """Return the teachers with their heads; ``None`` for one without the head of the student."""
-    teachers: list[Teacher | None] = []
-    for teacher in setup.objective.teachers:
-        if setup.objective.aligner is not None:  # predicts other tokens
-            teachers.append(None)
-            continue
-        try:
-            require_head(teacher.reference, teacher.checkpoint, setup.base)
-        except UsageError:
-            teachers.append(None)
-        else:
-            source = teacher.source if isinstance(teacher, CachedTeacher) else teacher
-            teachers.append(replace(source, needs_head=True))
-    return teachers
-
-
 @torch.no_grad()
 def evaluate(
     setup: DistillSetup, student: nn.Module, device: torch.device
 ) -> tuple[Evaluation, list[Evaluation | None], int]:
     """Evaluate a student and its teachers on the held-out data."""
-    base, teachers = setup.objective.base, scored_teachers(setup)
+    base, teachers = setup.objective.base, setup.objective.scored_teachers(setup.base)
     main = base.models_to_save(student.to(device))["model"].module
     weights = shared_weights(base, teachers)
     mine = Evaluation(base, weights)

@@ -20,14 +20,9 @@ from tests.finetuning.making import SETTINGS, finetune, labelled
 from tests.finetuning.making import settings as task_settings
 from tests.training.runs import assert_same
 from zoo.checkpoint import MANIFEST, Manifest, encode_manifest
+from zoo.distillation import preflight
+from zoo.distillation.preflight import Preflight, StepTimes, expected_seconds, label_frequencies
 from zoo.distillation.runs import DISTILL
-from zoo.distillation.scoring import preflight
-from zoo.distillation.scoring.preflight import (
-    Preflight,
-    StepTimes,
-    expected_seconds,
-    label_frequencies,
-)
 from zoo.io.digests.files import hash_file
 from zoo.io.json import read_json_record
 from zoo.training.build import build_trainer, prepare_run
@@ -56,7 +51,9 @@ def warnings_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Callable[.
         logging.getLogger("zoo").propagate = True
         trainer, setup = make_trainer(tmp_path / "distilled", tree)
         with caplog.at_level(logging.WARNING, "zoo"):
-            Preflight(setup).on_train_begin(trainer)
+            Preflight(setup.base, setup.objective, stage=None, announce=True).on_train_begin(
+                trainer
+            )
         trainer.train_dataloader.close()
         warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
         return [record.getMessage() for record in warnings]
@@ -70,7 +67,7 @@ def test_a_measurement_changes_nothing(teacher: Path, tmp_path: Path) -> None:
     trainer, setup = make_trainer(tmp_path, tree)
     weights = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
     state = torch.get_rng_state()
-    seconds = expected_seconds(trainer, setup)
+    seconds = expected_seconds(trainer, setup.objective)
     assert seconds is not None and 1 < seconds < 3600
     assert torch.equal(torch.get_rng_state(), state)
     after = trainer.model.state_dict()
@@ -147,7 +144,7 @@ def test_frequencies_are_those_of_the_training_text(teacher: Path) -> None:
     setup = make_setup(settings(teacher, "distilbert"))
     base: Any = setup.base
     counts = Counter(int(token) for shard in base.corpus.split("train").shards for token in shard)
-    frequencies = label_frequencies(setup)
+    frequencies = label_frequencies(setup.base)
     assert frequencies is not None and frequencies.sum() == pytest.approx(1)
     total, size = sum(counts.values()), base.model_config.vocab_size
     for token in (0, *list(counts)[:20]):
@@ -181,7 +178,7 @@ def test_a_teacher_without_knowledge_is_named(
     teacher: Path, tmp_path: Path, warnings_for: Callable[..., list[str]], knows: bool
 ) -> None:
     setup = make_setup(settings(teacher, "distilbert"))
-    frequencies = label_frequencies(setup)
+    frequencies = label_frequencies(setup.base)
     assert frequencies is not None
     bias = np.log(frequencies)
     if knows:  # the frequencies of the labels themselves, which are better by Gibbs' inequality
@@ -196,7 +193,7 @@ def test_a_teacher_without_knowledge_is_named(
         assert warned == []
     else:
         (line,) = warned
-        assert "predicts held-out data no better than frequencies do" in line
+        assert "predicts held-out data no better than label frequencies do" in line
 
 
 def test_a_classifier_without_knowledge_is_named(
@@ -216,7 +213,7 @@ def test_a_classifier_without_knowledge_is_named(
         "data": {"train": [str(train)]},
     }
     (line,) = warnings_for(deep_merge(distilled, SETTINGS))
-    assert "no better than frequencies" in line
+    assert "no better than label frequencies" in line
 
 
 def test_tensors_that_were_new_at_the_conversion_are_named(

@@ -1,7 +1,7 @@
-"""Estimate of the time of a run, and warnings about untrained teachers, before it begins.
+"""Before a run: warnings about untrained teachers, and an estimate of how long it will take.
 
-The estimate of a run whose model is compiled or sharded, or whose teacher's outputs are cached, is
-made of its first steps.
+The estimate comes from timing one micro-batch. If the model is compiled or sharded, or the
+teacher's outputs are cached, it comes from the first steps instead.
 """
 
 import logging
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from zoo.checkpoint.records import MappingRecord
-from zoo.distillation.scoring.evaluation import scored_teachers
+from zoo.distillation.objective import Distillation
 from zoo.distillation.teachers.teacher import Teacher
 from zoo.distillation.teachers.teacher_cache import TeacherCache
 from zoo.finetuning.base import LABELS
@@ -23,6 +23,7 @@ from zoo.finetuning.labels import ClassTask
 from zoo.finetuning.setup import FineTuneSetup
 from zoo.objectives.losses.cross_entropy import IGNORED
 from zoo.overrides import override
+from zoo.training.base import RunSetup
 from zoo.training.callbacks import Callback
 from zoo.training.logging.report import format_duration
 from zoo.training.setup import TrainSetup
@@ -31,7 +32,6 @@ from zoo.training.trainer import autocast
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from zoo.distillation.setup import DistillSetup
     from zoo.training.trainer import Trainer
 
 LOG = logging.getLogger("zoo")
@@ -45,27 +45,29 @@ ONE_CLASS = "single_label_classification"
 
 
 class Preflight(Callback):
-    """Logs the expected time, and warns about teachers; in the main process alone."""
+    """Logs the expected time and warns about teachers, in the main process only."""
 
-    def __init__(self, setup: "DistillSetup") -> None:
-        self.setup = setup
+    def __init__(
+        self, base: RunSetup, objective: Distillation, *, stage: str | None, announce: bool
+    ) -> None:
+        self.base, self.objective, self.stage, self.announce = base, objective, stage, announce
         self._steps: StepTimes | None = None
 
     @override
     def on_train_begin(self, trainer: "Trainer") -> None:
         if not trainer.dist.is_main_process:
             return
-        if self.setup.announce:
-            for teacher in self.setup.objective.teachers:
+        if self.announce:
+            for teacher in self.objective.teachers:
                 warn_about_new_weights(teacher)
-            for scored in scored_teachers(self.setup):
+            for scored in self.objective.scored_teachers(self.base):
                 if scored is not None:
-                    warn_about_loss(scored, self.setup, trainer)
+                    warn_about_loss(scored, self.base, trainer)
         if micro_batches_left(trainer) < FEWEST:
             return
-        seconds = expected_seconds(trainer, self.setup)
+        seconds = expected_seconds(trainer, self.objective)
         if seconds is None:
-            self._steps = StepTimes([teacher.cache for teacher in self.setup.cached_teachers()])
+            self._steps = StepTimes([teacher.cache for teacher in self.objective.cached_teachers])
         else:
             self._log(trainer, seconds, "by one micro-batch")
 
@@ -76,7 +78,7 @@ class Preflight(Callback):
 
     @override
     def on_step_end(self, trainer: "Trainer") -> None:
-        """After some steps, log the time of the others."""
+        """Log the expected time of the remaining steps once enough were timed."""
         if self._steps is None:
             return
         self._steps.end()
@@ -92,11 +94,10 @@ class Preflight(Callback):
         self._steps = None
 
     def _log(self, trainer: "Trainer", seconds: float, source: str) -> None:
-        stage = self.setup.config.distillation.stage
         LOG.info(
             "%s steps%s take about %s on %s, %s",
             f"{trainer.config.max_steps - trainer.step:,}",
-            f" of the stage {stage}" if stage else "",
+            f" of the stage {self.stage}" if self.stage else "",
             format_duration(seconds),
             trainer.dist.device,
             source,
@@ -104,50 +105,48 @@ class Preflight(Callback):
 
 
 class StepTimes:
-    """Seconds of the first steps of a process, with their batches and updates."""
+    """Durations of the first steps, in seconds, including batches and updates."""
 
     def __init__(self, caches: Sequence[TeacherCache]) -> None:
         self._caches, self._seconds = caches, list[float]()
 
     def begin(self) -> None:
-        """Start the time of a step."""
+        """Start timing a step."""
         self._added = sum(cache.added for cache in self._caches)
         self._start = time.perf_counter()
 
     def end(self) -> None:
-        """Stop the time of a step."""
+        """Stop timing the step."""
         self._seconds.append(time.perf_counter() - self._start)
 
     def median(self) -> float | None:
-        """Return the median of the steps after the first one; ``None`` as long as more are needed.
-
-        The median leaves out a step that compiles the model for another shape.
-        """
-        seconds = self._seconds[1:]
+        """Return the median of the steps after the first; ``None`` while more are needed."""
+        seconds = self._seconds[1:]  # a median, since later steps may compile further shapes
         if not seconds or (len(seconds) < STEPS_MEASURED and sum(seconds) < LONGEST_MEASUREMENT):
             return None
         return statistics.median(seconds)
 
     def computes_cached_outputs(self) -> bool:
-        """Return whether the teachers ran in the last step, for want of outputs in a cache."""
+        """Return whether the last step ran a teacher because the cache lacked its outputs."""
         return sum(cache.added for cache in self._caches) > self._added
 
 
 def micro_batches_left(trainer: "Trainer") -> int:
-    """Return the number of micro-batches of the remaining steps of this process."""
+    """Return the number of micro-batches that this process has yet to run."""
     steps = trainer.config.max_steps - trainer.step
     return trainer.train_dataloader.micro_batch_count(trainer.step) * steps
 
 
-def expected_seconds(trainer: "Trainer", setup: "DistillSetup") -> float | None:
-    """Return the expected seconds of the remaining steps, by a micro-batch of the next one.
+def expected_seconds(trainer: "Trainer", objective: Distillation) -> float | None:
+    """Return the expected seconds of the remaining steps, from one micro-batch of the next step.
 
-    Weights, gradients, recurrent states and random generators stay as they are. Updates,
-    evaluations and checkpoints are not in it.
+    Weights, gradients, recurrent states and random generators do not change. The estimate excludes
+    updates, evaluations and checkpoints. ``None`` if a measurement would change the run.
     """
     config = trainer.config
     sharded = config.fsdp and trainer.dist.world_size > 1
-    if config.compile or sharded or setup.cached_teachers():
+    # a pass would compile the model, wait for other processes, or write to the cache
+    if config.compile or sharded or objective.cached_teachers:
         return None
     batch = trainer.train_dataloader.middle_micro_batch(trainer.step)
     tensors = {name: tensor.to(trainer.dist.device) for name, tensor in batch.tensors.items()}
@@ -160,7 +159,7 @@ def expected_seconds(trainer: "Trainer", setup: "DistillSetup") -> float | None:
 def _time_pass(
     trainer: "Trainer", tensors: Mapping[str, Tensor], counts: Mapping[str, float]
 ) -> float:
-    """Return the seconds of a forward and backward pass; no gradient is accumulated."""
+    """Time a forward and backward pass, in seconds, without accumulating gradients."""
     module, device = trainer.loss_module.train(), trainer.dist.device
     module.objective.begin_step(trainer.model, trainer.step, trainer.config.max_steps)
     parameters = [p for p in module.parameters() if p.requires_grad]
@@ -177,7 +176,7 @@ def _time_pass(
 
 
 def warn_about_new_weights(teacher: Teacher) -> None:
-    """Warn about a teacher some of whose tensors were new when it was converted."""
+    """Warn about a teacher that got randomly initialized tensors when it was converted."""
     new = teacher.checkpoint.read_part("account", MappingRecord).initialised
     if new:
         LOG.warning(
@@ -188,13 +187,12 @@ def warn_about_new_weights(teacher: Teacher) -> None:
         )
 
 
-def warn_about_loss(teacher: Teacher, setup: "DistillSetup", trainer: "Trainer") -> None:
-    """Warn about a teacher that predicts held-out data no better than frequencies do.
+def warn_about_loss(teacher: Teacher, base: RunSetup, trainer: "Trainer") -> None:
+    """Warn about a teacher that predicts held-out data no better than label frequencies do.
 
-    Frequencies are those of the tokens of the training text, or of the classes of the training
-    data. Such a teacher has random weights, or was trained for a few steps.
+    Such a teacher has random weights, or was trained for only a few steps.
     """
-    frequencies = label_frequencies(setup)
+    frequencies = label_frequencies(base)
     if frequencies is None:
         return
     loss, chance, labels = 0.0, 0.0, 0.0
@@ -215,20 +213,20 @@ def warn_about_loss(teacher: Teacher, setup: "DistillSetup", trainer: "Trainer")
             break
     if labels and loss >= chance:
         LOG.warning(
-            "warning: the teacher %s predicts held-out data no better than frequencies do: its "
-            "loss is %.3f, and theirs %.3f; was it trained?",
+            "warning: the teacher %s predicts held-out data no better than label frequencies do: "
+            "its loss is %.3f, and theirs is %.3f; was it trained?",
             teacher.reference,
             loss / labels,
             chance / labels,
         )
 
 
-def label_frequencies(setup: "DistillSetup") -> "NDArray[np.float64] | None":
-    """Return the frequency of each token, or class, in the training data.
+def label_frequencies(base: RunSetup) -> "NDArray[np.float64] | None":
+    """Return the frequency of each token or class in the training data, (classes,).
 
-    From counts that are one higher, so that none is 0; ``None`` where labels are no classes.
+    Counts start at one, so that no frequency is 0. ``None`` if the labels are not classes.
     """
-    base: Any = setup.base
+    labels: Any
     if isinstance(base, TrainSetup):
         shards = base.corpus.split("train").shards
         labels = np.concatenate([shard[: TOKENS_READ // len(shards)] for shard in shards])

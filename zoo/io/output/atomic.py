@@ -45,14 +45,14 @@ def atomic_directory(
     published = False
     try:
         with contextlib.ExitStack() as stack:
-            with _writing(target):
+            with writing(target):
                 _make_parents(target, created)
                 with contextlib.suppress(FileNotFoundError):
                     os.lstat(target)  # raises an error if the name is too long
                 staging = stack.enter_context(staged_path(target))
                 staging.mkdir()
             yield staging
-            with _writing(target):
+            with writing(target):
                 _sync_tree(staging)
                 check()
                 _replace(staging, target)
@@ -86,7 +86,7 @@ def atomic_write(path: Path, content: bytes) -> None:
 
 
 @contextlib.contextmanager
-def _writing(target: Path) -> Iterator[None]:
+def writing(target: Path) -> Iterator[None]:
     """Convert errors of the operating system to a ``UsageError`` that names the target."""
     try:
         yield

@@ -99,8 +99,26 @@ def check_target(
         _check_written_by_zoo(target)
 
 
+def check_file(target: Path, *, force: bool, sources: Iterable[Path] = ()) -> None:
+    """Raise an error if a file that the user names for output must not be written.
+
+    With ``force`` a regular file is replaced, unless the command reads it.
+    """
+    target = Path(os.path.abspath(target))
+    remove_stale_staging(target.parent)
+    check_not_inside(target)
+    if not os.path.lexists(target):
+        return
+    if target.is_symlink() or not target.is_file():
+        raise UsageError(f"{target} exists and is not a regular file", "give another name")
+    if any(path.exists() and path.samefile(target) for path in sources):
+        raise UsageError(f"{target} is read by this command", "give another name")
+    if not force:
+        raise UsageError(f"{target} exists", "give --force to replace it, or another name")
+
+
 def check_not_inside(target: Path) -> None:
-    """Check that a new directory is not within a model, an export or a corpus."""
+    """Check that a new file or directory is not within a model, an export or a corpus."""
     # Their manifests list all files, so that a further one would make them invalid
     for parent in Path(os.path.abspath(target)).parents:
         if _written_files(parent) is not None:

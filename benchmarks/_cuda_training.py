@@ -12,11 +12,11 @@ from torch.nn import functional as F
 from benchmarks._trainer import trainer_speed
 from zoo.conformance.hf_reference import reference_model
 from zoo.objectives.base import Objective
-from zoo.training.config.schema import build_config
+from zoo.training.config.schema import pretrain_config
 from zoo.training.distributed.context import DistContext
 from zoo.training.logging.callback import flops_per_token
 from zoo.training.loss_module import LossModule
-from zoo.training.setup import TrainSetup, build_setup, train_dataloader
+from zoo.training.setup import PretrainSetup, pretrain_setup, train_dataloader
 from zoo.training.state.state_dict import unique_state_dict
 from zoo.training.trainer import Trainer
 
@@ -50,7 +50,7 @@ class Workload:
     data: Mapping[str, Any] = field(default_factory=lambda: {"vocab_size": TOKENIZER_TOKENS})
 
 
-def build(workload: Workload, *, compiled: bool, dropout: bool = True) -> TrainSetup:
+def build(workload: Workload, *, compiled: bool, dropout: bool = True) -> PretrainSetup:
     """Return corpus, configuration and objective of a workload, in bfloat16 on CUDA."""
     from zoo.plugins import get_family
 
@@ -74,10 +74,10 @@ def build(workload: Workload, *, compiled: bool, dropout: bool = True) -> TrainS
         "compile": compiled,
         "report_to": [],
     }
-    return build_setup(build_config(values, {}))
+    return pretrain_setup(pretrain_config(values, {}))
 
 
-def new_model(setup: TrainSetup) -> nn.Module:
+def new_model(setup: PretrainSetup) -> nn.Module:
     torch.manual_seed(0)
     return setup.objective.model(setup.family, setup.model_config)
 
@@ -156,7 +156,7 @@ class GeneratorAndDiscriminator(nn.Module):
         return {"loss": outputs.loss + self.weight * loss}
 
 
-def peer_parts(setup: TrainSetup, model: nn.Module) -> list[Any]:
+def peer_parts(setup: PretrainSetup, model: nn.Module) -> list[Any]:
     """Return transformers' models with the weights of the zoo's, the one that is kept last."""
     trained = setup.objective.models_to_save(model)
     ordered = [trained[name] for name in ("generator", "model") if name in trained]
@@ -169,7 +169,7 @@ def peer_parts(setup: TrainSetup, model: nn.Module) -> list[Any]:
     return parts
 
 
-def peer_model(setup: TrainSetup, model: nn.Module) -> Any:
+def peer_model(setup: PretrainSetup, model: nn.Module) -> Any:
     """Return transformers' module whose outputs have the loss."""
     parts = peer_parts(setup, model)
     if len(parts) == 1:
@@ -179,7 +179,7 @@ def peer_model(setup: TrainSetup, model: nn.Module) -> Any:
     return GeneratorAndDiscriminator(generator, discriminator, weight)
 
 
-def peer_items(setup: TrainSetup, rows: int) -> list[Item]:
+def peer_items(setup: PretrainSetup, rows: int) -> list[Item]:
     """Return rows for transformers: blocks of the concatenated documents, without padding."""
     length, split = setup.config.seq_len, setup.corpus.split("train")
     if hasattr(setup.objective, "source_target_pairs"):
@@ -189,7 +189,7 @@ def peer_items(setup: TrainSetup, rows: int) -> list[Item]:
     return [{"input_ids": torch.from_numpy(split.read(at, at + length))} for at in starts]
 
 
-def seq2seq_item(setup: TrainSetup, index: int) -> Item:
+def seq2seq_item(setup: PretrainSetup, index: int) -> Item:
     """Return source and target of a row of the zoo, one text each."""
     dataset = setup.objective.dataset(setup.corpus.split("train"), seed=0)
     from zoo.data.rng import generator
@@ -200,7 +200,7 @@ def seq2seq_item(setup: TrainSetup, index: int) -> Item:
     return {"input_ids": torch.from_numpy(row.arrays["input_ids"]), "labels": labels}
 
 
-def peer_collator(setup: TrainSetup) -> Callable[[Sequence[Item]], Item]:
+def peer_collator(setup: PretrainSetup) -> Callable[[Sequence[Item]], Item]:
     """Return the collator: dynamic masks of transformers, or next tokens, or plain stacking."""
     from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerFast
 
@@ -255,7 +255,7 @@ def train_peer(workload: Workload, device: torch.device, steps: int) -> dict[str
     return {"tokens_per_second": speed, "peer": workload.peer, **memory(device)}
 
 
-def single_documents(objective: Objective, setup: TrainSetup, count: int) -> list[Any]:
+def single_documents(objective: Objective, setup: PretrainSetup, count: int) -> list[Any]:
     """Return examples of rows with one document each, which transformers can be given, too."""
     from zoo.data.rng import generator
 

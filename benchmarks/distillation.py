@@ -73,7 +73,7 @@ def main() -> None:
 def make_teacher(scratch: Path, options: argparse.Namespace) -> Measured:
     """Train a teacher for a step; what it predicts does not matter for speed."""
     from zoo.training.distributed.context import DistContext
-    from zoo.training.entrypoints import train
+    from zoo.training.run import PretrainRun
 
     size = SMOKE if options.smoke else FULL
     config = {
@@ -85,7 +85,7 @@ def make_teacher(scratch: Path, options: argparse.Namespace) -> Measured:
     }
     tree = {"family": "gpt", "size": "tiny", "vocab_size": size["vocab"], "config": config}
     settings = {**tree, **run_settings(options), "max_steps": 1}
-    train(settings, {}, scratch / "teacher", DistContext.initialize("cpu"))
+    PretrainRun(settings, DistContext.initialize("cpu"), scratch / "teacher").start()
     return {}
 
 
@@ -105,7 +105,7 @@ def run_settings(options: argparse.Namespace) -> dict[str, Any]:
 
 def prepare(scratch: Path, options: argparse.Namespace, *, cached: bool = False) -> Any:
     """Return the setup of a run, and its model and batches."""
-    from zoo.distillation.runs import DISTILL
+    from zoo.distillation.runs import DistillRun
     from zoo.training.build import prepare_run
     from zoo.training.config.overrides import deep_merge
     from zoo.training.distributed.context import DistContext
@@ -134,8 +134,8 @@ def prepare(scratch: Path, options: argparse.Namespace, *, cached: bool = False)
         },
         "lr_scheduler": {"name": "constant", "warmup_steps": 0, "min_lr_ratio": 0.0},
     }
-    setup: Any = DISTILL.build_setup(
-        DISTILL.build_config(deep_merge(run_settings(options), tree), {})
+    setup: Any = DistillRun.build_setup(
+        DistillRun.build_config(deep_merge(run_settings(options), tree), {})
     )
     return setup, prepare_run(setup, scratch / "none", DistContext.initialize("cpu"))
 

@@ -133,7 +133,7 @@ def with_zoo(scratch: Path, options: argparse.Namespace) -> Measured:
     """Time the trainer of the zoo."""
     import torch
 
-    from zoo.finetuning.runs import FINETUNE
+    from zoo.finetuning.runs import FineTuneRun
     from zoo.training.build import prepare_run
     from zoo.training.distributed.context import DistContext
     from zoo.training.trainer import Trainer
@@ -159,7 +159,7 @@ def with_zoo(scratch: Path, options: argparse.Namespace) -> Measured:
         "report_to": [],
     }
     dist = DistContext.initialize("cpu")
-    setup: Any = FINETUNE.build_setup(FINETUNE.build_config(config, {}))
+    setup: Any = FineTuneRun.build_setup(FineTuneRun.build_config(config, {}))
     prepared = prepare_run(setup, scratch / "none", dist)
     module, loader = prepared.loss_module, prepared.train_dataloader
     with torch.no_grad():

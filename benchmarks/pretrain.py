@@ -89,12 +89,16 @@ def run_config(corpus: Path, steps: int) -> dict[str, Any]:
 
 def ours(scratch: Path, options: argparse.Namespace) -> Measured:
     from zoo.training.distributed.context import DistContext
-    from zoo.training.entrypoints import train
     from zoo.training.logging.jsonl import PERFORMANCE_FILE, read_jsonl
+    from zoo.training.run import PretrainRun
 
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
         run = Path(folder, "run")
-        train(run_config(scratch / CORPUS, options.steps), {}, run, DistContext.initialize("cpu"))
+        PretrainRun(
+            run_config(scratch / CORPUS, options.steps),
+            DistContext.initialize("cpu"),
+            run,
+        ).start()
         # over the last steps, without logging, evaluation and saving
         return {"rate": read_jsonl(run, PERFORMANCE_FILE)[-1]["tokens_per_second"], "losses": []}
 
@@ -221,10 +225,10 @@ def difference(corpus: Path) -> float:
 
     from zoo.conformance.hf_reference import reference_model
     from zoo.objectives.examples.packing import pack
-    from zoo.training.config.schema import build_config
-    from zoo.training.setup import build_setup
+    from zoo.training.config.schema import pretrain_config
+    from zoo.training.setup import pretrain_setup
 
-    setup = build_setup(build_config(run_config(corpus, 1), {}))
+    setup = pretrain_setup(pretrain_config(run_config(corpus, 1), {}))
     objective: Any = setup.objective
     rows = objective.dataset(setup.corpus.split("train"), 0).packed_rows
     torch.manual_seed(0)

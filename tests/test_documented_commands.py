@@ -18,13 +18,13 @@ from zoo.cli import cli
 from zoo.cli.training import distill, finetune, pretrain
 from zoo.cli.training.options import SETTINGS, overrides_from_options
 from zoo.data.readers.glue import GLUE
-from zoo.distillation.config.build import build_config as distill_config
+from zoo.distillation.config.build import distill_config
 from zoo.errors import UsageError
-from zoo.finetuning.config import build_config as finetune_config
+from zoo.finetuning.config import finetune_config
 from zoo.hub.registry import entries
 from zoo.objectives.options import parse_options
 from zoo.plugins.tasks import training_task
-from zoo.training.config.schema import build_config as pretrain_config
+from zoo.training.config.schema import pretrain_config
 from zoo.training.continuation import CHANGEABLE
 
 __all__ = ["hub_checkpoint"]

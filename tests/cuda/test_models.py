@@ -20,7 +20,7 @@ from zoo.nn.transformer import attend
 from zoo.objectives.losses import row_chunks
 from zoo.objectives.losses.cross_entropy import summed_cross_entropy
 from zoo.plugins import get_family, installed
-from zoo.training.setup import build_setup
+from zoo.training.setup import pretrain_setup
 
 pytestmark = pytest.mark.cuda
 LENGTHS = (17, 9, 1)
@@ -69,7 +69,7 @@ def test_every_head_computes_what_it_does_on_a_cpu(
 def test_losses_and_gradients_are_those_of_a_cpu(
     family: str, name: str, precision: torch.dtype, device: torch.device
 ) -> None:
-    setup = build_setup(dry(small(family, objective=name)))
+    setup = pretrain_setup(dry(small(family, objective=name)))
     torch.manual_seed(0)
     model = setup.objective.model(setup.family, setup.model_config).eval()
     dataset = setup.objective.dataset(setup.corpus.split("train"), seed=0)

@@ -12,8 +12,8 @@ from tests.training.runs import assert_same, cut, records, small, tree
 from zoo.data.rng import generator
 from zoo.training.devices.transfer import DeviceTransfer
 from zoo.training.distributed.context import DistContext
-from zoo.training.entrypoints import resume, train
-from zoo.training.setup import build_setup, train_dataloader
+from zoo.training.run import PretrainRun
+from zoo.training.setup import pretrain_setup, train_dataloader
 
 pytestmark = [pytest.mark.cuda, pytest.mark.usefixtures("shared_home")]
 RESUMED = [
@@ -26,7 +26,7 @@ RESUMED = [
 
 
 def run_on(device: torch.device, path: Path, family: str, **changes: Any) -> Path:
-    train(tree(family, **changes), {}, path, DistContext(0, 1, device))
+    PretrainRun(tree(family, **changes), DistContext(0, 1, device), path).start()
     return path
 
 
@@ -39,7 +39,7 @@ def test_a_resumed_run_is_the_same_to_the_bit(
     broken = tmp_path / "broken"
     shutil.copytree(whole, broken)
     cut(broken, 3)
-    resume(broken, {}, {}, DistContext(0, 1, device))
+    PretrainRun({}, DistContext(0, 1, device)).resume(broken)
     assert_same(whole, broken)
 
 
@@ -72,7 +72,7 @@ def test_losses_fall_as_on_a_cpu(tmp_path: Path, device: torch.device) -> None:
 
 
 def test_batches_are_on_the_device_and_the_same(device: torch.device) -> None:
-    setup = build_setup(dry(small("bert")))
+    setup = pretrain_setup(dry(small("bert")))
     loader = train_dataloader(setup, DistContext(0, 1, device))
     try:
         for step in range(3):
@@ -89,7 +89,7 @@ def test_batches_are_on_the_device_and_the_same(device: torch.device) -> None:
 
 
 def test_a_copy_is_finished_before_its_use(device: torch.device) -> None:
-    setup = build_setup(dry(small("bert")))
+    setup = pretrain_setup(dry(small("bert")))
     dataset = setup.objective.dataset(setup.corpus.split("train"), 0)
     batch = setup.objective.collate([dataset.example(0, generator(0))])
     transfer = DeviceTransfer(device)

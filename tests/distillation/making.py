@@ -7,11 +7,10 @@ from typing import Any
 
 from tests.once import written_once
 from tests.training.runs import SMALL, assert_resumes_from, run_training
-from zoo.distillation.runs import DISTILL
-from zoo.distillation.setup import DistillSetup, build_setup
+from zoo.distillation.runs import DistillRun
+from zoo.distillation.setup import DistillSetup, distill_setup
 from zoo.training.config.overrides import deep_merge
 from zoo.training.distributed.context import DistContext
-from zoo.training.entrypoints import train
 
 DISTILL_SMALL = {name: value for name, value in SMALL.items() if name != "vocab_size"}
 
@@ -33,17 +32,17 @@ def settings(teacher: Path | str, student: str, /, **changes: Any) -> dict[str, 
 
 def distill(path: Path, tree: Mapping[str, Any]) -> Path:
     """Train a run, and return its directory."""
-    train(tree, {}, path, DistContext.initialize("cpu"), kind=DISTILL)
+    DistillRun(tree, DistContext.initialize("cpu"), path).start()
     return path
 
 
 def make_setup(tree: Mapping[str, Any]) -> DistillSetup:
     """Return the setup of settings."""
-    return build_setup(DISTILL.build_config(tree, {}))  # type: ignore[arg-type]
+    return distill_setup(DistillRun.build_config(tree, {}))
 
 
 def assert_resumes_exactly(folder: Path, tree: Mapping[str, Any], step: int) -> Path:
     """Train a run, and resume a copy from a checkpoint; return the whole run."""
     whole = distill(folder / "whole", tree)
-    assert_resumes_from(whole, folder, step, kind=DISTILL)
+    assert_resumes_from(whole, folder, step, kind=DistillRun)
     return whole

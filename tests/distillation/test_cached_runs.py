@@ -22,13 +22,12 @@ from tests.finetuning.making import settings as finetune_settings
 from tests.inference.making import write_manifest
 from tests.training.runs import assert_same, finish_in_two_processes, records
 from zoo.data.corpus_cache import SAMPLE
-from zoo.distillation.runs import DISTILL
+from zoo.distillation.runs import DistillRun
 from zoo.distillation.teachers.cached_teacher import CachedTeacher
 from zoo.distillation.teachers.teacher_cache import TeacherCache
 from zoo.errors import UsageError, VerificationError
 from zoo.training.config.overrides import deep_merge
 from zoo.training.distributed.context import DistContext
-from zoo.training.entrypoints import resume
 from zoo.training.trainer import Trainer
 
 LOST = "kl-lost-probability"
@@ -120,7 +119,7 @@ def test_a_cold_a_warm_and_a_resumed_run_are_the_same(
     assert_same(cold, warm)
     shutil.rmtree(tmp_path / "cache")
     broken = kill_after(7, tree, tmp_path / "broken", monkeypatch)
-    resume(broken, {}, {}, DistContext.initialize("cpu"), kind=DISTILL)
+    DistillRun({}, DistContext.initialize("cpu")).resume(broken)
     assert passes
     assert_same(cold, broken)
 

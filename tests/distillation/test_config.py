@@ -13,14 +13,14 @@ from tests.distillation.making import distill, make_setup, pretrained, settings
 from tests.training.runs import records
 from zoo.checkpoint import CONFIG, MANIFEST, Manifest, encode_manifest, load_checkpoint
 from zoo.distillation.recipes import all_recipes, any_recipe, recipe_values
-from zoo.distillation.runs import DISTILL
+from zoo.distillation.runs import DistillRun
 from zoo.errors import UsageError
 from zoo.families.distillation import DistillationRecipe, Term
 from zoo.io.json import encode_json, read_json, read_json_record
 from zoo.io.yaml import parse_yaml
 from zoo.plugins import all_families, get_family
 from zoo.training.config.schema import validate_config
-from zoo.training.setup import TrainSetup
+from zoo.training.setup import PretrainSetup
 
 SHAPE = ("hidden_size", "num_layers", "num_heads", "intermediate_size", "max_positions")
 
@@ -60,7 +60,7 @@ def test_the_schedule_of_a_published_size_is_that_of_the_paper(
     base_teacher: Path, recipe: str, rows: int, seq_len: int, rate: float, steps: int, warmup: int
 ) -> None:
     tree = {"distillation": {"teachers": [str(base_teacher)], "recipe": recipe}}
-    config: Any = DISTILL.build_config({**tree, "student": "distilbert"}, {})
+    config: Any = DistillRun.build_config({**tree, "student": "distilbert"}, {})
     resolved = config.resolved(3_000_000)
     assert (resolved.global_batch_size, resolved.seq_len) == (rows, seq_len)
     assert resolved.optimizer.learning_rate == rate
@@ -90,7 +90,7 @@ def test_a_run_with_the_file_of_a_recipe_is_that_of_its_name(
     for recipe in (name, str(file)):
         distillation = {"teachers": [str(base_teacher)], "recipe": recipe}
         tree = {"distillation": distillation, "student": "distilbert"}
-        configs.append(DISTILL.build_config(tree, {}))
+        configs.append(DistillRun.build_config(tree, {}))
     of_name = msgspec.structs.replace(configs[0].distillation, recipe=str(file))
     assert configs[1] == msgspec.structs.replace(configs[0], distillation=of_name)
 
@@ -98,7 +98,7 @@ def test_a_run_with_the_file_of_a_recipe_is_that_of_its_name(
 def test_a_recipe_of_text_has_the_schedule_of_the_task_on_labelled_data(base_teacher: Path) -> None:
     tree = {"task": "text-classification", "data": {"train": ["t.tsv"]}, "student": "bert"}
     distillation = {"teachers": [str(base_teacher)], "recipe": "minilmv2"}
-    config: Any = DISTILL.build_config({**tree, "distillation": distillation}, {})
+    config: Any = DistillRun.build_config({**tree, "distillation": distillation}, {})
     assert (config.max_steps, config.num_train_epochs) == (0, 3)
     assert config.lr_scheduler.warmup_steps == 0
 
@@ -107,7 +107,7 @@ def test_epochs_are_steps_of_the_corpus(teacher: Path, tmp_path: Path) -> None:
     tree = settings(teacher, "distilbert", num_train_epochs=0.125, warmup_ratio=0.25)
     del tree["max_steps"], tree["lr_scheduler"]
     setup = make_setup(tree)
-    assert isinstance(setup.base, TrainSetup)
+    assert isinstance(setup.base, PretrainSetup)
     epoch = setup.base.corpus.record.splits["train"].tokens / 256
     steps = math.ceil(epoch / 8)
     values = yaml.safe_load((distill(tmp_path / "run", tree) / "config.yaml").read_text())
@@ -121,10 +121,10 @@ def test_numbers_of_steps_replace_those_of_epochs(base_teacher: Path) -> None:
     steps = {"max_steps": 7, "lr_scheduler": {"warmup_steps": 2}}
     shares = {"num_train_epochs": 2.0, "warmup_ratio": 0.5}
     for values, overrides in (({**tree, **shares}, steps), ({**tree, **steps}, {})):
-        config: Any = DISTILL.build_config(values, overrides)
+        config: Any = DistillRun.build_config(values, overrides)
         resolved = config.resolved(10**6)
         assert (resolved.max_steps, resolved.lr_scheduler.warmup_steps) == (7, 2)
-    config = DISTILL.build_config({**tree, **steps}, shares)
+    config = DistillRun.build_config({**tree, **steps}, shares)
     resolved = config.resolved(10**6)
     assert (resolved.max_steps, resolved.lr_scheduler.warmup_steps) == (16, 8)
 
@@ -133,7 +133,7 @@ def test_positions_are_of_text(base_teacher: Path) -> None:
     """The recipe distilbert compares all tokens of text, and the outputs of labelled data."""
     tree = {"task": "text-classification", "data": {"train": ["t.tsv"]}, "student": "distilbert"}
     distillation = {"teachers": [str(base_teacher)], "recipe": "distilbert"}
-    config: Any = DISTILL.build_config({**tree, "distillation": distillation}, {})
+    config: Any = DistillRun.build_config({**tree, "distillation": distillation}, {})
     assert config.distillation.terms["kl"].positions == "predicted"
 
 
@@ -145,7 +145,7 @@ def test_a_term_of_another_kind_keeps_its_weight_alone(teacher: Path) -> None:
 
 
 def relation_heads(tree: dict[str, Any]) -> int | None:
-    config: Any = DISTILL.build_config(tree, {})
+    config: Any = DistillRun.build_config(tree, {})
     heads: int | None = config.distillation.terms["relations"].relation_heads
     return heads
 

@@ -18,7 +18,7 @@ from tests.distillation.making import (
 from tests.distillation.test_labelled import views
 from tests.training.runs import records, run_training
 from zoo.checkpoint import load_checkpoint
-from zoo.distillation.runs import DISTILL
+from zoo.distillation.runs import DistillRun
 from zoo.distillation.scoring.score import score_run
 from zoo.errors import UsageError
 from zoo.inference.load_model import load_model
@@ -75,11 +75,11 @@ def test_without_a_generator_there_is_no_term_of_it(
     alone = tmp_path / "model"
     shutil.copytree(teacher, alone)
     caplog.set_level("INFO", logger="zoo")
-    config: Any = DISTILL.build_config(settings(alone, "electra"), {})
+    config: Any = DistillRun.build_config(settings(alone, "electra"), {})
     assert set(config.distillation.terms) == {"kl"} and config.distillation.generator is None
     assert "without generator: no generator is beside the teacher" in caplog.text
     named = {"generator": str(teacher.parent / "generator")}
-    config = DISTILL.build_config(settings(alone, "electra", distillation=named), {})
+    config = DistillRun.build_config(settings(alone, "electra", distillation=named), {})
     assert set(config.distillation.terms) == {"kl", "generator"}
     wrong = {"generator": str(teacher)}
     with pytest.raises(UsageError, match="has the head replaced-token-detection, and not mas"):

@@ -17,7 +17,7 @@ from tests.distillation.test_labelled import make_teacher
 from tests.distillation.test_labelled import settings as task_settings
 from tests.finetuning.making import labelled
 from tests.training.runs import assert_same, lines, wait_until
-from zoo.distillation.runs import DISTILL
+from zoo.distillation.runs import DistillRun
 from zoo.training.distributed.context import DistContext
 from zoo.training.state.checkpoints import list_checkpoints
 
@@ -98,7 +98,7 @@ def test_stages(tmp_path: Path) -> None:
     tree: dict[str, Any] = task_settings([teacher], "bert", TASK, table, distillation=recipe)
     whole, run, file = tmp_path / "whole", tmp_path / "run", tmp_path / "run.yaml"
     file.write_text(yaml.safe_dump(tree))
-    DISTILL.train(tree, {}, whole, DistContext.initialize("cpu"))
+    DistillRun(tree, DistContext.initialize("cpu"), whole).start()
     kill_when(lambda: lines(run / "intermediate") >= 5, 3, str(file), "-o", str(run))
     kill_when(lambda: lines(run / "prediction") >= 5, 4, "--resume", str(run))
     finish(run)

@@ -22,7 +22,7 @@ from tests.training.runs import assert_same
 from zoo.checkpoint import MANIFEST, Manifest, encode_manifest
 from zoo.distillation import preflight
 from zoo.distillation.preflight import Preflight, StepTimes, expected_seconds, label_frequencies
-from zoo.distillation.runs import DISTILL
+from zoo.distillation.runs import DistillRun
 from zoo.io.digests.files import hash_file
 from zoo.io.json import read_json_record
 from zoo.training.build import build_trainer, prepare_run
@@ -133,7 +133,7 @@ def test_the_stage_is_named(tmp_path: Path, expected_times: Callable[[], list[st
     recipe.write_text("stages: {one: {objective_weight: 1}, two: {objective_weight: 1}}")
     tree = settings(pretrained("bert"), "distilbert", max_steps=4, save_steps=4)
     tree = deep_merge(tree, {"distillation": {"recipe": str(recipe)}})
-    DISTILL.train(tree, {}, tmp_path / "run", DistContext.initialize("cpu"))
+    DistillRun(tree, DistContext.initialize("cpu"), tmp_path / "run").start()
     assert [line.partition(" take about ")[0] for line in expected_times()] == [
         "4 steps of the stage one",
         "4 steps of the stage two",

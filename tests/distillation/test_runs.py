@@ -18,8 +18,8 @@ from tests.distillation.making import (
 )
 from tests.training.runs import finish_in_two_processes, records
 from zoo.checkpoint import load_checkpoint
-from zoo.distillation.config.build import build_config
-from zoo.distillation.runs import DISTILL
+from zoo.distillation.config.build import distill_config
+from zoo.distillation.runs import DistillRun
 from zoo.errors import UsageError
 from zoo.training.build import prepare_run
 from zoo.training.distributed.context import DistContext
@@ -210,13 +210,13 @@ def test_the_recipe_of_a_file_is_used(teacher: Path, tmp_path: Path) -> None:
     terms = "objective_weight: 0\nterms:\n  kl: {kind: kl, temperature: 3}\n"
     file.write_text(terms + "settings: {ema_decay: 0.5, optimizer: {learning_rate: 0.007}}\n")
     tree = settings(teacher, "distilbert", distillation={"recipe": str(file)})
-    config = build_config(tree, {})
+    config = distill_config(tree, {})
     assert config.distillation.terms["kl"].temperature == 3
     assert config.distillation.objective_weight == 0
     assert (config.ema_decay, config.optimizer.learning_rate) == (0.5, 0.007)
     file.write_text(terms + "settings: {nonsense: 1}\n")
     with pytest.raises(UsageError, match="nonsense"):
-        build_config(tree, {})
+        distill_config(tree, {})
 
 
 @pytest.mark.parametrize(
@@ -253,17 +253,17 @@ def test_the_configuration_of_a_run_keeps_its_student_and_recipe(
     tree = settings(teacher, "distilbert", max_steps=2, eval_steps=2)
     run = distill(tmp_path / "run", tree)
     resolved = yaml.safe_load((run / "config.yaml").read_text())
-    assert build_config(resolved, {"seed": 3}).seed == 3
+    assert distill_config(resolved, {"seed": 3}).seed == 3
     for changes, key in (
         ({"student": {"name": "electra"}}, "student"),
         ({"distillation": {"recipe": "minilm"}}, "recipe"),
         ({"distillation": {"align": "text"}}, "align"),
     ):
         with pytest.raises(UsageError, match=f"{key} cannot be changed"):
-            build_config(resolved, changes)
+            distill_config(resolved, changes)
     student: Any = {"student": {"name": "distilbert"}}
     with pytest.raises(UsageError, match="with its own student"):
-        DISTILL.resume(run, {}, student, DistContext.initialize("cpu"))
+        DistillRun({}, DistContext.initialize("cpu"), overrides=student).resume(run)
 
 
 def test_compiled_runs_have_the_batches_of_others(teacher: Path, tmp_path: Path) -> None:

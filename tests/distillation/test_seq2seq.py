@@ -15,7 +15,7 @@ from tests.distillation.making import assert_resumes_exactly, distill, make_setu
 from tests.finetuning.making import SETTINGS, finetune, texts, write_table
 from tests.finetuning.making import settings as finetune_settings
 from tests.training.runs import assert_same, cut, records
-from zoo.distillation.runs import DISTILL
+from zoo.distillation.runs import DistillRun
 from zoo.distillation.scoring.score import score_run
 from zoo.errors import UsageError
 from zoo.finetuning.setup import FineTuneSetup
@@ -89,7 +89,7 @@ def test_targets_are_those_of_the_teachers_beam_search(task: str, tmp_path: Path
     file.write_text(json.dumps({**values, "targets": targets}))
     tree["distillation"]["recipe"] = str(file)
     whole = tmp_path / "whole"
-    run, model = DISTILL.train(tree, {}, whole, DistContext.initialize("cpu"))
+    run, model = DistillRun(tree, DistContext.initialize("cpu"), whole).start()
     assert (run, model) == (whole / "fine-tuning", whole / "model")
     rows = read(whole / "targets" / "train.jsonl")
     teacher = zoo.load(tree["distillation"]["teachers"][0], backend="cpu")
@@ -110,7 +110,7 @@ def test_targets_are_those_of_the_teachers_beam_search(task: str, tmp_path: Path
     shutil.copytree(whole, broken, symlinks=True)
     (broken / "model").unlink()
     cut(broken / "fine-tuning", 2)
-    DISTILL.resume(broken, {}, {}, DistContext.initialize("cpu"))
+    DistillRun({}, DistContext.initialize("cpu")).resume(broken)
     assert_same(whole / "fine-tuning", broken / "fine-tuning")
 
 
@@ -141,8 +141,8 @@ def test_a_task_without_targets_is_refused(tmp_path: Path) -> None:
     tree = make_tree(tmp_path, {"recipe": "sequence"}, "causal-lm")
     del tree["data"]["label"]
     with pytest.raises(UsageError, match="causal-lm has no target texts"):
-        DISTILL.train(tree, {}, tmp_path / "run", DistContext.initialize("cpu"))
+        DistillRun(tree, DistContext.initialize("cpu"), tmp_path / "run").start()
     assert not (tmp_path / "run").exists()
     with pytest.raises(UsageError, match="is for labelled data"):
         text = {"distillation": tree["distillation"], "student": tree["student"]}
-        DISTILL.train(text, {}, tmp_path / "run", DistContext.initialize("cpu"))
+        DistillRun(text, DistContext.initialize("cpu"), tmp_path / "run").start()

@@ -18,8 +18,8 @@ from tests.finetuning.making import SETTINGS, labelled
 from tests.training.runs import assert_same, cut, records
 from zoo.checkpoint import load_checkpoint
 from zoo.distillation.config.build import requested_recipe
-from zoo.distillation.runs import DISTILL, summarize_seeds
-from zoo.distillation.stages import StagesRecord, stage_settings
+from zoo.distillation.runs import DistillRun, StagesRecord, last_stage, stage_settings
+from zoo.distillation.scoring.seeds import summarize_seeds
 from zoo.errors import UsageError
 from zoo.training.config.overrides import deep_merge
 from zoo.training.distributed.context import DistContext
@@ -46,7 +46,7 @@ def tree(tmp_path: Path) -> dict[str, Any]:
 
 
 def run_stages(path: Path, tree: dict[str, Any]) -> Path:
-    DISTILL.train(tree, {}, path, DistContext.initialize("cpu"))
+    DistillRun(tree, DistContext.initialize("cpu"), path).start()
     return path
 
 
@@ -75,7 +75,7 @@ def test_stages_follow_each_other_and_resume_exactly(tree: dict[str, Any], tmp_p
         for suffix in ("", ".lock"):  # of a process that was killed at the end of a stage
             (broken / "intermediate" / f".report.html.zoo-0123abcd{suffix}").touch()
         (broken / "intermediate" / "final.json").unlink()
-        run, _ = DISTILL.resume(broken, {}, {}, DistContext.initialize("cpu"))
+        run, _ = DistillRun({}, DistContext.initialize("cpu")).resume(broken)
         assert run == broken / "prediction"
         assert [*broken.rglob("*.zoo-*")] == []
         finals = [(p / "intermediate" / "final.json").read_bytes() for p in (whole, broken)]
@@ -163,8 +163,8 @@ def test_an_assistant_teaches_the_student_of_each_seed(tmp_path: Path) -> None:
     tree = text_settings(teacher, "bert", distillation=distillation)
     tree["student"] |= {"num_layers": 1, "hidden_size": 32, "intermediate_size": 64}
     dist = DistContext.initialize("cpu")
-    train_seeds(tree, {}, path, dist, 2, kind=DISTILL)
-    runs = [DISTILL.last_run(run) for run in seed_directories(path)]
+    train_seeds(DistillRun(tree, dist, path), 2)
+    runs = [last_stage(run) for run in seed_directories(path)]
     assert [str(run.relative_to(path)) for run in runs] == ["seed-0/student", "seed-1/student"]
     assistant, student = path / "seed-1" / "assistant", runs[1]
     shapes = [load_checkpoint(run / "model").config for run in (assistant, student)]
@@ -183,7 +183,7 @@ def test_an_assistant_teaches_the_student_of_each_seed(tmp_path: Path) -> None:
     left = [path / ".seed-1.zoo-01234567.lock", tmp_path / ".seeds.zoo-01234567.lock"]
     for lock in left:  # the process was killed just after it had created the directory
         lock.touch()
-    resume_seeds(path, dist, kind=DISTILL)
+    resume_seeds(DistillRun({}, dist), path)
     assert [r["loss"] for r in records(student)] == losses[1]
     assert not [lock for lock in left if lock.exists()]
 

@@ -29,8 +29,8 @@ from zoo.training.config.overrides import deep_merge
 from zoo.training.config.schema import TrainConfig
 from zoo.training.distributed.context import DistContext
 from zoo.training.distributed.parallelize import parallelize
-from zoo.training.entrypoints import train
 from zoo.training.loss_module import LossModule
+from zoo.training.run import PretrainRun
 from zoo.training.state.checkpoints import CheckpointMeta
 from zoo.training.state.recovery import SavedCheckpoint
 from zoo.training.state.state_dict import load_trainer_state_dict, trainer_state_dict
@@ -188,7 +188,7 @@ SMALL = {"seq_len": 10, "global_batch_tokens": 40, "max_steps": 2, "vocab_size":
 
 
 def started(path: Path, **changes: Any) -> Path:
-    train(deep_merge({"family": "elmo", **SMALL}, changes), {}, path, HERE)
+    PretrainRun(deep_merge({"family": "elmo", **SMALL}, changes), HERE, path).start()
     return path / "model"
 
 

@@ -12,14 +12,13 @@ import yaml
 from torch import Tensor, nn
 
 from tests.training.runs import assert_resumes_from, finish_in_two_processes, records
-from zoo.finetuning.runs import FINETUNE
-from zoo.finetuning.setup import FineTuneSetup, build_setup
+from zoo.finetuning.runs import FineTuneRun
+from zoo.finetuning.setup import FineTuneSetup, finetune_setup
 from zoo.objectives.base import Batch
 from zoo.training.config.finetune import FineTuneConfig
 from zoo.training.config.overrides import deep_merge
 from zoo.training.config.schema import validate_config
 from zoo.training.distributed.context import DistContext
-from zoo.training.entrypoints import train
 from zoo.training.optim.lr_scheduler import lr_multiplier
 
 HERE = DistContext(0, 1, torch.device("cpu"))
@@ -69,14 +68,14 @@ def settings(model: Path | str, train_file: Path, **changes: Any) -> dict[str, A
 
 def finetune(path: Path, tree: Mapping[str, Any]) -> Path:
     """Train a run, and return its directory."""
-    train(tree, {}, path, DistContext.initialize("cpu"), kind=FINETUNE)
+    FineTuneRun(tree, DistContext.initialize("cpu"), path).start()
     return path
 
 
 def setup_of(run: Path) -> FineTuneSetup:
     """Return the setup of a finished run."""
     values = yaml.safe_load((run / "config.yaml").read_text())
-    return build_setup(validate_config(values, FineTuneConfig))
+    return finetune_setup(validate_config(values, FineTuneConfig))
 
 
 def training_losses(run: Path) -> list[float]:
@@ -115,7 +114,7 @@ def reference_losses(
 def assert_resumes_exactly(folder: Path, tree: Mapping[str, Any], step: int) -> Path:
     """Train a run, and resume a copy from a checkpoint; return the whole run."""
     whole = finetune(folder / "whole", tree)
-    assert_resumes_from(whole, folder, step, kind=FINETUNE)
+    assert_resumes_from(whole, folder, step, kind=FineTuneRun)
     return whole
 
 

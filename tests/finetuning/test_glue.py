@@ -12,7 +12,7 @@ from tests import warm
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import SETTINGS, texts
 from zoo.data.readers.glue import GLUE, glue_files
-from zoo.finetuning.config import build_config
+from zoo.finetuning.config import finetune_config
 
 ROWS = {"train": 24, "dev": 12, "dev_matched": 10, "dev_mismatched": 14}
 HEADERS = {
@@ -103,7 +103,7 @@ def test_models_of_three_tasks_and_their_table(
 def test_settings_of_a_task(pretrained: Pretrained, data: Path) -> None:
     model, _ = pretrained()
     tree = {"init_from": {"model": str(model)}, "task": "glue/mnli", "data": {"train": [str(data)]}}
-    config = build_config(tree, {})
+    config = finetune_config(tree, {})
     assert config.task == "text-classification"
     assert (config.data.text, config.data.pair, config.data.label) == (
         "sentence1",
@@ -121,7 +121,7 @@ def test_settings_of_a_task(pretrained: Pretrained, data: Path) -> None:
 def test_presets_have_settings_of_single_tasks(data: Path, task: str, epochs: float) -> None:
     """Clark et al. 2020, arXiv:2003.10555, table 7: 10 epochs for RTE and STS, 3 for all others."""
     tree = {"family": "electra", "task": f"glue/{task}", "data": {"train": [str(data)]}}
-    assert build_config(tree, {}).num_train_epochs == epochs
+    assert finetune_config(tree, {}).num_train_epochs == epochs
 
 
 def test_errors_are_one_line(data: Path, tmp_path: Path) -> None:

@@ -19,15 +19,15 @@ from tests.finetuning.making import (
 from tests.tasks.token_classification.test_train import tagged
 from zoo.checkpoint import load_checkpoint
 from zoo.errors import UsageError
-from zoo.finetuning.config import build_config
-from zoo.finetuning.setup import build_setup
+from zoo.finetuning.config import finetune_config
+from zoo.finetuning.setup import finetune_setup
 from zoo.training.build import build_model
 
 
 def warnings(caplog: pytest.LogCaptureFixture, table: Path, **changes: Any) -> list[str]:
     """Return the warnings of a run that does not start."""
     caplog.clear()
-    build_setup(build_config(settings("bert", table, vocab_size=300, **changes), {}))
+    finetune_setup(finetune_config(settings("bert", table, vocab_size=300, **changes), {}))
     return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
 
 
@@ -101,7 +101,7 @@ def test_a_label_that_the_settings_lack(chosen: list[str], tmp_path: Path) -> No
     table.write_text(table.read_text() + "a b\tmaybe\n" * 2)
     tree = settings("bert", table, data={"labels": chosen})
     with pytest.raises(UsageError, match=r"t\.tsv:\d+: the label 'no' is not in data.labels, yes"):
-        build_setup(build_config(tree, {}))
+        finetune_setup(finetune_config(tree, {}))
 
 
 def test_a_table_of_texts_in_place_of_words(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_table_of_texts_in_place_of_words(tmp_path: Path) -> None:
     with pytest.raises(
         UsageError, match=r"the 1 rows cannot .* words in columns, with a blank line"
     ):
-        build_setup(build_config(tree, {}))
+        finetune_setup(finetune_config(tree, {}))
 
 
 @pytest.mark.parametrize("task", ["text-classification", "multi-label", "token-classification"])
@@ -128,7 +128,7 @@ def test_labels_of_a_kept_head_are_matched_by_name(
     table = (
         tagged(tmp_path / "t.conll") if kind == "Token" else write_table(tmp_path / "t.tsv", rows)
     )
-    setup = build_setup(build_config(settings(model, table, task=task), {}))
+    setup = finetune_setup(finetune_config(settings(model, table, task=task), {}))
     assert setup.model_config.labels == setup.objective.labels == names
     unseen = "B-NEW" if kind == "Token" else "x"
     warning = f"warning: no training sample has these labels of the pretrained model: {unseen}"
@@ -153,12 +153,15 @@ def test_names_of_the_outputs_of_a_head_without_names(
     with pytest.raises(
         UsageError, match=r"has a head for LABEL_0, LABEL_1, and not for .*: no, yes"
     ):
-        build_setup(build_config(settings(model, table), {}))
+        finetune_setup(finetune_config(settings(model, table), {}))
     tree = settings(model, table, data={"labels": ["yes", "no"]})
-    assert build_setup(build_config(tree, {})).objective.labels == ("yes", "no")
+    assert finetune_setup(finetune_config(tree, {})).objective.labels == ("yes", "no")
     rows = [{"text": text, "label": 1} for text in texts(30)]
     numbered = write_table(tmp_path / "n.tsv", rows)
-    assert build_setup(build_config(settings(model, numbered), {})).objective.labels == ("0", "1")
+    assert finetune_setup(finetune_config(settings(model, numbered), {})).objective.labels == (
+        "0",
+        "1",
+    )
 
 
 def test_a_resumed_run_has_the_labels_of_its_head(pretrained: Pretrained, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from tests.finetuning.making import (
     write_table,
 )
 from zoo.errors import UsageError
-from zoo.finetuning.config import build_config
+from zoo.finetuning.config import finetune_config
 from zoo.objectives.base import Batch
 
 TOKENS = "token-classification"
@@ -84,7 +84,7 @@ def test_several_labels(pretrained: Pretrained, tmp_path: Path) -> None:
 
 def test_labels_of_settings_may_be_numbers(tmp_path: Path) -> None:
     values = settings("bert", tmp_path / "t.tsv", data={"labels": [1, 0]})
-    config = build_config(values, {"class_weights": {0: 1, 1: 3}})
+    config = finetune_config(values, {"class_weights": {0: 1, 1: 3}})
     assert config.data.labels == ("1", "0")
     assert config.class_weights == {"0": 1.0, "1": 3.0}
 

@@ -19,7 +19,7 @@ from tests.tasks.token_classification.test_train import tagged
 from zoo.checkpoint import load_checkpoint
 from zoo.convert import convert
 from zoo.errors import UsageError
-from zoo.finetuning.config import build_config
+from zoo.finetuning.config import finetune_config
 from zoo.hub.source import CheckpointDir
 from zoo.nn.capture import capture
 from zoo.plugins import get_family
@@ -195,7 +195,9 @@ def test_a_layer_that_the_model_has_not(tmp_path: Path) -> None:
 
 def test_presets_freeze_what_was_pretrained(tmp_path: Path) -> None:
     values = {"family": "elmo", "task": "text-classification", "data": {"train": ["t.tsv"]}}
-    assert build_config(values, {}).freeze_layers == 0
+    assert finetune_config(values, {}).freeze_layers == 0
     start = converted(published(tmp_path / "elmo")[0], tmp_path / "pretrained")
-    assert build_config({**values, "init_from": {"model": str(start.path)}}, {}).freeze_layers == 2
-    assert build_config(values, {"freeze_layers": 1}).freeze_layers == 1
+    assert (
+        finetune_config({**values, "init_from": {"model": str(start.path)}}, {}).freeze_layers == 2
+    )
+    assert finetune_config(values, {"freeze_layers": 1}).freeze_layers == 1

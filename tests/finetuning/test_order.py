@@ -10,8 +10,8 @@ import torch
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import HERE, labelled, settings
 from zoo.data.packing import EpochShuffle
-from zoo.finetuning.runs import FINETUNE
-from zoo.finetuning.setup import FineTuneSetup, build_setup
+from zoo.finetuning.runs import FineTuneRun
+from zoo.finetuning.setup import FineTuneSetup, finetune_setup
 from zoo.training.distributed.context import DistContext
 
 
@@ -21,8 +21,8 @@ def model(pretrained: Pretrained) -> Path:
 
 
 def setup_from(tree: dict[str, Any]) -> FineTuneSetup:
-    config: Any = FINETUNE.build_config(tree, {})
-    return build_setup(config)
+    config: Any = FineTuneRun.build_config(tree, {})
+    return finetune_setup(config)
 
 
 def lengths_of(batches: list[Any]) -> list[list[int]]:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from zoo.data.readers.glue import GLUE, PREFIX
-from zoo.finetuning.config import build_config
+from zoo.finetuning.config import finetune_config
 from zoo.plugins import all_families, get_family
 from zoo.plugins.tasks import public_tasks
 
@@ -31,7 +31,7 @@ def settings(family: str, task: str, **changes: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("family", "task"), PUBLISHED)
 def test_settings_are_those_of_the_paper(family: str, task: str) -> None:
-    config = build_config(settings(family, task), {})
+    config = finetune_config(settings(family, task), {})
     assert (
         config.optimizer.learning_rate,
         config.batch_size,
@@ -44,7 +44,7 @@ def test_settings_are_those_of_the_paper(family: str, task: str) -> None:
 
 def test_a_setting_of_the_run_takes_precedence() -> None:
     changes = {"batch_size": 8, "optimizer": {"learning_rate": 1e-3}}
-    config = build_config(settings("roberta", "question-answering", **changes), {})
+    config = finetune_config(settings("roberta", "question-answering", **changes), {})
     assert (config.batch_size, config.optimizer.learning_rate) == (8, 1e-3)
     assert (config.num_train_epochs, config.optimizer.weight_decay) == (2, 0.01)
 
@@ -56,4 +56,4 @@ def test_presets_name_tasks(family: str) -> None:
         known = {*TASKS, *(f"{PREFIX}{task}" for task in GLUE)}
         assert preset.get("tasks", {}).keys() <= known
         for task in TASKS:
-            build_config(settings(family, task, preset=name), {})
+            finetune_config(settings(family, task, preset=name), {})

@@ -25,10 +25,10 @@ from tests.training.runs import assert_resumes_from, records
 from zoo.checkpoint import encode_manifest, load_checkpoint
 from zoo.convert import convert
 from zoo.errors import UsageError
-from zoo.finetuning.runs import FINETUNE
+from zoo.finetuning.runs import FineTuneRun
 from zoo.hub.source import CheckpointDir
 from zoo.training.distributed.context import DistContext
-from zoo.training.entrypoints import resume
+from zoo.training.run import PretrainRun
 from zoo.training.state.checkpoints import list_checkpoints
 from zoo.training.state.pretrained import ModelRecord
 from zoo.training.state.verify import verify_run
@@ -37,7 +37,7 @@ DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 
 
 def resume_run(run: Path) -> None:
-    resume(run, {}, {}, DistContext.initialize("cpu"), kind=FINETUNE)
+    FineTuneRun({}, DistContext.initialize("cpu")).resume(run)
 
 
 def test_a_resumed_run_ends_bit_for_bit_the_same(pretrained: Pretrained, tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_a_resumed_run_ends_bit_for_bit_the_same(pretrained: Pretrained, tmp_pat
     tree = settings(model, labelled(tmp_path / "t.tsv"), save_total_limit=9, freeze_layers=1)
     whole = finetune(tmp_path / "whole", tree)
     shutil.rmtree(model)
-    assert_resumes_from(whole, tmp_path, 6, 0, kind=FINETUNE)
+    assert_resumes_from(whole, tmp_path, 6, 0, kind=FineTuneRun)
     assert {check.outcome for check in verify_run(whole)} == {"ok"}
 
 
@@ -204,7 +204,7 @@ def test_runs_of_another_kind_are_refused(pretrained: Pretrained, tmp_path: Path
     model, _ = pretrained()
     run = finetune(tmp_path / "run", settings(model, labelled(tmp_path / "t.tsv"), max_steps=2))
     with pytest.raises(UsageError, match="is a run of `zoo finetune`, not of `zoo pretrain`"):
-        resume(run, {}, {}, DistContext.initialize("cpu"))
+        PretrainRun({}, DistContext.initialize("cpu")).resume(run)
 
 
 def test_a_changed_table_is_refused(pretrained: Pretrained, tmp_path: Path) -> None:

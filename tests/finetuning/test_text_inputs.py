@@ -33,7 +33,7 @@ from tests.finetuning.test_errors import refused
 from tests.training.runs import records
 from zoo.convert import convert
 from zoo.errors import UsageError
-from zoo.finetuning.config import build_config
+from zoo.finetuning.config import finetune_config
 from zoo.hub.source import CheckpointDir
 from zoo.tasks import make_evaluation
 
@@ -240,10 +240,10 @@ def test_resume(published: Path, tmp_path: Path) -> None:
 
 def test_the_preset_is_of_tasks() -> None:
     values = {"family": "gpt", "preset": "paper-inputs", "data": {"train": ["t.tsv"]}}
-    config = build_config(values, {"task": "text-classification"})
+    config = finetune_config(values, {"task": "text-classification"})
     assert config.task_args == INPUTS and config.optimizer.learning_rate == 6.25e-5
-    assert build_config(values, {"task": "token-classification"}).task_args == {}
-    changed = build_config(values, {"task": "regression", "task_args": {"lm_coef": 0.0}})
+    assert finetune_config(values, {"task": "token-classification"}).task_args == {}
+    changed = finetune_config(values, {"task": "regression", "task_args": {"lm_coef": 0.0}})
     assert changed.task_args == {**INPUTS, "lm_coef": 0.0}
 
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import HERE, labelled, settings, texts, write_table
 from zoo.errors import UsageError
-from zoo.finetuning.config import build_config
-from zoo.finetuning.setup import FineTuneSetup, build_setup
+from zoo.finetuning.config import finetune_config
+from zoo.finetuning.setup import FineTuneSetup, finetune_setup
 from zoo.finetuning.weights import freeze_lowest, highest_layers
 from zoo.nn.layers.init import init_weights
 from zoo.objectives.base import Batch
@@ -69,7 +69,7 @@ def table(task: str, labels: int, folder: Path) -> tuple[Path, dict[str, Any]]:
 def load(model: Path, task: str, labels: int, folder: Path) -> tuple[InitRecord, Tensor]:
     """Load the weights of a run that does not start; return the record and the head's weight."""
     data, columns = table(task, labels, folder)
-    setup = build_setup(build_config(settings(model, data, task=task, data=columns), {}))
+    setup = finetune_setup(finetune_config(settings(model, data, task=task, data=columns), {}))
     network = setup.objective.model(setup.family, setup.model_config)
     record = setup.load_pretrained(network)
     assert setup.model_config.problem == setup.objective.problem
@@ -118,7 +118,7 @@ def test_the_seed_decides_a_new_head_and_nothing_else_is_initialized(
     heads = []
     for seed in (5, 6):
         tree = settings(model, data, task="token-classification", data={"text": "text"}, seed=seed)
-        setup = build_setup(build_config(tree, {}))
+        setup = finetune_setup(finetune_config(tree, {}))
         built = build_model(setup)
         skipped = {id(parameter) for parameter, _ in built.skipped}
         new = [n for n, p in built.module.named_parameters() if id(p) not in skipped]
@@ -144,7 +144,7 @@ def test_a_run_has_the_weights_of_the_checkpoint_and_of_a_new_model(
     """All values are those of the file, or are drawn: none is left over in memory."""
     model, _ = pretrained()
     tree = settings(model, labelled(tmp_path / "train.tsv"), **changes)
-    setup = build_setup(build_config(tree, {}))
+    setup = finetune_setup(finetune_config(tree, {}))
     stored = load_file(model / "model.safetensors")
     started = prepare_run(setup, tmp_path / "run", HERE)
     assert started.pretrained is not None
@@ -175,7 +175,7 @@ def test_a_frozen_layer_keeps_its_output(family: str, tmp_path: Path) -> None:
     """All that it reads is frozen, such as relative positions, which each layer has in common."""
     depth = 3 if family == "albert" else 1  # whose layers share their weights
     tree = settings(family, labelled(tmp_path / "t.tsv"), vocab_size=300, preset="default")
-    setup = build_setup(build_config({**tree, "freeze_layers": depth}, {}))
+    setup = finetune_setup(finetune_config({**tree, "freeze_layers": depth}, {}))
     torch.manual_seed(0)
     model: Any = setup.objective.model(setup.family, setup.model_config).eval()
     setup.prepare_model(model)
@@ -198,7 +198,7 @@ def test_layers_that_share_weights_are_frozen_together(tmp_path: Path) -> None:
         setting = name.replace("freeze_layers", "--freeze")
         message = f"1 layers cannot {change}: they share .* others; set {setting} to 3, or leave"
         with pytest.raises(UsageError, match=message):
-            setup = build_setup(build_config({**tree, name: 1}, {}))
+            setup = finetune_setup(finetune_config({**tree, name: 1}, {}))
             model = setup.objective.model(setup.family, setup.model_config)
             freeze_lowest(model, setup.config.freeze_layers)
             highest_layers(model, setup.config.reinit_layers)

@@ -25,7 +25,7 @@ from tests.tasks.token_classification.test_train import tagged
 from tests.training.runs import records
 from zoo.errors import UsageError
 from zoo.finetuning.base import LABELS
-from zoo.finetuning.setup import build_setup
+from zoo.finetuning.setup import finetune_setup
 from zoo.finetuning.windows import TEXTS
 from zoo.nn.layers.crf import IGNORED
 from zoo.objectives.base import Batch
@@ -59,7 +59,7 @@ def test_rows_are_windows_of_transformers(
     columns = {"data": {"text": "first", "pair": "text"}} if pair else {}
     table = write_table(tmp_path / "t.tsv", rows)
     tree = settings(model, table, **WINDOWS, **columns)
-    setup = build_setup(validate_config({**tree, "family": "bert"}, FineTuneConfig))
+    setup = finetune_setup(validate_config({**tree, "family": "bert"}, FineTuneConfig))
     tokenizer = transformers.AutoTokenizer.from_pretrained(source)
     expected = {}
     for row in rows:
@@ -126,7 +126,7 @@ def test_each_word_is_labelled_once(pretrained: Pretrained, tmp_path: Path) -> N
     table = tagged(tmp_path / "t.conll")
     data = {"data": {"eval": [str(table)]}}
     tree = settings(pretrained()[0], table, task="token-classification", **WINDOWS, **data)
-    setup = build_setup(validate_config({**tree, "family": "bert"}, FineTuneConfig))
+    setup = finetune_setup(validate_config({**tree, "family": "bert"}, FineTuneConfig))
     sentences = sorted(text.split("\n") for text in table.read_text().strip().split("\n\n"))
     named = []
     for batch in setup.eval_batches(HERE):

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from zoo.objectives import objective_type
 from zoo.objectives.options import parse_options
 from zoo.plugins import get_family
-from zoo.training.config.schema import build_config
+from zoo.training.config.schema import pretrain_config
 
 FAMILIES = ("bert", "roberta", "albert", "distilbert", "deberta")
 
@@ -17,7 +17,7 @@ FAMILIES = ("bert", "roberta", "albert", "distilbert", "deberta")
 def test_every_size_has_settings_that_fit(name: str) -> None:
     family = get_family(name)
     for size, config in family.sizes().items():
-        built: Any = build_config({"family": name, "size": size}, {})
+        built: Any = pretrain_config({"family": name, "size": size}, {})
         kind = objective_type(family, config, built.objective)
         parse_options(kind.options_type, built.objective_args, built.objective)
         fitted: Any = replace(config, **built.config)
@@ -35,12 +35,13 @@ def test_recipes_have_the_numbers_of_the_papers() -> None:
         "masked-lm+next-sentence", 1_000_000, 131_072,
     )  # fmt: skip
     # A.2: sequences of 128 tokens for 90 % of the steps, then of 512, 256 per batch
-    whole: Any = build_config({"family": "bert", "size": "base"}, {})
+    whole: Any = pretrain_config({"family": "bert", "size": "base"}, {})
     assert (whole.seq_len_warmup.seq_len, whole.seq_len) == (128, 512)
     assert whole.seq_len_warmup_steps == 900_000
     assert whole.global_batch_size == 256
     assert (
-        build_config({"family": "bert", "size": "base", "seq_len": 128}, {}).seq_len_warmup is None
+        pretrain_config({"family": "bert", "size": "base", "seq_len": 128}, {}).seq_len_warmup
+        is None
     )
     assert (bert.optimizer.learning_rate, bert.lr_scheduler.warmup_steps) == (1e-4, 10_000)
     assert (roberta.objective, roberta.optimizer.betas) == ("masked-lm", (0.9, 0.98))

@@ -15,7 +15,7 @@ from tests.training.runs import small
 from zoo.training.dataloader import BatchLoader
 from zoo.training.distributed.context import DistContext
 from zoo.training.loss_module import LossModule
-from zoo.training.setup import build_dataset, build_setup
+from zoo.training.setup import build_dataset, pretrain_setup
 from zoo.training.trainer import Trainer
 
 STEPS, ROWS = 3, 4
@@ -26,7 +26,7 @@ def losses(name: str, dist: DistContext) -> list[float]:
     family, objective, *shard = name.split(":")
     config = dry(small(family, objective=objective))
     config = replace(config, fsdp=bool(shard) and dist.world_size > 1)
-    setup = build_setup(config)
+    setup = pretrain_setup(config)
     torch.manual_seed(0)
     loss_module = LossModule(
         setup.objective, setup.objective.model(setup.family, setup.model_config)

@@ -12,9 +12,9 @@ from typing import Any
 
 from tests import warm
 from zoo.training.config.overrides import deep_merge
-from zoo.training.config.schema import TrainConfig, build_config
+from zoo.training.config.schema import TrainConfig, pretrain_config
 from zoo.training.distributed.context import DistContext
-from zoo.training.entrypoints import PRETRAIN, RunKind, resume, train
+from zoo.training.run import PretrainRun, Run
 from zoo.training.state.checkpoints import Tensors, list_checkpoints, load_tensors, read_meta
 
 # the beginnings of all chapters of two books: a whole book takes longer to tokenize than a run
@@ -40,7 +40,7 @@ NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
 
 
 def small(family: str, **changes: Any) -> TrainConfig:
-    return build_config({"family": family}, deep_merge(SMALL, changes))
+    return pretrain_config({"family": family}, deep_merge(SMALL, changes))
 
 
 def tree(family: str, **changes: Any) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def tree(family: str, **changes: Any) -> dict[str, Any]:
 
 
 def run_training(path: Path, family: str, **changes: Any) -> Path:
-    train(tree(family, **changes), {}, path, DistContext.initialize("cpu"))
+    PretrainRun(tree(family, **changes), DistContext.initialize("cpu"), path).start()
     return path
 
 
@@ -131,10 +131,12 @@ def cut(run: Path, step: int) -> None:
     shutil.rmtree(run / "model")
 
 
-def assert_resumes_from(whole: Path, folder: Path, *steps: int, kind: RunKind = PRETRAIN) -> None:
+def assert_resumes_from(
+    whole: Path, folder: Path, *steps: int, kind: type[Run] = PretrainRun
+) -> None:
     """Resume copies of a finished run from these checkpoints: each ends as the run did."""
     for step in steps:
         shutil.copytree(whole, copy := folder / f"from-{step}")
         cut(copy, step)
-        resume(copy, {}, {}, DistContext.initialize("cpu"), kind=kind)
+        kind({}, DistContext.initialize("cpu")).resume(copy)
         assert_same(whole, copy)

@@ -14,8 +14,8 @@ from zoo.data.rng import generator
 from zoo.nn.heads import VocabularyProjection
 from zoo.objectives.losses import row_chunks
 from zoo.training.distributed.context import DistContext
-from zoo.training.entrypoints import resume
-from zoo.training.setup import build_setup
+from zoo.training.run import PretrainRun
+from zoo.training.setup import pretrain_setup
 
 pytestmark = pytest.mark.usefixtures("shared_home")
 
@@ -33,7 +33,7 @@ def predicting() -> Iterator[Any]:
 def test_every_objective_has_the_same_losses_and_gradients(
     family: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    setup = build_setup(dry(small(family, objective=name)))
+    setup = pretrain_setup(dry(small(family, objective=name)))
     torch.manual_seed(0)
     model = setup.objective.model(setup.family, setup.model_config).eval()
     dataset = setup.objective.dataset(setup.corpus.split("train"), seed=0)
@@ -66,5 +66,5 @@ def test_a_run_with_chunks_resumes_exactly(tmp_path: Path, monkeypatch: pytest.M
     whole = run_training(tmp_path / "whole", "gpt", max_steps=6)
     broken = run_training(tmp_path / "broken", "gpt", max_steps=6)
     cut(broken, 3)
-    resume(broken, {}, {}, DistContext(0, 1, torch.device("cpu")))
+    PretrainRun({}, DistContext(0, 1, torch.device("cpu"))).resume(broken)
     assert_same(whole, broken)

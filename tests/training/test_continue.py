@@ -16,13 +16,13 @@ from tests.finetuning.making import finetune, labelled
 from tests.finetuning.making import settings as table_settings
 from tests.training.runs import assert_same, flip, records, run_training, tensors, tree
 from zoo.cli.training.pretrain import command as pretrain
-from zoo.distillation.runs import DISTILL
+from zoo.distillation.runs import DistillRun
 from zoo.errors import SourceError, UsageError
-from zoo.finetuning.runs import FINETUNE
+from zoo.finetuning.runs import FineTuneRun
 from zoo.io.digests.files import compute_blake3
 from zoo.training.config.overrides import deep_merge
 from zoo.training.distributed.context import DistContext
-from zoo.training.entrypoints import PRETRAIN, RunKind, resume, train
+from zoo.training.run import PretrainRun, Run
 from zoo.training.seeds import train_seeds
 from zoo.training.state.checkpoints import list_checkpoints
 from zoo.training.state.run_manifest import read_manifest
@@ -35,10 +35,10 @@ SHORT = {**CONSTANT, "max_steps": 8, "ema_decay": 0.9}  # of runs of 12 steps
 HERE = DistContext(0, 1, DistContext.initialize("cpu").device)
 
 
-def go_on(parent: Path, path: Path, kind: RunKind = PRETRAIN, **given: Any) -> Path:
+def go_on(parent: Path, path: Path, kind: type[Run] = PretrainRun, **given: Any) -> Path:
     """Continue a run with other settings."""
     options = {"reset_optimizer": given.pop("reset_optimizer", False)}
-    run, model = kind.continue_from(parent, {}, given, path, HERE, **options)
+    run, model = kind({}, HERE, path, given).continue_from(parent, **options)
     assert model == path / "model"
     return run
 
@@ -72,7 +72,7 @@ def test_a_longer_run_is_that_of_all_steps(
     assert [check.outcome for check in verify_run(child) if check.outcome != "ok"] == []
     shutil.rmtree(child / "checkpoints" / "step-00000012")
     shutil.rmtree(child / "model")
-    resume(child, {}, {}, HERE)  # as any run
+    PretrainRun({}, HERE).resume(child)  # as any run
     assert_same(tmp_path / "whole", child)
 
 
@@ -117,10 +117,13 @@ def test_another_batch_size_begins_with_the_next_row(parent: Path, tmp_path: Pat
 
 def test_rows_follow_those_that_were_read() -> None:
     from tests.training.runs import small
-    from zoo.training.setup import build_setup
+    from zoo.training.setup import pretrain_setup
 
-    setup = build_setup(small("gpt"))
-    loader, other = setup.train_dataloader(HERE), build_setup(small("gpt", global_batch_tokens=192))
+    setup = pretrain_setup(small("gpt"))
+    loader, other = (
+        setup.train_dataloader(HERE),
+        pretrain_setup(small("gpt", global_batch_tokens=192)),
+    )
     smaller = other.train_dataloader(HERE)
     smaller.start_at(6, 24)  # 6 steps of 4 rows
     rows = [loader._index(step, place) for step in range(12) for place in range(4)]
@@ -134,22 +137,24 @@ def test_fine_tuning_goes_on_with_the_best_evaluation(tmp_path: Path) -> None:
     values = table_settings("bert", file, **CONSTANT, vocab_size=60, save_total_limit=1)
     whole = finetune(tmp_path / "whole", values)
     first = finetune(tmp_path / "first", values | {"max_steps": 8})
-    child = go_on(first, tmp_path / "child", FINETUNE, max_steps=12)
+    child = go_on(first, tmp_path / "child", FineTuneRun, max_steps=12)
     assert_same(whole, child)
     state = json.loads((max(list_checkpoints(child).values()) / "state.json").read_bytes())
     assert (
         state["best"]
         == json.loads((max(list_checkpoints(whole).values()) / "state.json").read_bytes())["best"]
     )
-    epochs = go_on(first, tmp_path / "epochs", FINETUNE, num_train_epochs=3.0)
+    epochs = go_on(first, tmp_path / "epochs", FineTuneRun, num_train_epochs=3.0)
     rows = read_manifest(first).data or {}
     steps = -(-3 * rows["rows"]["train"] // 8)
     assert yaml.safe_load((epochs / "config.yaml").read_text())["max_steps"] == steps
     with pytest.raises(UsageError, match="task cannot change"):
-        go_on(first, tmp_path / "other", FINETUNE, task="regression")
+        go_on(first, tmp_path / "other", FineTuneRun, task="regression")
     with pytest.raises(UsageError, match=r"freeze_layers cannot change .* --reset-optimizer"):
-        go_on(first, tmp_path / "other", FINETUNE, freeze_layers=1)
-    go_on(first, tmp_path / "frozen", FINETUNE, max_steps=9, freeze_layers=1, reset_optimizer=True)
+        go_on(first, tmp_path / "other", FineTuneRun, freeze_layers=1)
+    go_on(
+        first, tmp_path / "frozen", FineTuneRun, max_steps=9, freeze_layers=1, reset_optimizer=True
+    )
 
 
 def test_a_run_that_ended_early_is_not_ended_at_once(tmp_path: Path) -> None:
@@ -160,9 +165,9 @@ def test_a_run_that_ended_early_is_not_ended_at_once(tmp_path: Path) -> None:
     steps = max(list_checkpoints(first))
     assert steps < 12
     with pytest.raises(UsageError, match="early_stopping_patience=null"):
-        go_on(first, tmp_path / "child", FINETUNE)
+        go_on(first, tmp_path / "child", FineTuneRun)
     child = go_on(
-        first, tmp_path / "child", FINETUNE, early_stopping_patience=None, max_steps=steps + 1
+        first, tmp_path / "child", FineTuneRun, early_stopping_patience=None, max_steps=steps + 1
     )
     assert max(list_checkpoints(child)) == steps + 1
 
@@ -174,14 +179,14 @@ def test_distillation_goes_on(tmp_path: Path) -> None:
         CONSTANT,
     )
     for name, steps in (("whole", 12), ("first", 8)):
-        train(values | {"max_steps": steps}, {}, tmp_path / name, HERE, kind=DISTILL)
-    child = go_on(tmp_path / "first", tmp_path / "child", DISTILL, max_steps=12)
+        DistillRun(values | {"max_steps": steps}, HERE, tmp_path / name).start()
+    child = go_on(tmp_path / "first", tmp_path / "child", DistillRun, max_steps=12)
     assert_same(tmp_path / "whole", child)
     with pytest.raises(UsageError, match="with its own student"):
-        go_on(tmp_path / "first", tmp_path / "other", DISTILL, student={"name": "bert"})
+        go_on(tmp_path / "first", tmp_path / "other", DistillRun, student={"name": "bert"})
     with pytest.raises(UsageError, match=r"distillation\.terms\.kl\.weight cannot change"):
         terms = {"terms": {"kl": {"weight": 2.0}}}
-        go_on(tmp_path / "first", tmp_path / "other", DISTILL, distillation=terms)
+        go_on(tmp_path / "first", tmp_path / "other", DistillRun, distillation=terms)
 
 
 @pytest.mark.parametrize(
@@ -274,7 +279,7 @@ def test_a_damaged_checkpoint_of_the_parent_is_named_and_kept(
 
 def test_one_run_of_several_seeds_is_continued(tmp_path: Path) -> None:
     seeds = tmp_path / "seeds"
-    train_seeds(tree("gpt", max_steps=2), {}, seeds, HERE, 2)
+    train_seeds(PretrainRun(tree("gpt", max_steps=2), HERE, seeds), 2)
     done = CliRunner().invoke(pretrain, ["--continue-from", str(seeds), "--max-steps", "4"])
     assert done.exit_code == 2
     assert "has runs of several seeds; name one, as" in done.output
@@ -295,6 +300,6 @@ def test_one_run_of_several_seeds_is_continued(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert yaml.safe_load((child / "config.yaml").read_text())["seed"] == 1
     with pytest.raises(UsageError, match=r"not of `zoo finetune`; `zoo pretrain --continue-from"):
-        go_on(child, tmp_path / "other", FINETUNE)
+        go_on(child, tmp_path / "other", FineTuneRun)
     with pytest.raises(SourceError, match="is not a run"):
         go_on(tmp_path, tmp_path / "other")

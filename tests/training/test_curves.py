@@ -15,7 +15,7 @@ from zoo.training.dataloader import BatchLoader
 from zoo.training.distributed.context import DistContext
 from zoo.training.loss_module import LossModule
 from zoo.training.optim.lr_scheduler import lr_multiplier
-from zoo.training.setup import build_dataset, build_setup
+from zoo.training.setup import build_dataset, pretrain_setup
 from zoo.training.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("shared_home")
@@ -71,7 +71,7 @@ def test_fifty_steps(family: str, objective: str) -> None:
             optimizer={"learning_rate": 1e-3, "weight_decay": 0.01, "bias_correction": True},
         )
     )
-    setup = build_setup(config)
+    setup = pretrain_setup(config)
     torch.manual_seed(0)
     model = setup.objective.model(setup.family, setup.model_config)
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}

@@ -11,12 +11,12 @@ from tests.disks import small_disk
 from tests.training.runs import SMALL, options, records, run_training, small, tensors, tree
 from zoo.errors import UsageError, VerificationError
 from zoo.training.config.overrides import parse_override, read_config_file
-from zoo.training.config.schema import build_config
+from zoo.training.config.schema import pretrain_config
 from zoo.training.dataloader import BatchLoader
 from zoo.training.distributed.context import DistContext
-from zoo.training.entrypoints import train
 from zoo.training.loss_module import LossModule
-from zoo.training.setup import build_dataset, build_setup
+from zoo.training.run import PretrainRun
+from zoo.training.setup import build_dataset, pretrain_setup
 from zoo.training.state.checkpoints import list_checkpoints
 from zoo.training.trainer import Trainer
 
@@ -63,7 +63,7 @@ def test_a_corpus_that_was_changed_is_refused_before_the_first_step(
 ) -> None:
     """Reordered tokens change neither the file size nor the set of ids."""
     corpus = tmp_path / "corpus"
-    shutil.copytree(build_setup(small(FAMILY)).corpus.path, corpus)
+    shutil.copytree(pretrain_setup(small(FAMILY)).corpus.path, corpus)
     content = bytearray((corpus / name).read_bytes())
     content[100:102], content[102:104] = content[102:104], content[100:102]
     (corpus / name).write_bytes(content)
@@ -157,7 +157,7 @@ def test_numbers_may_be_written_as_usual(tmp_path: Path, number: str) -> None:
     (tmp_path / "settings.yaml").write_text(f"family: gpt\noptimizer:\n  learning_rate: {number}\n")
     override = parse_override(f"optimizer.learning_rate={number}")
     for values in ({"family": "gpt", **override}, read_config_file(tmp_path / "settings.yaml")):
-        assert build_config(values, {}).optimizer.learning_rate == 0.0005
+        assert pretrain_config(values, {}).optimizer.learning_rate == 0.0005
     assert parse_override("a=5e") == {"a": "5e"} and parse_override("a=12") == {"a": 12}
 
 
@@ -192,7 +192,7 @@ def test_infinity_in_validation_stops_a_run(tmp_path: Path) -> None:
 
 def test_the_layer_is_named() -> None:
     """A weight of the second block is infinite, and the error names this block."""
-    setup = build_setup(small(FAMILY))
+    setup = pretrain_setup(small(FAMILY))
     loss_module = LossModule(
         setup.objective, setup.objective.model(setup.family, setup.model_config)
     )
@@ -223,4 +223,4 @@ def test_a_full_disk_while_saving(small_disk: Path) -> None:
 
 def test_rows_that_do_not_split_over_processes() -> None:
     with pytest.raises(UsageError, match="4 rows a step do not split into 3 processes"):
-        train(tree(FAMILY), {}, Path("nowhere"), DistContext(0, 3, torch.device("cpu")))
+        PretrainRun(tree(FAMILY), DistContext(0, 3, torch.device("cpu")), Path("nowhere")).start()

@@ -19,7 +19,7 @@ from tests.training.runs import (
 from tests.training.test_distributed import HERE
 from zoo.errors import UsageError
 from zoo.training.loss_module import LossModule
-from zoo.training.setup import build_setup, train_dataloader
+from zoo.training.setup import pretrain_setup, train_dataloader
 from zoo.training.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("shared_home")
@@ -38,7 +38,7 @@ FAMILIES = ["electra", "deberta"]  # tied and disentangled embeddings
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_discriminator_starts_from_the_generator(family: str) -> None:
-    setup = build_setup(small(family, **STAGES))
+    setup = pretrain_setup(small(family, **STAGES))
     model: Any = setup.objective.model(setup.family, setup.model_config)
     start = {name: p.clone() for name, p in model.discriminator.named_parameters()}
     loader = train_dataloader(setup, HERE)
@@ -97,4 +97,4 @@ def test_two_processes_have_the_losses_of_one(tmp_path: Path, flags: list[str]) 
 def test_a_smaller_generator_cannot_be_copied() -> None:
     arguments = {"generator_width_ratio": 0.5, "generator_fraction": 0.5}
     with pytest.raises(UsageError, match="generator_fraction: hidden_size is 64 in the generator"):
-        build_setup(small("electra", objective_args=arguments))
+        pretrain_setup(small("electra", objective_args=arguments))

@@ -14,13 +14,13 @@ from tests.distillation.making import DISTILL_SMALL, pretrained
 from tests.finetuning.making import labelled, settings
 from tests.training.runs import EVAL_TEXT, TEXT, assert_same, tree
 from zoo.checkpoint.digests import update_manifest
-from zoo.distillation.runs import DISTILL
+from zoo.distillation.runs import DistillRun
 from zoo.errors import SourceError, UsageError
-from zoo.finetuning.runs import FINETUNE
+from zoo.finetuning.runs import FineTuneRun
 from zoo.training.config.overrides import deep_merge
 from zoo.training.distributed.context import DistContext
-from zoo.training.entrypoints import PRETRAIN, RunKind, train
 from zoo.training.logging.report import write_report
+from zoo.training.run import PretrainRun, Run
 from zoo.training.state.checkpoints import list_checkpoints
 from zoo.training.state.location import resume_command
 from zoo.training.state.verify import verify_run
@@ -49,7 +49,7 @@ def cut_off(run: Path, step: int) -> Path:
     return run
 
 
-def resume_moved(kind: RunKind, began: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def resume_moved(kind: type[Run], began: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Move a copy of ``run`` that lacks its last steps, and resume it from a third directory."""
     moved, third = began.parent / "moved/copy", began.parent / "third"
     third.mkdir()
@@ -57,27 +57,29 @@ def resume_moved(kind: RunKind, began: Path, monkeypatch: pytest.MonkeyPatch) ->
     cut_off(moved, 6)
     monkeypatch.chdir(third)
     dist = DistContext.initialize("cpu")
-    _, model = kind.resume(Path("../moved/copy"), {}, {}, dist)
+    _, model = kind({}, dist).resume(Path("../moved/copy"))
     assert model == Path("../moved/copy/model")
     assert Path.cwd() == third and not list(third.iterdir())
     return moved
 
 
 def test_pretraining(began: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train(tree("gpt", **DATA), {}, Path("run"), DistContext.initialize("cpu"))
-    assert_same(began / "run", resume_moved(PRETRAIN, began, monkeypatch))
+    PretrainRun(tree("gpt", **DATA), DistContext.initialize("cpu"), Path("run")).start()
+    assert_same(began / "run", resume_moved(PretrainRun, began, monkeypatch))
 
 
 def test_distillation(began: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(pretrained("gpt"), began / "teacher")
     student = {"distillation": {"teachers": ["./teacher"]}, "student": {"name": "gpt"}}
     values = deep_merge(student, DISTILL_SMALL, DATA)
-    train(values, {}, Path("run"), DistContext.initialize("cpu"), kind=DISTILL)
-    assert_same(began / "run", resume_moved(DISTILL, began, monkeypatch))
+    DistillRun(values, DistContext.initialize("cpu"), Path("run")).start()
+    assert_same(began / "run", resume_moved(DistillRun, began, monkeypatch))
 
 
 def test_the_command_of_the_report_works_elsewhere(began: Path) -> None:
-    train(tree("gpt", **DATA, max_steps=1), {}, Path("run"), DistContext.initialize("cpu"))
+    PretrainRun(
+        tree("gpt", **DATA, max_steps=1), DistContext.initialize("cpu"), Path("run")
+    ).start()
     page = write_report(began / "run").read_text()
     assert f"cd {shlex.quote(str(began))} && zoo" in html.unescape(page)
 
@@ -90,8 +92,8 @@ def test_commands_are_quoted_for_the_shell() -> None:
 def test_fine_tuning(began: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     labelled(began / "table.tsv")
     values = settings("bert", Path("table.tsv"), save_total_limit=9, vocab_size=60)
-    train(values, {}, Path("run"), DistContext.initialize("cpu"), kind=FINETUNE)
-    assert_same(began / "run", resume_moved(FINETUNE, began, monkeypatch))
+    FineTuneRun(values, DistContext.initialize("cpu"), Path("run")).start()
+    assert_same(began / "run", resume_moved(FineTuneRun, began, monkeypatch))
 
 
 def test_data_that_has_moved_is_named(
@@ -99,22 +101,22 @@ def test_data_that_has_moved_is_named(
 ) -> None:
     """With the same contents it is accepted, also where the corpus has to be built again."""
     here = DistContext.initialize("cpu")
-    train(tree("gpt", **DATA), {}, Path("run"), here)
+    PretrainRun(tree("gpt", **DATA), here, Path("run")).start()
     whole = began / "whole"
     shutil.copytree(began / "run", whole)
     run = cut_off(began / "run", 6)
     (began / "a text.txt").rename(began / "b.txt")
     with pytest.raises(SourceError, match=r"if a text\.txt has moved, name it by --data") as error:
-        PRETRAIN.resume(run, {}, {}, here)
+        PretrainRun({}, here).resume(run)
     assert "\n" not in str(error.value)
     (began / "c.txt").write_text("Once upon a time there was a fox.\n\n" * 400)
     with pytest.raises(UsageError, match=r"is not the one that .*run began with"):
-        PRETRAIN.resume(run, {}, {"data": {"paths": ["c.txt"]}}, here)
+        PretrainRun({}, here, overrides={"data": {"paths": ["c.txt"]}}).resume(run)
     with pytest.raises(UsageError, match=r"other settings: data\.tokenizer"):
-        PRETRAIN.resume(run, {}, {"data": {"tokenizer": "train"}}, here)
+        PretrainRun({}, here, overrides={"data": {"tokenizer": "train"}}).resume(run)
     monkeypatch.setenv("ZOO_HOME", str(began / "another home"))
     with caplog.at_level(logging.INFO, "zoo"):
-        PRETRAIN.resume(run, {}, {"data": {"paths": ["b.txt"]}}, here)
+        PretrainRun({}, here, overrides={"data": {"paths": ["b.txt"]}}).resume(run)
     assert f"data.paths has moved: a text.txt, now {began / 'b.txt'}" in caplog.text
     assert_same(whole, run)
     assert (whole / "config.yaml").read_bytes() == (run / "config.yaml").read_bytes()
@@ -124,13 +126,13 @@ def test_a_table_that_has_moved_is_named(began: Path) -> None:
     labelled(began / "table.tsv")
     values = settings("bert", Path("table.tsv"), save_total_limit=9, vocab_size=60)
     here = DistContext.initialize("cpu")
-    train(values, {}, Path("run"), here, kind=FINETUNE)
+    FineTuneRun(values, here, Path("run")).start()
     shutil.copytree(began / "run", began / "whole")
     run = cut_off(began / "run", 6)
     (began / "table.tsv").rename(began / "moved.tsv")
     with pytest.raises(SourceError, match=r"if table\.tsv has moved, name it by --train"):
-        FINETUNE.resume(run, {}, {}, here)
-    FINETUNE.resume(run, {}, {"data": {"train": ["moved.tsv"]}}, here)
+        FineTuneRun({}, here).resume(run)
+    FineTuneRun({}, here, overrides={"data": {"train": ["moved.tsv"]}}).resume(run)
     assert_same(began / "whole", run)
 
 
@@ -138,13 +140,13 @@ def test_a_directory_that_is_gone_is_named(
     began: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     here = DistContext.initialize("cpu")
-    train(tree("gpt", **DATA, max_steps=2), {}, Path("run"), here)
+    PretrainRun(tree("gpt", **DATA, max_steps=2), here, Path("run")).start()
     elsewhere = began.parent / "elsewhere"
     monkeypatch.chdir(began.parent)
     began.rename(elsewhere)
     monkeypatch.chdir(elsewhere)
     with caplog.at_level(logging.INFO, "zoo"):
-        PRETRAIN.resume(Path("run"), {}, {}, here)
+        PretrainRun({}, here).resume(Path("run"))
     assert f"run began in {began}, which is gone: a text.txt, held out/b.txt is from" in caplog.text
 
 
@@ -176,21 +178,21 @@ def test_a_later_stage_goes_on_where_the_directory_has_moved(
         "stages": dict.fromkeys(stages, few),
     }
     values = deep_merge(values, {"student": student, "distillation": distillation})
-    DISTILL.train(values, {}, Path("run"), here)
+    DistillRun(values, here, Path("run")).start()
     last = began.parent / "moved" / stages[-1]
     shutil.copytree("run", "whole", symlinks=True)
     Path("run").rename(began.parent / "moved")
     (began.parent / "moved/model").unlink()
     cut_off(last, 1)
     monkeypatch.chdir(began.parent)
-    DISTILL.resume(Path("moved"), {}, {}, here)
+    DistillRun({}, here).resume(Path("moved"))
     assert_same(began / "whole" / stages[-1], last)
 
 
 def test_another_model_in_the_run_is_found(began: Path, caplog: pytest.LogCaptureFixture) -> None:
     here = DistContext.initialize("cpu")
     for name, seed in (("run", 0), ("other", 1)):
-        train(tree("gpt", **DATA, max_steps=1, seed=seed), {}, Path(name), here)
+        PretrainRun(tree("gpt", **DATA, max_steps=1, seed=seed), here, Path(name)).start()
     run, model = began / "run", began / "run/model"
     update_manifest(model, lambda manifest: msgspec.structs.replace(manifest, training={}))
     assert [check.outcome for check in verify_run(run) if check.outcome != "ok"] == []
@@ -202,8 +204,8 @@ def test_another_model_in_the_run_is_found(began: Path, caplog: pytest.LogCaptur
     (run / "final.json").unlink()  # as in runs of earlier versions
     assert [check.outcome for check in verify_run(run) if check.outcome != "ok"] == []
     with caplog.at_level(logging.INFO, "zoo"):
-        PRETRAIN.resume(run, {}, {}, here)
+        PretrainRun({}, here).resume(run)
         shutil.rmtree(model)
-        PRETRAIN.resume(run, {}, {}, here)
+        PretrainRun({}, here).resume(run)
     assert f"{run} is already finished, at step 1" in caplog.text
     assert f"{run} is resumed at step 1 of 1" in caplog.text

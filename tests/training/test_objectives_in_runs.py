@@ -16,7 +16,7 @@ from zoo.conformance.verify import verify
 from zoo.training.dataloader import BatchLoader
 from zoo.training.distributed.context import DistContext
 from zoo.training.loss_module import LossModule
-from zoo.training.setup import TrainSetup, build_dataset, build_setup
+from zoo.training.setup import PretrainSetup, build_dataset, pretrain_setup
 from zoo.training.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("shared_home")
@@ -24,7 +24,7 @@ CASES = list(marked_cases())
 HERE = DistContext(0, 1, torch.device("cpu"))
 
 
-def trainer(setup: TrainSetup, rows_at_once: int) -> tuple[Trainer, BatchLoader]:
+def trainer(setup: PretrainSetup, rows_at_once: int) -> tuple[Trainer, BatchLoader]:
     torch.manual_seed(0)
     loss_module = LossModule(
         setup.objective, setup.objective.model(setup.family, setup.model_config).double()
@@ -39,7 +39,7 @@ def trainer(setup: TrainSetup, rows_at_once: int) -> tuple[Trainer, BatchLoader]
 @pytest.mark.parametrize(("family", "objective"), CASES)
 def test_a_split_batch_gives_the_same_gradients(family: str, objective: str) -> None:
     """In float64 and without dropout, so that gradients are equal up to rounding."""
-    setup = build_setup(dry(small(family, objective=objective)))
+    setup = pretrain_setup(dry(small(family, objective=objective)))
     gradients_by_size = []
     for rows_at_once in (4, 1, 3):
         taught, feed = trainer(setup, rows_at_once)

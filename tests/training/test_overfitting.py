@@ -13,7 +13,7 @@ from zoo.data.corpus import Split
 from zoo.data.corpus_cache import SAMPLE
 from zoo.data.rng import generator
 from zoo.objectives.base import Batch, Objective
-from zoo.training.setup import TrainSetup, build_setup
+from zoo.training.setup import PretrainSetup, pretrain_setup
 
 pytestmark = pytest.mark.usefixtures("shared_home")
 SENTENCES, MAX_STEPS, EVERY = 20, 300, 10
@@ -39,7 +39,7 @@ def few_documents(split: Split, per_document: int) -> Split:
     )
 
 
-def one_batch(setup: TrainSetup) -> Batch:
+def one_batch(setup: PretrainSetup) -> Batch:
     """Return all rows of 20 sentences, with masks, pairs and samples drawn once.
 
     For the prediction of next tokens, they are one document: of several, nothing tells which one
@@ -117,7 +117,7 @@ CASES = [  # the LSTMs take half a minute
 @pytest.mark.parametrize(("family", "name"), CASES)
 def test_twenty_sentences_are_learnt_by_heart(family: str, name: str) -> None:
     book = {"data": {"paths": [str(SAMPLE / "alice.txt")]}}  # has sentences that begin differently
-    setup = build_setup(dry(small(family, objective=name, **book, **run_config(name))))
+    setup = pretrain_setup(dry(small(family, objective=name, **book, **run_config(name))))
     objective: Any = setup.objective
     torch.manual_seed(0)
     model: Any = objective.model(setup.family, setup.model_config)

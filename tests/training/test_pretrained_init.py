@@ -24,10 +24,10 @@ from zoo.io.tensors.safetensors import SafetensorsReader
 from zoo.objectives.base import Batch
 from zoo.training.build import PreparedRun, prepare_run
 from zoo.training.config.overrides import deep_merge
-from zoo.training.config.schema import build_config
+from zoo.training.config.schema import pretrain_config
 from zoo.training.distributed.context import DistContext
-from zoo.training.entrypoints import resume, train
-from zoo.training.setup import TrainSetup, build_setup
+from zoo.training.run import PretrainRun
+from zoo.training.setup import PretrainSetup, pretrain_setup
 
 __all__ = ["hub_checkpoint"]
 HERE = DistContext(0, 1, torch.device("cpu"))
@@ -59,12 +59,12 @@ def tree(source: Path | str, text: str, family: str = "bert", **changes: Any) ->
 
 
 def started(path: Path, *arguments: Any, **changes: Any) -> Path:
-    train(tree(*arguments, **changes), {}, path, HERE)
+    PretrainRun(tree(*arguments, **changes), HERE, path).start()
     return path
 
 
 def run_of(*arguments: Any, path: Path = Path("nowhere"), **changes: Any) -> PreparedRun:
-    setup: TrainSetup = build_setup(build_config(tree(*arguments, **changes), {}))
+    setup: PretrainSetup = pretrain_setup(pretrain_config(tree(*arguments, **changes), {}))
     return prepare_run(setup, path, HERE)
 
 
@@ -259,7 +259,7 @@ def test_a_shorter_vocabulary_is_one_of_the_same_tokens(
     (shorter / "vocab.txt").write_text("\n".join(words[:-1]) + "\n")
     setup = run_of(source, text, data={"tokenizer": str(shorter)})
     assert setup.pretrained is not None
-    corpus = str(build_setup(build_config(tree(shorter, text), {})).corpus.path)
+    corpus = str(pretrain_setup(pretrain_config(tree(shorter, text), {})).corpus.path)
     with pytest.raises(UsageError, match=r"1 of 17 tokens differ .* in the model and unused in"):
         run_of(source, corpus, data={"eval_paths": []})
 
@@ -290,7 +290,7 @@ def test_resume_does_not_need_the_pretrained_model(
     cut(broken, left)
     shutil.rmtree(source)
     shutil.rmtree(tmp_path / "zoo-home")
-    resume(broken, {}, {}, HERE)
+    PretrainRun({}, HERE).resume(broken)
     assert_same(unbroken, broken)
 
 
@@ -332,7 +332,7 @@ def test_a_run_without_checkpoints_does_not_begin_anew(
     run = started(tmp_path / "run", hub_checkpoint(), text)
     shutil.rmtree(run / "checkpoints")
     with pytest.raises(VerificationError, match="has no checkpoint left"):
-        resume(run, {}, {}, HERE)
+        PretrainRun({}, HERE).resume(run)
 
 
 def test_two_networks_start_with_a_checkpoint_each(text: str, tmp_path: Path) -> None:
@@ -405,7 +405,7 @@ def test_tables_that_are_sums_become_the_model_s(text: str, tmp_path: Path) -> N
         "vocab_size": 100,
     }
     first = tmp_path / "first"
-    train({"family": "deberta", "data": {"paths": [text]}, **settings}, {}, first, HERE)
+    PretrainRun({"family": "deberta", "data": {"paths": [text]}, **settings}, HERE, first).start()
     model = weights(first / "model" / "model.safetensors")
     for start in ({"new_modules": ["generator"]}, {"generator": str(first / "generator")}):
         run = run_of(first / "model", text, "deberta", init_from=start)

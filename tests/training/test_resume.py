@@ -26,8 +26,8 @@ from tests.training.runs import (
 from zoo.data.corpus_cache import SAMPLE
 from zoo.errors import Interrupted, UsageError
 from zoo.training.distributed.context import DistContext
-from zoo.training.entrypoints import resume
 from zoo.training.graceful_shutdown import StopSignal
+from zoo.training.run import PretrainRun
 from zoo.training.state.checkpoints import list_checkpoints
 from zoo.training.state.lock import locked
 
@@ -146,7 +146,7 @@ def test_staging_directories_of_killed_processes_are_removed(
         (run / name).mkdir()
         (run / name / "weights.safetensors").write_bytes(b"half")
     (tmp_path / ".run.zoo-01234567.lock").touch()  # killed just after the run was created
-    resume(run, {}, {}, DistContext.initialize("cpu"))
+    PretrainRun({}, DistContext.initialize("cpu")).resume(run)
     assert not [name for name in torn if (run / name).exists()] and backup.exists()
     assert list(tmp_path.iterdir()) == [run]
     assert_same(unbroken, run)
@@ -177,7 +177,7 @@ def test_settings_that_were_changed_where_they_are_kept_are_named(
     with pytest.raises(
         UsageError, match=r"other settings: optimizer\.max_grad_norm: 1\.0 and 0\.5;"
     ):
-        resume(run, {}, {}, DistContext.initialize("cpu"))
+        PretrainRun({}, DistContext.initialize("cpu")).resume(run)
 
 
 def test_a_changed_corpus_is_refused(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_the_last_and_the_best_are_kept(tmp_path: Path) -> None:
     old = min({1, 2, 3, 4} - {best})  # as if the process had been killed before it removed this one
     shutil.copytree(list_checkpoints(run)[5], run / "checkpoints" / f"step-{old:08}")
     shutil.rmtree(run / "model")
-    resume(run, {}, {}, DistContext.initialize("cpu"))
+    PretrainRun({}, DistContext.initialize("cpu")).resume(run)
     assert set(list_checkpoints(run)) == {5, 6, best}
 
 
@@ -304,13 +304,13 @@ def test_a_run_that_is_resumed_at_every_step_does_not_drift(
         stop.received = True
         yield stop
 
-    monkeypatch.setattr("zoo.training.entrypoints.handle_signals", at_once)
+    monkeypatch.setattr("zoo.training.build.handle_signals", at_once)
     with pytest.raises(Interrupted):
         run_training(broken, FAMILY, **changes)
     for _ in range(steps - 2):
         with pytest.raises(Interrupted):
-            resume(broken, {}, {}, DistContext.initialize("cpu"))
-    resume(broken, {}, {}, DistContext.initialize("cpu"))
+            PretrainRun({}, DistContext.initialize("cpu")).resume(broken)
+    PretrainRun({}, DistContext.initialize("cpu")).resume(broken)
     names = ("metrics.jsonl", "model/model.safetensors")
     different = [
         name for name in names if (whole / name).read_bytes() != (broken / name).read_bytes()

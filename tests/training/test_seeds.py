@@ -15,6 +15,7 @@ from zoo.errors import SourceError, UsageError
 from zoo.training.compare import find_runs, group_runs
 from zoo.training.distributed.context import DistContext
 from zoo.training.logging.report import write_report
+from zoo.training.run import PretrainRun
 from zoo.training.seeds import resume_seeds, train_seeds
 
 pytestmark = pytest.mark.usefixtures("shared_home")
@@ -27,7 +28,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, training_home: Path) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ZOO_HOME", str(training_home))
         path = tmp_path_factory.mktemp("seeds") / "runs"
-        train_seeds(tree(FAMILY), {"seed": 5}, path, DistContext.initialize("cpu"), 3)
+        train_seeds(PretrainRun(tree(FAMILY), DistContext.initialize("cpu"), path, {"seed": 5}), 3)
         return path
 
 
@@ -83,7 +84,7 @@ def test_a_killed_process_goes_on_with_all_seeds(runs: Path, tmp_path: Path) -> 
     process.kill()
     process.communicate()
     assert not (path / "seed-7").exists()
-    resume_seeds(path, DistContext.initialize("cpu"))
+    resume_seeds(PretrainRun({}, DistContext.initialize("cpu")), path)
     for name in ("seed-5", "seed-6", "seed-7"):
         assert_same(path / name, runs / name)
 
@@ -95,7 +96,7 @@ def test_a_run_that_was_killed_after_its_model_was_written_is_finished(
     for suffix in ("", ".lock"):
         (path / "seed-5" / f".report.html.zoo-0123abcd{suffix}").touch()
     (path / "seed-5" / "final.json").unlink()
-    resume_seeds(path, DistContext.initialize("cpu"))
+    resume_seeds(PretrainRun({}, DistContext.initialize("cpu")), path)
     assert [*path.rglob("*.zoo-*")] == []
     finals = [(each / "seed-5" / "final.json").read_bytes() for each in (runs, path)]
     assert finals[0] == finals[1]
@@ -104,10 +105,11 @@ def test_a_run_that_was_killed_after_its_model_was_written_is_finished(
 def test_settings_that_cannot_be_used_leave_nothing(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         train_seeds(
-            tree(FAMILY, config={"max_positions": 2}),
-            {},
-            tmp_path / "runs",
-            DistContext.initialize("cpu"),
+            PretrainRun(
+                tree(FAMILY, config={"max_positions": 2}),
+                DistContext.initialize("cpu"),
+                tmp_path / "runs",
+            ),
             2,
         )
     assert list(tmp_path.iterdir()) == []

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from tests.training.runs import assert_resumes_from, records, run_training, small, tree
 from zoo.errors import UsageError
 from zoo.training.config.overrides import deep_merge
-from zoo.training.config.schema import build_config
+from zoo.training.config.schema import pretrain_config
 from zoo.training.distributed.context import DistContext
-from zoo.training.entrypoints import train
-from zoo.training.setup import build_setup, eval_batches, train_dataloader
+from zoo.training.run import PretrainRun
+from zoo.training.setup import eval_batches, pretrain_setup, train_dataloader
 
 pytestmark = pytest.mark.usefixtures("shared_home")
 HERE = DistContext(0, 1, torch.device("cpu"))
@@ -45,7 +45,7 @@ def test_resume_is_exact_around_the_switch_of_lengths(
 def test_rows_stay_as_many_and_are_as_long_as_the_step_says() -> None:
     config = small("bert", **SHORT)
     assert (config.global_batch_size, config.seq_len_warmup_steps) == (4, SWITCH)
-    setup = build_setup(config)
+    setup = pretrain_setup(config)
     feed, late = (
         train_dataloader(setup, HERE),
         train_dataloader(setup, HERE, completed_steps=SWITCH),
@@ -83,7 +83,7 @@ def test_short_rows_of_as_many_tokens_are_more_rows(tmp_path: Path) -> None:
     changes = {**SHORT, "seq_len_warmup": warmup, "save_total_limit": 9}
     config = small("bert", **changes)
     assert (config.batch_size(32), config.batch_size(64)) == (8, 4)
-    feed = train_dataloader(build_setup(config), HERE)
+    feed = train_dataloader(pretrain_setup(config), HERE)
     shapes = [[b.tensors["input_ids"].shape for b in feed.make_batches(step)] for step in (3, 4)]
     feed.close()
     assert shapes == [[(4, 32)] * 2, [(2, 64)] * 2]  # micro-batches of 128 tokens
@@ -96,7 +96,7 @@ WHOLE_TEXT = {"objective": "mask-tokens", "objective_args": {"noise_density": 0.
 def test_short_rows_of_another_objective(tmp_path: Path) -> None:
     """Targets are the whole text, without sentinels, until the switch; the run resumes exactly."""
     changes = deep_merge(SHORT, {"seq_len_warmup": WHOLE_TEXT, "save_total_limit": 9})
-    setup = build_setup(small("t5", **changes))
+    setup = pretrain_setup(small("t5", **changes))
     feed = train_dataloader(setup, HERE)
     first = setup.model_config.vocab_size - 100  # the sentinels are the last ids
     with_sentinels = [
@@ -110,7 +110,7 @@ def test_short_rows_of_another_objective(tmp_path: Path) -> None:
 
 def test_another_objective_has_no_objective_of_the_recipe_before_it() -> None:
     recipe, other, overridden = (
-        build_config({"family": "t5"}, changes).seq_len_warmup
+        pretrain_config({"family": "t5"}, changes).seq_len_warmup
         for changes in (
             {},
             {"objective": "prefix-lm"},
@@ -124,7 +124,7 @@ def test_another_objective_has_no_objective_of_the_recipe_before_it() -> None:
 
 def test_shorter_rows_of_both_kinds_keep_the_other_settings_of_the_recipe() -> None:
     recipe, shorter, short = (
-        build_config({"family": "t5"}, changes).seq_len_warmup
+        pretrain_config({"family": "t5"}, changes).seq_len_warmup
         for changes in (
             {},
             {"seq_len": 32, "seq_len_warmup": {"seq_len": 16}},
@@ -134,12 +134,12 @@ def test_shorter_rows_of_both_kinds_keep_the_other_settings_of_the_recipe() -> N
     assert recipe is not None and shorter == replace(recipe, seq_len=16)
     assert short is None, "the full rows are as short as the first ones of the recipe"
     with pytest.raises(UsageError, match=r"seq_len_warmup\.seq_len is 32, not below 32"):
-        build_config({"family": "t5"}, {"seq_len": 32, "seq_len_warmup": {"fraction": 0.5}})
+        pretrain_config({"family": "t5"}, {"seq_len": 32, "seq_len_warmup": {"fraction": 0.5}})
 
 
 def test_tokens_are_those_that_are_not_padding(unbroken: Path) -> None:
     """Counts exclude padding at both lengths; the learning rate is independent of the switch."""
-    feed = train_dataloader(build_setup(small("bert", **SHORT)), HERE)
+    feed = train_dataloader(pretrain_setup(small("bert", **SHORT)), HERE)
     total, plain = 0, records(unbroken)
     for step, record in enumerate(plain):
         total += sum(int((b.tensors["document_ids"] > 0).sum()) for b in feed.make_batches(step))
@@ -184,4 +184,4 @@ def test_invalid_values_are_errors(
     tmp_path: Path, family: str, changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        train(tree(family, **changes), {}, tmp_path / "run", HERE)
+        PretrainRun(tree(family, **changes), HERE, tmp_path / "run").start()

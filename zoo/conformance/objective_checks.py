@@ -83,10 +83,10 @@ def check_objective(name: str) -> None:
 
 def _smoke_objective(family: Family, config: Any) -> tuple[Objective, Split]:
     """Return the objective of the recipe for ``tiny``, and the texts of ``smoke_train``."""
-    from zoo.training.config.schema import build_config
-    from zoo.training.setup import build_setup
+    from zoo.training.config.schema import pretrain_config
+    from zoo.training.setup import pretrain_setup
 
-    setup = build_setup(build_config(smoke_settings(family, config), {}), offline=True)
+    setup = pretrain_setup(pretrain_config(smoke_settings(family, config), {}), offline=True)
     return setup.objective, setup.corpus.split("train")
 
 

@@ -31,9 +31,9 @@ LENGTH = 64
 def smoke_train(family: Family, config: Any, path: Path) -> list[float]:
     """Pretrain a model by the recipe for ``tiny`` on two sample books; return the losses."""
     from zoo.training.distributed.context import DistContext
-    from zoo.training.entrypoints import train
+    from zoo.training.run import PretrainRun
 
-    train(smoke_settings(family, config), {}, path, DistContext.initialize("cpu"))
+    PretrainRun(smoke_settings(family, config), DistContext.initialize("cpu"), path).start()
     return training_losses(path)
 
 
@@ -75,9 +75,8 @@ def smoke_finetune(family: Family, path: Path, task: str) -> list[float]:
 
 def _finetune(family: Family, path: Path, task: str, changes: Mapping[str, Any]) -> None:
     """Fine-tune a random ``tiny`` model, by the preset ``tiny`` if the family has one."""
-    from zoo.finetuning.runs import FINETUNE
+    from zoo.finetuning.runs import FineTuneRun
     from zoo.training.distributed.context import DistContext
-    from zoo.training.entrypoints import train
 
     row = SMOKE_TASKS[task].row
     good, bad = WORDS[:3], WORDS[3:]
@@ -100,14 +99,13 @@ def _finetune(family: Family, path: Path, task: str, changes: Mapping[str, Any])
             else {"preset": DEFAULT, "optimizer": {"learning_rate": 1e-3}}
         ),
     }
-    train({**settings, **changes}, {}, path, DistContext.initialize("cpu"), kind=FINETUNE)
+    FineTuneRun({**settings, **changes}, DistContext.initialize("cpu"), path).start()
 
 
 def resume_finetune(family: Family, path: Path, task: str) -> list[str]:
     """Fine-tune for four steps, resume from the second; return the files that differ."""
-    from zoo.finetuning.runs import FINETUNE
+    from zoo.finetuning.runs import FineTuneRun
     from zoo.training.distributed.context import DistContext
-    from zoo.training.entrypoints import resume
     from zoo.training.state.checkpoints import list_checkpoints
 
     dropout = {"dropout": 0.1} if "dropout" in family.config_type.__struct_fields__ else {}
@@ -119,7 +117,7 @@ def resume_finetune(family: Family, path: Path, task: str) -> list[str]:
     last = list_checkpoints(copy)[steps["max_steps"]]
     for written in (last, copy / "model"):
         shutil.rmtree(written)
-    resume(copy, {}, {}, DistContext.initialize("cpu"), kind=FINETUNE)
+    FineTuneRun({}, DistContext.initialize("cpu")).resume(copy)
     names = ["metrics.jsonl", "model/model.safetensors"]
     names += [str(file.relative_to(copy)) for file in sorted(last.iterdir())]
     return [name for name in names if (path / name).read_bytes() != (copy / name).read_bytes()]

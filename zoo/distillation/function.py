@@ -67,7 +67,7 @@ def distill(
         0.953
         >>> student = zoo.load(result.model)  # doctest: +SKIP
     """
-    from zoo.distillation.runs import DISTILL
+    from zoo.distillation.runs import DistillRun
     from zoo.distillation.scoring.score import score_run
     from zoo.training.config.overrides import deep_merge
     from zoo.training.distributed.context import DistContext
@@ -78,13 +78,12 @@ def distill(
     tree: dict[str, Any] = {"distillation": distillation, "student": {"name": fspath(student)}}
     if paths := _paths(data):
         tree["data"] = {"paths": paths}
-    run, model = DISTILL.train(
+    run, model = DistillRun(
         deep_merge(tree, settings or {}),
-        {},
-        None if output is None else Path(output),
         DistContext.initialize(device),
+        None if output is None else Path(output),
         offline=offline,
-    )
+    ).start()
     scores = score_run(run, device=device, offline=offline) if score else None
     return Distilled(run, model, scores)
 

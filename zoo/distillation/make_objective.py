@@ -37,7 +37,7 @@ from zoo.tasks.seq2seq.train import Seq2Seq
 from zoo.tokenizers import TextTokenizer
 from zoo.training.base import RunSetup
 from zoo.training.config.distill import DistillationConfig
-from zoo.training.setup import TrainSetup
+from zoo.training.setup import PretrainSetup
 
 
 def make_objective(
@@ -194,7 +194,7 @@ def model_shape(
 
 def text_aligner(base: RunSetup, checkpoints: Sequence[Checkpoint]) -> TextAligner:
     """Return the ``TextAligner`` of a teacher with another tokenizer than its student."""
-    if len(checkpoints) > 1 or not isinstance(base, TrainSetup):
+    if len(checkpoints) > 1 or not isinstance(base, PretrainSetup):
         raise UsageError(
             "--align text is for one teacher, and for runs on text",
             "labelled data is read with each model's tokens anyway",

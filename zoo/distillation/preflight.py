@@ -26,7 +26,7 @@ from zoo.overrides import override
 from zoo.training.base import RunSetup
 from zoo.training.callbacks import Callback
 from zoo.training.logging.report import format_duration
-from zoo.training.setup import TrainSetup
+from zoo.training.setup import PretrainSetup
 from zoo.training.trainer import autocast
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ def label_frequencies(base: RunSetup) -> "NDArray[np.float64] | None":
     Counts start at one, so that no frequency is 0. ``None`` if the labels are not classes.
     """
     labels: Any
-    if isinstance(base, TrainSetup):
+    if isinstance(base, PretrainSetup):
         shards = base.corpus.split("train").shards
         labels = np.concatenate([shard[: TOKENS_READ // len(shards)] for shard in shards])
         size = cast(Any, base.model_config).vocab_size

@@ -22,8 +22,7 @@ from zoo.distillation.teachers.caching import CacheCallback
 from zoo.distillation.teachers.checks import require_same_rows
 from zoo.distillation.teachers.rows import with_teacher_rows
 from zoo.errors import UsageError
-from zoo.finetuning import setup as finetune
-from zoo.finetuning.setup import FineTuneSetup
+from zoo.finetuning.setup import FineTuneSetup, finetune_setup
 from zoo.objectives.base import Batch
 from zoo.overrides import override
 from zoo.training.base import RunSetup
@@ -31,7 +30,7 @@ from zoo.training.callbacks import Callback
 from zoo.training.config.distill import DistillTaskConfig, DistillTextConfig
 from zoo.training.dataloader import BatchLoader
 from zoo.training.distributed.context import DistContext
-from zoo.training.entrypoints import pretrain_setup
+from zoo.training.setup import pretrain_setup
 from zoo.training.state.pretrained import InitRecord, generation_with
 from zoo.training.state.run_manifest import RunManifest
 
@@ -202,7 +201,7 @@ def freeze(model: nn.Module, names: Sequence[str], *, trained: nn.Module) -> Non
         )
 
 
-def build_setup(
+def distill_setup(
     config: DistillTextConfig | DistillTaskConfig,
     *,
     offline: bool = False,
@@ -221,7 +220,7 @@ def build_setup(
         limits = [c.family.max_seq_len(c.config) or config.max_seq_len for c in checkpoints]
         longest = min(config.max_seq_len, *limits)
         config = msgspec.structs.replace(config, max_seq_len=longest)
-        base = finetune.build_setup(config, **options)
+        base = finetune_setup(config, **options)
     else:
         base = pretrain_setup(config, **options)
         tokens = base.corpus.record.splits[TRAIN].tokens

@@ -38,7 +38,7 @@ def optional_settings() -> dict[str, str]:
     return {name: flag for name, flag in settings.items() if not name.startswith("task_args.")}
 
 
-def build_config(
+def finetune_config(
     values: Mapping[str, Any],
     overrides: Mapping[str, Any],
     *,

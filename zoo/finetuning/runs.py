@@ -1,23 +1,30 @@
-"""Fine-tuning runs: their kind, and several seeds of which the median is kept."""
+"""Fine-tuning runs, and the median of several seeds."""
 
 import shutil
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from zoo.finetuning.config import build_config
-from zoo.finetuning.setup import build_setup
+from zoo.finetuning.config import finetune_config
+from zoo.finetuning.setup import finetune_setup
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_directory, atomic_write
-from zoo.training.entrypoints import RunKind
 from zoo.training.logging.run_history import RunHistory
+from zoo.training.run import Run
 
-FINETUNE = RunKind("finetune", build_config, build_setup)
 MODEL, SUMMARY = "model", "summary.json"
 
 
-def keep_median(path: Path, runs: Sequence[Path]) -> Path:
+class FineTuneRun(Run):
+    """A run of a task on labelled data."""
+
+    command: ClassVar[str] = "finetune"
+    build_config = staticmethod(finetune_config)
+    build_setup = staticmethod(finetune_setup)
+
+
+def select_median_run(path: Path, runs: Sequence[Path]) -> Path:
     """Copy the model of the run with the median result, and write the results of all.
 
     The result of a run is its best evaluation; of an even number of runs, the worse of the two in
@@ -30,7 +37,7 @@ def keep_median(path: Path, runs: Sequence[Path]) -> Path:
     values = {names_of[run]: _values(h.best or {}) for run, h in histories.items()}
     names = list(dict.fromkeys(name for numbers in values.values() for name in numbers))
     summary = {
-        name: spread([numbers[name] for numbers in values.values() if name in numbers])
+        name: median_and_range([numbers[name] for numbers in values.values() if name in numbers])
         for name in names
     }
     content = {"median_run": names_of[middle], "metrics": summary, "runs": values}
@@ -45,6 +52,6 @@ def _values(evaluation: Mapping[str, Any]) -> dict[str, float]:
     return {"loss": evaluation["loss"], **evaluation["metrics"], "step": evaluation["step"]}
 
 
-def spread(values: Sequence[float]) -> dict[str, float]:
+def median_and_range(values: Sequence[float]) -> dict[str, float]:
     """Return the median and the range of values."""
     return {"median": statistics.median(values), "lowest": min(values), "highest": max(values)}

@@ -216,7 +216,7 @@ class FineTuneSetup(RunSetup):
         return [*stopping, LoadBestModel(run)]
 
 
-def build_setup(
+def finetune_setup(
     config: FineTuneConfig,
     *,
     offline: bool = False,

@@ -13,7 +13,7 @@ from zoo.families.base import Family
 from zoo.families.config import Config
 from zoo.objectives.base import Batch, TrainingObjective
 from zoo.plugins.logger import Logger
-from zoo.training.config.kinds import RunConfig
+from zoo.training.config.run_config import RunConfig
 from zoo.training.dataloader import BatchLoader, CollateWrapper
 from zoo.training.distributed.context import DistContext
 from zoo.training.state.pretrained import InitRecord, PretrainedInit

@@ -1,31 +1,83 @@
 """Construction of a trainer from the setup of a run, and its state from the last checkpoint."""
 
-from collections.abc import Iterable, Sequence
+import contextlib
+import logging
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from zoo.errors import VerificationError
+from zoo.errors import Interrupted, UsageError, VerificationError
+from zoo.io.output.staging import remove_stale_staging
 from zoo.nn.layers.skip_init import PartlyInitialized, build_without_init
 from zoo.objectives.base import Batch
 from zoo.training.base import RunSetup
 from zoo.training.callbacks import Callback
+from zoo.training.config.run_config import RunConfig
 from zoo.training.dataloader import BatchLoader
+from zoo.training.devices.deterministic import deterministic_algorithms
 from zoo.training.distributed.context import DistContext
-from zoo.training.graceful_shutdown import StopSignal
+from zoo.training.graceful_shutdown import StopSignal, handle_signals
 from zoo.training.logging.callback import LoggingCallback
+from zoo.training.logging.jsonl import PERFORMANCE_FILE
 from zoo.training.logging.throughput import Throughput
 from zoo.training.loss_module import LossModule
 from zoo.training.state.callback import CheckpointCallback
-from zoo.training.state.checkpoints import load_tensors, remove_partial
+from zoo.training.state.checkpoints import list_checkpoints, load_tensors, remove_partial
+from zoo.training.state.directory import write_directory
 from zoo.training.state.final_model import check_writable, model_file
+from zoo.training.state.location import resume_command
+from zoo.training.state.lock import locked
 from zoo.training.state.pretrained import InitRecord
 from zoo.training.state.recovery import SavedCheckpoint, last_intact_checkpoint
 from zoo.training.state.run_manifest import ParentRecord, read_manifest
 from zoo.training.state.state_dict import load_trainer_state_dict, load_unique_state_dict
 from zoo.training.trainer import Trainer
+
+LOG = logging.getLogger("zoo")
+
+
+@contextlib.contextmanager
+def open_trainer(setup: RunSetup, path: Path, dist: DistContext, *, new: bool) -> Iterator[Trainer]:
+    """Yield the trainer of a run, which holds the lock of the run's directory.
+
+    Args:
+        setup: data, objective and configuration.
+        path: the run's directory.
+        dist: rank, world size and device of this process.
+        new: create the directory; otherwise training goes on from the last checkpoint.
+
+    Raises:
+        Interrupted: a signal came; a checkpoint was saved.
+        ZooError: see ``prepare_run`` and ``build_trainer``.
+    """
+    kernels = deterministic_algorithms(setup.config.deterministic)
+    with handle_signals() as stop, kernels, contextlib.ExitStack() as lock:
+        if dist.is_main_process and not new:
+            lock.enter_context(locked(path))
+            remove_stale_staging(path.absolute().parent)  # of a process that was killed
+        dist.barrier()
+        prepared = prepare_run(setup, path, dist)
+        if dist.is_main_process and not new:
+            log_resumed_step(path, setup.config, prepared)
+        if dist.is_main_process and new:
+            write_directory(path, setup, dist, prepared.loss_module, prepared.pretrained)
+            lock.enter_context(locked(path))
+        dist.barrier()
+        command = resume_command(setup.command, path)
+        try:
+            yield build_trainer(setup, path, dist, stop, prepared)
+        except Interrupted as error:
+            raise Interrupted(error.what, f"{command} resumes it") from error
+        except UsageError as error:
+            if not isinstance(error.__cause__, OSError):
+                raise
+            steps = list(list_checkpoints(path))
+            saved = f"the checkpoint of step {steps[-1]:,}" if steps else "no checkpoint yet"
+            hint = f"{path} has {saved}, and its log; make room, and `{command}` resumes it"
+            raise UsageError(error.what, hint) from error.__cause__
 
 
 @dataclass(frozen=True)
@@ -168,3 +220,15 @@ def _callbacks(
         logs = LoggingCallback(run, setup.loggers, throughput, position, setup.data_log())
     saving = CheckpointCallback(run, setup, logs, prepared.pretrained, prepared.checkpoint)
     return [*setup.callbacks(run), saving, *([logs] if logs else [])]
+
+
+def log_resumed_step(path: Path, config: RunConfig, prepared: PreparedRun) -> None:
+    """Log the step at which a run is resumed."""
+    step = 0 if prepared.checkpoint is None else prepared.checkpoint.meta.step
+    parent, last = prepared.parent, f"{config.max_steps:,}"
+    if parent is not None and parent.step == step and not (path / PERFORMANCE_FILE).exists():
+        LOG.info("%s continues %s at step %s of %s", path, parent.path, f"{step:,}", last)
+    elif (path / "model").is_dir():
+        LOG.info("%s is already finished, at step %s", path, f"{step:,}")
+    else:
+        LOG.info("%s is resumed at step %s of %s", path, f"{step:,}", last)

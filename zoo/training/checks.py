@@ -21,7 +21,7 @@ from zoo.training.logging.jsonl import METRICS_FILE
 
 if TYPE_CHECKING:
     from zoo.objectives.base import Objective
-    from zoo.training.setup import TrainSetup
+    from zoo.training.setup import PretrainSetup
     from zoo.training.trainer import Trainer
 
 
@@ -180,9 +180,9 @@ def check_grad_accumulation(config: TrainConfig, *, offline: bool = False) -> Ac
     Raises:
         VerificationError: a split changes a gradient by more than a relative 1e-6.
     """
-    from zoo.training.setup import build_setup
+    from zoo.training.setup import pretrain_setup
 
-    setup = build_setup(config, offline=offline)
+    setup = pretrain_setup(config, offline=offline)
     splits, worst = dict[int, float](), ("", 0.0)
     for objective in filter(None, (setup.warmup_objective, setup.objective)):
         rows = config.batch_size(objective.length)
@@ -202,7 +202,7 @@ def check_grad_accumulation(config: TrainConfig, *, offline: bool = False) -> Ac
     return AccumulationCheck(config.global_batch_size, dict(sorted(splits.items())), worst[0])
 
 
-def _gradients(setup: "TrainSetup", objective: "Objective", rows_at_once: int) -> dict[str, Any]:
+def _gradients(setup: "PretrainSetup", objective: "Objective", rows_at_once: int) -> dict[str, Any]:
     """Compute the gradients of the first batch of an objective, by parameter."""
     from zoo.training.build import build_model
 
@@ -221,7 +221,7 @@ def _gradients(setup: "TrainSetup", objective: "Objective", rows_at_once: int) -
 
 
 def _trainer(
-    setup: "TrainSetup", objective: "Objective", model: Any, rows_at_once: int
+    setup: "PretrainSetup", objective: "Objective", model: Any, rows_at_once: int
 ) -> "Trainer":
     import torch
 

@@ -15,8 +15,8 @@ from zoo.errors import UsageError
 from zoo.io.digests.self_digest import NO_DIGEST, add_digest
 from zoo.io.json import encode_json
 from zoo.training.config.finetune import FineTuneConfig
-from zoo.training.config.kinds import RunConfig
 from zoo.training.config.overrides import ConfigDict, check_kinds, config_diff, deep_merge
+from zoo.training.config.run_config import RunConfig
 from zoo.training.config.schema import DROPOUT, validate_config
 from zoo.training.logging.jsonl import METRICS_FILE
 from zoo.training.state.checkpoints import (

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainSetup(RunSetup):
+class PretrainSetup(RunSetup):
     """Corpus, model configuration and objective of a pretraining run, without devices.
 
     Attributes:
@@ -102,20 +102,20 @@ def _contents_digest(corpus: "Corpus") -> str:
     return blake3(msgspec.json.encode(parts, order="sorted")).hexdigest()
 
 
-def build_setup(
+def pretrain_setup(
     config: TrainConfig,
     *,
     offline: bool = False,
-    init: PretrainedInit | None = None,
     check_contents: bool = True,
-) -> TrainSetup:
+    resumed: tuple[Path, RunManifest] | None = None,
+) -> PretrainSetup:
     """Open or build the corpus, verify it, and make the model configuration and the objective.
 
     Args:
         config: configuration of the run.
         offline: make no network connection.
-        init: pretrained weights of a run that is resumed.
         check_contents: verify token ids and offsets of the corpus, besides the digests of files.
+        resumed: directory and manifest of a run that has begun.
 
     Raises:
         UsageError: settings are inconsistent, a logger is unknown, or the corpus is too small.
@@ -127,8 +127,14 @@ def build_setup(
     from zoo.tokenizers.tokenizer_json import parse
 
     family, loggers = get_family(config.family), select_loggers(config.report_to)
-    if config.init_from is not None and init is None:
-        init = PretrainedInit.resolve(config.init_from, family, offline=offline)
+    init = None
+    if config.init_from is not None:
+        if resumed is not None and resumed[1].init_from is not None:
+            init = PretrainedInit.from_run(
+                resumed[0], resumed[1].init_from, config.init_from, family
+            )
+        else:
+            init = PretrainedInit.resolve(config.init_from, family, offline=offline)
     shape = family.sizes()[config.size] if init is None else init.config
     kind = objective_type(family, shape, config.objective)
     corpus = open_corpus(config, family, init, offline=offline)
@@ -145,7 +151,7 @@ def build_setup(
     if init is not None:
         _refuse_from_scratch(kind, options)
     objective = kind(vocabulary, model_config, config.seq_len, options)
-    return TrainSetup(
+    return PretrainSetup(
         config=config,
         family=family,
         model_config=model_config,
@@ -225,7 +231,7 @@ def open_corpus(
 
 
 def build_dataset(
-    setup: TrainSetup, split_name: str, min_rows: int, *, warmup: bool = False
+    setup: PretrainSetup, split_name: str, min_rows: int, *, warmup: bool = False
 ) -> Any:
     """Pack a split of the corpus into rows.
 
@@ -260,7 +266,7 @@ def build_dataset(
 
 
 def train_dataloader(
-    setup: TrainSetup, dist: DistContext, *, completed_steps: int = 0
+    setup: PretrainSetup, dist: DistContext, *, completed_steps: int = 0
 ) -> BatchLoader:
     """Return the loader of the training split.
 
@@ -282,7 +288,7 @@ def train_dataloader(
 
 
 def _make_loader(
-    setup: TrainSetup,
+    setup: PretrainSetup,
     dist: DistContext,
     objective: Objective,
     *,
@@ -310,7 +316,7 @@ def _make_loader(
     )
 
 
-def eval_batches(setup: TrainSetup, dist: DistContext) -> list[Batch]:
+def eval_batches(setup: PretrainSetup, dist: DistContext) -> list[Batch]:
     """Return this process's batches of an evaluation, always with rows of full length.
 
     Args:

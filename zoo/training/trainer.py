@@ -18,7 +18,7 @@ from zoo.errors import Interrupted, VerificationError
 from zoo.nn.layers.embedding import recycle_gradients
 from zoo.objectives.base import Batch, LossOutput
 from zoo.training.callbacks import Callback
-from zoo.training.config.kinds import RunConfig
+from zoo.training.config.run_config import RunConfig
 from zoo.training.dataloader import BatchLoader
 from zoo.training.distributed.context import DistContext
 from zoo.training.distributed.parallelize import parallelize, set_requires_grad_sync

@@ -21,7 +21,7 @@ from tests.training.runs import records
 from zoo.checkpoint import load_checkpoint
 from zoo.distillation.scoring.score import score_run
 from zoo.errors import UsageError
-from zoo.finetuning.config import build_config
+from zoo.finetuning.config import finetune_config
 from zoo.finetuning.setup import SplitProblems, read_splits
 from zoo.plugins.tasks import training_task
 from zoo.tasks.sentences.data import read_sentences
@@ -157,7 +157,7 @@ def test_what_does_not_fit(tree: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="single texts"):
         distill(tmp_path / "run", labels)
     with pytest.raises(UsageError, match="learned from a teacher alone"):
-        build_config({"task": "sentences", "family": "bert", "data": {"train": ["x"]}}, {})
+        finetune_config({"task": "sentences", "family": "bert", "data": {"train": ["x"]}}, {})
     with pytest.raises(UsageError, match="for recipes of embeddings"):
         other = {"task": "sentences", "distillation": {"recipe": "patient"}}
         distill(tmp_path / "run", deep_merge(tree, other))

@@ -29,8 +29,8 @@ from tests.finetuning.test_errors import refused
 from tests.inference.conftest import converted
 from tests.tasks.causal_lm.test_predict import MakeSource, source
 from tests.training.runs import records
-from zoo.finetuning.config import build_config
-from zoo.finetuning.setup import build_setup
+from zoo.finetuning.config import finetune_config
+from zoo.finetuning.setup import finetune_setup
 from zoo.objectives.base import Batch
 from zoo.tasks import make_evaluation
 
@@ -119,7 +119,7 @@ def test_byte_level_tokens_are_those_of_the_reference(
     ]
     data = write_table(tmp_path / "t.jsonl", rows)
     tree = settings(model, data, task=TASK, max_steps=1, data={"eval": [str(data)]})
-    setup = build_setup(build_config(tree, {}))
+    setup = finetune_setup(finetune_config(tree, {}))
     for index, row in enumerate(rows):
         texts = [f"{row['question']} {c}" if row["question"] else c for c in row["choices"]]
         theirs = [tokenizer(row["context"], text)["input_ids"] for text in texts]

@@ -34,7 +34,7 @@ from tests.inference.conftest import converted
 from tests.training.runs import assert_resumes_from, finish_in_two_processes, records
 from zoo.errors import UsageError, ZooError
 from zoo.finetuning.pooling import pool
-from zoo.finetuning.runs import FINETUNE
+from zoo.finetuning.runs import FineTuneRun
 from zoo.inference.processing.pooling import pool as numpy_pool
 from zoo.objectives.base import Batch
 from zoo.tasks import make_evaluation
@@ -447,7 +447,7 @@ def test_a_resumed_run_ends_bit_for_bit_the_same(
     tree = tree_of(model, table(tmp_path / "t.tsv"), loss, save_total_limit=9)
     whole = finetune(tmp_path / "whole", tree)
     shutil.rmtree(model)
-    assert_resumes_from(whole, tmp_path, 6, kind=FINETUNE)
+    assert_resumes_from(whole, tmp_path, 6, kind=FineTuneRun)
     names = load_file(whole / "model" / "model.safetensors")
     assert not [name for name in names if "classifier" in name or "backbone" in name]
 

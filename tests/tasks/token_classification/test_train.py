@@ -23,7 +23,7 @@ from tests.training.runs import records
 from zoo.data.readers.labelled import Columns
 from zoo.data.readers.problems import RowProblems
 from zoo.errors import UsageError
-from zoo.finetuning.config import build_config
+from zoo.finetuning.config import finetune_config
 from zoo.inference.task import TaskWarning
 from zoo.metrics.entities import entities, entity_counts, entity_scores
 from zoo.plugins import get_family
@@ -226,7 +226,7 @@ def test_the_mean_f1_of_two_labels_is_that_of_scikit_learn() -> None:
     config: Any = get_family("bert").sizes()["tiny"]
     labelled = msgspec.structs.replace(config, labels=("NOUN", "VERB"))
     values = {"family": "bert", "task": TASK, "data": {"train": ["t.conll"]}}
-    task = TokenClassification(labelled, ("input_ids",), 0, build_config(values, {}))
+    task = TokenClassification(labelled, ("input_ids",), 0, finetune_config(values, {}))
     actual, predicted = np.random.default_rng(0).integers(2, size=(2, 50))
     metrics = task.metrics({"label": actual, "prediction": predicted, "begins": actual == 0})
     assert metrics["f1_macro"] == pytest.approx(f1_score(actual, predicted, average="macro"))

@@ -10,7 +10,7 @@ from tests.training.runs import small
 from zoo.data.rng import generator
 from zoo.objectives.losses.cross_entropy import IGNORED
 from zoo.training.devices.static_shapes import collate_static
-from zoo.training.setup import build_setup
+from zoo.training.setup import pretrain_setup
 
 pytestmark = pytest.mark.usefixtures("shared_home")
 STATEFUL = "bidirectional-lm"  # its batches have as many characters as there are distinct words
@@ -19,7 +19,7 @@ CASES = sorted((family, name) for family, name in cases() if name != STATEFUL)
 
 @pytest.mark.parametrize(("family", "name"), CASES)
 def test_padded_positions_change_nothing(family: str, name: str) -> None:
-    setup = build_setup(dry(small(family, objective=name)))
+    setup = pretrain_setup(dry(small(family, objective=name)))
     objective: Any = setup.objective
     torch.manual_seed(0)
     model = objective.model(setup.family, setup.model_config).eval()
@@ -46,7 +46,7 @@ def test_padded_positions_change_nothing(family: str, name: str) -> None:
 
 
 def test_padding_is_found_behind_the_labels() -> None:
-    setup = build_setup(dry(small("bert", objective="masked-lm")))
+    setup = pretrain_setup(dry(small("bert", objective="masked-lm")))
     objective: Any = setup.objective
     dataset = objective.dataset(setup.corpus.split("train"), seed=0)
     pair = [dataset.example(k, generator(0, k)) for k in range(2)]
@@ -58,7 +58,7 @@ def test_padding_is_found_behind_the_labels() -> None:
 
 
 def test_a_row_with_too_many_values_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    setup = build_setup(dry(small("bert", objective="masked-lm")))
+    setup = pretrain_setup(dry(small("bert", objective="masked-lm")))
     objective: Any = setup.objective
     dataset = objective.dataset(setup.corpus.split("train"), seed=0)
     monkeypatch.setattr(objective, "max_values", lambda batch: {"labels": 1})

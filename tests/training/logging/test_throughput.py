@@ -12,7 +12,7 @@ from tests.training.runs import records, run_training, small
 from zoo.plugins import get_family
 from zoo.training.distributed.context import DistContext
 from zoo.training.logging.throughput import Throughput, _peak, peak_memory, training_flops
-from zoo.training.setup import build_setup, train_dataloader
+from zoo.training.setup import pretrain_setup, train_dataloader
 
 CPU = torch.device("cpu")
 
@@ -120,7 +120,7 @@ def test_peak_memory_grows_with_allocations() -> None:
 @pytest.mark.parametrize("family", ["t5", "gpt"])
 def test_decoder_tokens_count(tmp_path: Path, family: str) -> None:
     """Source tokens except padding, and one target token per label."""
-    feed = train_dataloader(build_setup(small(family)), DistContext(0, 1, CPU))
+    feed = train_dataloader(pretrain_setup(small(family)), DistContext(0, 1, CPU))
     by_hand = 0
     for batch in feed.make_batches(0):
         sources = int((batch.tensors["input_ids"] != 0).sum()) if family == "t5" else 0

@@ -40,10 +40,10 @@ def command(
     import msgspec
 
     from zoo.training.checks import check_grad_accumulation
-    from zoo.training.config.schema import build_config, errors_naming
+    from zoo.training.config.schema import prefix_errors, pretrain_config
 
-    with errors_naming(config_file(family_or_file)):
-        config = build_config(
+    with prefix_errors(config_file(family_or_file)):
+        config = pretrain_config(
             config_values(family_or_file),
             overrides_from_options(ctx, SETTINGS, options),
             offline=offline,

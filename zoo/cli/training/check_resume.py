@@ -52,13 +52,13 @@ def command(
 
     from zoo.training.checks import check_resume
     from zoo.training.config.overrides import deep_merge
-    from zoo.training.config.schema import build_config, errors_naming
+    from zoo.training.config.schema import prefix_errors, pretrain_config
 
     changes = overrides_from_options(ctx, SETTINGS, options)
     steps = changes.get("max_steps", STEPS)
     often = {"max_steps": steps, "save_steps": max(1, steps // 4), "logging_steps": 1}
-    with errors_naming(config_file(family_or_file)):
-        config = build_config(config_values(family_or_file), deep_merge(changes, often))
+    with prefix_errors(config_file(family_or_file)):
+        config = pretrain_config(config_values(family_or_file), deep_merge(changes, often))
     check = check_resume(msgspec.to_builtins(config), kills=kills, device=device)
     at = " and ".join(f"{lines} lines" for lines in check.kills)
     line = (

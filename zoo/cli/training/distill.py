@@ -16,7 +16,7 @@ from zoo.cli.options import (
     seed_option,
 )
 from zoo.cli.training.options import config_file, overrides_from_options
-from zoo.cli.training.runs import RunRequest, runs_options, train_runs
+from zoo.cli.training.runs import runs_options, train
 
 if TYPE_CHECKING:
     from zoo.training.logging.scores import Scores
@@ -161,21 +161,27 @@ def command(ctx: click.Context, /, file: str | None, **options: Any) -> None:
         raise click.UsageError("name a teacher and a student, or give --resume RUN", ctx)
     if options["no_score"] and (options["min_retention"] is not None or options["score_backend"]):
         raise click.UsageError("--no-score leaves nothing to measure or to require", ctx)
-    from zoo.distillation.runs import DISTILL
+    values = settings_file(ctx, file)
+    overrides = overrides_from_options(ctx, SETTINGS, options)
+    from zoo.distillation.runs import DistillRun
+    from zoo.training.distributed.context import DistContext
 
-    request = RunRequest.from_options(
-        options,
-        values=settings_file(ctx, file),
-        overrides=overrides_from_options(ctx, SETTINGS, options),
-        file=config_file(file),
-    )
-    paths = train_runs(ctx, DISTILL, request)
-    if paths is None:
+    with DistContext.opened(options["device"]) as dist:
+        run = DistillRun(
+            values,
+            dist,
+            options["output"],
+            overrides,
+            offline=options["offline"],
+            file=config_file(file),
+        )
+        paths, runs = train(ctx, run, options)
+    if not dist.is_main_process:
         return
-    if "runs" in paths:
-        _finish_seeds(ctx, Path(paths["runs"]), request, options)
+    if runs:
+        _finish_seeds(ctx, runs, options)
     else:
-        _finish(ctx, paths, request, options)
+        _finish(ctx, paths, options)
 
 
 def _print_recipe(name: str | None, *, as_json: bool) -> None:
@@ -188,32 +194,28 @@ def _print_recipe(name: str | None, *, as_json: bool) -> None:
     output.result(values, text.splitlines(), as_json=as_json)
 
 
-def _finish(
-    ctx: click.Context, paths: dict[str, str], request: RunRequest, options: dict[str, Any]
-) -> None:
+def _finish(ctx: click.Context, paths: dict[str, str], options: dict[str, Any]) -> None:
     """Score a run, and print its paths and scores."""
     from zoo.training.logging.scores import score_header, score_rows
 
     value: dict[str, Any] = dict(paths)
     lines = [f"{name}: {path}" for name, path in paths.items()]
-    scores = _score([Path(paths["run"])], request, options)
+    scores = _score([Path(paths["run"])], options)
     for score in scores:
         value["scores"] = _as_json(score)
         lines += ["", *output.table(score_rows(score), score_header(score))]
-    output.result(value, lines, as_json=request.as_json)
+    output.result(value, lines, as_json=options["as_json"])
     _require(ctx, scores, options["min_retention"])
 
 
-def _finish_seeds(
-    ctx: click.Context, path: Path, request: RunRequest, options: dict[str, Any]
-) -> None:
+def _finish_seeds(ctx: click.Context, directories: Sequence[Path], options: dict[str, Any]) -> None:
     """Score the runs of several seeds, and print median and range."""
-    from zoo.distillation.runs import DISTILL, summarize_seeds
+    from zoo.distillation.runs import last_stage
+    from zoo.distillation.scoring.seeds import summarize_seeds
     from zoo.finetuning.runs import MODEL, SUMMARY
-    from zoo.training.seeds import seed_directories
 
-    runs = [DISTILL.last_run(run) for run in seed_directories(path)]
-    scores = _score(runs, request, options)
+    path, runs = directories[0].parent, [last_stage(run) for run in directories]
+    scores = _score(runs, options)
     summary = summarize_seeds(path, runs, scores)
     paths = {"runs": path, "model": path / MODEL, "summary": path / SUMMARY}
     value: dict[str, Any] = {name: str(place) for name, place in paths.items()}
@@ -223,12 +225,12 @@ def _finish_seeds(
         value["scores"] = {str(run.relative_to(path)): _as_json(score) for run, score in by_run}
         rows = [(name, *(f"{v:.4f}" for v in values.values())) for name, values in summary.items()]
         lines += ["", *output.table(rows, ("", "median", "lowest", "highest"))]
-    output.result(value, lines, as_json=request.as_json)
+    output.result(value, lines, as_json=options["as_json"])
     middle = sorted(scores, key=lambda score: score.retention or 0)[(len(scores) - 1) // 2 :][:1]
     _require(ctx, middle, options["min_retention"])
 
 
-def _score(runs: Sequence[Path], request: RunRequest, options: dict[str, Any]) -> "list[Scores]":
+def _score(runs: Sequence[Path], options: dict[str, Any]) -> "list[Scores]":
     """Return the scores of runs; none with ``--no-score``."""
     from zoo.distillation.scoring.score import score_run
 
@@ -237,9 +239,9 @@ def _score(runs: Sequence[Path], request: RunRequest, options: dict[str, Any]) -
     return [
         score_run(
             run,
-            device=request.device,
+            device=options["device"],
             backends=options["score_backend"],
-            offline=request.offline,
+            offline=options["offline"],
         )
         for run in runs
     ]

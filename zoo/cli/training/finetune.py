@@ -1,6 +1,5 @@
 """The command ``zoo finetune``."""
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -13,7 +12,7 @@ from zoo.cli.task_options import (
     task_settings,
 )
 from zoo.cli.training.options import config_file, overrides_from_options
-from zoo.cli.training.runs import RunRequest, run_command, runs_options
+from zoo.cli.training.runs import print_paths, runs_options, train
 
 # option -> path of the setting
 SETTINGS = {
@@ -111,21 +110,29 @@ def command(ctx: click.Context, /, model: str | None, **options: Any) -> None:
     """
     if model is None and not (options["resume"] or options["continue_from"]):
         raise click.UsageError("name a model or a family, or give --resume RUN", ctx)
-    from zoo.finetuning.runs import FINETUNE, keep_median
-
+    values = model_values(model)
     settings = SETTINGS | task_settings(options["task"])
-    request = RunRequest.from_options(
-        options,
-        values=model_values(model),
-        overrides=overrides_from_options(ctx, settings, options),
-        file=config_file(model),
-    )
+    overrides = overrides_from_options(ctx, settings, options)
+    from zoo.finetuning.runs import SUMMARY, FineTuneRun, select_median_run
+    from zoo.training.distributed.context import DistContext
 
-    def finish(directory: Path, runs: list[Path]) -> dict[str, str]:
-        model_path = keep_median(directory, runs)
-        return {"model": str(model_path), "summary": str(directory / "summary.json")}
-
-    run_command(ctx, FINETUNE, request, finish_seeds=finish)
+    with DistContext.opened(options["device"]) as dist:
+        run = FineTuneRun(
+            values,
+            dist,
+            options["output"],
+            overrides,
+            offline=options["offline"],
+            file=config_file(model),
+        )
+        paths, runs = train(ctx, run, options)
+    if not dist.is_main_process:
+        return
+    if runs:
+        directory = runs[0].parent
+        paths["model"] = str(select_median_run(directory, runs))
+        paths["summary"] = str(directory / SUMMARY)
+    print_paths(paths, as_json=options["as_json"])
 
 
 def model_values(model: str | None) -> dict[str, Any]:

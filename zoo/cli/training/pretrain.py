@@ -13,7 +13,7 @@ from zoo.cli.training.options import (
     overrides_from_options,
     run_options,
 )
-from zoo.cli.training.runs import RunRequest, run_command, runs_options
+from zoo.cli.training.runs import print_paths, runs_options, train
 
 
 @click.command(
@@ -46,12 +46,20 @@ def command(ctx: click.Context, /, family_or_file: str | None, **options: Any) -
     """
     if family_or_file is None and not (options["resume"] or options["continue_from"]):
         raise click.UsageError("name a family to pretrain, or give --resume RUN", ctx)
-    from zoo.training.entrypoints import PRETRAIN
+    settings = config_values(family_or_file)
+    overrides = overrides_from_options(ctx, SETTINGS, options)
+    from zoo.training.distributed.context import DistContext
+    from zoo.training.run import PretrainRun
 
-    request = RunRequest.from_options(
-        options,
-        values=config_values(family_or_file),
-        overrides=overrides_from_options(ctx, SETTINGS, options),
-        file=config_file(family_or_file),
-    )
-    run_command(ctx, PRETRAIN, request)
+    with DistContext.opened(options["device"]) as dist:
+        run = PretrainRun(
+            settings,
+            dist,
+            options["output"],
+            overrides,
+            offline=options["offline"],
+            file=config_file(family_or_file),
+        )
+        paths, _ = train(ctx, run, options)
+    if dist.is_main_process:
+        print_paths(paths, as_json=options["as_json"])

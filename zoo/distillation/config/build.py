@@ -27,11 +27,11 @@ from zoo.distillation.recipes import (
 from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.families.distillation import DistillationRecipe
-from zoo.finetuning import config as finetune
+from zoo.finetuning.config import finetune_config
 from zoo.plugins import all_families
-from zoo.training.config import schema as pretrain
 from zoo.training.config.distill import DistillTaskConfig, DistillTextConfig
 from zoo.training.config.overrides import ConfigDict, check_kinds, deep_merge
+from zoo.training.config.schema import pretrain_config
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
@@ -42,7 +42,7 @@ STUDENT, NAME = "student", "name"
 FOLLOWED = ("recipe", "stage", "align")  # besides the student: other settings follow from them
 
 
-def build_config(
+def distill_config(
     values: Mapping[str, Any], overrides: Mapping[str, Any], *, offline: bool = False
 ) -> DistillTextConfig | DistillTaskConfig:
     """Return the configuration from the recipe, a file and options, in increasing precedence.
@@ -204,14 +204,10 @@ def _validated(
 ) -> DistillTextConfig | DistillTaskConfig:
     config: Any
     if "task" in requested:
-        config = finetune.build_config(
-            values, requested, offline=offline, struct_type=DistillTaskConfig
-        )
+        config = finetune_config(values, requested, offline=offline, struct_type=DistillTaskConfig)
     else:
         _require_text_settings(requested)
-        config = pretrain.build_config(
-            values, requested, offline=offline, struct_type=DistillTextConfig
-        )
+        config = pretrain_config(values, requested, offline=offline, struct_type=DistillTextConfig)
     require_losses(config.distillation.terms, "distillation.")
     return config  # type: ignore[no-any-return]
 

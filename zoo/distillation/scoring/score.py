@@ -18,7 +18,7 @@ from zoo.distillation.scoring.speed import (
     measure_speeds,
     shared_seq_len,
 )
-from zoo.distillation.setup import DistillSetup, build_setup
+from zoo.distillation.setup import DistillSetup, distill_setup
 from zoo.distillation.teachers.teacher import weights_digest
 from zoo.errors import VerificationError
 from zoo.finetuning.setup import FineTuneSetup
@@ -26,8 +26,8 @@ from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_write
 from zoo.metrics.likelihood import LARGEST, perplexity
 from zoo.nn.devices import resolve_device
-from zoo.training.config.kinds import config_type
 from zoo.training.config.overrides import read_config_file
+from zoo.training.config.run_config import config_type
 from zoo.training.config.schema import validate_config
 from zoo.training.logging.report import write_report
 from zoo.training.logging.run_history import RunHistory
@@ -71,7 +71,7 @@ def score_run(
 def _read_setup(run: Path, *, offline: bool) -> DistillSetup:
     record, values = read_manifest(run), read_config_file(run / SETTINGS)
     config: Any = validate_config(values, config_type(record.kind, values), str(run / SETTINGS))
-    return build_setup(config, offline=offline, check_contents=False, resumed=(run, record))
+    return distill_setup(config, offline=offline, check_contents=False, resumed=(run, record))
 
 
 def _earlier(run: Path, setup: DistillSetup, student: Checkpoint) -> Scores | None:

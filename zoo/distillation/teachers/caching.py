@@ -27,7 +27,7 @@ from zoo.overrides import override
 from zoo.training.base import RunSetup
 from zoo.training.callbacks import Callback
 from zoo.training.config.distill import DistillationConfig
-from zoo.training.config.kinds import RunConfig
+from zoo.training.config.run_config import RunConfig
 
 if TYPE_CHECKING:
     from zoo.training.trainer import Trainer

@@ -19,7 +19,7 @@ from zoo.plugins.tasks import training_task
 from zoo.tokenizers.tokenizer_json import parse, read_checked
 from zoo.tokenizers.vocabulary import describe_differences, different_tokens
 from zoo.training.base import RunSetup
-from zoo.training.setup import TrainSetup
+from zoo.training.setup import PretrainSetup
 
 CAUSAL = "causal-lm"
 
@@ -73,7 +73,7 @@ def _predicts(checkpoint: Checkpoint, head: str) -> bool:
 
 def require_same_tokens(reference: str, checkpoint: Checkpoint, base: RunSetup) -> None:
     """Check that a teacher has the tokens of the corpus."""
-    assert isinstance(base, TrainSetup), "the other kind reads texts with each model's tokenizer"
+    assert isinstance(base, PretrainSetup), "the other kind reads texts with each model's tokenizer"
     teacher = vocabulary_of(checkpoint)
     student = base.objective.vocabulary.tokenizer.get_vocab()
     if different := different_tokens(teacher, student):

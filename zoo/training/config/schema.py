@@ -204,7 +204,7 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return self.micro_batch_tokens // length
 
 
-def build_config(
+def pretrain_config(
     values: Mapping[str, Any],
     overrides: Mapping[str, Any],
     *,
@@ -275,7 +275,7 @@ _TYPES = {str: "text", int: "a number"}
 
 
 @contextlib.contextmanager
-def errors_naming(file: Path | None) -> Iterator[None]:
+def prefix_errors(file: Path | None) -> Iterator[None]:
     """Prefix errors about settings with the file that they are from, if any."""
     try:
         yield

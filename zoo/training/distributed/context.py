@@ -1,13 +1,18 @@
 """Rank, world size and device of a process, and the collective operations of training."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import distributed
 
+from zoo.errors import Interrupted
 from zoo.io.numbers import int_from_environment
 from zoo.nn.devices import resolve_device
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,25 @@ class DistContext:
         if count > 1 and not distributed.is_initialized():
             distributed.init_process_group("nccl" if place.type == "cuda" else "gloo")
         return cls(int_from_environment("RANK", 0), count, place)
+
+    @classmethod
+    @contextlib.contextmanager
+    def opened(cls, device: str | None = None) -> "Iterator[DistContext]":
+        """Initialize the process group, and destroy it at the end.
+
+        Raises:
+            Interrupted: another process of the run has died.
+        """
+        dist = cls.initialize(device)
+        try:
+            yield dist
+        except RuntimeError as error:
+            if not dist.is_peer_failure(error):
+                raise
+            what = "another process of the run ended"
+            raise Interrupted(what, "its own message says why") from error
+        finally:
+            dist.destroy()
 
     @property
     def is_main_process(self) -> bool:
@@ -72,6 +96,12 @@ class DistContext:
         if self.world_size > 1:
             distributed.broadcast_object_list(values)
         return values[0]
+
+    def main_process_first(self, make: Callable[[], Made]) -> Made:
+        """Call a function in the main process, then in all others."""
+        result = make() if self.is_main_process else None
+        self.barrier()
+        return result or make()
 
     def barrier(self) -> None:
         """Wait until all processes have reached this call."""

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from zoo.training.config.kinds import RunConfig
+from zoo.training.config.run_config import RunConfig
 from zoo.training.distributed.context import DistContext
 from zoo.training.loss_module import LossModule
 

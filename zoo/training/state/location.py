@@ -10,8 +10,8 @@ import msgspec
 
 from zoo.data.readers.text_io import split_name
 from zoo.training.config.distill import DistillTaskConfig, DistillTextConfig
-from zoo.training.config.kinds import RunConfig
 from zoo.training.config.overrides import ConfigDict, deep_merge
+from zoo.training.config.run_config import RunConfig
 
 # settings that name data -> their options; files with the same contents may take its place
 TEACHERS, TOKENIZER = ("distillation", "teachers"), ("data", "tokenizer")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zoo.errors import SourceError, VerificationError
-from zoo.training.config.kinds import RunConfig
+from zoo.training.config.run_config import RunConfig
 from zoo.training.distributed.context import DistContext
 from zoo.training.logging.jsonl import METRICS_FILE as JOURNAL
 from zoo.training.state.checkpoints import (

@@ -8,7 +8,7 @@ import torch
 
 from zoo.errors import VerificationError
 from zoo.io.untrusted import parsing
-from zoo.training.config.kinds import RunConfig
+from zoo.training.config.run_config import RunConfig
 from zoo.training.dataloader import BatchLoader
 from zoo.training.distributed.context import DistContext
 from zoo.training.logging.aggregate import MetricSums

@@ -16,8 +16,8 @@ from zoo.io.crc32c import crc32c, masked
 from zoo.io.digests.checks import Check, run_check
 from zoo.io.digests.files import check_files
 from zoo.io.files import open_regular
-from zoo.training.config.kinds import RunConfig, config_type
 from zoo.training.config.overrides import read_config_file
+from zoo.training.config.run_config import RunConfig, config_type
 from zoo.training.config.schema import validate_config
 from zoo.training.logging.jsonl import METRICS_FILE, PERFORMANCE_FILE, read_jsonl
 from zoo.training.logging.tensorboard import PREFIX

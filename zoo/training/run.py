@@ -1,0 +1,354 @@
+"""A run: it is started, resumed, or continued as another one; the same for all that is trained."""
+
+import contextlib
+import logging
+import os
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import msgspec
+
+from zoo.errors import SourceError, UsageError
+from zoo.io.digests.files import compute_blake3
+from zoo.io.output.staging import discard
+from zoo.io.paths import check_unicode
+from zoo.training.base import RunSetup
+from zoo.training.build import open_trainer
+from zoo.training.config.overrides import ConfigDict, config_diff, deep_merge, read_config_file
+from zoo.training.config.run_config import RunConfig, config_type
+from zoo.training.config.schema import prefix_errors, pretrain_config, validate_config
+from zoo.training.continuation import (
+    check_progress,
+    check_state,
+    continued_config,
+    copy_state,
+    rows_read,
+)
+from zoo.training.distributed.context import DistContext
+from zoo.training.logging.jsonl import PERFORMANCE_FILE
+from zoo.training.optim.lr_scheduler import lr_multiplier
+from zoo.training.setup import pretrain_setup
+from zoo.training.state.directory import new_directory, run_files, run_manifest
+from zoo.training.state.location import (
+    Locations,
+    data_locations,
+    missing_data,
+    moved_locations,
+    resume_command,
+    where_it_began,
+    with_absolute_paths,
+    with_locations,
+    with_recorded_names,
+)
+from zoo.training.state.lock import locked
+from zoo.training.state.recovery import last_intact_checkpoint
+from zoo.training.state.run_manifest import (
+    MANIFEST,
+    SETTINGS,
+    ParentRecord,
+    RunManifest,
+    read_manifest,
+)
+
+LOG = logging.getLogger("zoo")
+
+
+class RunPaths(NamedTuple):
+    """The directory of a run, and the directory of its final model."""
+
+    run: Path
+    model: Path
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of training; the subclasses say what is trained on what."""
+
+    command: ClassVar[str]  # command that starts and resumes such runs
+    # (settings, overriding settings, ``offline``) -> configuration
+    build_config: ClassVar[Callable[..., RunConfig]]
+    # configuration -> setup, with the keyword arguments ``offline``, ``check_contents`` (verify the
+    # contents of data files, not only digests) and ``resumed`` (directory and manifest of a run
+    # that has begun, or ``None``)
+    build_setup: ClassVar[Callable[..., RunSetup]]
+
+    settings: Mapping[str, Any]  # settings of a file, or the model alone
+    dist: DistContext
+    output: Path | None = None  # directory of a new run; ``None`` for the next free default
+    overrides: Mapping[str, Any] = field(default_factory=dict)  # settings that override them
+    offline: bool = False  # make no network connection
+    file: Path | None = None  # file that ``settings`` are from, for messages
+
+    @property
+    def given(self) -> ConfigDict:
+        """All settings that were given."""
+        return deep_merge(self.settings, self.overrides)
+
+    def plan(self) -> tuple[RunConfig, ConfigDict]:
+        """Return the configuration of a new run, and settings that repeat it with other seeds."""
+        config = self.build_config(self.settings, self.overrides, offline=self.offline)
+        return config, msgspec.to_builtins(config)
+
+    def has_begun(self, path: Path) -> bool:
+        """Return whether a directory holds a run, which can be resumed."""
+        return (path / MANIFEST).is_file()
+
+    def start(self) -> RunPaths:
+        """Train a new run to its end.
+
+        Raises:
+            Interrupted: a signal came; a checkpoint was saved.
+            UsageError: settings are inconsistent, or the directory exists or cannot be written.
+            VerificationError: a loss, gradient or weight is not finite.
+            SourceError: a file or checkpoint is missing.
+        """
+        check_unicode(Path.cwd(), "the working directory")  # a run records it
+        if self.output is not None:
+            check_unicode(self.output, "the directory of the run")
+        build = partial(self.build_config, self.settings, self.overrides, offline=self.offline)
+        with prefix_errors(self.file):
+            pretrained = self.given.get("init_from")
+            config = self.dist.main_process_first(build) if pretrained else build()
+            require_divisible(config, self.dist)
+        path = self.new_path(config)
+        with prefix_errors(self.file):
+            setup = self._setup(config)
+        if self.dist.is_main_process:
+            warn_of_no_learning(setup.config)
+        with open_trainer(setup, path, self.dist, new=True) as trainer:
+            trainer.train()
+        return RunPaths(path, path / "model")
+
+    def resume(self, path: Path) -> RunPaths:
+        """Train a run from its last intact checkpoint to its end.
+
+        Raises:
+            Interrupted: a signal came; a checkpoint was saved.
+            UsageError: settings differ from those of the run (the differences are named), the data
+                has changed, or the run is of another type.
+            VerificationError: all checkpoints are damaged.
+            SourceError: the directory holds no run.
+        """
+        record, file = self._read(path, "resumes it", "--resume")
+        moved, recorded = moved_locations(file, self.given), data_locations(file)
+        struct_type = config_type(self.command, file)
+        config = validate_config(file, struct_type, str(path / SETTINGS))
+        same_data = {keys: recorded[keys] for keys in moved}
+        settings = with_locations(deep_merge(file, self.given), same_data)
+        require_same_settings(path, record.settings or file, settings, struct_type)
+        require_divisible(config, self.dist)
+        with where_it_began(path, record.working_directory) as run:
+            setup = self._setup_again(run, record, with_locations(file, moved))
+            setup.require_same_data(run, record)
+            if self.dist.is_main_process:
+                log_moves(path, record, recorded, moved)
+            if moved:  # checkpoints go with the settings that the run has
+                setup = replace(setup, config=with_recorded_names(setup.config, config))
+            with open_trainer(setup, run, self.dist, new=False) as trainer:
+                trainer.train()
+        return RunPaths(path, path / "model")
+
+    def continue_from(self, parent: Path, *, reset_optimizer: bool = False) -> RunPaths:
+        """Train a new run from the weights, optimizer state and place in the data of another one.
+
+        Args:
+            parent: directory of the other run, which stays as it is.
+            reset_optimizer: begin with a new state of the optimizer.
+
+        Raises:
+            ZooError: see ``start``; or the other run has no state, or settings do not go with it.
+        """
+        dist = self.dist
+        record, settings = self._read(parent, "continues it", "--continue-from")
+        struct_type = config_type(self.command, settings)
+        require_same_settings(parent, record.settings or settings, settings, struct_type)
+        before = validate_config(settings, struct_type, str(parent / SETTINGS))
+        began = record.working_directory
+        if began and Path.cwd() != Path(began):
+            settings = with_absolute_paths(settings, Path(began))
+        with prefix_errors(self.file):
+            config = continued_config(
+                parent, settings, self.given, struct_type, reset_optimizer=reset_optimizer
+            )
+        require_divisible(config, dist)
+        path = self.new_path(config)
+        with contextlib.ExitStack() as at_work:
+            if dist.is_main_process and os.access(parent, os.W_OK):
+                at_work.enter_context(locked(parent))
+            saved = last_intact_checkpoint(parent, before, dist, set_aside=False)
+            saved = check_state(parent, saved, reset_optimizer=reset_optimizer)
+            setup = self._setup_again(parent, record, msgspec.to_builtins(config))
+            setup.require_same_data(parent, record)
+            check_progress(parent, saved, setup.config)
+            if setup.objective.stateful and setup.config.step_sizes() != before.step_sizes():
+                raise UsageError(
+                    f"the states of {setup.objective.name} go on in each row of a batch, and "
+                    f"{parent} has batches of {before.step_sizes()[0]} rows",
+                    f"leave {config.batch_option} out",
+                )
+            if dist.is_main_process:
+                origin = ParentRecord(
+                    path=str(parent.absolute()),
+                    digest=compute_blake3(parent / MANIFEST),
+                    step=saved.meta.step,
+                    rows=rows_read(before, record, saved.meta.step),
+                    optimizer_reset=reset_optimizer,
+                )
+                files, init = run_files(setup), None if setup.init is None else setup.init.record
+                manifest = run_manifest(setup, dist, files, record.parameters, init, origin)
+                with new_directory(path, files, manifest) as staging:
+                    configs = (before, setup.config)
+                    copy_state(parent, staging, saved, configs, reset_optimizer=reset_optimizer)
+        dist.barrier()
+        try:
+            with open_trainer(setup, path, dist, new=False) as trainer:
+                trainer.train()
+        finally:
+            if dist.is_main_process and not (path / PERFORMANCE_FILE).exists():
+                discard(path)  # nothing has begun
+        return RunPaths(path, path / "model")
+
+    def new_path(self, config: RunConfig) -> Path:
+        """Return the directory of a new run, once all processes know it.
+
+        Raises:
+            UsageError: it exists.
+        """
+        path = Path(self.dist.broadcast(str(self.output or next_run_dir(config))))
+        if path.exists():
+            command = resume_command(self.command, path)
+            raise UsageError(f"{path} exists", f"`{command}`, or another -o")
+        self.dist.barrier()  # all processes have chosen their path before it is created
+        return path
+
+    def _setup(
+        self, config: RunConfig, resumed: tuple[Path, RunManifest] | None = None
+    ) -> RunSetup:
+        return self.dist.main_process_first(  # it may build a corpus or convert a checkpoint
+            partial(
+                self.build_setup,
+                config,
+                offline=self.offline,
+                check_contents=self.dist.is_main_process,
+                resumed=resumed,
+            )
+        )
+
+    def _setup_again(self, run: Path, record: RunManifest, settings: ConfigDict) -> RunSetup:
+        """Return the setup of a run that has begun; where data is missing, say how to name it."""
+        config = validate_config(settings, config_type(self.command, settings))
+        try:
+            return self._setup(config, (run, record))
+        except (SourceError, UsageError) as error:
+            missing = missing_data(settings)
+            if missing is None:
+                raise
+            hint = f"if {missing[0]} has moved, name it by {missing[1]}"
+            raise type(error)(error.what, hint, error.details) from error
+
+    def _read(self, path: Path, then: str, option: str) -> tuple[RunManifest, ConfigDict]:
+        """Return the manifest and the settings of a run.
+
+        Args:
+            path: the run's directory.
+            then: what the option does to a run, for messages.
+            option: the option that names the run.
+
+        Raises:
+            UsageError: the run is of another type.
+            SourceError: the directory holds no run.
+        """
+        if not (path / SETTINGS).is_file():
+            raise SourceError(
+                f"{path} is not a run: it has no {SETTINGS}", "give a run's directory"
+            )
+        record = read_manifest(path)
+        if record.kind != self.command:
+            command = shlex.join(["zoo", record.kind, option, str(path)])
+            raise UsageError(
+                f"{path} is a run of `zoo {record.kind}`, not of `zoo {self.command}`",
+                f"`{command}` {then}",
+            )
+        return record, read_config_file(path / SETTINGS)
+
+
+class PretrainRun(Run):
+    """A run of a pretraining objective on text."""
+
+    command: ClassVar[str] = "pretrain"
+    build_config = staticmethod(pretrain_config)
+    build_setup = staticmethod(pretrain_setup)
+
+
+def next_run_dir(config: RunConfig) -> Path:
+    """Return the default directory of a new run: ``runs/FAMILY-SIZE``, numbered if it exists."""
+    base = Path("runs") / config.run_name
+    number = 1
+    while (path := base if number == 1 else base.with_name(f"{base.name}-{number}")).exists():
+        number += 1
+    return path
+
+
+def require_divisible(config: RunConfig, dist: DistContext) -> None:
+    """Check that the rows of a step can be shared by all processes.
+
+    Raises:
+        UsageError: they cannot.
+    """
+    for rows in config.step_sizes():
+        if rows % dist.world_size:
+            raise UsageError(
+                f"{rows} rows a step do not split into {dist.world_size} processes",
+                f"choose {config.batch_option} so that they do",
+            )
+
+
+def require_same_settings(
+    path: Path, before: Mapping[str, Any], now: Mapping[str, Any], struct_type: type[RunConfig]
+) -> None:
+    """Check that a run is resumed with the settings that it began with.
+
+    Raises:
+        UsageError: names the settings that differ.
+    """
+    configs = [
+        msgspec.to_builtins(validate_config(dict(values), struct_type)) for values in (before, now)
+    ]
+    if changed := list(config_diff(*configs)):
+        raise UsageError(
+            f"{path} began with other settings: {'; '.join(changed)}",
+            "resume without changes, or begin another run",
+        )
+
+
+def warn_of_no_learning(config: RunConfig) -> None:
+    """Warn if the learning rate of all steps is 0, as in the first step of a warm-up."""
+    schedule, steps = config.lr_scheduler, config.max_steps
+    assert steps is not None, "setups have configurations with a number of steps"
+    if any(lr_multiplier(schedule, step, steps) for step in range(steps)):
+        return
+    ratio = " and warmup_ratio=0" if hasattr(config, "warmup_ratio") else ""
+    LOG.warning(
+        "warning: the learning rate is 0 in all %s steps, and nothing is learned; give more steps, "
+        "or --set lr_scheduler.warmup_steps=0%s",
+        f"{steps:,}",
+        ratio,
+    )
+
+
+def log_moves(path: Path, record: RunManifest, recorded: Locations, moved: Locations) -> None:
+    """Log where the data of a run was found, if not where it was."""
+    for keys, now in moved.items():
+        before = recorded[keys]
+        if [str(Path(name).absolute()) for name in before] != now:
+            LOG.info("%s has moved: %s, now %s", ".".join(keys), ", ".join(before), ", ".join(now))
+    began = record.working_directory
+    if began and not Path(began).is_dir():
+        rest = [name for keys, names in recorded.items() if keys not in moved for name in names]
+        if relative := [p for p in rest if Path(p).exists() and not Path(p).is_absolute()]:
+            names = ", ".join(relative)
+            LOG.info("%s began in %s, which is gone: %s is from %s", path, began, names, Path.cwd())

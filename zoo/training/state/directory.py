@@ -1,0 +1,94 @@
+"""The directory of a new run: its settings, its manifest and its initial weights."""
+
+import contextlib
+import platform
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import torch
+from blake3 import blake3
+
+from zoo.io.digests.files import FileDigest
+from zoo.io.digests.self_digest import NO_DIGEST, add_digest
+from zoo.io.json import encode_json
+from zoo.io.output.atomic import atomic_directory
+from zoo.io.yaml import dump_yaml
+from zoo.training.distributed.context import DistContext
+from zoo.training.state.checkpoints import CheckpointMeta, save_checkpoint, settings_digest
+from zoo.training.state.pretrained import InitRecord
+from zoo.training.state.run_manifest import MANIFEST, SETTINGS, ParentRecord, RunManifest
+from zoo.training.state.state_dict import unique_state_dict
+from zoo.version import __version__
+
+if TYPE_CHECKING:
+    from zoo.training.base import RunSetup
+    from zoo.training.loss_module import LossModule
+
+
+def write_directory(
+    path: Path,
+    setup: "RunSetup",
+    dist: DistContext,
+    loss_module: "LossModule",
+    pretrained: InitRecord | None,
+) -> None:
+    """Create the directory of a new run, with the weights of a pretrained model."""
+    files = run_files(setup)
+    parameters = sum(p.numel() for p in loss_module.parameters())
+    manifest = run_manifest(setup, dist, files, parameters, pretrained)
+    with new_directory(path, files, manifest) as staging:
+        if pretrained is not None:  # so that a resume needs this directory alone
+            state = CheckpointMeta(step=0, settings=settings_digest(setup.config))
+            save_checkpoint(staging, state, {"weights": unique_state_dict(loss_module.model)}, dist)
+
+
+@contextlib.contextmanager
+def new_directory(path: Path, files: Mapping[str, bytes], manifest: RunManifest) -> Iterator[Path]:
+    """Yield the directory of a new run, which is being written."""
+    with atomic_directory(path) as staging:
+        for name, content in files.items():
+            (staging / name).write_bytes(content)
+        (staging / MANIFEST).write_bytes(add_digest(encode_json(manifest)))
+        yield staging
+
+
+def run_files(setup: "RunSetup") -> dict[str, bytes]:
+    """Return name -> content of the files of a run that never change, besides the manifest."""
+    text = dump_yaml(msgspec.to_builtins(setup.config))
+    return {SETTINGS: text.encode(), **setup.run_files()}
+
+
+def run_manifest(
+    setup: "RunSetup",
+    dist: DistContext,
+    files: Mapping[str, bytes],
+    parameters: int,
+    pretrained: InitRecord | None,
+    parent: ParentRecord | None = None,
+) -> RunManifest:
+    """Return the manifest of a new run, without its digest."""
+    return RunManifest(
+        zoo=__version__,
+        kind=setup.command,
+        command=["zoo", *sys.argv[1:]],
+        working_directory=str(Path.cwd()),
+        **setup.manifest_fields(),
+        parameters=parameters,
+        environment={
+            "python": platform.python_version(),
+            "torch": str(torch.__version__),
+            "device": str(dist.device),
+            "processes": str(dist.world_size),
+        },
+        settings=msgspec.to_builtins(setup.config),
+        init_from=pretrained,
+        parent=parent,
+        files={
+            name: FileDigest(bytes=len(content), blake3=blake3(content).hexdigest())
+            for name, content in files.items()
+        },
+        digest=NO_DIGEST,
+    )

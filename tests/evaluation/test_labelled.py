@@ -113,7 +113,10 @@ def test_the_command_prints_intervals(small: Small, tmp_path: Path) -> None:
         *("--data", tmp_path / "t.tsv", "--backend", "cpu"),
     )
     assert done.returncode == 0, done.stderr
-    assert "intervals: accuracy" in done.stdout and " to " in done.stdout
+    lines = done.stdout.splitlines()
+    assert lines[0].split("  ")[-1].strip() == "95 % interval"
+    assert lines[1].startswith("accuracy ") and " to " in lines[1]
+    assert done.stderr.count("samples of each label") == 1
 
 
 def test_figures_have_the_labels_and_counts(small: Small, tmp_path: Path) -> None:

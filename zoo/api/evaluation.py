@@ -1,7 +1,7 @@
 """``zoo.evaluate``: the command ``zoo eval`` as a function."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ def evaluate(
     threads: int | None = None,
     revision: str | None = None,
     offline: bool = False,
+    on_prediction: Callable[[Mapping[str, Any]], None] | None = None,
     **options: Any,
 ) -> "Result":
     """Evaluate a model, and return the numbers of ``zoo eval``; nothing is recorded.
@@ -41,6 +42,8 @@ def evaluate(
         threads: see ``zoo.load``.
         revision: see ``zoo.load``.
         offline: see ``zoo.load``.
+        on_prediction: called with each sample and its prediction, in the order of the samples: the
+            rows of ``zoo eval --predictions``.
         **options: options of ``zoo eval`` for the task, with underscores: ``text``, ``pair``,
             ``label``, ``limit``, ``seed``, ...
 
@@ -79,7 +82,8 @@ def evaluate(
             raise UsageError(f"{given_twice[0]} is that of the loaded model", "leave it out")
     else:
         model = _load(kind, fspath(model), revision, offline, {**compute, "backend": backend})
-    return kind(model.checkpoint, model.session, **options).evaluate(files)
+    evaluation = kind(model.checkpoint, model.session, **options)
+    return evaluation.evaluate(files, on_prediction=on_prediction)
 
 
 def _load(

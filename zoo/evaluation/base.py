@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.review import DataReview, Reviewed, count_labels
 from zoo.errors import UsageError
-from zoo.inference.scoring import Scorer, make_scorer, require_scorer, scorer_type
+from zoo.inference.scoring import Scorer, TextScore, make_scorer, require_scorer, scorer_type
 from zoo.overrides import override
 
 if TYPE_CHECKING:
@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("zoo")
 Item = TypeVar("Item")
+Output = TypeVar("Output")
 TEXTS_AT_ONCE = 1024  # texts that are tokenized together
+
+
+# of a sample, as ``zoo eval --predictions`` writes it: text, label, prediction, and what tasks add
+Prediction = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,8 @@ class Samples(Iterable[Item]):
         Raises:
             InvalidRows: rows cannot be used, and are not skipped.
         """
-        return self._again() if self._known else self._first()
+        # decided at the first item: a generator expression calls this when it is made
+        yield from self._again() if self._known else self._first()
 
     def _again(self) -> Iterator[Item]:
         return itertools.islice(self._read(RowProblems(skip=True)), self._limit)
@@ -154,6 +160,7 @@ class Evaluation(ABC):
         self.checkpoint, self.session, self.limit = checkpoint, session, limit
         self.skip_invalid = skip_invalid
         self._samples: Samples[Any] | None = None
+        self._on_prediction: Callable[[Prediction], None] | None = None
 
     @classmethod
     @abstractmethod
@@ -196,19 +203,55 @@ class Evaluation(ABC):
         self._samples = samples
         return samples
 
-    def evaluate(self, files: Sequence[Path]) -> Result:
+    def evaluate(
+        self, files: Sequence[Path], *, on_prediction: Callable[[Prediction], None] | None = None
+    ) -> Result:
         """Return the result over files, with the number of rows that were skipped, if any.
+
+        Args:
+            files: the files.
+            on_prediction: called with each sample and its prediction, in the order of the samples;
+                all rows have the same keys.
 
         Raises:
             UsageError: a file does not suit the evaluation.
             SourceError, VerificationError: a file cannot be read, or is damaged.
             NonFiniteError: an output is NaN or infinite.
         """
+        self._on_prediction = on_prediction
         result = self.measure(files)
         skipped = 0 if self._samples is None else self._samples.skipped
         if not skipped:
             return result
         return replace(result, metrics={**result.metrics, "skipped": skipped})
+
+    def observed(
+        self,
+        samples: Iterable[Item],
+        outputs: Iterable[Output],
+        row: Callable[[Item, Output], Prediction],
+    ) -> Iterator[Output]:
+        """Yield the output of each sample, and pass its row on if predictions are requested.
+
+        Args:
+            samples: the samples, which are read again only if predictions are requested.
+            outputs: what the model computed of each, in their order.
+            row: returns the row of a sample.
+        """
+        if self._on_prediction is None:
+            yield from outputs
+            return
+        for sample, output in zip(samples, outputs, strict=True):
+            self._on_prediction(row(sample, output))
+            yield output
+
+    @classmethod
+    def mistake(cls, row: Prediction) -> float | None:
+        """Return how bad the prediction of a row is, by which reports sort; ``None`` if it is good.
+
+        By default of wrong predictions their probability: the most confident errors come first.
+        """
+        return None if row.get("correct", True) else float(row.get("probability") or 0.0)
 
     @abstractmethod
     def measure(self, files: Sequence[Path]) -> Result:
@@ -251,6 +294,36 @@ class LikelihoodEvaluation(Evaluation):
                 f"--task {other} is its counterpart for this head",
             )
         require_scorer(checkpoint, cls.scorers)
+
+    @classmethod
+    @override
+    def mistake(cls, row: Prediction) -> float | None:
+        """Return the loss: the least likely texts come first."""
+        loss: float | None = row.get("loss")
+        return loss
+
+    def scored(
+        self, texts: Iterable[str], scores: Iterable[tuple[int, TextScore]]
+    ) -> Iterator[TextScore]:
+        """Yield the scores of texts, and pass them on if predictions are requested.
+
+        Args:
+            texts: the texts, which are read again only if predictions are requested.
+            scores: index and score of each text that has tokens, in order.
+        """
+        numbered = enumerate(() if self._on_prediction is None else texts)
+        for number, score in scores:
+            if self._on_prediction is not None and score.tokens:
+                text = next(text for index, text in numbered if index == number)
+                prediction = {
+                    "location": f"text {number + 1}",
+                    "text": text,
+                    "loss": -score.log_prob / score.tokens,
+                    "accuracy": score.correct / score.tokens,
+                    "tokens": score.tokens,
+                }
+                self._on_prediction(prediction)
+            yield score
 
     def require_short(self, text: str, encoded: "Encoded") -> None:
         """Check that a text is not longer than the model allows.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from zoo.errors import UsageError
 from zoo.io.output.atomic import atomic_write
-from zoo.io.terminal import escape_controls
+from zoo.report.confusion import shorten_name, worst_labels
 from zoo.report.svg import DOTS, HEIGHT, LEFT, WIDTH, Axis, Plot, downsample
 
 Band = Sequence[tuple[float, float, float, float]]
@@ -62,7 +62,7 @@ def plot_confusion(path: Path, counts: Mapping[str, Mapping[str, int]]) -> None:
     Shades are shares of a row. Of more than ``MOST_LABELS``, those with the most wrong predictions
     are drawn.
     """
-    labels = _worst_labels(counts)
+    labels = worst_labels(counts, MOST_LABELS)
     names = [_shortened(name) for name in labels]
     margin = 28 + CHARACTER * max(len(name) for name in names)
     side = CELL * len(labels)
@@ -96,16 +96,6 @@ def plot_confusion(path: Path, counts: Mapping[str, Mapping[str, int]]) -> None:
         "predicted label</text>"
     )
     _write(path, margin + side + 12, height, "confusion matrix", drawn)
-
-
-def _worst_labels(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Return the labels, or ``MOST_LABELS`` with the most wrong predictions, in their order."""
-    wrong = {
-        label: sum(count for other, count in row.items() if other != label)
-        for label, row in counts.items()
-    }
-    worst = {*sorted(wrong, key=wrong.__getitem__, reverse=True)[:MOST_LABELS]}
-    return [label for label in counts if label in worst]
 
 
 def plot_reliability(path: Path, points: Sequence[Mapping[str, float]]) -> None:
@@ -186,9 +176,7 @@ def _key(name: str, colour: str, down: float, *, dashed: bool = False) -> Iterat
 
 def _shortened(name: str) -> str:
     """Return a name for SVG, with the middle left out if it is long."""
-    text = escape_controls(name)
-    half = MOST_CHARACTERS // 2
-    return escape(text if len(text) <= MOST_CHARACTERS else f"{text[:half]}…{text[-half:]}")
+    return escape(shorten_name(name, MOST_CHARACTERS))
 
 
 def _write(path: Path, width: float, height: float, title: str, drawn: Sequence[str]) -> None:

@@ -1,7 +1,7 @@
 """The command ``zoo eval``."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +24,14 @@ from zoo.cli.task_options import (
 from zoo.plugins.tasks import evaluation_task, find_task
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from zoo.checkpoint import Checkpoint
     from zoo.evaluation.base import Result
 
 LOG = logging.getLogger("zoo")
-MOST_ROWS = 20  # labels and confusions that are printed
+MOST_ROWS = 20  # labels that are printed
+WIDTH = 80  # of what is printed
 CONFUSION, RELIABILITY = "confusion.svg", "reliability.svg"  # files of --figures
 
 
@@ -47,6 +50,7 @@ Examples:
   zoo eval RUN/model --task text-classification --data test.tsv --text sentence
   zoo eval runs/glue --suite glue --data GLUE
   zoo eval RUN/model --task question-answering --data dev-v2.0.json
+  zoo eval RUN/model --task text-classification --data test.tsv --predictions predicted.csv
 
 A table of minimal pairs has the columns paradigm, good and bad. Labelled texts are a table, whose
 columns are named, or counted from 1 in a file without a header.""",
@@ -69,6 +73,13 @@ columns are named, or counted from 1 in a file without a header.""",
 @count_option("--limit", "Number of examples.  [default: all]")
 @task_options("evaluate")
 @click.option(
+    "--predictions",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write each sample with its label and prediction: .jsonl, .csv, .tsv or .parquet.",
+)
+@click.option("--force", is_flag=True, help="Replace the file of --predictions.")
+@click.option(
     "--no-record",
     is_flag=True,
     help="Do not write the result into the manifest of REF, if that is a directory.",
@@ -86,14 +97,17 @@ def command(
     lock: Path | None,
     as_json: bool,
     no_record: bool,
+    predictions: Path | None,
+    force: bool,
     **options: Any,
 ) -> None:
-    """Evaluate a model, and print its metrics.
+    """Evaluate a model, and print its metrics, the metric that compares models first.
 
     The result is written into the manifest of the model's directory, and is in the model card. A
     name of the store, the registry or the Hub keeps its manifest.
     """
     from zoo.convert.cache import resolve_checkpoint
+    from zoo.errors import UsageError
     from zoo.evaluation.record import evaluation_record, record_evaluation
     from zoo.export.session import open_session
 
@@ -102,25 +116,59 @@ def command(
     _check_options(task, suite, {**requested, "revision": revision, "lock": lock})
     record = not no_record
     if task is None:
+        if predictions is not None:
+            raise UsageError(f"{suite} has several tasks", "leave --predictions out")
         _print_glue(Path(ref), data, compute, options["limit"], record=record, as_json=as_json)
         return
     figures = Path(requested.pop("figures")) if "figures" in requested else None
-    task = find_task(task, "evaluate").name
+    spec = find_task(task, "evaluate")
+    task = spec.name
     evaluation = evaluation_task(task)
     files, named = evaluation.split_names(data, requested)
     requested = {**named, **requested}
+    written = _predictions_writer(predictions, files, force=force)
     checkpoint = resolve_checkpoint(ref, revision=revision, offline=offline, lock=lock)
     evaluation.require_supported(checkpoint)  # before loading the weights
     record = record and _is_recordable(ref, checkpoint)
     session = open_session(checkpoint, **compute, fastest=True)
-    measured = evaluation(checkpoint, session, **requested).evaluate(data)
+    with written as on_prediction:
+        task_evaluation = evaluation(checkpoint, session, **requested)
+        measured = task_evaluation.evaluate(data, on_prediction=on_prediction)
+    measured = _metric_first(measured, spec.metrics)
     if record:
         entry = evaluation_record(task, files, requested, session, measured)
         record_evaluation(checkpoint.path, entry)
     if figures is not None:
         _draw(figures, measured)
     settings = {"reference": ref, "task": task, "data": [str(path) for path in data], **requested}
+    if predictions is not None:
+        note(f"predictions: {predictions}")
     _print(settings, measured, record=record, as_json=as_json)
+
+
+def _predictions_writer(
+    path: Path | None, files: Sequence[Path], *, force: bool
+) -> "AbstractContextManager[Callable[[Mapping[str, Any]], None] | None]":
+    """Return a context of a function that writes a prediction; of ``None`` without a file."""
+    from contextlib import nullcontext
+
+    from zoo.data.readers.documents import expand_paths
+    from zoo.io.output.tables import check_table, table_writer
+
+    if path is None:
+        return nullcontext()
+    sources = expand_paths(list(files))
+    check_table(path, force=force, sources=sources)  # before anything is computed
+    return table_writer(path, force=force, sources=sources)
+
+
+def _metric_first(measured: "Result", names: Sequence[str]) -> "Result":
+    """Return the result with the metric that compares models of the task before the others."""
+    from dataclasses import replace
+
+    metrics = measured.metrics
+    first = [name for name in names if name in metrics][:1]
+    return replace(measured, metrics={name: metrics[name] for name in (*first, *metrics)})
 
 
 def _check_options(task: str | None, suite: str | None, requested: Mapping[str, Any]) -> None:
@@ -157,31 +205,44 @@ def _print(settings: Mapping[str, Any], measured: "Result", *, record: bool, as_
         **measured.details,
         "recorded": record,
     }
-    rows = [(name, _format(number)) for name, number in measured.metrics.items()]
-    rows += list(_flat(_shortened(measured.details)))
-    result(value, table(rows, ("metric", "value")), as_json=as_json)
+    result(value, _lines(measured), as_json=as_json)
 
 
-def _shortened(details: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the details for a terminal: the worst labels and the most frequent errors."""
-    short = dict(details)
-    classes = details.get("classes", {})
-    if len(classes) > MOST_ROWS:
-        worst = sorted(classes, key=lambda label: classes[label]["f1"])[:MOST_ROWS]
-        short["classes"] = {label: classes[label] for label in worst}
-        note(f"{MOST_ROWS} of {len(classes):,} labels with the lowest f1 are shown; --json has all")
-    if "confusion" in details:
-        errors = [
-            (count, label, prediction)
-            for label, row in details["confusion"].items()
-            for prediction, count in row.items()
-            if prediction != label
-        ]
-        errors.sort(key=lambda error: error[0], reverse=True)
-        short["confusion"] = {f"{a} as {b}": count for count, a, b in errors[:MOST_ROWS]}
-        if len(errors) > MOST_ROWS:
-            note(f"{MOST_ROWS} of {len(errors):,} confusions are shown; --json has all")
-    return short
+def _lines(measured: "Result") -> Iterator[str]:
+    """Yield the metrics with their intervals, and a table for each of the details."""
+    from zoo.report.confusion import confusion_lines
+
+    details = dict(measured.details)
+    intervals = details.pop("intervals", {})
+    rows = [
+        (name, _format(number), " to ".join(map(_format, intervals.get(name, ()))))
+        for name, number in measured.metrics.items()
+    ]
+    columns = ("metric", "value", "95 % interval") if intervals else ("metric", "value")
+    yield from table([row[: len(columns)] for row in rows], columns)
+    for name, values in details.items():
+        if name == "confusion":
+            yield from ("", *confusion_lines(values, WIDTH))
+        elif isinstance(values, Mapping):
+            yield from ("", *_detail(name, values))
+
+
+def _detail(name: str, values: Mapping[str, Any]) -> list[str]:
+    """Return a table of values, or of rows of values; of many labels those with the lowest f1."""
+    from zoo.report.confusion import shorten_name
+
+    if not all(isinstance(row, Mapping) for row in values.values()):
+        return table([(key, _format(value)) for key, value in values.items()], (name, "value"))
+    if len(values) > MOST_ROWS:
+        note(f"{MOST_ROWS} of {len(values):,} {name} with the lowest f1 are shown; --json has all")
+        worst = sorted(values, key=lambda label: values[label]["f1"])[:MOST_ROWS]
+        values = {label: values[label] for label in worst}
+    columns = list(next(iter(values.values())))
+    rows = [
+        (shorten_name(label, 30), *(_format(row[column]) for column in columns))
+        for label, row in values.items()
+    ]
+    return table(rows, (name, *columns))
 
 
 def _is_recordable(ref: str, checkpoint: "Checkpoint") -> bool:
@@ -231,16 +292,6 @@ def _print_glue(
         "missing": [name for name in GLUE if name not in {score.task for score in scores}],
     }
     result(value, table(rows, ("task", "metrics", "score")), as_json=as_json)
-
-
-def _flat(details: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
-    for name, value in details.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{above}{name}: ")
-        elif isinstance(value, Sequence) and not isinstance(value[0], Mapping):  # an interval
-            yield f"{above}{name}", " to ".join(map(_format, value))
-        elif not isinstance(value, Sequence):
-            yield f"{above}{name}", _format(value)
 
 
 def _format(value: float) -> str:

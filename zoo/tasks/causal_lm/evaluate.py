@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.evaluation.base import LikelihoodEvaluation, Result, windows
+from zoo.evaluation.base import LikelihoodEvaluation, Prediction, Result, windows
 from zoo.inference.completions import CompletionTokenizer, CompletionTokens
-from zoo.inference.scoring import CausalScorer, ScoredRow, Scorer
+from zoo.inference.scoring import CausalScorer, ScoredRow, Scorer, TextScore
 from zoo.metrics.intervals import bootstrap_samples
 from zoo.metrics.likelihood import likelihood_metrics
 from zoo.overrides import override
@@ -50,8 +50,9 @@ class Completions(LikelihoodEvaluation):
             CompletionTokenizer(self.scorer.tokenizer, self.scorer.max_tokens or 1 << 30),
             iter(samples),
         )
-        scores = self.scorer.stream_scores(_rows(tokens), count)
-        values_of = ([-score.log_prob, score.correct, score.tokens] for _, score in scores)
+        scores = (score for _, score in self.scorer.stream_scores(_rows(tokens), count))
+        observed = self.observed(samples, scores, _row)
+        values_of = ([-score.log_prob, score.correct, score.tokens] for score in observed)
         table = np.fromiter(values_of, np.dtype((np.float64, (3,))))
 
         def metrics(rows: "NDArray[np.integer[Any]]") -> dict[str, float]:
@@ -67,6 +68,17 @@ class Completions(LikelihoodEvaluation):
             },
             {"intervals": bootstrap_samples(metrics, len(table), self.seed)},
         )
+
+
+def _row(sample: Completion, score: TextScore) -> Prediction:
+    return {
+        "location": sample.location,
+        "text": sample.prompt,
+        "label": sample.text,
+        "loss": -score.log_prob / score.tokens,
+        "accuracy": score.correct / score.tokens,
+        "tokens": score.tokens,
+    }
 
 
 class CompletionStream:

@@ -13,7 +13,7 @@ from zoo.data.readers.documents import iter_files
 from zoo.data.readers.problems import RowError, RowProblems
 from zoo.data.readers.review import Reviewed
 from zoo.data.readers.tables import Row, read_table
-from zoo.evaluation.base import LikelihoodEvaluation, Result
+from zoo.evaluation.base import LikelihoodEvaluation, Prediction, Result
 from zoo.metrics.intervals import binomial_error
 from zoo.overrides import override
 
@@ -38,7 +38,8 @@ class MinimalPairs(LikelihoodEvaluation):
         pairs = [row.values for row in rows]
         good, bad = (self._scores([row[name] for row in pairs]) for name in ("good", "bad"))
         points: dict[str, list[float]] = {}
-        for row, first, second in zip(pairs, good, bad, strict=True):
+        scores = self.observed(rows, zip(good, bad, strict=True), _prediction)
+        for row, (first, second) in zip(pairs, scores, strict=True):
             point = 0.5 if first == second else float(first > second)
             points.setdefault(row["paradigm"], []).append(point)
         every = [point for group in points.values() for point in group]
@@ -52,11 +53,32 @@ class MinimalPairs(LikelihoodEvaluation):
             {"paradigms": {name: sum(group) / len(group) for name, group in points.items()}},
         )
 
+    @classmethod
+    @override
+    def mistake(cls, row: Prediction) -> float | None:
+        """Return by how much the unacceptable sentence is preferred, in nats."""
+        return None if row["correct"] else -row["margin"]
+
     def _scores(self, sentences: list[str]) -> list[float]:
         encoded = self.scorer.tokenizer.encode(sentences, max_tokens=None, offsets=False)
         for sentence, tokens in zip(sentences, encoded, strict=True):
             self.require_short(sentence, tokens)
         return [score.log_prob for score in self.scorer.score(encoded)]
+
+
+def _prediction(row: Row, scores: tuple[float, float]) -> Prediction:
+    good, bad = row.values["good"], row.values["bad"]
+    margin = scores[0] - scores[1]
+    return {
+        "location": row.location,
+        "text": good,
+        "pair": bad,
+        "paradigm": row.values["paradigm"],
+        "label": good,
+        "prediction": good if margin > 0 else bad,
+        "margin": margin,
+        "correct": margin > 0,
+    }
 
 
 def _pairs(file: Path, problems: RowProblems) -> Iterator[Row]:

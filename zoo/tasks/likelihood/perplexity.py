@@ -56,7 +56,8 @@ class Perplexity(LikelihoodEvaluation):
             for row in self.scorer.rows(text, number)
             for window in split_row(row, self.width, self.stride)
         )
-        return likelihood_result(self.scorer.stream_scores(rows, count), texts)
+        scores = self.scorer.stream_scores(rows, count)
+        return likelihood_result(self.scored(documents, scores), texts)
 
 
 class PseudoPerplexity(LikelihoodEvaluation):
@@ -81,7 +82,8 @@ class PseudoPerplexity(LikelihoodEvaluation):
         rows = (
             row for number, text in enumerate(encoded) for row in self.scorer.rows(text, number)
         )
-        result = likelihood_result(self.scorer.stream_scores(rows, count), texts)
+        scores = self.scorer.stream_scores(rows, count)
+        result = likelihood_result(self.scored(lines, scores), texts)
         if not texts.truncated:
             return result
         whole = {k: v for k, v in result.metrics.items() if k != "bits_per_byte"}  # of all bytes
@@ -151,10 +153,10 @@ def split_row(row: ScoredRow, width: int | None, stride: int | None) -> Iterator
         scored, start = end, start + stride
 
 
-def likelihood_result(scores: Iterable[tuple[int, TextScore]], texts: TextStream) -> Result:
+def likelihood_result(scores: Iterable[TextScore], texts: TextStream) -> Result:
     """Return the metrics of log-likelihoods over texts, which are all tokenized by the end."""
     total, tokens, correct = 0.0, 0, 0
-    for _, score in scores:
+    for score in scores:
         total -= score.log_prob
         tokens, correct = tokens + score.tokens, correct + score.correct
     if not tokens:

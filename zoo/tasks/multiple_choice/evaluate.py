@@ -1,10 +1,10 @@
 """Evaluation of multiple choice: accuracy."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.evaluation.base import Evaluation, Result
+from zoo.evaluation.base import Evaluation, Prediction, Result
 from zoo.inference.processing.records import TextExample
 from zoo.inference.task_checks import require_head
 from zoo.metrics.classification import accuracy
@@ -74,5 +74,19 @@ class MultipleChoice(Evaluation):
         records = (
             TextExample(s.context, s.question, {CHOICES: s.choices}, s.location) for s in samples
         )
-        for _, added in self.task.stream(records):
+        results = (added for _, added in self.task.stream(records))
+        for added in self.observed(samples, results, _row):
             yield added["label"]
+
+
+def _row(sample: ChoiceSample, added: Mapping[str, Any]) -> Prediction:
+    return {
+        "location": sample.location,
+        "text": sample.context,
+        "question": sample.question,
+        "choices": list(sample.choices),
+        "label": sample.choices[sample.label],
+        "prediction": added["choice"],
+        "probability": added["score"],
+        "correct": added["label"] == sample.label,
+    }

@@ -1,12 +1,12 @@
 """Evaluation on labels with an order."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 
 from zoo.data.readers.labelled import Sample
-from zoo.evaluation.base import Result
+from zoo.evaluation.base import Prediction, Result
 from zoo.metrics.intervals import bootstrap_samples
 from zoo.metrics.ordinal import ordinal_metrics
 from zoo.overrides import override
@@ -19,6 +19,18 @@ class OrdinalRegression(TextClassification):
 
     name: ClassVar[str] = "ordinal-regression"
     predictor: ClassVar[type[Ordinal]] = Ordinal
+
+    @override
+    def row(self, sample: Sample, added: Mapping[str, Any]) -> Prediction:
+        row = super().row(sample, added)
+        distance = abs(self.labels.index(row["prediction"]) - self.labels.index(row["label"]))
+        return {**row, "rank": added["rank"], "distance": distance}
+
+    @classmethod
+    @override
+    def mistake(cls, row: Prediction) -> float | None:
+        """Return the distance in ranks, and among equal ones the probability."""
+        return row["distance"] + row["probability"] if row["distance"] else None
 
     @override
     def result(self, samples: Iterable[Sample], predictions: Iterator[dict[str, Any]]) -> Result:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.readers.labelled import Columns
-from zoo.evaluation.base import Evaluation, Result
+from zoo.evaluation.base import Evaluation, Prediction, Result
 from zoo.inference.processing.records import TextExample
 from zoo.inference.task import EncodedExample
 from zoo.inference.task_checks import require_head
@@ -19,7 +19,7 @@ from zoo.tasks.question_answering.data import (
     review_question,
 )
 from zoo.tasks.question_answering.predict import Answer
-from zoo.tasks.question_answering.spans import MAX_ANSWER_LEN
+from zoo.tasks.question_answering.spans import MAX_ANSWER_LEN, Candidates
 
 if TYPE_CHECKING:
     import numpy as np
@@ -104,7 +104,25 @@ class QuestionAnswering(Evaluation):
         """Yield a row of ``SCORES`` for each question, which is then dropped."""
         records = (TextExample(s.question, s.context, location=s.location) for s in samples)
         results = (added["candidates"] for _, added in self.task.stream(records))
-        for sample, candidates in zip(samples, results, strict=True):
+
+        def row(sample: QuestionSample, candidates: Candidates) -> Prediction:
+            answers = [answer.text for answer in sample.answers]
+            best = candidates.ranked(
+                handle_impossible_answer=unanswerable, null_threshold=self.null_threshold
+            )[0]
+            exact, f1 = answer_scores(best["answer"], answers, unanswerable=unanswerable)
+            return {
+                "location": sample.location,
+                "text": sample.question,
+                "context": sample.context,
+                "label": answers,
+                "prediction": best["answer"],
+                "probability": best["score"],
+                "correct": exact == 1,
+                "f1": f1,
+            }
+
+        for sample, candidates in zip(samples, self.observed(samples, results, row), strict=True):
             answers = [answer.text for answer in sample.answers]
             text = candidates.best_text(unanswerable, self.null_threshold)
             span = candidates.best_text(False)

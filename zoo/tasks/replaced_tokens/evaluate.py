@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.rng import generator
 from zoo.errors import UsageError
-from zoo.evaluation.base import LikelihoodEvaluation, Reread, Result
+from zoo.evaluation.base import LikelihoodEvaluation, Prediction, Reread, Result
 from zoo.inference.scoring import DiscriminatorScorer, ScoredRow, Scorer
 from zoo.metrics.classification import accuracy
 from zoo.metrics.ranks import roc_auc
@@ -62,6 +62,8 @@ class ReplacedTokens(LikelihoodEvaluation):
             scores.append(values)
             predicted.append(~original)
             count += 1
+            if self._on_prediction is not None:
+                self._on_prediction(self._prediction(row, values, ~original, count))
         actual = np.concatenate(replaced)
         if actual.all():
             raise UsageError(f"all of {len(actual)} tokens are replaced", "give a larger --seq-len")
@@ -74,6 +76,35 @@ class ReplacedTokens(LikelihoodEvaluation):
                 "rows": count,
             }
         )
+
+    def _prediction(
+        self,
+        row: ScoredRow,
+        values: "NDArray[np.floating[Any]]",
+        predicted: "NDArray[np.bool_]",
+        number: int,
+    ) -> Prediction:
+        """Return the tokens of a row, and which are replaced and are taken for replaced."""
+        import numpy as np
+
+        tokens = [self.scorer.tokenizer.token(token) for token in row.ids[row.positions].tolist()]
+        replaced = row.ids[row.positions] != row.labels
+        return {
+            "location": f"row {number}",
+            "text": self.scorer.tokenizer.decode(row.ids.tolist()),
+            "tokens": tokens,
+            "label": replaced.tolist(),
+            "prediction": predicted.tolist(),
+            "probability": (-np.expm1(values)).tolist(),
+            "correct": bool((replaced == predicted).all()),
+            "wrong": int((replaced != predicted).sum()),
+        }
+
+    @classmethod
+    @override
+    def mistake(cls, row: Prediction) -> float | None:
+        """Return the number of tokens that are taken for what they are not."""
+        return row["wrong"] or None
 
     def _replaced(self, rows: Iterable[ScoredRow], file: Path) -> Iterator[ScoredRow]:
         """Yield the rows with some tokens replaced; their labels are the original tokens.

@@ -9,7 +9,7 @@ from zoo.data.readers.labelled import label_number
 from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.tables import column_names
 from zoo.errors import UsageError
-from zoo.evaluation.base import Evaluation, Result
+from zoo.evaluation.base import Evaluation, Prediction, Result
 from zoo.evaluation.data_warnings import warn_of_equal_numbers
 from zoo.inference.processing.records import TextExample
 from zoo.inference.processing.similarity import similarity_rows
@@ -73,6 +73,12 @@ class SentenceEmbedding(Evaluation):
     def require_supported(cls, checkpoint: "Checkpoint") -> None:
         require_head(checkpoint, Similarity.name)
 
+    @classmethod
+    @override
+    def mistake(cls, row: Prediction) -> float | None:
+        """Return the rank of the text that belongs to an anchor; pairs have no mistakes."""
+        return None if row.get("rank", 1) == 1 else row["rank"]
+
     @override
     def measure(self, files: Sequence[Path]) -> Result:
         label = self.label
@@ -92,7 +98,7 @@ class SentenceEmbedding(Evaluation):
         task = Similarity(self.checkpoint, self.session)
         records = (TextExample(s.texts[0], s.texts[1], location=s.location) for s in samples)
         similarities = (added["similarity"] for _, added in task.stream(records))
-        similarity = np.fromiter(similarities, np.float64)
+        similarity = np.fromiter(self.observed(samples, similarities, _pair_row), np.float64)
 
         def metrics(rows: "NDArray[np.integer[Any]]") -> dict[str, float]:
             values = correlations(similarity[rows], scores[rows])
@@ -125,7 +131,24 @@ class SentenceEmbedding(Evaluation):
             pooling.similarity_fn_name,
             self.session.dtype,
         )
-        table = retrieval_scores(rows, [list(numbers) for numbers in relevant])
+        names, queries = list(texts), zip(anchors, relevant, strict=True)
+
+        def row(
+            query: tuple[str, dict[int, None]], values: "tuple[NDArray[np.floating[Any]], float]"
+        ) -> Prediction:
+            (anchor, numbers), (similarity, _) = query, values
+            first, own = int(similarity.argmax()), max(similarity[list(numbers)])
+            return {
+                "text": anchor,
+                "label": [names[number] for number in numbers],
+                "prediction": names[first],
+                "similarity": float(similarity[first]),
+                "rank": int((similarity > own).sum()) + 1,
+                "correct": first in numbers,
+            }
+
+        observed = self.observed(queries, rows, row)
+        table = retrieval_scores(observed, [list(numbers) for numbers in relevant])
 
         def metrics(rows: "NDArray[np.integer[Any]]") -> dict[str, float]:
             return dict(zip(NAMES, table[rows].mean(0).tolist(), strict=True))
@@ -139,6 +162,16 @@ class SentenceEmbedding(Evaluation):
         """Return the embeddings of texts after a prompt."""
         task = Embed(self.checkpoint, self.session, prompt=prompt)
         return task.vectors(TextExample(text, location=repr(text[:40])) for text in texts)
+
+
+def _pair_row(sample: TextGroup, similarity: float) -> Prediction:
+    return {
+        "location": sample.location,
+        "text": sample.texts[0],
+        "pair": sample.texts[1],
+        "label": label_number(sample.label, sample.location),
+        "prediction": similarity,
+    }
 
 
 def _scored(sample: TextGroup) -> TextGroup:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.readers.labelled import Columns
 from zoo.data.readers.text_io import split_name
-from zoo.evaluation.base import Evaluation, Result, windows
+from zoo.evaluation.base import Evaluation, Prediction, Result, windows
 from zoo.inference.likelihood import Seq2SeqLikelihood
 from zoo.inference.processing.records import TextExample
 from zoo.inference.scoring import ScoredRow
@@ -79,6 +79,12 @@ class Seq2Seq(Evaluation):
         """Return the form of a data set, as in fine-tuning."""
         return form_of(name, self.columns, self.prefix, self.pair_prefix)
 
+    @classmethod
+    @override
+    def mistake(cls, row: Prediction) -> float | None:
+        """Return the loss of the target, if another text was generated."""
+        return None if row["correct"] else row["loss"]
+
     @override
     def measure(self, files: Sequence[Path]) -> Result:
         import numpy as np
@@ -100,7 +106,7 @@ class Seq2Seq(Evaluation):
                     f"{self.scorer.decoder_limit} tokens that the decoder takes"
                 ]
             )
-        exact, labels = self._generated(samples, form, int(table[:, 2].max()))
+        exact, labels = self._generated(samples, form, table)
 
         def metrics(rows: "NDArray[np.integer[Any]]") -> dict[str, float]:
             tokens = likelihood_metrics(*table[rows].sum(0).tolist())
@@ -121,11 +127,12 @@ class Seq2Seq(Evaluation):
         return None if is_limited else min(longest, MAX_NEW_TOKENS)
 
     def _generated(
-        self, samples: Iterable[TextToText], form: TextForm, longest: int
+        self, samples: Iterable[TextToText], form: TextForm, table: "NDArray[Any]"
     ) -> "tuple[NDArray[np.bool_], GeneratedLabels]":
         """Return which generated texts equal the targets, and the labels that both are.
 
-        White space at the ends of a text does not count.
+        White space at the ends of a text does not count. ``table`` has the negative log-likelihood
+        of each target, its correct tokens and its tokens, (samples, 3).
         """
         import numpy as np
 
@@ -133,7 +140,7 @@ class Seq2Seq(Evaluation):
             self.checkpoint,
             self.session,
             self.scorer.tokenizer,
-            max_new_tokens=self.max_new_tokens or self._default_new_tokens(longest),
+            max_new_tokens=self.max_new_tokens or self._default_new_tokens(int(table[:, 2].max())),
             num_beams=self.num_beams,
         )
         numbers = {word: number for number, word in enumerate(form.words.values())}
@@ -141,7 +148,20 @@ class Seq2Seq(Evaluation):
         def compared() -> Iterator[tuple[bool, int, int, float, float]]:
             records = (TextExample(s.source, location=s.location) for s in samples)
             generated = (added["generated"].strip() for _, added in task.stream(records))
-            for sample, text in zip(samples, generated, strict=True):
+            losses = iter(table[:, 0] / table[:, 2])
+
+            def row(sample: TextToText, text: str) -> Prediction:
+                return {
+                    "location": sample.location,
+                    "text": sample.source,
+                    "label": sample.target,
+                    "prediction": text,
+                    "correct": text == sample.target.strip(),
+                    "loss": float(next(losses)),
+                }
+
+            observed = self.observed(samples, generated, row)
+            for sample, text in zip(samples, observed, strict=True):
                 target = sample.target.strip()
                 words = numbers.get(target, NO_LABEL), numbers.get(text, NO_LABEL)
                 yield target == text, *words, sample.number, number_of(text)

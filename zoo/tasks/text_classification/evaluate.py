@@ -1,7 +1,8 @@
 """Evaluations on tables of labelled texts: classification, regression, several labels."""
 
+import math
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,7 +19,7 @@ from zoo.data.readers.labelled import (
 from zoo.data.readers.problems import RowError, RowProblems
 from zoo.data.readers.review import Reviewed
 from zoo.errors import UsageError
-from zoo.evaluation.base import Evaluation, Result
+from zoo.evaluation.base import Evaluation, Prediction, Result
 from zoo.evaluation.data_warnings import warn_of_absent_labels, warn_of_equal_numbers
 from zoo.families.config import Problem
 from zoo.inference.processing.records import TextExample
@@ -117,7 +118,8 @@ class LabelledEvaluation(Evaluation):
 
         samples = self.samples(read, self._review)
         records = (TextExample(s.text, s.pair, location=s.location) for s in samples)
-        return self.result(samples, (added for _, added in self.task.stream(records)))
+        predictions = (added for _, added in self.task.stream(records))
+        return self.result(samples, self.observed(samples, predictions, self.row))
 
     def _checked(self, sample: Sample) -> Sample:
         self.actual(sample)
@@ -140,6 +142,15 @@ class LabelledEvaluation(Evaluation):
         """Return what samples with the same texts must have in common."""
         return self.class_names(sample)
 
+    def row(self, sample: Sample, added: Mapping[str, Any]) -> Prediction:
+        """Return a sample with what the model predicts, for ``zoo eval --predictions``."""
+        return {**self.inputs(sample), "label": sample.label, **added}
+
+    def inputs(self, sample: Sample) -> dict[str, Any]:
+        """Return where a sample is, and its texts."""
+        pair = {} if self.columns.pair is None else {"pair": sample.pair}
+        return {"location": sample.location, "text": sample.text, **pair}
+
     @abstractmethod
     def result(self, samples: Iterable[Sample], predictions: Iterator[dict[str, Any]]) -> Result:
         """Return the result."""
@@ -159,6 +170,17 @@ class TextClassification(LabelledEvaluation):
     @override
     def class_names(self, sample: Sample) -> Sequence[str]:
         return (label_name(sample.label, sample.location),)
+
+    @override
+    def row(self, sample: Sample, added: Mapping[str, Any]) -> Prediction:
+        actual, predicted = self.actual(sample), self.numbers[added["label"]]
+        return {
+            **self.inputs(sample),
+            "label": self.labels[actual],
+            "prediction": self.labels[predicted],
+            "probability": added["scores"][added["label"]],
+            "correct": actual == predicted,
+        }
 
     @override
     def result(self, samples: Iterable[Sample], predictions: Iterator[dict[str, Any]]) -> Result:
@@ -213,6 +235,21 @@ class Regression(LabelledEvaluation):
     @override
     def answer(self, sample: Sample) -> Sequence[Any]:
         return (self.actual(sample),)
+
+    @override
+    def row(self, sample: Sample, added: Mapping[str, Any]) -> Prediction:
+        label, prediction = self.actual(sample), added["score"]
+        return {
+            **self.inputs(sample),
+            "label": label,
+            "prediction": prediction,
+            "error": prediction - label,
+        }
+
+    @classmethod
+    @override
+    def mistake(cls, row: Prediction) -> float | None:
+        return float(abs(row["error"]))
 
     @override
     def result(self, samples: Iterable[Sample], predictions: Iterator[dict[str, Any]]) -> Result:
@@ -271,6 +308,22 @@ class MultiLabel(LabelledEvaluation):
     def answer(self, sample: Sample) -> Sequence[Any]:
         # in any order
         return sorted(self.class_names(sample))
+
+    @override
+    def row(self, sample: Sample, added: Mapping[str, Any]) -> Prediction:
+        scores: Mapping[str, float] = added["scores"]
+        predicted = [name in added["labels"] for name in scores]
+        actual = self.actual(sample)
+        pairs = zip(scores.values(), predicted, strict=True)
+        return {
+            **self.inputs(sample),
+            "label": [name for name, on in zip(self.labels, actual, strict=True) if on],
+            "prediction": [name for name, on in zip(self.labels, predicted, strict=True) if on],
+            # of exactly these labels: the probabilities are independent
+            "probability": math.prod(score if on else 1 - score for score, on in pairs),
+            "correct": actual.tolist() == predicted,
+            "scores": dict(zip(self.labels, scores.values(), strict=True)),
+        }
 
     @override
     def actual(self, sample: Sample) -> "NDArray[np.bool_]":

@@ -11,13 +11,13 @@ from zoo.data.readers.labelled import Columns, describe_labels
 from zoo.data.readers.problems import RowError, RowProblems
 from zoo.data.readers.review import Reviewed
 from zoo.errors import UsageError
-from zoo.evaluation.base import Evaluation, Result
+from zoo.evaluation.base import Evaluation, Prediction, Result
 from zoo.evaluation.data_warnings import warn_of_absent_labels
 from zoo.inference.processing.records import TextExample
 from zoo.inference.task import EncodedExample
 from zoo.inference.task_checks import require_head
 from zoo.metrics.classification import ClassCounts, class_scores, f1_macro
-from zoo.metrics.entities import entity_counts, entity_scores
+from zoo.metrics.entities import entities, entity_counts, entity_scores
 from zoo.metrics.intervals import bootstrap_samples
 from zoo.overrides import override
 from zoo.tasks.token_classification.data import (
@@ -103,8 +103,12 @@ class TokenClassification(Evaluation):
             if spans:
                 repair(sample)
         repair.warn()
-        actual: Iterable[WordsSample] = map(repair, samples) if spans else samples
-        pairs = zip(actual, self._predictions(samples), strict=True)
+
+        def actual() -> Iterable[WordsSample]:
+            return map(repair, samples) if spans else samples
+
+        guesses = self.observed(actual(), self._predictions(samples), self._row)
+        pairs = zip(actual(), (labels for labels, _ in guesses), strict=True)
         return self._entities(pairs) if spans else self._labels(pairs)
 
     def _known(self, sample: WordsSample, *, spans: bool) -> WordsSample:
@@ -119,8 +123,38 @@ class TokenClassification(Evaluation):
                 )
         return sample
 
-    def _predictions(self, samples: Iterable[WordsSample]) -> Iterator[list[str]]:
-        """Yield the predicted labels of each sentence's words; empty for a word without one."""
+    def _row(self, sample: WordsSample, guess: tuple[list[str], list[float]]) -> Prediction:
+        predicted, probabilities = guess
+        spans = marks_spans(self.checkpoint.config.labels)
+        if spans:
+            predicted = self._as_iob(predicted)
+        find: Any = entities if spans else enumerate
+        found, actual = set(find(predicted)), set(find(sample.labels))
+        return {
+            "location": sample.location,
+            "text": " ".join(sample.words),
+            "words": list(sample.words),
+            "label": list(sample.labels),
+            "prediction": predicted,
+            "probability": probabilities,
+            "correct": found == actual,
+            "missed": len(actual - found),
+            "wrong": len(found - actual),
+        }
+
+    @classmethod
+    @override
+    def mistake(cls, row: Prediction) -> float | None:
+        """Return the number of entities or labels that are missed or wrong."""
+        return row["missed"] + row["wrong"] or None
+
+    def _predictions(
+        self, samples: Iterable[WordsSample]
+    ) -> Iterator[tuple[list[str], list[float]]]:
+        """Yield the predicted labels of each sentence's words, and their probabilities.
+
+        A word without a prediction has an empty label, and the probability 0.
+        """
         records = (
             TextExample(
                 " ".join(s.words), extra={STARTS: word_starts(s.words)}, location=s.location
@@ -131,23 +165,28 @@ class TokenClassification(Evaluation):
         for sample, (_, added) in zip(samples, results, strict=True):
             offsets = [(token["start"], token["end"]) for token in added["tokens"]]
             tokens = first_tokens(sample.words, offsets, [False] * len(offsets))
-            yield [
-                added["tokens"][tokens[word]]["label"] if word in tokens else ""
+            guesses = [
+                (added["tokens"][tokens[word]]["label"], added["tokens"][tokens[word]]["score"])
+                if word in tokens
+                else ("", 0.0)
                 for word in range(len(sample.words))
             ]
+            yield [label for label, _ in guesses], [score for _, score in guesses]
+
+    def _as_iob(self, predicted: Sequence[str]) -> list[str]:
+        """Return predicted labels in the scheme IOB2."""
+        named = [name or OUTSIDE for name in predicted]
+        return named if is_iob(self.checkpoint.config.labels) else list(repair_iob(named))
 
     def _entities(self, pairs: Iterable[tuple[WordsSample, list[str]]]) -> Result:
         import numpy as np
 
         by_type: dict[str, tuple[int, ...]] = {}
-        converts = not is_iob(self.checkpoint.config.labels)  # labels of the model, of a scheme
 
         def counted() -> Iterator[list[int]]:
             """Yield, of each sentence, correct, predicted and actual entities, words and hits."""
             for sample, predicted in pairs:
-                guessed = [name or OUTSIDE for name in predicted]
-                if converts:
-                    guessed = list(repair_iob(guessed))
+                guessed = self._as_iob(predicted)
                 counts = entity_counts(sample.labels, guessed)
                 for kind, numbers in counts.items():
                     by_type[kind] = tuple(map(add, by_type.get(kind, (0, 0, 0)), numbers))

@@ -144,7 +144,7 @@ def sentences(folder: Path, options: argparse.Namespace) -> tuple[list[str], lis
         for seed in range(options.seeds):
             run = distil(
                 *(folder / f"sentences-{layers}-{seed}", seed, options, "--teacher", options.model),
-                *("--student", "bert", "--recipe", recipe, "--data", data),
+                *("--student", "bert", "--recipe", recipe, "--train", data),
                 *("--set", f"student.num_layers={layers}"),
             )
             student = relatedness(run / "model", options)
@@ -175,7 +175,7 @@ def relatedness(model: Path, options: argparse.Namespace) -> Scores:
     task = TASKS["sick-relatedness"]
     columns = [word for name, column in task.columns.items() for word in (f"--{name}", column)]
     output = zoo(
-        *("eval", model, "--task", "sentence-embedding", "--data", options.data / task.eval),
+        *("eval", model, "--task", "sentence-embedding", "--eval", options.data / task.eval),
         *(*columns, "--no-record", "--json"),
     )
     return {"spearman": json.loads(output)["metrics"]["spearman"]}
@@ -247,7 +247,7 @@ def text(folder: Path, options: argparse.Namespace) -> tuple[list[str], list[lis
             run = distil(
                 *(folder / f"text-{slug(side)}-{seed}", seed, options),
                 *("--teacher", options.model / "model", "--student", "distilbert", "--no-score"),
-                *("--data", corpus / "train", "--eval-data", corpus / "validation"),
+                *("--train", corpus / "train", "--eval", corpus / "validation"),
                 *("--max-steps", options.steps),
                 *[word for change in changes for word in ("--set", change)],
             )

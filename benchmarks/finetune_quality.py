@@ -314,7 +314,7 @@ def evaluate(task: Task, model: Path, data: Path) -> Values:
     """Return the metric, and the bounds of its interval."""
     columns = [word for name, column in task.columns.items() for word in (f"--{name}", column)]
     output = zoo(
-        *("eval", str(model), "--task", task.name, "--data", str(data), *columns),
+        *("eval", str(model), "--task", task.name, "--eval", str(data), *columns),
         *("--no-record", "--json"),
     )
     result = json.loads(output)

@@ -150,7 +150,7 @@ def cpu_seconds() -> float:
 
 
 def evaluate(model: Path, task: str, data: Path) -> dict[str, float]:
-    output = zoo("eval", model, "--task", task, "--data", data, "--json")
+    output = zoo("eval", model, "--task", task, "--eval", data, "--json")
     metrics: dict[str, float] = json.loads(output)["metrics"]
     return metrics
 

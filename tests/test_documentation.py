@@ -80,7 +80,8 @@ def test_python_names_exist(name: str) -> None:
 def test_options_exist(name: str) -> None:
     lines = [line for line in page(name).splitlines() if not FOREIGN.search(line)]
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", "\n".join(lines)))
-    known = {name for _, command in commands() for part in command.params for name in part.opts}
+    parameters = [parameter for _, command in commands() for parameter in command.params]
+    known = {name for part in parameters for name in [*part.opts, *getattr(part, "former", ())]}
     assert sorted(named - known - {"--help"}) == []
 
 

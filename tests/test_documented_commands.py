@@ -119,7 +119,8 @@ def finetune_settings(context: click.Context, make: Make) -> None:
 
 def distill_settings(context: click.Context, make: Make) -> None:
     """Check the settings, with tiny teachers."""
-    overrides = overrides_from_options(context, distill.SETTINGS, context.params)
+    settings = distill.settings_of(context.params, {})
+    overrides = overrides_from_options(context, settings, context.params)
     head = "SequenceClassification" if "task" in overrides else "MaskedLM"
     teachers = overrides["distillation"]["teachers"]
     overrides["distillation"]["teachers"] = [str(make(f"BertFor{head}")) for _ in teachers]
@@ -168,7 +169,7 @@ def test_the_settings_of_a_run_exist(line: str, glue: None, hub_checkpoint: Make
 
 def test_commands_are_found() -> None:
     assert len(COMPLETE) > 150 and len(INLINE) > 40 and len(TRAINING) > 40
-    assert "zoo pretrain bert --size base --data corpus -o runs/base" in COMPLETE  # by torchrun
+    assert "zoo pretrain bert --size base --train corpus -o runs/base" in COMPLETE  # by torchrun
     assert "zoo run answer --handle-impossible-answer" in INLINE
 
 

@@ -28,7 +28,7 @@ def table(tmp_path: Path) -> Path:
 def test_numbers_are_those_of_the_command(small: Small, table: Path) -> None:
     model, _ = small("BertForSequenceClassification", id2label={0: "x", 1: "y"})
     path = model.checkpoint.path
-    words = ["eval", path, "--task", TASK, "--data", table, "--text", "s", "--label", "l"]
+    words = ["eval", path, "--task", TASK, "--eval", table, "--text", "s", "--label", "l"]
     words += ["--limit", "30", "--json", "--no-record"]
     printed = CliRunner().invoke(cli, [str(word) for word in words])
     expected = json.loads(printed.stdout)

@@ -25,7 +25,7 @@ def test_no_option_takes_a_number_that_is_not_finite(text: str) -> None:
     [
         (["run", "features", "a-model", "a", "--layers", "0", "--layers", "1"], "--layers"),
         (["run", "embed", "m", "--input", "a", "--input=b"], "--input"),
-        (["corpus", "build", "a", "--text-field", "a", "--text-field", "b"], "--text-field"),
+        (["corpus", "build", "a", "--text", "a", "--text", "b"], "--text"),
         (["corpus", "build", "a", "-o", "a", "--output", "b"], "--output"),
         (["corpus", "build", "a", "--lowercase", "--cased"], "--lowercase or --cased"),
         (["plugins", "new", "a", "-o", "a", "-ob"], "--output"),
@@ -58,7 +58,7 @@ def test_each_option_of_one_value_is_refused_twice() -> None:
 
 def test_options_of_several_values_and_flags_may_be_repeated() -> None:
     context = click.Context(cli, info_name="zoo")
-    several = ["--data", "a", "--data", "b", "-v", "-v", "--set", "a=1", "--set", "b=2"]
+    several = ["--train", "a", "--train", "b", "-v", "-v", "--set", "a=1", "--set", "b=2"]
     name, command, rest = cli.resolve_command(context, ["pretrain", "bert", *several])
     assert name == "pretrain" and command is not None and rest == ["bert", *several]
 

@@ -63,7 +63,7 @@ COMPILER = ("torch._dynamo", "sympy", "torch.distributed.fsdp")  # every optimiz
 def test_commands_that_compile_nothing_do_not_import_the_compiler(tmp_path: Path) -> None:
     values = {name: json.dumps(value) for name, value in SMALL.items() if name != "data"}
     settings = [f"--set={name}={value}" for name, value in values.items()]
-    settings += ["--data", SMALL["data"]["paths"][0], "--max-steps", "1"]
+    settings += ["--train", SMALL["data"]["paths"][0], "--max-steps", "1"]
     run = tmp_path / "run"
     settings += ["--objective", "masked-lm", "--device", "cpu", "-o", str(run)]
     loaded = modules_after("pretrain", "bert", *settings)

@@ -125,6 +125,6 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert dry["parameters"] == sum(array.size for array in golden.weights.values())
     assert dry["tokenizer"] is True and dry["account"]["absent"] == ["mix"]
     zoo_says("convert", str(theirs), "-o", str(tmp_path / "ours"))
-    output = zoo_says("run", "features", str(tmp_path / "ours"), "A cat", "--max-tokens", "3")
+    output = zoo_says("run", "features", str(tmp_path / "ours"), "A cat", "--max-seq-len", "3")
     (result,) = output["results"]
     assert result["tokens"] == ["<S>", "A", "</S>"] and result["truncated"] == 1

@@ -316,7 +316,7 @@ def test_from_the_command_line(tmp_path: Path) -> None:
         ((), 2, "give --family"),
         (("--family", "bert"), 2, "no field 'text'"),
         (("--family", "brt"), 2, "did you mean bert"),
-        (("--family", "bert", "--text-field", "body", "--vocab-size", "400"), 0, ""),
+        (("--family", "bert", "--text", "body", "--vocab-size", "400"), 0, ""),
     ):
         process = zoo(*command, *extra)
         out, err = process.communicate(timeout=60)
@@ -364,5 +364,5 @@ def test_a_built_corpus_is_not_read_as_text(tmp_path: Path) -> None:
     for paths in ([one, one], [one, text], [text, tmp_path / "corpora"]):
         with pytest.raises(UsageError, match=f"{one} is a built corpus, where texts are read"):
             cached_corpus(paths, tokenizer)
-    with pytest.raises(UsageError, match="held-out documents of its own; leave --eval-data out"):
+    with pytest.raises(UsageError, match="held-out documents of its own; leave --eval out"):
         cached_corpus([one], tokenizer, eval_paths=[text])

@@ -208,7 +208,7 @@ def test_a_teacher_of_embeddings_is_a_sentence_encoder(refused: Command, tmp_pat
     sentences = tmp_path / "sentences.txt"
     sentences.write_text("\n".join(texts(8)))
     both = ("--teacher", classifier("text-classification"), "--student", "bert")
-    line = refused(*both, "--recipe", "embeddings", "--data", sentences)
+    line = refused(*both, "--recipe", "embeddings", "--train", sentences)
     assert line.endswith("`zoo finetune --task sentence-embedding` trains one")
 
 
@@ -287,7 +287,7 @@ def test_files(refused: Command, teacher: Path, tmp_path: Path) -> None:
     assert "not YAML" in refused(*both, "--recipe", broken)
     table = tmp_path / "t.tsv"
     table.write_text("text\tlabel\na\tyes\n")
-    assert "--train is of labelled data" in refused(*both, "--train", table)
+    assert "t.tsv is a table of labelled data; name its task" in refused(*both, "--train", table)
 
 
 def test_a_run_of_another_kind(refused: Command, teacher: Path) -> None:

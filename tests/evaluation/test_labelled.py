@@ -110,7 +110,7 @@ def test_the_command_prints_intervals(small: Small, tmp_path: Path) -> None:
     (tmp_path / "t.tsv").write_text("text\tlabel\na b\t0\nc\t1\n")
     done = warm.zoo(
         *("eval", model.checkpoint.path, "--task", "text-classification"),
-        *("--data", tmp_path / "t.tsv", "--backend", "cpu"),
+        *("--eval", tmp_path / "t.tsv", "--backend", "cpu"),
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -124,7 +124,7 @@ def test_figures_have_the_labels_and_counts(small: Small, tmp_path: Path) -> Non
     model, _ = small("BertForSequenceClassification", **names)
     table = tmp_path / "t.tsv"
     table.write_text("text\tlabel\n" + "".join(f"{t}\tgood\n" for t in TEXTS))
-    options = ("--task", "text-classification", "--data", str(table), "--json")
+    options = ("--task", "text-classification", "--eval", str(table), "--json")
     figures = ("--figures", str(tmp_path / "figures"))
     done = warm.zoo("eval", str(model.checkpoint.path), *options, *figures)
     assert done.returncode == 0, done.stderr
@@ -134,7 +134,7 @@ def test_figures_have_the_labels_and_counts(small: Small, tmp_path: Path) -> Non
     drawn = {path.name: path.read_text() for path in (tmp_path / "figures").iterdir()}
     assert sorted(drawn) == ["confusion.svg", "reliability.svg"]
     assert {">good<", ">bad<"} <= {*re.findall(r">\w+<", drawn["confusion.svg"])}
-    refused = warm.zoo("eval", "x", "--task", "perplexity", "--data", str(table), *figures)
+    refused = warm.zoo("eval", "x", "--task", "perplexity", "--eval", str(table), *figures)
     assert refused.returncode == 2 and "perplexity has no option --figures" in refused.stderr
 
 
@@ -143,7 +143,7 @@ def test_the_separator_of_labels_is_an_option(small: Small, tmp_path: Path) -> N
     kind = {"problem_type": "multi_label_classification"}
     model, _ = small("BertForSequenceClassification", **names, **kind)
     (tmp_path / "t.tsv").write_text("text\tlabel\na\tx|y\n")
-    data = ("--data", tmp_path / "t.tsv", "--label-separator", "|", "--json")
+    data = ("--eval", tmp_path / "t.tsv", "--label-separator", "|", "--json")
     done = warm.zoo("eval", model.checkpoint.path, "--task", "multi-label", *data)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["label_separator"] == "|"
@@ -169,7 +169,7 @@ def test_equal_numbers(small: Small, tmp_path: Path, caplog: pytest.LogCaptureFi
 
 
 def test_the_nearest_task_is_named(tmp_path: Path) -> None:
-    done = warm.zoo("eval", "bert", "--task", "token-clasification", "--data", tmp_path / "t.tsv")
+    done = warm.zoo("eval", "bert", "--task", "token-clasification", "--eval", tmp_path / "t.tsv")
     assert done.returncode == 2
     assert "did you mean token-classification" in done.stderr
 

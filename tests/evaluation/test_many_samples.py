@@ -144,7 +144,7 @@ def test_fifty_thousand_labelled_texts_take_the_memory_of_a_few(
     small: Small, tmp_path: Path
 ) -> None:
     model, _ = small("BertForSequenceClassification", **NAMES)
-    common = ["zoo", "eval", model.checkpoint.path, "--task", "text-classification", "--data"]
+    common = ["zoo", "eval", model.checkpoint.path, "--task", "text-classification", "--eval"]
     assert_constant_memory(
         {n: [*common, labelled_lines(tmp_path / f"{n}.tsv", n)] for n in (FEW, MANY)}
     )
@@ -159,7 +159,7 @@ def test_perplexity_of_fifty_thousand_documents_takes_the_memory_of_a_few(
         file = tmp_path / f"{count}.txt"
         file.write_text("\n\n".join(lines(count)))
         path = causal[0].checkpoint.path
-        commands[count] = ["zoo", "eval", path, "--task", "perplexity", "--data", file]
+        commands[count] = ["zoo", "eval", path, "--task", "perplexity", "--eval", file]
     assert_constant_memory(commands, SLACK_OF_WINDOWS)
 
 

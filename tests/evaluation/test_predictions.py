@@ -188,7 +188,7 @@ def test_lines_of_a_masked_model(small: Small, tmp_path: Path) -> None:
 def test_replaced_tokens(small: Small, tmp_path: Path) -> None:
     model, _ = small("ElectraForPreTraining")
     (tmp_path / "t.txt").write_text("a b c ab a c c b a b " * 30)
-    metrics, rows = predictions("replaced-tokens", model, tmp_path / "t.txt", seq_len=18)
+    metrics, rows = predictions("replaced-tokens", model, tmp_path / "t.txt", max_seq_len=18)
     flags = [(a, b) for row in rows for a, b in zip(row["label"], row["prediction"], strict=True)]
     assert np.mean([a for a, _ in flags]) == pytest.approx(metrics["replaced"])
     assert np.mean([a == b for a, b in flags]) == pytest.approx(metrics["accuracy"])
@@ -211,7 +211,7 @@ def test_the_command_writes_a_file_once(small: Small, tmp_path: Path, ending: st
     file = table(tmp_path / "my texts.tsv", TEXTS, ["xyz"[k % 3] for k in range(len(TEXTS))])
     path = tmp_path / f"predicted here.{ending}"
     command = (
-        *("eval", model.checkpoint.path, "--task", "text-classification", "--data", file),
+        *("eval", model.checkpoint.path, "--task", "text-classification", "--eval", file),
         *("--predictions", path, "--json"),
     )
     done = warm.zoo(*command)
@@ -237,7 +237,7 @@ def test_nothing_is_written_into_a_model(small: Small, tmp_path: Path) -> None:
     model, _ = small("BertForSequenceClassification", **NAMES)
     file = table(tmp_path / "t.tsv", TEXTS, ["x"] * 8)
     path = model.checkpoint.path / "predicted.csv"
-    options = ("--task", "text-classification", "--data", file, "--predictions", path)
+    options = ("--task", "text-classification", "--eval", file, "--predictions", path)
     done = warm.zoo("eval", model.checkpoint.path, *options)
     assert done.returncode == 2 and "holds a model" in done.stderr
     assert not path.exists()

@@ -40,7 +40,7 @@ def table(tmp_path: Path) -> Path:
 
 
 def evaluate(reference: Path | str, table: Path, *options: str) -> dict[str, Any]:
-    arguments = [str(reference), "--task", "text-classification", "--data", str(table), "--json"]
+    arguments = [str(reference), "--task", "text-classification", "--eval", str(table), "--json"]
     result = CliRunner().invoke(command, [*arguments, *options], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)  # type: ignore[no-any-return]

@@ -178,7 +178,7 @@ def test_corpus_vocabulary_may_exceed_the_models(isolated: None, tmp_path: Path)
     tokens = ["--tokenizer", "train", "--family", "elmo", "--vocab-size", "90"]
     assert zoo("corpus", "build", text, "-o", corpus, *tokens).returncode == 0
     few = ["--max-steps", "2", "--global-batch-tokens", "80", "--set", "config.vocab_size=30"]
-    done = zoo("pretrain", "elmo", "-o", run, "--data", corpus, *few, "--device", "cpu")
+    done = zoo("pretrain", "elmo", "-o", run, "--train", corpus, *few, "--device", "cpu")
     assert done.returncode == 0, done.stderr
     written = json.loads((Path(run) / "model" / "config.json").read_text())
     assert written["config"]["vocab_size"] == 30

@@ -55,7 +55,7 @@ def distill(folder: Path, cache: Path | None = None) -> list[object]:
 
 
 def evaluate(folder: Path, *options: str) -> list[object]:
-    return ["eval", folder / "model", *TASK, "--data", folder / "table.jsonl", *options]
+    return ["eval", folder / "model", *TASK, "--eval", folder / "table.jsonl", *options]
 
 
 def export(folder: Path) -> list[object]:
@@ -68,7 +68,7 @@ def push(folder: Path) -> list[object]:
 
 
 def pretrain(folder: Path) -> list[object]:
-    return ["pretrain", "gpt", "--data", folder / "texts.txt", "--set", "size=tiny", *_STEP]
+    return ["pretrain", "gpt", "--train", folder / "texts.txt", "--set", "size=tiny", *_STEP]
 
 
 _STEP = (

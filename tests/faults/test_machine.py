@@ -61,7 +61,7 @@ SLOW: dict[str, Words] = {
     "export": lambda i, disk: ("export", i.model, "--onnx", "-o", disk / "out"),
     "run, which exports": lambda i, disk: ("run", "embed", i.model, "a b", "--backend", "onnx"),
     "pretrain": lambda i, disk: (
-        *("pretrain", "bert", *options(data=None), "--data", i.texts, "-o", disk / "run"),
+        *("pretrain", "bert", *options(data=None), "--train", i.texts, "-o", disk / "run"),
     ),
 }
 EVERY = QUICK | SLOW
@@ -110,7 +110,7 @@ WITH_TORCH: dict[str, tuple[str, ...]] = {
     "plugins check": ("plugins", "check"),
     "run": ("run", "embed", "model", "a b"),
     "export": ("export", "model", "--onnx", "-o", "out"),
-    "pretrain": ("pretrain", "bert", *options(data=None), "--data", "a.txt", "-o", "run"),
+    "pretrain": ("pretrain", "bert", *options(data=None), "--train", "a.txt", "-o", "run"),
     "bench": ("bench", "model", "--seq-len", "16"),
 }
 """Commands that import torch, which takes most of the address space: they may say so."""
@@ -184,7 +184,7 @@ def test_a_clock_that_jumps(inputs: Inputs, tmp_path: Path) -> None:
         ["convert", str(inputs.source), "-o", "out"],
         ["run", "embed", str(inputs.source), "a b"],
         [*corpus, "--tokenizer", str(inputs.model)],
-        ["pretrain", "bert", *options(data=None), "--data", str(inputs.texts), "-o", "run"],
+        ["pretrain", "bert", *options(data=None), "--train", str(inputs.texts), "-o", "run"],
         ["pretrain", "--resume", "run"],
     ]
     program = RUN.format(commands=commands)

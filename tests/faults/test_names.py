@@ -74,10 +74,13 @@ REFUSED: dict[str, tuple[tuple[str, ...], int]] = {
         ("finetune", "bert", *CLASSIFIER, "--train", f"{ODD}.jsonl", "-o", "r", *FEW),
         2,
     ),
-    "pretraining into one": (("pretrain", "bert", "--data", "texts.txt", "-o", f"r{ODD}", *FEW), 2),
+    "pretraining into one": (
+        ("pretrain", "bert", "--train", "texts.txt", "-o", f"r{ODD}", *FEW),
+        2,
+    ),
     "a model in one": (("run", "embed", f"./{ODD}", "a b"), 2),
     "evaluation of a model in one": (
-        ("eval", f"./{ODD}", *CLASSIFIER, "--data", "table.jsonl"),
+        ("eval", f"./{ODD}", *CLASSIFIER, "--eval", "table.jsonl"),
         2,
     ),
     "export into one": (("export", "model", "--onnx", "-o", f"x{ODD}"), 2),
@@ -161,9 +164,9 @@ def test_results_on_a_file_with_an_odd_name_are_recorded(scene: Path) -> None:
     assert run.returncode == 0, run.stderr
     for name in (f"{ODD}.jsonl", "a\nb.jsonl"):
         labelled(Path(name))
-        done = warm.zoo("eval", "run/model", *CLASSIFIER, "--data", name)
+        done = warm.zoo("eval", "run/model", *CLASSIFIER, "--eval", name)
         assert done.returncode == 0, done.stderr
-    done = warm.zoo("eval", "run/model", *CLASSIFIER, "--data", "fifo")
+    done = warm.zoo("eval", "run/model", *CLASSIFIER, "--eval", "fifo")
     assert done.returncode == 4 and "fifo is not a regular file" in done.stderr
     names = [next(iter(e.data)) for e in load_checkpoint(Path("run/model")).manifest.evaluations]
     assert names == ["o\\xffdd.jsonl", "a\nb.jsonl"]

@@ -68,7 +68,7 @@ def test_a_result_that_cannot_be_recorded_is_printed(
         with (small_disk / "more").open("wb") as file:
             free = os.statvfs(small_disk)
             file.write(bytes(max(0, free.f_bavail * free.f_frsize)))
-    words = ["eval", model, *newer.TASK, "--data", inputs / "table.jsonl", "--json"]
+    words = ["eval", model, *newer.TASK, "--eval", inputs / "table.jsonl", "--json"]
     done = warm.zoo(*words)
     kept = (model / "zoo.json").read_bytes() == before and not [*small_disk.rglob("*.zoo-*")]
     clear = done.returncode == 0 and MESSAGES[state] in done.stderr

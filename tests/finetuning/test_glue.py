@@ -85,7 +85,7 @@ def test_models_of_three_tasks_and_their_table(
         command = ("finetune", str(model), "--task", f"glue/{task}", "--train", str(data))
         done = warm.zoo(*command, "-o", str(runs / task), "--device", "cpu", *settings)
         assert done.returncode == 0, done.stderr
-    done = warm.zoo("eval", str(runs), "--suite", "glue", "--data", str(data), "--json")
+    done = warm.zoo("eval", str(runs), "--suite", "glue", "--eval", str(data), "--json")
     assert done.returncode == 0, done.stderr
     value = json.loads(done.stdout)
     scores = {}
@@ -130,15 +130,15 @@ def test_errors_are_one_line(data: Path, tmp_path: Path) -> None:
         ("finetune", "bert", "--task", "glue/kola", *train): (2, "did you mean glue/cola"),
         ("finetune", "bert", "--task", "glue/rte", *train): (4, "give the directory that has RTE"),
         ("finetune", "bert", "--task", "glue/cola", *train, *train): (2, "there are 2"),
-        ("eval", str(tmp_path), "--suite", "glue", "--data", str(data)): (
+        ("eval", str(tmp_path), "--suite", "glue", "--eval", str(data)): (
             2,
             "has no model of a task",
         ),
-        ("eval", str(tmp_path), "--suite", "glue", "--data", str(data), "--revision", "x"): (
+        ("eval", str(tmp_path), "--suite", "glue", "--eval", str(data), "--revision", "x"): (
             2,
             "--suite glue evaluates directories; leave --revision out",
         ),
-        ("eval", str(tmp_path), "--data", str(data)): (2, "give either --task or --suite"),
+        ("eval", str(tmp_path), "--eval", str(data)): (2, "give either --task or --suite"),
     }
     for command, (code, message) in cases.items():
         done = warm.zoo(*command)

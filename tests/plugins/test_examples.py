@@ -252,7 +252,7 @@ def test_answers_of_beams_are_evaluated_and_not_fine_tuned(beams: Any) -> None:
     data = plugin.folder / "questions.jsonl"
     write_table(data, [*rows, *({**row, "answers": none} for row in rows)])
     task, threshold = ("--task", "question-answering"), threshold_of_some(references)
-    options = ("--data", data, "--seq-len=40", *OPTIONS[1:], f"--null-threshold={threshold}")
+    options = ("--eval", data, "--max-seq-len=40", *OPTIONS[1:], f"--null-threshold={threshold}")
     metrics = plugin.zoo("eval", "asked", *task, *options)["metrics"]
     assert metrics["has_answer_exact_match"] == pytest.approx(1 / 3)
     assert metrics["no_answer_exact_match"] == pytest.approx(2 / 3)

@@ -122,7 +122,7 @@ def test_a_whole_task(toolbox: Installed) -> None:
     )
     toolbox.zoo("finetune", "bert", *named, *steps, "-o", "counts")
     model = "counts/model"
-    data = ("--data", "counts.tsv", "--seed", "1")
+    data = ("--eval", "counts.tsv", "--seed", "1")
     metrics = toolbox.zoo("eval", model, "--task", "count", *data)["metrics"]
     assert metrics["spearman"] > 0.5, metrics
     (result,) = toolbox.zoo("run", "count-regression", model, "dog dog dog")["results"]

@@ -20,7 +20,7 @@ from zoo.training.state.checkpoints import Tensors, list_checkpoints, load_tenso
 # the beginnings of all chapters of two books: a whole book takes longer to tokenize than a run
 BOOKS = Path(__file__).parents[1] / "fixtures" / "books"
 TEXT, EVAL_TEXT = BOOKS / "alice.txt", BOOKS / "looking_glass.txt"
-DATA = ("--data", str(TEXT), "--eval-data", str(EVAL_TEXT))
+DATA = ("--train", str(TEXT), "--eval", str(EVAL_TEXT))
 SMALL: Mapping[str, Any] = {
     "data": {"paths": [str(TEXT)], "eval_paths": [str(EVAL_TEXT)]},
     "vocab_size": 400,

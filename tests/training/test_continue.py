@@ -232,7 +232,7 @@ def test_other_data_is_refused_and_moved_data_is_not(
     settings = yaml.safe_load((child / "config.yaml").read_text())
     assert settings["data"]["paths"] == [str(text)]  # so that the new run resumes from anywhere
     text.rename(tmp_path / "moved.txt")
-    with pytest.raises(SourceError, match=r"if .*text.txt has moved, name it by --data"):
+    with pytest.raises(SourceError, match=r"if .*text.txt has moved, name it by --train"):
         go_on(Path("../first"), Path("none"), max_steps=6)
     moved = {"paths": ["../moved.txt"], "eval_paths": ["../moved.txt"]}
     again = go_on(Path("../first"), Path("again"), max_steps=6, data=moved)

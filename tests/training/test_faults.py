@@ -52,7 +52,7 @@ def texts(folder: Path, content: bytes) -> str:
 )
 def test_a_corpus_that_does_not_do(tmp_path: Path, content: bytes, code: int, message: str) -> None:
     run = tmp_path / "run"
-    arguments = [FAMILY, *options(data=None), "--data", texts(tmp_path, content), "-o", str(run)]
+    arguments = [FAMILY, *options(data=None), "--train", texts(tmp_path, content), "-o", str(run)]
     assert message in refusal(*arguments, code=code)
     assert not run.exists()
 
@@ -68,13 +68,13 @@ def test_a_corpus_that_was_changed_is_refused_before_the_first_step(
     content[100:102], content[102:104] = content[102:104], content[100:102]
     (corpus / name).write_bytes(content)
     run = tmp_path / "run"
-    line = refusal(FAMILY, *options(data=None), "--data", str(corpus), "-o", str(run), code=3)
+    line = refusal(FAMILY, *options(data=None), "--train", str(corpus), "-o", str(run), code=3)
     assert str(corpus / name) in line
     assert not run.exists()
 
 
 def test_a_corpus_that_is_not_there(tmp_path: Path) -> None:
-    refusal(FAMILY, "--data", str(tmp_path / "nowhere"), "-o", str(tmp_path / "run"), code=4)
+    refusal(FAMILY, "--train", str(tmp_path / "nowhere"), "-o", str(tmp_path / "run"), code=4)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_a_file_of_settings_that_does_not_do_is_named(
     start = "" if line.startswith("family") else f"family: {FAMILY}\n"
     file.write_text(f"{start}{line}\n")
     # the corpus of the package, which is the default, takes long to tokenize
-    data = ("--data", *SMALL["data"]["paths"])
+    data = ("--train", *SMALL["data"]["paths"])
     refused = refusal(str(file), *data, "-o", str(tmp_path / "run"), code=2)
     assert str(file) in refused and message in refused
 

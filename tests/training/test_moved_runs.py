@@ -106,7 +106,7 @@ def test_data_that_has_moved_is_named(
     shutil.copytree(began / "run", whole)
     run = cut_off(began / "run", 6)
     (began / "a text.txt").rename(began / "b.txt")
-    with pytest.raises(SourceError, match=r"if a text\.txt has moved, name it by --data") as error:
+    with pytest.raises(SourceError, match=r"if a text\.txt has moved, name it by --train") as error:
         PretrainRun({}, here).resume(run)
     assert "\n" not in str(error.value)
     (began / "c.txt").write_text("Once upon a time there was a fox.\n\n" * 400)

@@ -1,6 +1,7 @@
 """``zoo.evaluate``: the command ``zoo eval`` as a function."""
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.api import Backend, Model
 from zoo.errors import UsageError, did_you_mean
+from zoo.plugins.tasks import evaluation_task, find_task
 
 if TYPE_CHECKING:
     from zoo.evaluation.base import Evaluation, Result
@@ -64,11 +66,10 @@ def evaluate(
         >>> result.metrics["accuracy"], result.details["intervals"]["accuracy"]  # doctest: +SKIP
         (0.913, (0.894, 0.931))
     """
-    from zoo.plugins.tasks import evaluation_task
-
     kind: type[Evaluation] = evaluation_task(task)
     paths = [data] if isinstance(data, str | PathLike) else data
     files = [Path(fspath(path)) for path in paths]
+    options = _renamed(task, options)
     _require_known(kind, options)
     options = {**kind.split_names(files, options)[1], **options}
     compute: dict[str, Any] = {"device": device, "dtype": dtype, "threads": threads}
@@ -99,6 +100,19 @@ def _load(
     checkpoint = resolve_checkpoint(ref, revision=revision, offline=offline)
     kind.require_supported(checkpoint)  # before loading the weights
     return Model(checkpoint, open_session(checkpoint, **compute, fastest=True))
+
+
+def _renamed(task: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return options by their present names; a former name gives a ``DeprecationWarning``."""
+    present = {
+        former.removeprefix("--").replace("-", "_"): option.name
+        for option in find_task(task, "evaluate").eval_options
+        for former in option.former
+    }
+    for name in options.keys() & present.keys():
+        message = f"the option {name} is now called {present[name]}"
+        warnings.warn(message, DeprecationWarning, stacklevel=3)
+    return {present.get(name, name): value for name, value in options.items()}
 
 
 def _require_known(kind: "type[Evaluation]", options: dict[str, Any]) -> None:

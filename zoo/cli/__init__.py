@@ -14,60 +14,45 @@ from zoo.overrides import override
 from zoo.plugins.entry_point_objects import find_object, import_instance, is_named, usable
 from zoo.version import __version__
 
-# command -> (module that defines it as ``command``, one-line help)
-COMMANDS = {
-    "families": ("zoo.cli.models.families", "List the model families and what each can do."),
-    "models": ("zoo.cli.models.models", "List the checkpoints of the registry and of the store."),
-    "info": ("zoo.cli.models.info", "Describe a model without loading it."),
-    "fetch": ("zoo.cli.models.fetch", "Download a checkpoint without converting it."),
-    "convert": (
-        "zoo.cli.models.convert",
-        "Convert a checkpoint; every tensor is accounted for.",
-    ),
-    "verify": (
-        "zoo.cli.models.verify",
-        "Verify a model, an export, a corpus or a training run.",
-    ),
-    "push": ("zoo.cli.models.push", "Upload a model to the Hub; lists the files first."),
-    "pretrain": (
-        "zoo.cli.training.pretrain",
-        "Pretrain a model on raw text; a resumed run is bit-identical.",
-    ),
-    "finetune": (
-        "zoo.cli.training.finetune",
-        "Fine-tune a model on labelled data.",
-    ),
-    "distill": (
-        "zoo.cli.training.distill",
-        "Distil a smaller model from a larger one.",
-    ),
-    "check": (
-        "zoo.cli.training.check",
-        "Check that resuming and gradient accumulation are exact.",
-    ),
-    "run": ("zoo.cli.inference.run", "Run a task: embed, fill-mask, classify, generate, ..."),
-    "eval": ("zoo.cli.inference.eval", "Evaluate a model on data of your own."),
-    "compare": ("zoo.cli.training.compare", "Compare training runs, over their seeds."),
-    "export": ("zoo.cli.models.export", "Export a model to ONNX and compare it with torch."),
-    "corpus": ("zoo.cli.training.corpus", "Build tokenized corpora from text."),
-    "bench": (
-        "zoo.cli.inference.bench",
-        "Measure the throughput of a model on one or several backends.",
-    ),
-    "plugins": (
-        "zoo.cli.installation.plugins",
-        "List, install, check and write plugins.",
-    ),
-    "doctor": ("zoo.cli.installation.doctor", "Check the installation."),
-    "completion": ("zoo.cli.installation.completion", "Print the completion script for a shell."),
+# heading in help -> command -> (module that defines it as ``command``, one-line help)
+GROUPS = {
+    "Models": {
+        "families": ("zoo.cli.models.families", "List the model families and what each can do."),
+        "models": ("zoo.cli.models.models", "List the checkpoints of the registry and the store."),
+        "info": ("zoo.cli.models.info", "Describe a model without loading it."),
+        "fetch": ("zoo.cli.models.fetch", "Download a checkpoint without converting it."),
+        "convert": ("zoo.cli.models.convert", "Convert a checkpoint; every tensor is mapped."),
+        "verify": ("zoo.cli.models.verify", "Verify a model, an export, a corpus or a run."),
+        "export": ("zoo.cli.models.export", "Export a model to ONNX and compare it with torch."),
+        "push": ("zoo.cli.models.push", "Upload a model to the Hub; lists the files first."),
+    },
+    "Training": {
+        "pretrain": ("zoo.cli.training.pretrain", "Pretrain a model on raw text."),
+        "finetune": ("zoo.cli.training.finetune", "Fine-tune a model on labelled data."),
+        "distill": ("zoo.cli.training.distill", "Distil a smaller model from a larger one."),
+        "corpus": ("zoo.cli.training.corpus", "Build tokenized corpora from text."),
+        "compare": ("zoo.cli.training.compare", "Compare training runs, over their seeds."),
+        "check": ("zoo.cli.training.check", "Check that resuming and accumulation are exact."),
+    },
+    "Inference": {
+        "run": ("zoo.cli.inference.run", "Run a task: embed, fill-mask, classify, generate, ..."),
+        "eval": ("zoo.cli.inference.eval", "Evaluate a model on data of your own."),
+        "bench": ("zoo.cli.inference.bench", "Measure speed and memory on several backends."),
+    },
+    "Installation": {
+        "plugins": ("zoo.cli.installation.plugins", "List, install, check and write plugins."),
+        "doctor": ("zoo.cli.installation.doctor", "Check the installation."),
+        "completion": ("zoo.cli.installation.completion", "Print a shell's completion script."),
+    },
 }
+COMMANDS = {name: row for group in GROUPS.values() for name, row in group.items()}
 
 EXAMPLES = """\b
 Examples:
   zoo convert all-minilm-l6-v2               download, convert into the store
   zoo convert ./checkpoint -o ./model        convert a directory
   zoo run embed all-minilm-l6-v2 "a text"    sentence vectors as JSON lines
-  zoo export all-minilm-l6-v2 --onnx -o out  ONNX, compared before it is published
+  zoo export all-minilm-l6-v2 --onnx -o out  ONNX, compared with torch
 
 \b
 A model is given as a path, a name in the store, a name of the registry, a
@@ -176,7 +161,11 @@ class Program(LazyGroup):
 
     @override
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        super().format_commands(ctx, formatter)
+        width = max(map(len, self.table))  # the same in all groups
+        for heading, group in GROUPS.items():
+            with formatter.section(heading):
+                rows = [(name.ljust(width), text) for name, (_, text) in group.items()]
+                formatter.write_dl(rows)
         if commands := usable("commands", self.table):
             with formatter.section("Commands of plugins"):
                 formatter.write_dl([(name, f"See {c.origin}.") for name, c in commands.items()])
@@ -186,7 +175,7 @@ class Program(LazyGroup):
     cls=Program,
     table=COMMANDS,
     epilog=EXAMPLES,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
 )
 @click.version_option(__version__, prog_name="zoo")
 def cli() -> None:

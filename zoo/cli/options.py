@@ -1,10 +1,16 @@
-"""Options shared by several commands."""
+"""Options shared by several commands: one name for one thing.
 
-from collections.abc import Callable
+``SHARED`` declares what several commands have, and ``python -m tools.shared_options`` writes the
+table of the documentation from it. An option that was renamed takes its former names for one
+release, with a line on standard error.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from zoo.cli import output
 from zoo.cli.output import redirect_prints
@@ -89,13 +95,142 @@ class PathText(click.types.StringParamType):
 REFERENCE, PATH = ReferenceType(), PathText()
 
 
+class RenamedOption(click.Option):
+    """Option that also takes its former names, which help does not list.
+
+    Args:
+        former: former names of the option. Each prints a warning when it is used.
+    """
+
+    def __init__(self, *args: Any, former: Sequence[str] = (), **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        # a parameter for each name, of which only the parser knows
+        self.former = {
+            name: click.Option(
+                [f"{self.name}_{number}", name], multiple=self.multiple, nargs=self.nargs
+            )
+            for number, name in enumerate(former)
+        }
+
+    @override
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        super().add_to_parser(parser, ctx)
+        for option in self.former.values():
+            option.add_to_parser(parser, ctx)
+
+    @override
+    def consume_value(
+        self, ctx: click.Context, opts: Mapping[str, Any]
+    ) -> tuple[Any, ParameterSource]:
+        used = {name: o.name for name, o in self.former.items() if o.name in opts}
+        name = max(self.opts, key=len)
+        for former in () if ctx.resilient_parsing else used:
+            output.note(
+                f"warning: {former} is now called {name}, its only name in the next release"
+            )
+        keys = [key for key in (self.name, *used.values()) if key in opts]
+        if not used or not keys:
+            return super().consume_value(ctx, opts)
+        if len(keys) > 1 and not self.multiple:
+            raise click.UsageError(f"{name} is given twice; give it once", ctx)
+        values = [opts[key] for key in keys if key is not None]
+        return (
+            [part for value in values for part in value] if self.multiple else values[0],
+            ParameterSource.COMMANDLINE,
+        )
+
+
+class SharedOption(NamedTuple):
+    """An option that several commands have.
+
+    Attributes:
+        flags: names on the command line.
+        metavar: placeholder of the value in help, or empty for a flag.
+        meaning: what it is in every command, for the documentation and as the default of help.
+    """
+
+    flags: tuple[str, ...]
+    metavar: str
+    meaning: str
+
+
+SHARED = {
+    "source": SharedOption(("--input",), "FILE", "Texts, or a table, to run a model on."),
+    "train": SharedOption(
+        ("--train",), "PATH", "Training data: text, a built corpus, or a table with labels."
+    ),
+    "eval_data": SharedOption(("--eval",), "PATH", "Evaluation data."),
+    "text": SharedOption(("--text",), "COL", "Column, or key, of the text."),
+    "pair": SharedOption(("--pair",), "COL", "Column, or key, of the second text."),
+    "label": SharedOption(("--label",), "COL", "Column of the label."),
+    "skip_invalid": SharedOption(
+        ("--skip-invalid",), "", "Leave out rows that cannot be used, and count them."
+    ),
+    "max_seq_len": SharedOption(
+        ("--max-seq-len",), "N", "Largest number of tokens of a text; the rest is cut."
+    ),
+    "output": SharedOption(("-o", "--output"), "PATH", "File or directory to write."),
+    "figures": SharedOption(("--figures",), "DIR", "Directory for figures, as SVG."),
+    "force": SharedOption(("--force",), "", "Replace the output if zoo wrote it."),
+    "task": SharedOption(("--task",), "TASK", "Name of the task; the help lists them."),
+    "seed": SharedOption(("--seed",), "N", "Random seed."),
+    "backend": SharedOption(("--backend",), "NAME", "Where the model runs."),
+    "device": SharedOption(("--device",), "D", "Device, such as cpu or cuda:1."),
+    "dtype": SharedOption(("--dtype",), "D", "Dtype, such as float32, bfloat16 or int8."),
+    "threads": SharedOption(("--threads",), "N", "Number of CPU threads."),
+    "tokenizer": SharedOption(
+        ("--tokenizer",), "REF", "Model whose tokenizer is used, or train to train one."
+    ),
+    "size": SharedOption(("--size",), "S", "Size of a model with random weights."),
+    "max_steps": SharedOption(("--max-steps",), "N", "Number of optimizer steps."),
+    "report_to": SharedOption(
+        ("--report-to",), "LOGGER", "tensorboard (default), wandb, mlflow, or a plugin's logger."
+    ),
+    "assignments": SharedOption(("--set",), "KEY=VALUE", "Override any setting."),
+    "revision": SharedOption(("--revision",), "R", "Branch, tag or commit of the repository."),
+    "offline": SharedOption(
+        ("--offline",), "", "Open no connection; use files that were downloaded before."
+    ),
+    "lock": SharedOption(
+        ("--lock",),
+        "FILE",
+        "File that pins revisions and digests.  [default: ./zoo.lock if it exists]",
+    ),
+    "as_json": SharedOption(("--json",), "", "Print one JSON object."),
+    "verbose": SharedOption(
+        ("-v", "--verbose"), "", "Show log records of all libraries from level INFO."
+    ),
+    "quiet": SharedOption(
+        ("-q", "--quiet"), "", "Show no progress and no notes; warnings and errors stay."
+    ),
+}
+
+
+def shared_option(
+    name: str, description: str | None = None, **attributes: Any
+) -> Callable[[Function], Function]:
+    """Return an option of ``SHARED``.
+
+    Args:
+        name: name of the option there, and of the argument that gets its value.
+        description: help of the command; by default the meaning of the option.
+        **attributes: further arguments of ``RenamedOption``.
+    """
+    flags, metavar, meaning = SHARED[name]
+    if not metavar:
+        attributes["is_flag"] = True
+    elif not isinstance(attributes.get("type"), click.Choice):  # help lists its choices
+        attributes.setdefault("metavar", metavar)
+    return click.option(*flags, name, cls=RenamedOption, help=description or meaning, **attributes)
+
+
 def common_options(function: Function) -> Function:
     """Add the options of all commands: ``--json``, ``--verbose`` and ``--quiet``.
 
     While the command runs, what libraries and plugins print goes to standard error.
     """
     return _all(
-        click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
+        shared_option("as_json"),
         verbosity_options,
     )(redirect_prints(function))
 
@@ -103,22 +238,8 @@ def common_options(function: Function) -> Function:
 def verbosity_options(function: Function) -> Function:
     """Add ``--verbose`` and ``--quiet``."""
     return _all(
-        click.option(
-            "-v",
-            "--verbose",
-            is_flag=True,
-            expose_value=False,
-            callback=_set_verbosity,
-            help="Show log records of all libraries from level INFO.",
-        ),
-        click.option(
-            "-q",
-            "--quiet",
-            is_flag=True,
-            expose_value=False,
-            callback=_set_verbosity,
-            help="Show no progress and no notes; warnings and errors stay.",
-        ),
+        shared_option("verbose", expose_value=False, callback=_set_verbosity),
+        shared_option("quiet", expose_value=False, callback=_set_verbosity),
     )(function)
 
 
@@ -145,15 +266,30 @@ def count_option(
     )
 
 
-output_option = click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="Output directory."
-)
-force_option = click.option(
-    "--force", is_flag=True, help="Replace the output directory if zoo wrote it."
-)
-seed_option = click.option(
-    "--seed", type=IntegerRange(), default=0, show_default=True, help="Random seed."
-)
+class DirectoryType(click.Path):
+    """Directory to write."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    @override
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if str(value) == "-":
+            self.fail("the output is a directory, and - is standard output; name it", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+def output_option(
+    description: str = "Output directory.", **attributes: Any
+) -> Callable[[Function], Function]:
+    """Return the option of a directory to write."""
+    return shared_option("output", description, metavar="DIR", type=DirectoryType(), **attributes)
+
+
+force_option = shared_option("force", "Replace the output directory if zoo wrote it.")
+seed_option = shared_option("seed", type=IntegerRange(), default=0, show_default=True)
+offline_option = shared_option("offline")
+device_option = shared_option("device")
 
 
 reference_argument = click.argument("ref", metavar="REF", type=REFERENCE)
@@ -171,36 +307,24 @@ def _all(*options: Callable[[Function], Function]) -> Callable[[Function], Funct
 def hub_options(function: Function) -> Function:
     """Add the options of commands that download."""
     return _all(
-        click.option("--revision", metavar="R", help="Branch, tag or commit of the repository."),
-        click.option(
-            "--offline",
-            is_flag=True,
-            help="Open no connection; use files that were downloaded before.",
-        ),
-        click.option(
-            "--lock",
-            type=click.Path(path_type=Path, dir_okay=False),
-            help="File that pins revisions and digests.  [default: ./zoo.lock if it exists]",
-        ),
+        shared_option("revision"),
+        offline_option,
+        shared_option("lock", type=click.Path(path_type=Path, dir_okay=False)),
     )(function)
 
 
 def backend_options(function: Function) -> Function:
     """Add the options of commands that run a model."""
     return _all(
-        click.option(
-            "--backend",
+        shared_option(
+            "backend",
+            "Where the model runs; auto is the fastest that zoo bench measured for the model "
+            "and --dtype on this machine, else cuda, else cpu.",
             type=click.Choice(["auto", "cpu", "cuda", "onnx"]),
             default="auto",
             show_default=True,
-            help="Where the model runs; auto is the fastest that zoo bench measured for the model "
-            "and --dtype on this machine, else cuda, else cpu.",
         ),
-        click.option("--device", metavar="D", help="Device, such as cpu or cuda:1."),
-        click.option(
-            "--dtype",
-            metavar="D",
-            help="Dtype of the computation, such as float32, bfloat16 or int8.",
-        ),
-        count_option("--threads", "Number of CPU threads."),
+        device_option,
+        shared_option("dtype", "Dtype of the computation, such as float32, bfloat16 or int8."),
+        shared_option("threads", type=IntegerRange(1)),
     )(function)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from zoo.cli.options import PATH, FiniteRange, IntegerRange
+from zoo.cli.options import PATH, FiniteRange, IntegerRange, RenamedOption
 from zoo.families.tasks import Part, TaskOption, TaskSpec
 from zoo.plugins.tasks import find_tasks, public_tasks
 
@@ -26,8 +26,9 @@ def task_option(option: TaskOption) -> click.Option:
     flag: dict[str, Any] = {"type": kind, "metavar": option.metavar}
     if option.type is bool:
         flag = {} if "/" in option.flags else {"is_flag": True}
-    return click.Option(
+    return RenamedOption(
         [option.name, *option.flags.split(" ")],
+        former=option.former,
         default=option.default,
         show_default=option.default is not None,
         multiple=option.multiple,

@@ -41,6 +41,7 @@ TRAIN, VALIDATION = "train", "validation"
 REBUILD = "remove this corpus and build it again"
 DEFAULT_EVAL_FRACTION = 0.01
 READER_DEFAULTS = msgspec.to_builtins(ReaderConfig())
+OPTIONS = {"text_field": "--text"}  # settings whose option of `zoo corpus build` has another name
 GIVEN = "given"  # in place of the fraction, if the held-out texts are other files
 Tokens = NDArray[np.integer[Any]]
 Offsets = NDArray[np.int64]
@@ -199,10 +200,10 @@ class Corpus:
         words = ["-o", output, "--tokenizer", tokenizer]
         for name, default in defaults.items():
             if (value := settings.get(name, default)) != default:
-                words += [f"--{name.replace('_', '-')}", str(value)]
+                words += [OPTIONS.get(name, f"--{name.replace('_', '-')}"), str(value)]
         held, paths = settings.get("validation", DEFAULT_EVAL_FRACTION), list(self.record.sources)
         if held == GIVEN:  # the sources do not say which of them
-            words, paths = [*words, "--eval-data", "PATH"], []
+            words, paths = [*words, "--eval", "PATH"], []
         elif held != DEFAULT_EVAL_FRACTION:
             words += ["--eval-fraction", str(held)]
         exist = paths and all(map(os.path.exists, paths))

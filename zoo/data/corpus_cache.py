@@ -38,7 +38,7 @@ def cached_corpus(
         if eval_paths:
             raise UsageError(
                 f"{paths[0]} is a built corpus, which has held-out documents of its own",
-                "leave --eval-data out, or build the corpus with it",
+                "leave --eval out, or build the corpus with it",
             )
         return Corpus(Path(paths[0]))
     plan = CorpusSpec(

@@ -72,7 +72,7 @@ def _check_data(recipe: DistillationRecipe, task: str | None) -> None:
     if recipe.data == "text" and task is not None:
         raise UsageError(
             f"the recipe {recipe.name} is for text without labels",
-            "leave out --task, and name the text with --data",
+            "leave out --task, and name the text with --train",
         )
 
 

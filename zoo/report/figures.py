@@ -32,6 +32,18 @@ def require_svg(path: Path) -> None:
         )
 
 
+def figure_path(path: Path, name: str) -> Path:
+    """Return the file of a figure: the path itself if it has an ending, else a file in it.
+
+    Raises:
+        UsageError: the ending is not that of SVG.
+    """
+    if path.suffix and not path.is_dir():
+        require_svg(path)
+        return path
+    return path / name
+
+
 def plot_bands(path: Path, curves: Mapping[str, Band], *, x: str, y: str) -> None:
     """Write a figure of curves by name: points of x, middle, lowest and highest value."""
     curves = {name: band for name, band in curves.items() if band}

@@ -11,12 +11,13 @@ SKIP_INVALID = TaskOption(
     "skip_invalid", "Leave out rows that cannot be used, and count them.", bool
 )
 SEED = TaskOption("seed", "Seed of replacements and of intervals.  [default: 0]", int, metavar="N")
-SEQ_LEN = TaskOption(
-    "seq_len",
+MAX_SEQ_LEN = TaskOption(
+    "max_seq_len",
     "Tokens per row.  [default: 64; of questions 384; of choices and texts the model's limit]",
     int,
     minimum=3,
     metavar="N",
+    former=("--seq-len",),
 )
 DOC_STRIDE = TaskOption(
     "doc_stride",

@@ -131,7 +131,7 @@ def test_what_is_cut_is_said_in_the_record_and_in_a_line(model: Path) -> None:
     assert "truncated" not in short
     assert long["truncated"] == 42
     assert "warning: 1 text was cut at 40 tokens, 42 tokens in all were left out" in done.stderr
-    (shorter,) = results(zoo("run", "embed", model, LONG, "--max-tokens", "12"))
+    (shorter,) = results(zoo("run", "embed", model, LONG, "--max-seq-len", "12"))
     assert shorter["truncated"] == 70
 
 

@@ -31,7 +31,7 @@ TYPED = {
     "zoo info bert-base-unc": "uncased ",
     "zoo verify my-mod": "model ",
     "zoo run embed a-model --input note": "notes.jsonl ",
-    "zoo pretrain a-family --data note": "notes.jsonl ",
+    "zoo pretrain a-family --train note": "notes.jsonl ",
     "zoo finetune a-model --train note": "notes.jsonl ",
 }
 SECONDS = 30

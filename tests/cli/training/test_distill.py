@@ -66,7 +66,7 @@ def test_an_example_runs(example: str, workplace: Path) -> None:
     words = [NAMES.get(word, word) for word in shlex.split(example)]
     output = [] if "-o" in words else ["-o", f"runs/{len(list(workplace.glob('runs/*')))}"]
     small = [] if "--task" in words else SMALL_STEPS
-    data = [] if {"--task", "--data"} & {*words} else ["--data", "books/"]  # a shorter text
+    data = [] if {"--task", "--train"} & {*words} else ["--train", "books/"]  # a shorter text
     arguments = [*words, *output, *FEW_STEPS, *small, *data, "--device", "cpu"]
     done = warm.zoo(*arguments, cwd=workplace, ZOO_HOME=str(workplace / "home"))
     assert done.returncode == 0, done.stderr
@@ -93,7 +93,7 @@ def test_a_printed_recipe_is_a_file_for_the_option(workplace: Path) -> None:
         "distilbert",
         "--recipe",
         file,
-        "--data",
+        "--train",
         "books/",
     ]
     changes = ["--set", "distillation.terms.relations.relation_heads=32", "-o", "runs/printed"]

@@ -165,7 +165,7 @@ class Evaluations(Reader):
             zoo(scene, [*self._evaluate(), "--seed", seed])
 
     def _evaluate(self) -> list[str]:
-        return ["eval", MODEL, "--task", "text-classification", "--data", "table.jsonl", "--json"]
+        return ["eval", MODEL, "--task", "text-classification", "--eval", "table.jsonl", "--json"]
 
     def seal(self, folder: Path) -> None:
         seal_record(folder / MODEL / "zoo.json")

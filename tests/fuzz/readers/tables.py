@@ -119,7 +119,7 @@ class Table(Reader):
         return done
 
     def words(self, table: str) -> list[str]:
-        return ["eval", MODEL, "--task", self.task, "--data", table, "--json", "--no-record"]
+        return ["eval", MODEL, "--task", self.task, "--eval", table, "--json", "--no-record"]
 
     def commands(self, random: Random) -> list[list[str]]:
         return [self.words("table.*")]
@@ -229,7 +229,7 @@ class Glue(Reader):
     also_named = ("GLUE",)
     targets = ("GLUE/CoLA/dev.tsv", "GLUE/RTE/dev.tsv")
     COMMAND: ClassVar[Sequence[str]] = (
-        *("eval", "models", "--suite", "glue", "--data", "GLUE", "--json", "--no-record"),
+        *("eval", "models", "--suite", "glue", "--eval", "GLUE", "--json", "--no-record"),
     )
 
     def make(self, folder: Path) -> None:

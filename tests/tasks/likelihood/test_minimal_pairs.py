@@ -64,7 +64,7 @@ def test_the_command_prints_metrics(small: Small, tmp_path: Path) -> None:
         {"paradigm": "p", "good": "a", "bad": "a"},
     ]
     table.write_text("\n".join(map(json.dumps, rows)))
-    options = [str(model.checkpoint.path), "--task", "minimal-pairs", "--data", str(table)]
+    options = [str(model.checkpoint.path), "--task", "minimal-pairs", "--eval", str(table)]
     printed = CliRunner().invoke(command, options, catch_exceptions=False).stdout
     assert printed.splitlines()[0].split() == ["metric", "value"]
     output = CliRunner().invoke(command, [*options, "--json"], catch_exceptions=False).stdout

@@ -36,7 +36,7 @@ def test_the_command_names_columns(small: Small, tmp_path: Path) -> None:
     model, _ = small("BertForMultipleChoice")
     (tmp_path / "t.tsv").write_text("p\tx\ty\tl\na\tb\tc\t0\na\tc\tb\t1\n")
     arguments = ("--text", "p", "--choices", "x", "--choices", "y", "--label", "l", "--json")
-    data = ("--task", TASK, "--data", tmp_path / "t.tsv", "--backend", "cpu")
+    data = ("--task", TASK, "--eval", tmp_path / "t.tsv", "--backend", "cpu")
     done = warm.zoo("eval", model.checkpoint.path, *data, *arguments)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["metrics"]["accuracy"] in (0, 1)

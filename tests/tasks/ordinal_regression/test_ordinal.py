@@ -68,7 +68,7 @@ def run(pretrained: Pretrained, tmp_path: Path) -> tuple[Path, Path]:
 
 def test_a_model_learns_and_every_command_takes_it(run: tuple[Path, Path], tmp_path: Path) -> None:
     folder, data = run[0] / "model", str(run[1])
-    done = warm.zoo("eval", str(folder), "--task", "ordinal-regression", "--data", data, "--json")
+    done = warm.zoo("eval", str(folder), "--task", "ordinal-regression", "--eval", data, "--json")
     metrics = json.loads(done.stdout)["metrics"]
     assert metrics["quadratic_kappa"] > 0.5, metrics
     result = json.loads(warm.zoo("run", "ordinal-regression", str(folder), "e f").stdout)

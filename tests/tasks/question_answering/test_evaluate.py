@@ -218,7 +218,7 @@ def test_the_best_threshold_has_the_score_that_is_reported(
 def test_the_command(soft: tuple[Model, Path], tmp_path: Path) -> None:
     model, _ = soft
     data, _ = questions(tmp_path / "t.jsonl", model, unanswerable=True)
-    arguments = ("--task", TASK, "--data", data, "--backend", "cpu", "--doc-stride", "8", "--json")
+    arguments = ("--task", TASK, "--eval", data, "--backend", "cpu", "--doc-stride", "8", "--json")
     done = warm.zoo("eval", model.checkpoint.path, *arguments)
     assert done.returncode == 0, done.stderr
     printed = json.loads(done.stdout)

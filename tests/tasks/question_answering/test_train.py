@@ -188,7 +188,7 @@ def test_metrics_are_those_of_the_evaluation(
     run = finetune(tmp_path / "run", {**tree, "optimizer": {"learning_rate": 1e-2}})
     metrics = records(run, "validation")[-1]["metrics"]
     loaded = zoo.load(run / "model", backend="cpu")
-    task = make_evaluation(TASK, loaded.checkpoint, loaded.session, seq_len=32)
+    task = make_evaluation(TASK, loaded.checkpoint, loaded.session, max_seq_len=32)
     expected = dict(task.evaluate([held]).metrics)
     assert expected.pop("questions") == 60
     assert metrics == pytest.approx(expected)
@@ -256,7 +256,7 @@ def test_families_learn_from_random_weights(tmp_path: Path, family: str) -> None
     run = finetune(tmp_path / "run", {**tree, "eval_steps": 2, "save_steps": 2})
     (record,) = records(run, "validation")
     loaded = zoo.load(run / "model", backend="cpu")
-    task = make_evaluation(TASK, loaded.checkpoint, loaded.session, seq_len=32)
+    task = make_evaluation(TASK, loaded.checkpoint, loaded.session, max_seq_len=32)
     expected = dict(task.evaluate([data]).metrics)
     assert expected.pop("questions") == 30
     assert record["metrics"] == pytest.approx(expected)

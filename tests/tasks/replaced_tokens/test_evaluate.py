@@ -40,7 +40,7 @@ def test_the_area_is_that_of_the_references_logits(
     reference: Any = transformers.ElectraForPreTraining.from_pretrained(path)
     file = tmp_path / "text.txt"
     file.write_text("a b c ab a c c b a b " * 30 + "\n\n" + "c b a ab b " * 40)
-    task: Any = make_evaluation("replaced-tokens", model.checkpoint, model.session, seq_len=18)
+    task: Any = make_evaluation("replaced-tokens", model.checkpoint, model.session, max_seq_len=18)
     rows: list[ScoredRow] = []
 
     def log(batch: Iterable[ScoredRow]) -> Any:  # the rows as the model reads them
@@ -82,10 +82,10 @@ def test_rows_that_do_not_fit_are_refused(small: Small, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="rows of 64 tokens are too long: the model takes 40"):
         make_evaluation("replaced-tokens", model.checkpoint, model.session)
     (tmp_path / "text.txt").write_text("a b")
-    task = make_evaluation("replaced-tokens", model.checkpoint, model.session, seq_len=18)
+    task = make_evaluation("replaced-tokens", model.checkpoint, model.session, max_seq_len=18)
     with pytest.raises(UsageError, match="fills a row of 18 tokens"):
         task.evaluate([tmp_path / "text.txt"])
     (tmp_path / "short.txt").write_text("a b c")
-    task = make_evaluation("replaced-tokens", model.checkpoint, model.session, seq_len=3)
+    task = make_evaluation("replaced-tokens", model.checkpoint, model.session, max_seq_len=3)
     with pytest.raises(UsageError, match="all of 3 tokens are replaced"):
         task.evaluate([tmp_path / "short.txt"])

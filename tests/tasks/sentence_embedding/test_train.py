@@ -528,7 +528,7 @@ def test_the_command(pretrained: Pretrained, tmp_path: Path) -> None:
     assert [set(terms) for terms in losses] == [{TASK}] * len(losses)
     assert [a for a, b in pairwise(map(str, losses)) if a == b] == []
     done = warm.zoo(
-        *("eval", tmp_path / "run" / "model", "--task", TASK, "--data", tmp_path / "t.tsv"),
+        *("eval", tmp_path / "run" / "model", "--task", TASK, "--eval", tmp_path / "t.tsv"),
         *("--pair", "pair", "--label", "score", "--backend", "cpu"),
     )
     assert done.returncode == 0, done.stderr

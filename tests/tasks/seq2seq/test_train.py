@@ -260,12 +260,12 @@ def test_the_commands(model: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "all weights are those of" in done.stderr
     done = warm.zoo(
-        *("eval", tmp_path / "run" / "model", "--task", TASK, "--data", table, *columns),
+        *("eval", tmp_path / "run" / "model", "--task", TASK, "--eval", table, *columns),
         *("--limit", "4", "--backend", "cpu"),
     )
     assert done.returncode == 0, done.stderr
     assert "intervals: exact_match" in done.stdout
-    named = ("--data", f"copy={table}", *columns[:-2], "--limit", "4", "--backend", "cpu")
+    named = ("--eval", f"copy={table}", *columns[:-2], "--limit", "4", "--backend", "cpu")
     done = warm.zoo("eval", tmp_path / "run" / "model", "--task", TASK, *named)
     assert done.returncode == 0, done.stderr
     manifest = json.loads((tmp_path / "run" / "model" / "zoo.json").read_text())
@@ -373,7 +373,7 @@ def test_the_suite_evaluates_models_that_generate_labels(model: Path, tmp_path: 
     tree["data"] = {"train": [f"glue/cola={folder}"]}
     run = finetune(runs / "cola", tree)
     assert setup_of(run).objective.metric_for_best_model == "matthews_correlation"
-    done = warm.zoo("eval", str(runs), "--suite", "glue", "--data", str(folder), "--json")
+    done = warm.zoo("eval", str(runs), "--suite", "glue", "--eval", str(folder), "--json")
     assert done.returncode == 0, done.stderr
     first = sentences(16, 2)
     opened = zoo.load(run / "model", backend="cpu")
@@ -383,7 +383,7 @@ def test_the_suite_evaluates_models_that_generate_labels(model: Path, tmp_path: 
     expected = metrics.matthews_corrcoef(labels, predicted)
     assert expected not in (-1, 0, 1), generated
     assert json.loads(done.stdout)["tasks"]["cola"]["score"] == pytest.approx(100 * expected)
-    arguments = ("--task", "seq2seq", "--data", f"glue/cola={folder}", "--json")
+    arguments = ("--task", "seq2seq", "--eval", f"glue/cola={folder}", "--json")
     alone = warm.zoo("eval", str(run / "model"), *arguments)
     assert alone.returncode == 0, alone.stderr
     value = json.loads(alone.stdout)
@@ -405,7 +405,7 @@ def test_sources_of_two_texts(model: Path, tmp_path: Path) -> None:
     sample = type(setup_of(run).objective).read(data.train, data, RowProblems())[0]
     assert sample.source == f"own a: {rows[0]['a']} b: {rows[0]['b']}"
     arguments = ("--text", "a", "--pair", "b", "--label", "out", "--json")
-    done = warm.zoo("eval", str(run / "model"), "--task", TASK, "--data", f"own={file}", *arguments)
+    done = warm.zoo("eval", str(run / "model"), "--task", TASK, "--eval", f"own={file}", *arguments)
     assert done.returncode == 0, done.stderr
     scored = json.loads(done.stdout)["metrics"]["loss"]
     sources = [{"in": f"own a: {row['a']} b: {row['b']}", "out": "cat"} for row in rows]

@@ -107,12 +107,12 @@ def test_evaluations_read_windows(small: Small, tmp_path: Path) -> None:
     )
     measured = evaluation.evaluate([file]).metrics
     assert measured["accuracy"] == pytest.approx(labels.count("O") / 13)
-    arguments = ("--seq-len", str(LENGTH), "--doc-stride", str(STRIDE), "--json")
+    arguments = ("--max-seq-len", str(LENGTH), "--doc-stride", str(STRIDE), "--json")
     path = str(model.checkpoint.path)
-    done = warm.zoo("eval", path, "--task", "token-classification", "--data", str(file), *arguments)
+    done = warm.zoo("eval", path, "--task", "token-classification", "--eval", str(file), *arguments)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["metrics"]["accuracy"] == pytest.approx(measured["accuracy"])
-    run = warm.zoo("run", "classify", path, LONG, "--max-tokens", "8", "--doc-stride", "2")
+    run = warm.zoo("run", "classify", path, LONG, "--max-seq-len", "8", "--doc-stride", "2")
     assert run.returncode == 0, run.stderr
     assert [token["label"] for token in json.loads(run.stdout)["tokens"]] == labels
 

@@ -14,6 +14,7 @@ from zoo.cli.options import (
     hub_options,
     reference_argument,
     seed_option,
+    shared_option,
 )
 from zoo.cli.output import result, table
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from zoo.inference.bench import Measurement
 
 PERCENTILES = (50, 95, 99)  # of the latency
+FIGURE = "speed.svg"  # file of --figures
 BATCH = ("batch_size", "seq_len", "iterations", "new_tokens", "seed")  # options of ``measure``
 Pair = tuple[str, str | None]  # backend and dtype
 
@@ -35,28 +37,25 @@ Examples:
   zoo bench all-minilm-l6-v2
   zoo bench ./export
   zoo bench ./model --backend cpu --backend onnx --batch-size 1 --seq-len 32
-  zoo bench ./model --backend cpu --dtype float32 --dtype bfloat16 --no-startup -o speed.svg"""
+  zoo bench ./model --backend cpu --dtype float32 --dtype bfloat16 --figures speed"""
 )
 @reference_argument
-@click.option(
-    "--backend",
-    "backends",
+@shared_option(
+    "backend",
+    "Backend to measure; may be repeated.  [default: cpu and onnx; onnx for an export]",
     multiple=True,
     type=click.Choice(["auto", "cpu", "cuda", "onnx"]),
-    help="Backend to measure; may be repeated.  [default: cpu and onnx; onnx for an export]",
 )
 @count_option("--batch-size", "Number of rows per batch.", default=8)
 @count_option(
     "--seq-len", "Number of tokens per row.  [default: 128, or the model's limit if it is lower]"
 )
 @count_option("--iterations", "Number of timed batches.", default=20)
-@click.option(
-    "--dtype",
-    "dtypes",
-    multiple=True,
-    metavar="D",
-    help="Dtype of the computation, such as float32, bfloat16 or int8; may be repeated.  "
+@shared_option(
+    "dtype",
+    "Dtype of the computation, such as float32, bfloat16 or int8; may be repeated.  "
     "[default: the backend's; for an export, all]",
+    multiple=True,
 )
 @click.option(
     "--new-tokens",
@@ -65,29 +64,28 @@ Examples:
     help="Number of tokens that a model which generates text adds to each row; 0 measures a "
     "forward pass.  [default: 32, or what the model's limit leaves]",
 )
-@count_option("--threads", "Number of CPU threads.")
+@shared_option("threads", type=IntegerRange(1))
 @click.option(
     "--startup/--no-startup",
     default=True,
     help="Measure start-up time and memory, in a process for each backend.  [default: yes]",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Write a figure of throughput and latency, as SVG.",
+@shared_option(
+    "figures",
+    "Draw throughput and latency, as SVG.",
+    type=click.Path(path_type=Path),
+    former=("-o", "--output"),
 )
 @seed_option
 @hub_options
 @common_options
 def command(
     ref: str,
-    backends: tuple[str, ...],
-    dtypes: tuple[str, ...],
+    backend: tuple[str, ...],
+    dtype: tuple[str, ...],
     threads: int | None,
     startup: bool,
-    output: Path | None,
+    figures: Path | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -107,34 +105,31 @@ def command(
     from zoo.checkpoint import check_tokenizer
     from zoo.convert.cache import resolve_checkpoint
     from zoo.inference.bench import default_new_tokens, default_seq_len, measure
-    from zoo.report.figures import plot_speeds, require_svg
+    from zoo.report.figures import figure_path, plot_speeds
 
-    if output is not None:
-        require_svg(output)  # before anything is measured
+    output = None if figures is None else figure_path(figures, FIGURE)  # before measuring
     batch = {name: options.pop(name) for name in BATCH}
     checkpoint = resolve_checkpoint(ref, **options)
     check_tokenizer(checkpoint)
     if batch["new_tokens"] is None:
         batch["new_tokens"] = default_new_tokens(checkpoint, batch["seq_len"])
     batch["seq_len"] = batch["seq_len"] or default_seq_len(checkpoint, batch["new_tokens"])
-    sessions, refused = _open(checkpoint, _pairs(checkpoint, backends, dtypes), threads)
+    sessions, refused = _open(checkpoint, _pairs(checkpoint, backend, dtype), threads)
     measurements = measure(checkpoint, list(sessions.values()), **batch)
     path = str(checkpoint.path)
-    starts = [
-        _startup(path, name, dtype, threads, batch) if startup else None for name, dtype in sessions
-    ]
+    starts = [_startup(path, *pair, threads, batch) if startup else None for pair in sessions]
     lines = _table(measurements, starts, batch["new_tokens"])
     lines += [f"left out: {_name(*pair)}: {error}" for pair, error in refused.items()]
     if batch["new_tokens"] or not default_new_tokens(checkpoint, None):
-        measured = [(dtype, m) for (_, dtype), m in zip(sessions, measurements, strict=True)]
+        measured = [(kind, m) for (_, kind), m in zip(sessions, measurements, strict=True)]
         lines += _save_fastest(checkpoint, threads, measured)
     if output is not None:
         plot_speeds(output, _speeds(measurements))
         lines.append(f"figure: {output}")
     results = [_as_json(*pair) for pair in zip(measurements, starts, strict=True)]
     left_out = [
-        {"backend": name, "dtype": dtype, "error": str(error)}
-        for (name, dtype), error in refused.items()
+        {"backend": pair[0], "dtype": pair[1], "error": str(error)}
+        for pair, error in refused.items()
     ]
     values = {"reference": ref, **batch, "results": results, "left_out": left_out}
     result(values, lines, as_json=as_json)

@@ -13,6 +13,7 @@ from zoo.cli.options import (
     count_option,
     hub_options,
     reference_argument,
+    shared_option,
 )
 from zoo.cli.output import note, result, table
 from zoo.cli.task_options import (
@@ -44,31 +45,31 @@ Tasks:
 
 \b
 Examples:
-  zoo eval REF --task perplexity --data book.txt
-  zoo eval REF --task minimal-pairs --data pairs.tsv
-  zoo eval RUN/model --task replaced-tokens --data book.txt --json
-  zoo eval RUN/model --task text-classification --data test.tsv --text sentence
-  zoo eval runs/glue --suite glue --data GLUE
-  zoo eval RUN/model --task question-answering --data dev-v2.0.json
-  zoo eval RUN/model --task text-classification --data test.tsv --predictions predicted.csv
+  zoo eval REF --task perplexity --eval book.txt
+  zoo eval REF --task minimal-pairs --eval pairs.tsv
+  zoo eval RUN/model --task replaced-tokens --eval book.txt --json
+  zoo eval RUN/model --task text-classification --eval test.tsv --text sentence
+  zoo eval runs/glue --suite glue --eval GLUE
+  zoo eval RUN/model --task question-answering --eval dev-v2.0.json
+  zoo eval RUN/model --task text-classification --eval test.tsv --predictions predicted.csv
 
 A table of minimal pairs has the columns paradigm, good and bad. Labelled texts are a table, whose
 columns are named, or counted from 1 in a file without a header.""",
 )
 @reference_argument
-@click.option("--task", metavar="TASK", help="Name of the evaluation; see below.")
+@shared_option("task", "Name of the evaluation; see below.")
 @click.option(
     "--suite",
     type=click.Choice(["glue"]),
     help="Evaluate a model for each task; REF is a directory of models or runs with their names.",
 )
-@click.option(
-    "--data",
+@shared_option(
+    "eval_data",
+    "Text, or a table; of seq2seq also NAME=FILE or glue/NAME=DIR; may be repeated.",
     required=True,
     multiple=True,
     type=click.Path(path_type=Path),
-    metavar="PATH",
-    help="Text, or a table; of seq2seq also NAME=FILE or glue/NAME=DIR; may be repeated.",
+    former=("--data",),
 )
 @count_option("--limit", "Number of examples.  [default: all]")
 @task_options("evaluate")
@@ -91,7 +92,7 @@ def command(
     ref: str,
     task: str | None,
     suite: str | None,
-    data: tuple[Path, ...],
+    eval_data: tuple[Path, ...],
     revision: str | None,
     offline: bool,
     lock: Path | None,
@@ -118,13 +119,13 @@ def command(
     if task is None:
         if predictions is not None:
             raise UsageError(f"{suite} has several tasks", "leave --predictions out")
-        _print_glue(Path(ref), data, compute, options["limit"], record=record, as_json=as_json)
+        _print_glue(Path(ref), eval_data, compute, options["limit"], record=record, as_json=as_json)
         return
     figures = Path(requested.pop("figures")) if "figures" in requested else None
     spec = find_task(task, "evaluate")
     task = spec.name
     evaluation = evaluation_task(task)
-    files, named = evaluation.split_names(data, requested)
+    files, named = evaluation.split_names(eval_data, requested)
     requested = {**named, **requested}
     written = _predictions_writer(predictions, files, force=force)
     checkpoint = resolve_checkpoint(ref, revision=revision, offline=offline, lock=lock)
@@ -133,14 +134,19 @@ def command(
     session = open_session(checkpoint, **compute, fastest=True)
     with written as on_prediction:
         task_evaluation = evaluation(checkpoint, session, **requested)
-        measured = task_evaluation.evaluate(data, on_prediction=on_prediction)
+        measured = task_evaluation.evaluate(eval_data, on_prediction=on_prediction)
     measured = _metric_first(measured, spec.metrics)
     if record:
         entry = evaluation_record(task, files, requested, session, measured)
         record_evaluation(checkpoint.path, entry)
     if figures is not None:
         _draw(figures, measured)
-    settings = {"reference": ref, "task": task, "data": [str(path) for path in data], **requested}
+    settings = {
+        "reference": ref,
+        "task": task,
+        "data": [str(path) for path in eval_data],
+        **requested,
+    }
     if predictions is not None:
         note(f"predictions: {predictions}")
     _print(settings, measured, record=record, as_json=as_json)
@@ -274,7 +280,7 @@ def _print_glue(
     from zoo.tasks.glue import evaluate_glue, glue_models
 
     if len(data) != 1:
-        raise UsageError("--suite glue reads one directory", "name that of GLUE's files by --data")
+        raise UsageError("--suite glue reads one directory", "name that of GLUE's files by --eval")
 
     def open_model(path: Path) -> tuple[Any, Any]:
         checkpoint = resolve_checkpoint(str(path))

@@ -8,11 +8,13 @@ import click
 from zoo.cli import output
 from zoo.cli.options import (
     PATH,
+    IntegerRange,
     backend_options,
     common_options,
     count_option,
     hub_options,
     reference_argument,
+    shared_option,
 )
 from zoo.cli.task_options import add_options
 from zoo.plugins.tasks import built_in_tasks, commands, find_tasks, load_part
@@ -99,9 +101,7 @@ def task_command(name: str) -> click.Command:
         click.command(verb, epilog=first.examples or EPILOG.format(name=verb)),
         reference_argument,
         click.argument("texts", nargs=-1, metavar="[TEXT... | -]"),
-        click.option(
-            "--input", "source", type=PATH, metavar="FILE", help="Read texts from a file."
-        ),
+        shared_option("source", "Read texts from a file.", type=PATH),
         click.option(
             "--format",
             "kind",
@@ -110,10 +110,15 @@ def task_command(name: str) -> click.Command:
             show_default=True,
             help="Format of the input; auto looks at the extension and the first line.",
         ),
-        click.option("--text", metavar="COL", help="Column, or key, of the text."),
-        click.option("--pair", metavar="COL", help="Column, or key, of the second text."),
+        shared_option("text"),
+        shared_option("pair"),
         lambda function: add_options(function, list(options.values())),
-        count_option("--max-tokens", "Truncate texts to this number of tokens."),
+        shared_option(
+            "max_seq_len",
+            "Truncate texts to this number of tokens.",
+            type=IntegerRange(1),
+            former=("--max-tokens",),
+        ),
         count_option("--max-batch-tokens", "Maximum number of tokens per batch, with padding."),
         backend_options,
         hub_options,
@@ -187,6 +192,7 @@ def _prepared(
     reserved = (key for other in others for key in other.output_keys)  # the head decides later
     columns = replace(columns, reserved=(*columns.reserved, *reserved))
     records = read_records(texts, source, kind=kind, keys=task.keys, columns=columns)
+    options["max_tokens"] = options.pop("max_seq_len")
     records, options = task.from_command(records, options)
     checkpoint = resolve_checkpoint(ref, **checkpoint_options)
     require_head(checkpoint, task.name, task.heads)  # before the slow loading of weights

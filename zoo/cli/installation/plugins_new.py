@@ -37,7 +37,7 @@ checkpoints of the family, and the models of transformers that outputs are compa
     metavar="PREFIX",
     help="Prefix of the names of its classes.  [default: the words of NAME, capitalized]",
 )
-@output_option
+@output_option()
 @common_options
 def command(
     name: str, like: str, class_prefix: str | None, output: Path | None, as_json: bool

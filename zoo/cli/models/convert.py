@@ -12,6 +12,7 @@ from zoo.cli.options import (
     hub_options,
     output_option,
     reference_argument,
+    shared_option,
 )
 from zoo.cli.output import result
 
@@ -27,7 +28,7 @@ Examples:
   zoo convert ./model --head sequence-classification --init-head --labels no,yes -o ./start"""
 )
 @reference_argument
-@output_option
+@output_option()
 @click.option(
     "--to",
     type=click.Choice(["zoo", "hub"]),
@@ -38,15 +39,13 @@ Examples:
 @click.option(
     "--head", metavar="H", help="Head of the model.  [default: inferred from the tensors]"
 )
-@click.option(
-    "--dtype", metavar="D", help="Dtype of the stored weights.  [default: as in the source]"
-)
+@shared_option("dtype", "Dtype of the stored weights.  [default: as in the source]")
 @click.option(
     "--init-head", is_flag=True, help="Initialize the head randomly if the source has none."
 )
 @click.option("--labels", metavar="A,B,...", help="Labels of the new head.")
 @click.option("--model-type", metavar="T", help="Model type, for a config.json without one.")
-@click.option("--tokenizer", type=REFERENCE, metavar="REF", help="Model whose tokenizer is used.")
+@shared_option("tokenizer", "Model whose tokenizer is used.", type=REFERENCE)
 @click.option(
     "--allow-pickle", is_flag=True, help="Read PyTorch .bin files; nothing in them is executed."
 )

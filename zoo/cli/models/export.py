@@ -13,6 +13,7 @@ from zoo.cli.options import (
     hub_options,
     output_option,
     reference_argument,
+    shared_option,
 )
 from zoo.cli.output import result
 from zoo.overrides import override
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("text", "pair", "label")
 BLOCK_SIZE, MAX_DROP = 32, 0.01  # defaults
-QUANTIZATION = ("int8", "int4", "block_size", "max_drop", "eval_file", "calibration_file", *COLUMNS)
+QUANTIZATION = ("int8", "int4", "block_size", "max_drop", "eval_data", "calibration_file", *COLUMNS)
 
 
 class _Scales(click.Choice[str]):
@@ -48,11 +49,9 @@ Examples:
 )
 @reference_argument
 @click.option("--onnx", "onnx", is_flag=True, required=True, help="Export to ONNX.")
-@output_option
+@output_option()
 @click.option("--head", metavar="H", help="Head to export.  [default: the checkpoint's]")
-@click.option(
-    "--dtype", metavar="D", help="Dtype of the graph: float32 or float16.  [default: float32]"
-)
+@shared_option("dtype", "Dtype of the graph: float32 or float16.  [default: float32]")
 @click.option(
     "--cache/--no-cache",
     default=None,
@@ -82,18 +81,17 @@ Examples:
     help="Largest loss of a quantized graph: of cosine, correlation, argmax, perplexity or "
     "metric.  [default: 0.01]",
 )
-@click.option(
-    "--eval",
-    "eval_file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Texts that graphs are compared on, one a line; the first 256 are read. Or a "
+@shared_option(
+    "eval_data",
+    "Texts that graphs are compared on, one a line; the first 256 are read. Or a "
     "table with labels (*.tsv, *.csv, *.jsonl, *.parquet), for the metric of the task.  [default: "
     "books of the package]",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
 )
-@click.option("--text", metavar="COL", help="Column of the text in a table.  [default: text]")
-@click.option("--pair", metavar="COL", help="Column of the second text in a table.")
-@click.option("--label", metavar="COL", help="Column of the label in a table.  [default: label]")
+@shared_option("text", "Column of the text in a table.  [default: text]")
+@shared_option("pair", "Column of the second text in a table.")
+@shared_option("label", "Column of the label in a table.  [default: label]")
 @click.option(
     "--calibration",
     "calibration_file",
@@ -143,7 +141,7 @@ def _quantization(
     int4: bool,
     block_size: str | None,
     max_drop: float | None,
-    eval_file: Path | None,
+    eval_data: Path | None,
     calibration_file: Path | None,
     **columns: str | None,
 ) -> "QuantizationPlan | None":
@@ -155,7 +153,7 @@ def _quantization(
 
     _require_used({"block_size": block_size}, "int4" if int4 else "", ("int4",))
     _require_used({"calibration": calibration_file}, f"int8 {int8}", ("int8 static",))
-    rest = {"max_drop": max_drop, "eval": eval_file, **columns}
+    rest = {"max_drop": max_drop, "eval": eval_data, **columns}
     _require_used(rest, "int8" if int8 else "int4" if int4 else "", ("int8", "int4"))
     methods = [Quantization("int8", static=int8 == "static")] if int8 else []
     if int4:
@@ -163,13 +161,13 @@ def _quantization(
     if not methods:
         return None
     named = {name: column for name, column in columns.items() if column is not None}
-    metric = task_metric(checkpoint, eval_file, named) if eval_file else None
+    metric = task_metric(checkpoint, eval_data, named) if eval_data else None
     if metric is not None:
-        eval_file = None
+        eval_data = None
     elif named:
         raise UsageError("columns are of a table", "give --eval with a file such as dev.tsv")
     drop = MAX_DROP if max_drop is None else max_drop
-    return QuantizationPlan(methods, drop, eval_file, calibration_file, metric)
+    return QuantizationPlan(methods, drop, eval_data, calibration_file, metric)
 
 
 def _require_used(values: "Mapping[str, object]", selected: str, owners: "Sequence[str]") -> None:

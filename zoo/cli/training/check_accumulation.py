@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from zoo.cli.options import common_options
+from zoo.cli.options import common_options, offline_option
 from zoo.cli.output import result
 from zoo.cli.training.options import (
     SETTINGS,
@@ -20,11 +20,11 @@ from zoo.cli.training.options import (
     epilog="""\b
 Examples:
   zoo check accumulation settings.yaml
-  zoo check accumulation FAMILY --data books/ --global-batch-tokens 2048"""
+  zoo check accumulation FAMILY --train books/ --global-batch-tokens 2048"""
 )
 @config_argument
 @run_options
-@click.option("--offline", is_flag=True, help="Open no connection; use what is here.")
+@offline_option
 @common_options
 @click.pass_context
 def command(

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from zoo.cli.options import common_options, count_option
+from zoo.cli.options import common_options, count_option, shared_option
 from zoo.cli.output import result
 from zoo.cli.training.options import (
     SETTINGS,
@@ -22,14 +22,12 @@ STEPS = 12
     epilog="""\b
 Examples:
   zoo check resume settings.yaml
-  zoo check resume FAMILY --data books/ --max-steps 40 --kills 5"""
+  zoo check resume FAMILY --train books/ --max-steps 40 --kills 5"""
 )
 @config_argument
 @run_options
 @count_option("--kills", "Number of kills.", default=2)
-@click.option(
-    "--device", metavar="D", help="Device, such as cpu or cuda; by default CUDA if available."
-)
+@shared_option("device", "Device, such as cpu or cuda; by default CUDA if available.")
 @common_options
 @click.pass_context
 def command(

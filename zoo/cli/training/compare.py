@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from zoo.cli.options import common_options
+from zoo.cli.options import common_options, shared_option
 from zoo.cli.output import result, table
 
 if TYPE_CHECKING:
@@ -13,40 +13,40 @@ if TYPE_CHECKING:
 
     from zoo.training.compare import RunGroup
 
+FIGURE = "losses.svg"  # file of --figures
+
 
 @click.command(
     epilog="""\b
 Examples:
   zoo compare runs/one runs/other
-  zoo compare runs/* -o losses.svg
+  zoo compare runs/* --figures losses
 
 Runs that differ only in the seed share a row: the median, and the range in brackets.
 A directory of runs, such as `zoo pretrain --seeds 3` writes, stands for all of them."""
 )
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Write a figure of the validation losses, as SVG.",
+@shared_option(
+    "figures",
+    "Draw the validation losses, as SVG.",
+    type=click.Path(path_type=Path),
+    former=("-o", "--output"),
 )
 @common_options
-def command(runs: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
+def command(runs: tuple[Path, ...], figures: Path | None, as_json: bool) -> None:
     """Compare training runs by their last evaluations."""
     from zoo.errors import UsageError
-    from zoo.report.figures import plot_bands, require_svg
+    from zoo.report.figures import figure_path, plot_bands
     from zoo.training.compare import find_runs, group_runs
 
-    if output is not None:
-        require_svg(output)  # before the logs are read
+    output = None if figures is None else figure_path(figures, FIGURE)  # before reading the logs
     groups = group_runs(find_runs(runs))
     kinds = list(dict.fromkeys(group.loss for group in groups))
     if output is not None and len(kinds) > 1:
         raise UsageError(
             f"losses of {' and '.join(kinds)} are different quantities, which are not drawn in one "
             "figure",
-            "draw the runs of each on their own, or leave -o out",
+            "draw the runs of each on their own, or leave --figures out",
         )
     columns = _columns(groups)
     rows = [
@@ -73,7 +73,7 @@ def command(runs: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
         if not any(curves.values()):
             raise UsageError(
                 "runs of different seeds have no evaluations at the same steps to draw",
-                "leave -o out",
+                "leave --figures out",
             )
         plot_bands(output, curves, x="step", y="validation loss (nats)")
         lines.append(f"figure: {output}")

@@ -13,9 +13,13 @@ from zoo.cli.options import (
     common_options,
     count_option,
     force_option,
+    offline_option,
+    output_option,
     seed_option,
+    shared_option,
 )
 from zoo.cli.output import result, table
+from zoo.cli.training.options import data_option
 
 if TYPE_CHECKING:
     from zoo.data.tokenizer import ExistingTokenizer, TokenizerToTrain
@@ -30,7 +34,7 @@ def command() -> None:
     epilog="""\b
 Examples:
   zoo corpus build books/ -o corpus --tokenizer all-minilm-l6-v2
-  zoo corpus build 'crawl/**/*.jsonl.zst' -o corpus --tokenizer ./model --text-field content
+  zoo corpus build 'crawl/**/*.jsonl.zst' -o corpus --tokenizer ./model --text content
   zoo corpus build novel.txt -o corpus --tokenizer train --family NAME --vocab-size 8000
 
 \b
@@ -38,15 +42,13 @@ A directory stands for all files in it; .jsonl, .json and .parquet have a docume
 per row, every other file is text. .gz and .zst are decompressed."""
 )
 @click.argument("paths", metavar="PATH...", type=PATH, nargs=-1, required=True)
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), required=True, help="Directory to write."
-)
-@click.option(
-    "--tokenizer",
+@output_option("Directory to write.", required=True)
+@shared_option(
+    "tokenizer",
+    "Tokenizer of a model or corpus, or train to train one on the texts.",
     type=REFERENCE,
     metavar="REF|train",
     required=True,
-    help="Tokenizer of a model or corpus, or train to train one on the texts.",
 )
 @click.option("--family", metavar="F", help="Family that the tokenizer is trained for.")
 @click.option(
@@ -78,12 +80,12 @@ per row, every other file is text. .gz and .zst are decompressed."""
     show_default=True,
     help="Split sentences by rule, or take each line as one.",
 )
-@click.option(
-    "--text-field",
-    metavar="NAME",
+@shared_option(
+    "text",
+    "Column of the text in Parquet, or its key in JSON lines.",
     default="text",
     show_default=True,
-    help="Field with the text of a JSON or Parquet row.",
+    former=("--text-field",),
 )
 @click.option(
     "--eval-fraction",
@@ -93,16 +95,14 @@ per row, every other file is text. .gz and .zst are decompressed."""
     metavar="SHARE",
     help="Fraction of the documents to hold out.",
 )
-@click.option(
-    "--eval-data",
-    multiple=True,
-    type=PATH,
-    metavar="PATH",
-    help="Held-out texts instead of a fraction; may be repeated.",
+@data_option(
+    "eval_data",
+    "Held-out texts instead of a fraction; may be repeated.",
+    former=("--eval-data",),
 )
 @seed_option
 @count_option("--workers", "Number of tokenizer processes.")
-@click.option("--offline", is_flag=True, help="Make no network connection.")
+@offline_option
 @force_option
 @common_options
 def build(
@@ -125,8 +125,11 @@ def build(
 
     sources = [Path(path) for path in (options["tokenizer"],) if path and Path(path).exists()]
     check_target(output, force=force, sources=sources)
-    settings = ("document_separator", "sentence_splitter", "text_field")
-    reader = ReaderConfig(**{name: options[name] for name in settings})
+    reader = ReaderConfig(
+        document_separator=options["document_separator"],
+        sentence_splitter=options["sentence_splitter"],
+        text_field=options["text"],
+    )
     plan = CorpusSpec(
         paths,
         _tokenizer(options),

@@ -1,6 +1,6 @@
 """The command ``zoo distill``."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,20 @@ from zoo.cli.options import (
     common_options,
     count_option,
     seed_option,
+    shared_option,
 )
-from zoo.cli.training.options import config_file, overrides_from_options
+from zoo.cli.training.options import (
+    config_file,
+    data_option,
+    label_option,
+    max_steps_option,
+    overrides_from_options,
+    pair_option,
+    report_option,
+    set_option,
+    skip_invalid_option,
+    text_option,
+)
 from zoo.cli.training.runs import runs_options, train
 
 if TYPE_CHECKING:
@@ -26,12 +38,10 @@ SETTINGS = {
     "teacher": "distillation.teachers",
     "student": "student.name",
     "recipe": "distillation.recipe",
-    "data": "data.paths",
+    "train": "data.paths",
     "eval_data": "data.eval_paths",
     "objective": "objective",
     "task": "task",
-    "train": "data.train",
-    "eval_files": "data.eval",
     "text": "data.text",
     "pair": "data.pair",
     "label": "data.label",
@@ -47,15 +57,17 @@ SETTINGS = {
     "keep_optimizer": "keep_optimizer",
     "seed": "seed",
 }
+LABELLED = {"train": "data.train", "eval_data": "data.eval"}  # with a task
+TABLES = (".csv", ".tsv")  # endings of files that are not read as text
 
 
 @click.command(
     epilog="""\b
 Examples, with names of `zoo families` and `zoo models`:
   zoo distill --teacher REF --student FAMILY             on the corpus of the package
-  zoo distill --teacher REF --student FAMILY --data books/ -o runs/student
+  zoo distill --teacher REF --student FAMILY --train books/ -o runs/student
   zoo distill --teacher REF --student FAMILY --set student.num_layers=3
-  zoo distill --teacher REF --student tiny --recipe minilmv2 --data books/
+  zoo distill --teacher REF --student tiny --recipe minilmv2 --train books/
   zoo distill --teacher RUN/model --student FAMILY --task text-classification --train t.tsv
   zoo distill --teacher A --teacher B --student REF --recipe logits --task glue/sst2 --train GLUE
   zoo distill --recipe minilmv2 --print-recipe > my-recipe.yaml
@@ -79,27 +91,22 @@ The recipe gives loss terms, initial layers and settings; RUN/config.yaml lists 
 )
 @click.option("--recipe", type=PATH, metavar="NAME|FILE", help="Loss terms and settings.")
 @click.option("--print-recipe", is_flag=True, help="Print the recipe as YAML to edit, and end.")
-@click.option(
-    "--data", multiple=True, type=PATH, metavar="PATH", help="Training text, or a built corpus."
+@data_option(
+    "train",
+    "Training text, or a built corpus; with --task, labelled data.",
+    former=("--data",),
 )
-@click.option(
-    "--eval-data", multiple=True, type=PATH, metavar="PATH", help="Held-out text for evaluation."
+@data_option(
+    "eval_data",
+    "Held-out text for evaluation; with --task, labelled data.",
+    former=("--eval-data",),
 )
 @click.option("--objective", metavar="O", help="Objective of the student on text.")
-@click.option("--task", metavar="TASK", help="Task on labelled data, as in zoo finetune.")
-@click.option("--train", multiple=True, type=PATH, metavar="FILE", help="Labelled training data.")
-@click.option(
-    "--eval", "eval_files", multiple=True, type=PATH, metavar="FILE", help="Evaluation data."
-)
-@click.option("--text", metavar="COL", help="Column of the text.  [default: text]")
-@click.option("--pair", metavar="COL", help="Column of the second text.")
-@click.option("--label", metavar="COL", help="Column of the label.  [default: label]")
-@click.option(
-    "--skip-invalid",
-    is_flag=True,
-    default=None,
-    help="Leave out rows that cannot be used, and count them.",
-)
+@shared_option("task", "Task on labelled data, as in zoo finetune.")
+@text_option
+@pair_option
+@label_option
+@skip_invalid_option
 @click.option("--preset", metavar="NAME", help="Settings of the task, as in zoo finetune.")
 @click.option(
     "--align",
@@ -117,17 +124,10 @@ The recipe gives loss terms, initial layers and settings; RUN/config.yaml lists 
     metavar="DIR",
     help="Keep the teacher's outputs, and read them there.",
 )
-@count_option("--max-steps", "Number of optimizer steps.")
+@max_steps_option
 @count_option("--global-batch-tokens", "Tokens of text per step.")
-@click.option(
-    "--report-to",
-    multiple=True,
-    metavar="LOGGER",
-    help="tensorboard (default), wandb, mlflow, or a plugin's logger.",
-)
-@click.option(
-    "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Override any setting."
-)
+@report_option
+@set_option
 @click.option("--no-score", is_flag=True, help="Do not compare the student with its teacher.")
 @click.option(
     "--score-backend",
@@ -162,7 +162,7 @@ def command(ctx: click.Context, /, file: str | None, **options: Any) -> None:
     if options["no_score"] and (options["min_retention"] is not None or options["score_backend"]):
         raise click.UsageError("--no-score leaves nothing to measure or to require", ctx)
     values = settings_file(ctx, file)
-    overrides = overrides_from_options(ctx, SETTINGS, options)
+    overrides = overrides_from_options(ctx, settings_of(options, values), options)
     from zoo.distillation.runs import DistillRun
     from zoo.training.distributed.context import DistContext
 
@@ -182,6 +182,31 @@ def command(ctx: click.Context, /, file: str | None, **options: Any) -> None:
         _finish_seeds(ctx, runs, options)
     else:
         _finish(ctx, paths, options)
+
+
+def settings_of(options: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, str]:
+    """Return option -> path of the setting: data is text, or labelled with a task.
+
+    Args:
+        options: values of the options.
+        values: settings of a file.
+
+    Raises:
+        UsageError: a table is given as text.
+    """
+    from zoo.errors import UsageError
+    from zoo.training.config.overrides import read_config_file
+    from zoo.training.state.run_manifest import SETTINGS as RECORD
+
+    run = options["resume"] or options["continue_from"]
+    recorded = read_config_file(run / RECORD) if run and (run / RECORD).is_file() else {}
+    keys = [assignment.partition("=")[0].strip() for assignment in options["assignments"]]
+    if options["task"] is not None or "task" in {*values, *recorded, *keys}:
+        return {**SETTINGS, **LABELLED}
+    for path in (*options["train"], *options["eval_data"]):
+        if Path(path).suffix.lower() in TABLES:
+            raise UsageError(f"{path} is a table of labelled data", "name its task with --task")
+    return SETTINGS
 
 
 def _print_recipe(name: str | None, *, as_json: bool) -> None:

@@ -4,21 +4,38 @@ from typing import Any
 
 import click
 
-from zoo.cli.options import PATH, REFERENCE, common_options, count_option, seed_option
+from zoo.cli.options import (
+    REFERENCE,
+    common_options,
+    count_option,
+    seed_option,
+    shared_option,
+)
 from zoo.cli.task_options import (
     TaskCommand,
     table_of_tasks,
     task_options,
     task_settings,
 )
-from zoo.cli.training.options import config_file, overrides_from_options
+from zoo.cli.training.options import (
+    config_file,
+    data_option,
+    label_option,
+    max_steps_option,
+    overrides_from_options,
+    pair_option,
+    report_option,
+    set_option,
+    skip_invalid_option,
+    text_option,
+)
 from zoo.cli.training.runs import print_paths, runs_options, train
 
 # option -> path of the setting
 SETTINGS = {
     "task": "task",
     "train": "data.train",
-    "eval_files": "data.eval",
+    "eval_data": "data.eval",
     "text": "data.text",
     "pair": "data.pair",
     "label": "data.label",
@@ -64,40 +81,26 @@ a header. Labels come from the training data, sorted. Without --eval, a tenth of
 is held out. RUN/config.yaml lists all settings; --set changes any of them.""",
 )
 @click.argument("model", metavar="REF|FAMILY|CONFIG.yaml", type=REFERENCE, required=False)
-@click.option("--task", metavar="TASK", help="What to learn; see below.")
-@click.option("--train", multiple=True, type=PATH, metavar="[NAME=]FILE", help="Training data.")
-@click.option(
-    "--eval", "eval_files", multiple=True, type=PATH, metavar="[NAME=]FILE", help="Evaluation data."
-)
-@click.option("--text", metavar="COL", help="Column of the text.  [default: text]")
-@click.option("--pair", metavar="COL", help="Column of the second text.")
-@click.option("--label", metavar="COL", help="Column of the label.  [default: label]")
-@click.option(
-    "--skip-invalid",
-    is_flag=True,
-    default=None,
-    help="Leave out rows that cannot be used, and count them.",
-)
+@shared_option("task", "What to learn; see below.")
+@data_option("train", "Training data.", metavar="[NAME=]FILE")
+@data_option("eval_data", "Evaluation data.", metavar="[NAME=]FILE")
+@text_option
+@pair_option
+@label_option
+@skip_invalid_option
 @task_options("train")
 @click.option("--preset", metavar="NAME", help="Defaults: paper, stable, or the family's others.")
 @count_option("--freeze", "Train neither the embeddings nor the N lowest layers.", minimum=0)
-@click.option("--size", metavar="S", help="Size of a model with random weights.")
-@click.option(
-    "--tokenizer",
+@shared_option("size")
+@shared_option(
+    "tokenizer",
+    "Tokenizer of a model with random weights.  [default: train]",
     type=REFERENCE,
     metavar="REF|train",
-    help="Tokenizer of a model with random weights.  [default: train]",
 )
-@count_option("--max-steps", "Number of optimizer steps.")
-@click.option(
-    "--report-to",
-    multiple=True,
-    metavar="LOGGER",
-    help="tensorboard (default), wandb, mlflow, or a plugin's logger.",
-)
-@click.option(
-    "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Override any setting."
-)
+@max_steps_option
+@report_option
+@set_option
 @seed_option
 @runs_options
 @common_options

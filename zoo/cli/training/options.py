@@ -6,7 +6,14 @@ from typing import Any, TypeVar
 
 import click
 
-from zoo.cli.options import PATH, REFERENCE, count_option, seed_option
+from zoo.cli.options import (
+    PATH,
+    REFERENCE,
+    IntegerRange,
+    count_option,
+    seed_option,
+    shared_option,
+)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -15,7 +22,7 @@ SETTINGS = {
     "size": "size",
     "objective": "objective",
     "init_from": "init_from.model",
-    "data": "data.paths",
+    "train": "data.paths",
     "eval_data": "data.eval_paths",
     "tokenizer": "data.tokenizer",
     "max_steps": "max_steps",
@@ -29,12 +36,29 @@ config_argument = click.argument(
     "family_or_file", metavar="FAMILY|CONFIG.yaml", type=REFERENCE, required=False
 )
 
+max_steps_option = shared_option("max_steps", type=IntegerRange(1))
+report_option = shared_option("report_to", multiple=True)
+set_option = shared_option("assignments", multiple=True)
+text_option = shared_option("text", "Column of the text.  [default: text]")
+pair_option = shared_option("pair", "Column of the second text.")
+label_option = shared_option("label", "Column of the label.  [default: label]")
+skip_invalid_option = shared_option("skip_invalid", is_flag=True, default=None)
+
+
+def data_option(
+    name: str, description: str, *, metavar: str = "PATH", former: tuple[str, ...] = ()
+) -> Callable[[Function], Function]:
+    """Return ``--train`` or ``--eval``, which may be repeated."""
+    return shared_option(
+        name, description, multiple=True, type=PATH, metavar=metavar, former=former
+    )
+
 
 def run_options(function: Function) -> Function:
     """Add the options of a run's configuration; ``overrides_from_options`` reads them."""
     for option in reversed(
         (
-            click.option("--size", metavar="S", help="Model size, one of the family's."),
+            shared_option("size", "Model size, one of the family's."),
             click.option("--objective", metavar="O", help="Pretraining objective."),
             click.option(
                 "--init-from",
@@ -42,41 +66,18 @@ def run_options(function: Function) -> Function:
                 metavar="REF",
                 help="Checkpoint to initialise the weights from.",
             ),
-            click.option(
-                "--data",
-                multiple=True,
-                type=PATH,
-                metavar="PATH",
-                help="Training text, or a built corpus.",
-            ),
-            click.option(
-                "--eval-data",
-                multiple=True,
-                type=PATH,
-                metavar="PATH",
-                help="Held-out text for evaluation.",
-            ),
-            click.option(
-                "--tokenizer",
+            data_option("train", "Training text, or a built corpus.", former=("--data",)),
+            data_option("eval_data", "Held-out text for evaluation.", former=("--eval-data",)),
+            shared_option(
+                "tokenizer",
+                "Model whose tokenizer is used, or train.",
                 type=REFERENCE,
                 metavar="REF|train",
-                help="Checkpoint whose tokenizer is used, or train.",
             ),
-            count_option("--max-steps", "Number of optimizer steps."),
+            max_steps_option,
             count_option("--global-batch-tokens", "Number of tokens per optimizer step."),
-            click.option(
-                "--report-to",
-                multiple=True,
-                metavar="LOGGER",
-                help="tensorboard (default), wandb, mlflow, or a plugin's logger.",
-            ),
-            click.option(
-                "--set",
-                "assignments",
-                multiple=True,
-                metavar="KEY=VALUE",
-                help="Override any setting.",
-            ),
+            report_option,
+            set_option,
             seed_option,
         )
     ):

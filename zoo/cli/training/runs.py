@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from zoo.cli.options import count_option
+from zoo.cli.options import count_option, offline_option, output_option, shared_option
 from zoo.cli.output import result
 
 if TYPE_CHECKING:
@@ -37,11 +37,7 @@ def runs_options(function: Function) -> Function:
                 is_flag=True,
                 help="Begin with a new state of the optimizer, with --continue-from.",
             ),
-            click.option(
-                "--device",
-                metavar="D",
-                help="Device, such as cpu or cuda; by default CUDA if available.",
-            ),
+            shared_option("device", "Device, such as cpu or cuda; by default CUDA if available."),
             click.option(
                 "--fsdp", is_flag=True, default=None, help="Shard weights and optimizer state."
             ),
@@ -51,10 +47,8 @@ def runs_options(function: Function) -> Function:
                 default=None,
                 help="Keep the optimizer's state at the end, for --continue-from.",
             ),
-            click.option("--offline", is_flag=True, help="Make no network connection."),
-            click.option(
-                "-o", "--output", type=click.Path(path_type=Path), help="Directory of the run."
-            ),
+            offline_option,
+            output_option("Directory of the run."),
         )
     ):
         function = option(function)

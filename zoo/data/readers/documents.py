@@ -231,7 +231,7 @@ def _bad_row(file: Path, number: int, line: str, field: str, error: Exception) -
 
 def _no_field(location: str, field: str, known: list[str]) -> UsageError:
     hint = did_you_mean(field, known) or f"it has {', '.join(known[:8]) or 'none'}"
-    return UsageError(f"{location} has no field {field!r}", f"{hint}; --text-field names it")
+    return UsageError(f"{location} has no field {field!r}", f"{hint}; --text names it")
 
 
 def _parquet(file: Path, reading: ReaderConfig, _: RowProblems | None) -> Iterator[str]:
@@ -291,7 +291,7 @@ def _check_parquet(file: Path, table: Any, field: str) -> None:
     if not (types.is_string(kind) or types.is_large_string(kind)):
         raise VerificationError(
             f"{file}, row 1: {field!r} is not a string: the column has {str(kind)[:100]}",
-            "--text-field names another",
+            "--text names another",
         )
     metadata = table.metadata
     groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))

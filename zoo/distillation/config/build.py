@@ -159,7 +159,7 @@ def is_resolved(settings: Mapping[str, Any]) -> bool:
 
 
 def sentence_settings(requested: ConfigDict, teacher: "Checkpoint") -> ConfigDict:
-    """Return the settings of a run on sentences: with ``--data``, and the teacher's prompts."""
+    """Return the settings of a run on sentences: with ``--train``, and the teacher's prompts."""
     from zoo.tasks.sentence_embedding.train_options import stored_options
 
     data = dict(requested.get("data") or {})

@@ -137,7 +137,7 @@ class GenerationTask(BatchTask):
             raise UsageError(
                 f"{item.record.location} has {item.encoded.n + item.encoded.truncated} tokens, and "
                 f"the model takes {self.max_tokens}, so that {self._room} fit",
-                "shorten it, lower --max-new-tokens, or cut its end with --max-tokens",
+                "shorten it, lower --max-new-tokens, or cut its end with --max-seq-len",
             )
         self._prompt(item)
 

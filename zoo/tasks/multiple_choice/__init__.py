@@ -3,7 +3,7 @@
 from typing import Any
 
 from zoo.families.tasks import SmokeTest, TaskOption, TaskSpec
-from zoo.tasks.options import LABELLED, PAIR, SEQ_LEN
+from zoo.tasks.options import LABELLED, MAX_SEQ_LEN, PAIR
 
 EXAMPLES = """\b
 Examples:
@@ -59,7 +59,7 @@ TASKS = (
             TaskOption("question", "Question on all contexts.", metavar="TEXT"),
         ),
         train_options=(COLUMNS,),
-        eval_options=(*LABELLED, PAIR, SEQ_LEN, COLUMNS),
+        eval_options=(*LABELLED, PAIR, MAX_SEQ_LEN, COLUMNS),
         metrics=("accuracy",),
         pipeline_tag="multiple-choice",
         examples=EXAMPLES,

@@ -38,13 +38,13 @@ class MultipleChoice(Evaluation):
         pair: str | None = None,
         label: str = ChoiceColumns.label,
         choices: tuple[str, ...] = (),
-        seq_len: int | None = None,
+        max_seq_len: int | None = None,
         seed: int = 0,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
         self.columns, self.seed = ChoiceColumns(text, pair, label, choices), seed
-        self.task = Choose(self.checkpoint, self.session, max_tokens=seq_len)
+        self.task = Choose(self.checkpoint, self.session, max_tokens=max_seq_len)
 
     @classmethod
     @override

@@ -3,7 +3,7 @@
 from typing import Any
 
 from zoo.families.tasks import SmokeTest, TaskOption, TaskSpec
-from zoo.tasks.options import DOC_STRIDE, LABELLED, PAIR, SEQ_LEN
+from zoo.tasks.options import DOC_STRIDE, LABELLED, MAX_SEQ_LEN, PAIR
 
 EXAMPLES = """\b
 Examples:
@@ -11,7 +11,7 @@ Examples:
   zoo run answer REF --input questions.jsonl > answers.jsonl
 
 JSON lines have the keys "question" and "context", and any other keys, which are copied to the
-output. Long contexts are split into windows of --max-tokens tokens, by default 384. "start" and
+output. Long contexts are split into windows of --max-seq-len tokens, by default 384. "start" and
 "end" of an answer are characters of the context; an empty answer means that it has none."""
 
 
@@ -64,7 +64,7 @@ TASKS = (
         eval_options=(
             *LABELLED,
             PAIR,
-            SEQ_LEN,
+            MAX_SEQ_LEN,
             DOC_STRIDE,
             TaskOption(
                 "max_answer_len",

@@ -58,7 +58,7 @@ class QuestionAnswering(Evaluation):
         text: str = COLUMNS.text,
         pair: str | None = COLUMNS.pair,
         label: str = COLUMNS.label,
-        seq_len: int | None = None,
+        max_seq_len: int | None = None,
         doc_stride: int | None = None,
         max_answer_len: int = MAX_ANSWER_LEN,
         null_threshold: float = 0.0,
@@ -71,7 +71,7 @@ class QuestionAnswering(Evaluation):
         self.task = AnswerCandidates(
             self.checkpoint,
             self.session,
-            max_tokens=seq_len,
+            max_tokens=max_seq_len,
             doc_stride=doc_stride,
             max_answer_len=max_answer_len,
         )

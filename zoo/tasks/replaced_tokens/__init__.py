@@ -1,7 +1,7 @@
 """Detection of tokens that were replaced."""
 
 from zoo.families.tasks import TaskOption, TaskSpec
-from zoo.tasks.options import SEED, SEQ_LEN
+from zoo.tasks.options import MAX_SEQ_LEN, SEED
 
 TASKS = (
     TaskSpec(
@@ -10,7 +10,7 @@ TASKS = (
         heads=("replaced-token-detection",),
         evaluate="zoo.tasks.replaced_tokens.evaluate:ReplacedTokens",
         eval_options=(
-            SEQ_LEN,
+            MAX_SEQ_LEN,
             SEED,
             TaskOption(
                 "replace_prob",

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class ReplacedTokens(LikelihoodEvaluation):
     """Area under the ROC curve of a replaced-token detector, over rows of documents.
 
-    Documents are cut into rows of ``seq_len`` tokens with special ones; a shorter rest is left out.
-    ``accuracy`` has the threshold 1/2.
+    Documents are cut into rows of ``max_seq_len`` tokens with special ones; a shorter rest is left
+    out. ``accuracy`` has the threshold 1/2.
     """
 
     name: ClassVar[str] = "replaced-tokens"
@@ -37,19 +37,19 @@ class ReplacedTokens(LikelihoodEvaluation):
     def __init__(
         self,
         *args: Any,
-        seq_len: int = 64,
+        max_seq_len: int = 64,
         replace_prob: float = 0.1,  # fraction of the tokens of a row
         seed: int = 0,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
         limit = self.scorer.max_tokens
-        if limit is not None and seq_len > limit:
+        if limit is not None and max_seq_len > limit:
             raise UsageError(
-                f"rows of {seq_len} tokens are too long: the model takes {limit}",
-                f"--seq-len {limit}",
+                f"rows of {max_seq_len} tokens are too long: the model takes {limit}",
+                f"--max-seq-len {limit}",
             )
-        self.seq_len, self.replace_prob, self.seed = seq_len, replace_prob, seed
+        self.max_seq_len, self.replace_prob, self.seed = max_seq_len, replace_prob, seed
 
     @override
     def measure(self, files: Sequence[Path]) -> Result:
@@ -66,7 +66,9 @@ class ReplacedTokens(LikelihoodEvaluation):
                 self._on_prediction(self._prediction(row, values, ~original, count))
         actual = np.concatenate(replaced)
         if actual.all():
-            raise UsageError(f"all of {len(actual)} tokens are replaced", "give a larger --seq-len")
+            raise UsageError(
+                f"all of {len(actual)} tokens are replaced", "give a larger --max-seq-len"
+            )
         return Result(
             {
                 "area_under_curve": roc_auc(-np.concatenate(scores), actual),
@@ -128,8 +130,8 @@ class ReplacedTokens(LikelihoodEvaluation):
             frequencies.update(row.labels.tolist())
         if not frequencies:
             raise UsageError(
-                f"no document of {file} fills a row of {self.seq_len} tokens",
-                "give more text, or a smaller --seq-len",
+                f"no document of {file} fills a row of {self.max_seq_len} tokens",
+                "give more text, or a smaller --max-seq-len",
             )
         if len(frequencies) < 2:
             raise UsageError(f"{file} has one token alone", "give more text")
@@ -146,7 +148,7 @@ class ReplacedTokens(LikelihoodEvaluation):
             if not len(inner):
                 continue
             before, after = ids[: inner[0]], ids[inner[-1] + 1 :]
-            width = self.seq_len - len(before) - len(after)
+            width = self.max_seq_len - len(before) - len(after)
             positions = np.arange(width) + len(before)
             for start in range(inner[0], inner[-1] + 2 - width, max(width, 1)):
                 row = np.concatenate([before, ids[start : start + width], after])

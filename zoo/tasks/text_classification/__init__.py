@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.families.tasks import SmokeTest, TaskOption, TaskSpec
-from zoo.tasks.options import DOC_STRIDE, LABELLED, PAIR, SEQ_LEN
+from zoo.tasks.options import DOC_STRIDE, LABELLED, MAX_SEQ_LEN, PAIR
 
 RUN_OPTIONS = (
     TaskOption(
@@ -15,7 +15,7 @@ RUN_OPTIONS = (
         metavar="N",
     ),
 )
-EVAL_OPTIONS = (*LABELLED, PAIR, SEQ_LEN, DOC_STRIDE)
+EVAL_OPTIONS = (*LABELLED, PAIR, MAX_SEQ_LEN, DOC_STRIDE)
 SEPARATOR = TaskOption(
     "label_separator", "Separator of the labels of a text.  [default: ,]", metavar="TEXT"
 )

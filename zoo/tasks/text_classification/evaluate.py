@@ -63,14 +63,14 @@ class LabelledEvaluation(Evaluation):
         pair: str | None = None,
         label: str = "label",
         seed: int = 0,
-        seq_len: int | None = None,
+        max_seq_len: int | None = None,
         doc_stride: int | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
         self.columns, self.seed = Columns(text, label, pair), seed
         self.task = self.predictor(
-            self.checkpoint, self.session, max_tokens=seq_len, doc_stride=doc_stride
+            self.checkpoint, self.session, max_tokens=max_seq_len, doc_stride=doc_stride
         )
 
     @classmethod

@@ -1,7 +1,7 @@
 """A label for each word: entities, parts of speech."""
 
 from zoo.families.tasks import TaskOption, TaskSpec
-from zoo.tasks.options import DOC_STRIDE, LABELLED, SEQ_LEN
+from zoo.tasks.options import DOC_STRIDE, LABELLED, MAX_SEQ_LEN
 
 TASKS = (
     TaskSpec(
@@ -31,7 +31,7 @@ TASKS = (
         ),
         train_options=(DOC_STRIDE,),
         settings=("data.labels", "class_weights"),
-        eval_options=(*LABELLED, SEQ_LEN, DOC_STRIDE),
+        eval_options=(*LABELLED, MAX_SEQ_LEN, DOC_STRIDE),
         metrics=("f1", "accuracy"),  # of entities, else of words
         pipeline_tag="token-classification",
     ),

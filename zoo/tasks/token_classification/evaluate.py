@@ -69,14 +69,14 @@ class TokenClassification(Evaluation):
         text: str = "text",
         label: str = "label",
         seed: int = 0,
-        seq_len: int | None = None,
+        max_seq_len: int | None = None,
         doc_stride: int | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
         self.columns, self.seed = Columns(text, label), seed
         self.task = ClassifyWords(
-            self.checkpoint, self.session, max_tokens=seq_len, doc_stride=doc_stride
+            self.checkpoint, self.session, max_tokens=max_seq_len, doc_stride=doc_stride
         )
 
     @classmethod

@@ -16,8 +16,8 @@ from zoo.training.config.run_config import RunConfig
 # settings that name data -> their options; files with the same contents may take its place
 TEACHERS, TOKENIZER = ("distillation", "teachers"), ("data", "tokenizer")
 DATA = {
-    ("data", "paths"): "--data",
-    ("data", "eval_paths"): "--eval-data",
+    ("data", "paths"): "--train",
+    ("data", "eval_paths"): "--eval",
     ("data", "train"): "--train",
     ("data", "eval"): "--eval",
     TOKENIZER: "--tokenizer",

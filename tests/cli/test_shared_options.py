@@ -1,0 +1,161 @@
+"""One name for one thing in all commands, former names, and the table of the documentation."""
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from tests.interfaces import commands
+from tests.warm import zoo
+from tools.shared_options import PAGE, written
+from zoo.cli.options import SHARED, RenamedOption, shared_option
+
+# former names, which work in this release; those of `zoo run` are of each of its tasks
+FORMER = {
+    "zoo pretrain": {"--data": "--train", "--eval-data": "--eval"},
+    "zoo distill": {"--data": "--train", "--eval-data": "--eval"},
+    "zoo check accumulation": {"--data": "--train", "--eval-data": "--eval"},
+    "zoo check resume": {"--data": "--train", "--eval-data": "--eval"},
+    "zoo corpus build": {"--eval-data": "--eval", "--text-field": "--text"},
+    "zoo compare": {"-o": "--figures", "--output": "--figures"},
+    "zoo bench": {"-o": "--figures", "--output": "--figures"},
+    "zoo eval": {"--data": "--eval", "--seq-len": "--max-seq-len"},
+    "zoo run": {"--max-tokens": "--max-seq-len"},
+}
+# things that have one name, as in transformers where it has them -> names that they had or could
+# have; a command has none of these
+THINGS = {
+    "--train": {"--data", "--train-data", "--train-file", "--training-data"},
+    "--eval": {"--eval-data", "--eval-file", "--dev", "--validation-file", "--test"},
+    "--text": {"--text-field", "--text-column", "--column", "--key"},
+    "--pair": {"--text-pair", "--pair-column"},
+    "--label": {"--label-column", "--target"},
+    "--max-seq-len": {"--max-tokens", "--max-length", "--max-seq-length", "--length"},
+    "--batch-size": {"--batch", "--rows", "--per-device-train-batch-size"},
+    "--output": {"--out", "--output-dir", "--destination", "--to-file"},
+    "--figures": {"--figure", "--plot", "--svg"},
+    "--learning-rate": {"--lr"},
+    "--input": {"--source", "--file", "--input-file"},
+}
+
+
+def options() -> list[tuple[str, click.Option]]:
+    """Return the options of all commands."""
+    return [
+        (name, option)
+        for name, command in commands()
+        for option in command.params
+        if isinstance(option, click.Option)
+    ]
+
+
+def test_former_names_are_listed() -> None:
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for name, option in options():
+        if isinstance(option, RenamedOption):
+            command = "zoo run" if name.startswith("zoo run ") else name
+            found[command] |= {former: max(option.opts, key=len) for former in option.former}
+    assert {name: names for name, names in found.items() if names} == FORMER
+
+
+def test_no_command_has_another_name_for_a_thing() -> None:
+    others = {other for names in THINGS.values() for other in names}
+    assert [(n, flag) for n, option in options() for flag in option.opts if flag in others] == []
+
+
+def test_an_option_is_the_same_argument_in_all_commands() -> None:
+    """A name on the command line is one name of an argument, and the other way round."""
+    arguments, flags = defaultdict(set), defaultdict(set)
+    for _, option in options():
+        flag = max(option.opts, key=len)
+        if flag != "--choices":  # of `zoo run choose`, next to --choice
+            arguments[flag].add(option.name)
+            flags[option.name].add(flag)
+    flags.pop("choices")
+    # the class of tasks names it; `zoo run --prompt` is the name of a prompt
+    assert {flag: names for flag, names in arguments.items() if len(names) > 1} == {}
+    assert {name: found for name, found in flags.items() if len(found) > 1} == {}
+
+
+def test_shared_options_are_those_of_the_table() -> None:
+    """Options of several commands are declared once, with their name, and a value or none."""
+    different = [
+        (name, option.opts)
+        for name, option in options()
+        if (shared := SHARED.get(option.name or "")) is not None
+        and (sorted(shared.flags) != sorted(option.opts) or bool(shared.metavar) == option.is_flag)
+    ]
+    assert different == []
+
+
+@click.command()
+@shared_option("eval_data", multiple=True, former=("--old", "-x"))
+@shared_option("text", default="text", former=("--field",))
+@shared_option("label", required=True, former=("--gold",))
+def command(**values: Any) -> None:
+    click.echo(repr(sorted(values.items())))
+
+
+@pytest.mark.parametrize(
+    ("words", "values", "warnings"),
+    [
+        ("--label a", ((), "a", "text"), 0),
+        ("--gold=a --field b", ((), "a", "b"), 2),
+        ("--gold a --old 1 -x 2 --eval 3", (("3", "1", "2"), "a", "text"), 3),
+        ("--label --gold --text=--old", ((), "--gold", "--old"), 0),
+    ],
+)
+def test_a_former_name_is_an_option_with_a_warning(
+    words: str, values: tuple[object, ...], warnings: int
+) -> None:
+    done = CliRunner().invoke(command, words.split())
+    names = ("eval_data", "label", "text")
+    assert done.stdout == f"{list(zip(names, values, strict=True))!r}\n"
+    lines = done.stderr.splitlines()
+    assert len(lines) == warnings
+    assert [line for line in lines if "is now called --" not in line] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("", "Missing option '--label'"),
+        ("--gold a --label b", "--label is given twice; give it once"),
+        ("--gold", "'--gold' requires an argument"),
+    ],
+)
+def test_a_former_name_is_checked_like_the_option(words: str, message: str) -> None:
+    done = CliRunner().invoke(command, words.split())
+    assert done.exit_code == 2 and message in done.stderr
+
+
+def test_a_command_takes_former_names(tmp_path: Path) -> None:
+    """The notice is one line, and standard output is that of the present name."""
+    missing = str(tmp_path / "missing.txt")
+    former = zoo("pretrain", "bert", "--data", missing, "-o", str(tmp_path / "run"))
+    present = zoo("pretrain", "bert", "--train", missing, "-o", str(tmp_path / "run"))
+    notice, *rest = former.stderr.splitlines()
+    assert notice.startswith("warning: --data is now called --train, ")
+    assert rest == present.stderr.splitlines() and former.returncode == present.returncode == 4
+
+
+def test_an_option_and_its_former_name_are_given_once(tmp_path: Path) -> None:
+    done = zoo("bench", "a-model", "-o", "a.svg", "--figures", "b")
+    assert done.returncode == 2 and "--figures is given twice" in done.stderr
+    done = zoo("bench", "a-model", "-o", "a.svg", "-o", "b.svg")
+    assert done.returncode == 2 and "-o is given twice" in done.stderr
+
+
+@pytest.mark.parametrize("words", ["convert a-model", "export a-model --onnx", "plugins new name"])
+def test_no_directory_is_called_like_standard_output(words: str) -> None:
+    done = zoo(*words.split(), "-o", "-")
+    assert done.returncode == 2 and "the output is a directory" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_table_is_that_of_the_options() -> None:
+    text = PAGE.read_text("utf-8")
+    assert written(text) == text, "run `python -m tools.shared_options`"

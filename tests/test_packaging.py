@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 from zoo import version
 
@@ -18,12 +19,14 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the wheel from a copy of the tracked files, without files of other builds."""
+    """Build the wheel from a copy of the tracked files that the container files are given."""
     folder = tmp_path_factory.mktemp("wheel")
     names = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False
     ).stdout.split("\0")
-    tracked = [n for n in names if n and not n.startswith(("tests/", "benchmarks/"))]
+    rules = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
+    context = tuple(rule[1:] for rule in rules if rule.startswith("!"))
+    tracked = [name for name in names if name and name.startswith(context)]
     if not tracked:
         pytest.skip("not in a git checkout, so what belongs to the project cannot be told")
     for name in tracked:
@@ -118,3 +121,15 @@ def test_it_is_installed_and_runs(wheel: Path, tmp_path: Path) -> None:
         [python, "-I", "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path
     )
     assert Path(done.stdout.strip()).is_relative_to(site), "the wheel, not the source tree"
+
+
+@pytest.mark.parametrize("name", ["test", "release"])
+def test_workflows_run_targets_of_the_makefile(name: str) -> None:
+    workflow = yaml.safe_load((ROOT / f".github/workflows/{name}.yml").read_text("utf-8"))
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
+    targets = {step["run"].split()[1] for step in steps if step.get("run", "").startswith("make ")}
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    assert targets >= {"test"}
+    assert [target for target in targets if f"\n{target}:" not in makefile] == []
+    tokens = [job for job, value in workflow["jobs"].items() if "permissions" in value]
+    assert tokens == (["publish"] if name == "release" else [])

@@ -41,18 +41,7 @@ LOG = logging.getLogger("zoo")
 
 @contextlib.contextmanager
 def open_trainer(setup: RunSetup, path: Path, dist: DistContext, *, new: bool) -> Iterator[Trainer]:
-    """Yield the trainer of a run, which holds the lock of the run's directory.
-
-    Args:
-        setup: data, objective and configuration.
-        path: the run's directory.
-        dist: rank, world size and device of this process.
-        new: create the directory; otherwise training goes on from the last checkpoint.
-
-    Raises:
-        Interrupted: a signal came; a checkpoint was saved.
-        ZooError: see ``prepare_run`` and ``build_trainer``.
-    """
+    """Yield the trainer of a run, which holds the lock of the run's directory."""
     kernels = deterministic_algorithms(setup.config.deterministic)
     with handle_signals() as stop, kernels, contextlib.ExitStack() as lock:
         if dist.is_main_process and not new:
@@ -82,36 +71,20 @@ def open_trainer(setup: RunSetup, path: Path, dist: DistContext, *, new: bool) -
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """The parts of a trainer, before the model is wrapped for several devices.
+    """The parts of a trainer, before the model is wrapped for several devices."""
 
-    Attributes:
-        loss_module: the model and its objective, on the device.
-        train_dataloader: micro-batches of this process by step.
-        eval_batches: held-out micro-batches of this process.
-        checkpoint: last intact checkpoint of a run that is resumed, else ``None``.
-        pretrained: record of the pretrained weights that the run started from, or ``None``.
-        parent: record of the run that this one continues, or ``None``.
-    """
-
-    loss_module: LossModule
-    train_dataloader: BatchLoader
-    eval_batches: Sequence[Batch]
+    loss_module: LossModule  # the model and its objective, on the device
+    train_dataloader: BatchLoader  # micro-batches of this process by step
+    eval_batches: Sequence[Batch]  # held-out micro-batches of this process
+    # last intact checkpoint of a run that is resumed, else ``None``
     checkpoint: SavedCheckpoint | None
+    # record of the pretrained weights that the run started from, or ``None``
     pretrained: InitRecord | None
     parent: ParentRecord | None
 
 
 def prepare_run(setup: RunSetup, run: Path, dist: DistContext) -> PreparedRun:
-    """Build the model and its data loaders, and find the checkpoint to resume from.
-
-    Args:
-        setup: data, objective and configuration.
-        run: the run's directory.
-        dist: rank, world size and device of this process.
-
-    Raises:
-        UsageError: the data has less than a batch.
-    """
+    """Build the model and its data loaders, and find the checkpoint to resume from."""
     checkpoint = last_intact_checkpoint(run, setup.config, dist)
     loads_all = checkpoint is not None and (checkpoint.meta.step > 0 or setup.init is not None)
     built = build_model(setup, loads_all=loads_all)
@@ -135,12 +108,7 @@ def prepare_run(setup: RunSetup, run: Path, dist: DistContext) -> PreparedRun:
 
 
 def build_model(setup: RunSetup, *, loads_all: bool = False) -> PartlyInitialized:
-    """Build the module to train; of its parameters, those that are loaded are not initialized.
-
-    Args:
-        setup: the objective, and the pretrained weights.
-        loads_all: whether all parameters are loaded, from a checkpoint of the run.
-    """
+    """Build the module to train; of its parameters, those that are loaded are not initialized."""
     torch.manual_seed(setup.config.seed)
 
     def replaced(model: nn.Module) -> Iterable[Tensor]:
@@ -154,11 +122,7 @@ def build_model(setup: RunSetup, *, loads_all: bool = False) -> PartlyInitialize
 def _load_pretrained(
     setup: RunSetup, run: Path, model: nn.Module, checkpoint: SavedCheckpoint | None
 ) -> InitRecord | None:
-    """Load the pretrained weights that the run starts from, if any, and return their record.
-
-    Raises:
-        VerificationError: a resumed run has no checkpoint, and so no weights to begin with.
-    """
+    """Load the pretrained weights that the run starts from, if any, and return their record."""
     if setup.init is None:
         return None
     if setup.init.record is not None and checkpoint is None:
@@ -175,19 +139,7 @@ def _load_pretrained(
 def build_trainer(
     setup: RunSetup, run: Path, dist: DistContext, stop: StopSignal, prepared: PreparedRun
 ) -> Trainer:
-    """Return the trainer of a run, restored from the checkpoint of ``prepared``.
-
-    Args:
-        setup: data, objective and configuration.
-        run: the run's directory.
-        dist: rank, world size and device of this process.
-        stop: flag that a signal sets.
-        prepared: model and data loaders.
-
-    Raises:
-        UsageError: the final model cannot be written.
-        VerificationError: the checkpoint belongs to another model.
-    """
+    """Return the trainer of a run, restored from the checkpoint of ``prepared``."""
     if dist.is_main_process:
         remove_partial(run)
         for name, trained in setup.objective.models_to_save(prepared.loss_module.model).items():

@@ -27,33 +27,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ResumeCheck:
-    """Result of ``check_resume``.
+    """Result of ``check_resume``."""
 
-    Attributes:
-        steps: number of steps of the run.
-        kills: number of lines of the log at each kill.
-        tensors: number of tensors of the last checkpoint that were compared.
-        log_bytes: length of both logs.
-    """
-
-    steps: int
-    kills: tuple[int, ...]
-    tensors: int
-    log_bytes: int
+    steps: int  # number of steps of the run
+    kills: tuple[int, ...]  # number of lines of the log at each kill
+    tensors: int  # number of tensors of the last checkpoint that were compared
+    log_bytes: int  # length of both logs
 
 
 def check_resume(values: Mapping[str, Any], *, kills: int = 2, device: str | None) -> ResumeCheck:
-    """Compare an uninterrupted run with one that is killed and resumed several times.
-
-    Args:
-        values: configuration of the run, see ``zoo.training.config.schema.build_config``.
-        kills: number of times that the second run is killed with SIGKILL, at random moments.
-        device: device of both runs; by default CUDA if available.
-
-    Raises:
-        VerificationError: the runs differ; the message names the first difference.
-        ZooError: a run fails.
-    """
+    """Compare an uninterrupted run with one that is killed and resumed several times."""
     with tempfile.TemporaryDirectory(prefix="zoo-prove-") as scratch:
         file = Path(scratch, "settings.yaml")
         file.write_text(dump_yaml({**values, "keep_optimizer": True}), encoding="utf-8")
@@ -111,11 +94,7 @@ def _lines(run: Path) -> int:
 
 
 def _compare(whole: Path, broken: Path) -> int:
-    """Compare the logs and the last checkpoints of two runs, and count the tensors.
-
-    Raises:
-        VerificationError: the runs differ.
-    """
+    """Compare the logs and the last checkpoints of two runs, and count the tensors."""
     from zoo.convert.checks.round_trip import bitwise_equal
     from zoo.io.tensors.safetensors import SafetensorsReader
     from zoo.training.state.checkpoints import list_checkpoints
@@ -150,18 +129,13 @@ def _content(run: Path) -> list[bytes]:
 
 @dataclass(frozen=True)
 class AccumulationCheck:
-    """Result of ``check_grad_accumulation``.
+    """Result of ``check_grad_accumulation``."""
 
-    Attributes:
-        rows: number of rows of the batch.
-        max_differences: rows per micro-batch -> largest difference of a gradient, relative to the
-            largest value of the same parameter's gradient.
-        worst_parameter: parameter with the largest difference.
-    """
-
-    rows: int
+    rows: int  # number of rows of the batch
+    # rows per micro-batch -> largest difference of a gradient, relative to the largest value of the
+    # same parameter's gradient
     max_differences: dict[int, float]
-    worst_parameter: str
+    worst_parameter: str  # parameter with the largest difference
 
 
 TOLERANCE = 1e-6
@@ -172,13 +146,6 @@ def check_grad_accumulation(config: TrainConfig, *, offline: bool = False) -> Ac
 
     With a sequence-length warm-up, a batch of its shorter rows is compared, too. Gradients are
     computed in float64 and without dropout, so that rounding and randomness hide nothing.
-
-    Args:
-        config: configuration of the run.
-        offline: make no network connection.
-
-    Raises:
-        VerificationError: a split changes a gradient by more than a relative 1e-6.
     """
     from zoo.training.setup import pretrain_setup
 

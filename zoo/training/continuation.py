@@ -85,18 +85,7 @@ def continued_config(
     *,
     reset_optimizer: bool,
 ) -> RunConfig:
-    """Return the configuration of a run that continues another one.
-
-    Args:
-        parent: directory of the other run, for messages.
-        before: its settings.
-        given: settings that replace them.
-        config_type: type of both configurations.
-        reset_optimizer: begin with a new state of the optimizer.
-
-    Raises:
-        UsageError: a setting is unknown or wrong, or cannot change.
-    """
+    """Return the configuration of a run that continues another one."""
     check_kinds(given)
     settings = deep_merge(before, given)
     config = validate_config(settings, config_type)
@@ -122,11 +111,7 @@ def continued_config(
 
 
 def _with_warmup_of(first: RunConfig, config: RunConfig, parent: Path) -> RunConfig:
-    """Return a configuration with as many steps of shorter rows as another one.
-
-    Raises:
-        UsageError: the run ends before them.
-    """
+    """Return a configuration with as many steps of shorter rows as another one."""
     warmup, steps = getattr(config, "seq_len_warmup", None), first.seq_len_warmup_steps
     if warmup is None or config.max_steps == first.max_steps:
         return config
@@ -141,14 +126,9 @@ def _with_warmup_of(first: RunConfig, config: RunConfig, parent: Path) -> RunCon
 
 
 def rows_read(config: RunConfig, record: RunManifest, step: int) -> int:
-    """Return the number of rows of the training data that a run has read before a step.
-
-    Args:
-        config: configuration of the run.
-        record: its manifest.
-        step: the step. Shorter rows are counted while the run has them, and not later.
-    """
+    """Return the number of rows of the training data that a run has read before a step."""
     sizes, warmup_steps = config.step_sizes(), config.seq_len_warmup_steps
+    # shorter rows count while the run has them, and not later
     first, size = (0, sizes[-1]) if step < warmup_steps else (warmup_steps, sizes[0])
     if record.parent is not None and record.parent.step >= first:
         return record.parent.rows + (step - record.parent.step) * size
@@ -158,11 +138,7 @@ def rows_read(config: RunConfig, record: RunManifest, step: int) -> int:
 def check_state(
     parent: Path, saved: SavedCheckpoint | None, *, reset_optimizer: bool
 ) -> SavedCheckpoint:
-    """Return the checkpoint of a run that another one continues.
-
-    Raises:
-        UsageError: the run has none after a step, or none with the state of the optimizer.
-    """
+    """Return the checkpoint of a run that another one continues."""
     if saved is None or saved.meta.step == 0:
         raise UsageError(
             f"{parent} has no checkpoint of a step yet", "train it further with --resume"
@@ -176,11 +152,7 @@ def check_state(
 
 
 def check_progress(parent: Path, saved: SavedCheckpoint, config: RunConfig) -> None:
-    """Check that a run that continues another one has a step to do.
-
-    Raises:
-        UsageError: it has none.
-    """
+    """Check that a run that continues another one has a step to do."""
     step, patience = saved.meta.step, getattr(config, "early_stopping_patience", None)
     if config.max_steps <= step:
         raise UsageError(
@@ -205,15 +177,7 @@ def copy_state(
     *,
     reset_optimizer: bool,
 ) -> None:
-    """Give a new run the last and the best checkpoint of its parent, and the log up to there.
-
-    Args:
-        parent: directory of the parent.
-        target: directory of the new run, which is being written.
-        saved: last intact checkpoint of the parent.
-        configs: configurations of the parent and of the new run.
-        reset_optimizer: leave the state of the optimizer behind.
-    """
+    """Give a new run the last and the best checkpoint of its parent, and the log up to there."""
     before, config = configs
     best, paths = saved.meta.best, list_checkpoints(parent)
     chosen = {saved.path: saved.meta}

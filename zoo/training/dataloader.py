@@ -27,32 +27,7 @@ class RowOrder(Protocol):
 
 
 class BatchLoader:
-    """Loads the micro-batches of one process.
-
-    Args:
-        objective: objective that collates examples.
-        dataset: the rows of the data.
-        seed: seed of the run.
-        global_batch_size: number of rows per step, over all ranks.
-        micro_batch_size: number of rows per forward pass.
-        rank: rank of this process.
-        world_size: number of processes that share each step.
-        purpose: key of the random numbers, ``train`` or ``validation``.
-        first_step: first step that this loader serves.
-        warmup_loader: loader of earlier steps, with shorter rows.
-        collate: makes a batch of examples; by default ``objective.collate``.
-        collate_wrapper: see ``RunSetup``.
-        device: device of the batches that ``batches`` returns; by default the CPU.
-        order: order of the rows; by default each epoch is shuffled.
-        lengths: number of tokens of each row of the dataset, (rows,): the rows of a step are sorted
-            by it before they are cut into micro-batches, which are padded less for it.
-        split_micro_batches: let each micro-batch be shared by all ranks, which divide it, rather
-            than divide the step.
-
-    Attributes:
-        micro_batches: rows of a step that each micro-batch of this process has, before they are
-            sorted.
-    """
+    """Loads the micro-batches of one process: the examples of a step, and their batches."""
 
     def __init__(
         self,
@@ -60,18 +35,20 @@ class BatchLoader:
         dataset: ExampleDataset,
         *,
         seed: int,
-        global_batch_size: int,
-        micro_batch_size: int,
+        global_batch_size: int,  # rows per step, over all ranks
+        micro_batch_size: int,  # rows per forward pass
         rank: int = 0,
         world_size: int = 1,
-        purpose: str = "train",
-        first_step: int = 0,
-        warmup_loader: "BatchLoader | None" = None,
+        purpose: str = "train",  # key of the random numbers: ``train`` or ``validation``
+        first_step: int = 0,  # first step that this loader serves
+        warmup_loader: "BatchLoader | None" = None,  # loader of earlier steps, with shorter rows
         collate: Callable[[Sequence[Example]], Batch] | None = None,
-        collate_wrapper: CollateWrapper | None = None,
-        device: torch.device | None = None,
-        order: RowOrder | None = None,
+        collate_wrapper: CollateWrapper | None = None,  # see ``RunSetup``
+        device: torch.device | None = None,  # of the batches that ``batches`` returns
+        order: RowOrder | None = None,  # by default each epoch is shuffled
+        # tokens of each row, (rows,): a step's rows are sorted by them, to pad micro-batches less
         lengths: NDArray[np.int64] | None = None,
+        # all ranks share each micro-batch, instead of the step's rows
         split_micro_batches: bool = False,
     ) -> None:
         self.collate, self._collate_sample = collate or objective.collate, objective.collate
@@ -95,12 +72,7 @@ class BatchLoader:
         self._next: tuple[int, Future[PendingBatches]] | None = None
 
     def start_at(self, step: int, rows: int) -> None:
-        """Begin at a step with the row after those that a run with another batch size has read.
-
-        Args:
-            step: first step that will be read.
-            rows: number of rows that were read before, of the length of that step.
-        """
+        """Begin at a step with the row after those that a run with another batch size has read."""
         if step < self.first_step:
             if self.warmup_loader is not None:  # else its steps are over
                 self.warmup_loader.start_at(step, rows)
@@ -187,13 +159,7 @@ class BatchLoader:
 
 
 class LazyBatches(Sequence[Batch]):
-    """Micro-batches of a step, of which each is made when it is read, so that one is in memory.
-
-    Args:
-        loader: loader that makes them.
-        step: the step.
-        micro_batches: rows of the step that each micro-batch has.
-    """
+    """Micro-batches of a step, of which each is made when it is read, so that one is in memory."""
 
     def __init__(
         self, loader: BatchLoader, step: int, micro_batches: Sequence[Sequence[int]]

@@ -98,14 +98,7 @@ class Run:
         return (path / MANIFEST).is_file()
 
     def start(self) -> RunPaths:
-        """Train a new run to its end.
-
-        Raises:
-            Interrupted: a signal came; a checkpoint was saved.
-            UsageError: settings are inconsistent, or the directory exists or cannot be written.
-            VerificationError: a loss, gradient or weight is not finite.
-            SourceError: a file or checkpoint is missing.
-        """
+        """Train a new run to its end."""
         check_unicode(Path.cwd(), "the working directory")  # a run records it
         if self.output is not None:
             check_unicode(self.output, "the directory of the run")
@@ -124,15 +117,7 @@ class Run:
         return RunPaths(path, path / "model")
 
     def resume(self, path: Path) -> RunPaths:
-        """Train a run from its last intact checkpoint to its end.
-
-        Raises:
-            Interrupted: a signal came; a checkpoint was saved.
-            UsageError: settings differ from those of the run (the differences are named), the data
-                has changed, or the run is of another type.
-            VerificationError: all checkpoints are damaged.
-            SourceError: the directory holds no run.
-        """
+        """Train a run from its last intact checkpoint to its end."""
         record, file = self._read(path, "resumes it", "--resume")
         moved, recorded = moved_locations(file, self.given), data_locations(file)
         struct_type = config_type(self.command, file)
@@ -153,14 +138,9 @@ class Run:
         return RunPaths(path, path / "model")
 
     def continue_from(self, parent: Path, *, reset_optimizer: bool = False) -> RunPaths:
-        """Train a new run from the weights, optimizer state and place in the data of another one.
+        """Train a new run from the weights, optimizer and place in the data of another one.
 
-        Args:
-            parent: directory of the other run, which stays as it is.
-            reset_optimizer: begin with a new state of the optimizer.
-
-        Raises:
-            ZooError: see ``start``; or the other run has no state, or settings do not go with it.
+        The other run stays as it is.
         """
         dist = self.dist
         record, settings = self._read(parent, "continues it", "--continue-from")
@@ -213,11 +193,7 @@ class Run:
         return RunPaths(path, path / "model")
 
     def new_path(self, config: RunConfig) -> Path:
-        """Return the directory of a new run, once all processes know it.
-
-        Raises:
-            UsageError: it exists.
-        """
+        """Return the directory of a new run, once all processes know it."""
         path = Path(self.dist.broadcast(str(self.output or next_run_dir(config))))
         if path.exists():
             command = resume_command(self.command, path)
@@ -251,17 +227,7 @@ class Run:
             raise type(error)(error.what, hint, error.details) from error
 
     def _read(self, path: Path, then: str, option: str) -> tuple[RunManifest, ConfigDict]:
-        """Return the manifest and the settings of a run.
-
-        Args:
-            path: the run's directory.
-            then: what the option does to a run, for messages.
-            option: the option that names the run.
-
-        Raises:
-            UsageError: the run is of another type.
-            SourceError: the directory holds no run.
-        """
+        """Return the manifest and the settings of a run."""
         if not (path / SETTINGS).is_file():
             raise SourceError(
                 f"{path} is not a run: it has no {SETTINGS}", "give a run's directory"
@@ -294,11 +260,7 @@ def next_run_dir(config: RunConfig) -> Path:
 
 
 def require_divisible(config: RunConfig, dist: DistContext) -> None:
-    """Check that the rows of a step can be shared by all processes.
-
-    Raises:
-        UsageError: they cannot.
-    """
+    """Check that the rows of a step can be shared by all processes."""
     for rows in config.step_sizes():
         if rows % dist.world_size:
             raise UsageError(
@@ -310,11 +272,7 @@ def require_divisible(config: RunConfig, dist: DistContext) -> None:
 def require_same_settings(
     path: Path, before: Mapping[str, Any], now: Mapping[str, Any], struct_type: type[RunConfig]
 ) -> None:
-    """Check that a run is resumed with the settings that it began with.
-
-    Raises:
-        UsageError: names the settings that differ.
-    """
+    """Check that a run is resumed with the settings that it began with."""
     configs = [
         msgspec.to_builtins(validate_config(dict(values), struct_type)) for values in (before, now)
     ]

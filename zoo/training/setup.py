@@ -16,6 +16,7 @@ from zoo.objectives.base import Batch, Objective
 from zoo.objectives.examples.vocabulary import TokenizerView
 from zoo.objectives.options import parse_options
 from zoo.objectives.seq2seq import Seq2SeqDataset
+from zoo.overrides import override
 from zoo.plugins import get_family
 from zoo.training.base import RunSetup
 from zoo.training.config.schema import TrainConfig
@@ -35,37 +36,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainSetup(RunSetup):
-    """Corpus, model configuration and objective of a pretraining run, without devices.
-
-    Attributes:
-        corpus: the tokenized corpus.
-        objective: the pretraining objective.
-        warmup_objective: the objective with the shorter rows of a sequence-length warm-up.
-    """
+    """Corpus, model configuration and objective of a pretraining run, without devices."""
 
     command: ClassVar[str] = "pretrain"
     config: TrainConfig
-    corpus: "Corpus"
+    corpus: "Corpus"  # the tokenized corpus
     objective: Objective
+    # the objective with the shorter rows of a sequence-length warm-up
     warmup_objective: Objective | None = None
 
     @property
+    @override
     def tokenizer(self) -> "ExistingTokenizer":
-        """See ``RunSetup``."""
         from zoo.data.tokenizer import ExistingTokenizer
 
         return ExistingTokenizer(self.corpus.tokenizer_json(), self.corpus.record.tokenizer)
 
+    @override
     def train_dataloader(self, dist: DistContext, *, completed_steps: int = 0) -> BatchLoader:
-        """See ``RunSetup``."""
         return train_dataloader(self, dist, completed_steps=completed_steps)
 
+    @override
     def eval_batches(self, dist: DistContext) -> list[Batch]:
-        """See ``RunSetup``."""
         return eval_batches(self, dist)
 
+    @override
     def manifest_fields(self) -> dict[str, Any]:
-        """See ``RunSetup``."""
         from zoo.data.corpus import MANIFEST
         from zoo.io.digests.files import hash_file
 
@@ -77,8 +73,8 @@ class PretrainSetup(RunSetup):
             "corpus_contents": _contents_digest(self.corpus),
         }
 
+    @override
     def require_same_data(self, run: Path, record: RunManifest) -> None:
-        """See ``RunSetup``."""
         now = self.manifest_fields()
         same = record.corpus_contents == now["corpus_contents"]  # built again of moved texts
         if record.corpus_digest != now["corpus_digest"] and not same:
@@ -87,8 +83,8 @@ class PretrainSetup(RunSetup):
                 "put the texts back as they were, or begin another run",
             )
 
+    @override
     def training_record(self, run: Path, best: tuple[float, int] | None) -> dict[str, Any]:
-        """See ``RunSetup``."""
         splits = self.corpus.record.splits
         return {
             "corpus": {name: msgspec.to_builtins(split.files) for name, split in splits.items()}
@@ -109,18 +105,7 @@ def pretrain_setup(
     check_contents: bool = True,
     resumed: tuple[Path, RunManifest] | None = None,
 ) -> PretrainSetup:
-    """Open or build the corpus, verify it, and make the model configuration and the objective.
-
-    Args:
-        config: configuration of the run.
-        offline: make no network connection.
-        check_contents: verify token ids and offsets of the corpus, besides the digests of files.
-        resumed: directory and manifest of a run that has begun.
-
-    Raises:
-        UsageError: settings are inconsistent, a logger is unknown, or the corpus is too small.
-        SourceError, VerificationError: a file is missing or damaged.
-    """
+    """Open or build the corpus, verify it, and make the model configuration and the objective."""
     from zoo.checkpoint import TOKENIZER
     from zoo.data.verify import require_intact
     from zoo.io.digests.verified import file_blake3
@@ -188,11 +173,7 @@ def _warmup_objective(
 
 
 def _refuse_from_scratch(kind: type[Objective], options: Any) -> None:
-    """Check that no option would replace the pretrained weights.
-
-    Raises:
-        UsageError: one would.
-    """
+    """Check that no option would replace the pretrained weights."""
     for name in kind.from_scratch_options:
         if getattr(options, name):
             raise UsageError(
@@ -205,17 +186,7 @@ def _refuse_from_scratch(kind: type[Objective], options: Any) -> None:
 def open_corpus(
     config: TrainConfig, family: Family, origin: PretrainedInit | None, *, offline: bool
 ) -> "Corpus":
-    """Return the corpus of a run, built now if the cache does not have it.
-
-    Args:
-        config: configuration of the run.
-        family: family of the model.
-        origin: pretrained model that the run starts from, or ``None``.
-        offline: make no network connection.
-
-    Raises:
-        UsageError, SourceError, VerificationError: see ``zoo.data.build.build``.
-    """
+    """Return the corpus of a run, built now if the cache does not have it."""
     from zoo.data.corpus_cache import cached_corpus
     from zoo.data.tokenizer import TRAIN, TokenizerToTrain, load_tokenizer
 
@@ -233,17 +204,7 @@ def open_corpus(
 def build_dataset(
     setup: PretrainSetup, split_name: str, min_rows: int, *, warmup: bool = False
 ) -> Any:
-    """Pack a split of the corpus into rows.
-
-    Args:
-        setup: setup of the run.
-        split_name: ``train`` or ``validation``.
-        min_rows: number of rows of a batch.
-        warmup: use the shorter rows of the sequence-length warm-up.
-
-    Raises:
-        UsageError: the split has less than one batch, or targets are longer than the decoder takes.
-    """
+    """Pack a split of the corpus into rows."""
     split = setup.corpus.split(split_name)
     objective = (
         setup.warmup_objective if warmup and setup.warmup_objective is not None else setup.objective
@@ -268,18 +229,9 @@ def build_dataset(
 def train_dataloader(
     setup: PretrainSetup, dist: DistContext, *, completed_steps: int = 0
 ) -> BatchLoader:
-    """Return the loader of the training split.
-
-    Args:
-        setup: setup of the run.
-        dist: rank and world size.
-        completed_steps: number of steps done before; the dataset of a sequence-length warm-up that
-            is over is not packed again.
-
-    Raises:
-        UsageError: the corpus has less than a batch.
-    """
+    """Return the loader of the training split."""
     warmup_steps, warmup_loader = setup.config.seq_len_warmup_steps, None
+    # rows of a sequence-length warm-up that is over are not packed again
     if setup.warmup_objective is not None and completed_steps < warmup_steps:
         warmup_loader = _make_loader(setup, dist, setup.warmup_objective, warmup=True)
     return _make_loader(
@@ -317,15 +269,7 @@ def _make_loader(
 
 
 def eval_batches(setup: PretrainSetup, dist: DistContext) -> list[Batch]:
-    """Return this process's batches of an evaluation, always with rows of full length.
-
-    Args:
-        setup: setup of the run.
-        dist: rank and world size.
-
-    Raises:
-        UsageError: the corpus has no validation split.
-    """
+    """Return this process's batches of an evaluation, always with rows of full length."""
     rows = build_dataset(setup, "validation", 1)
     wanted = min(len(rows), setup.config.eval_sequences)
     shared = wanted % dist.world_size == 0  # otherwise each process evaluates all rows

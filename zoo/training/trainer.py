@@ -35,30 +35,7 @@ RecurrentState = dict[str, torch.Tensor]
 
 
 class Trainer:
-    """Trains a model on an objective.
-
-    Args:
-        loss_module: the model and its objective, on the device of ``dist``.
-        config: settings of the run.
-        dist: rank, world size and device of this process.
-        train_dataloader: micro-batches of this process by step.
-        eval_batches: held-out micro-batches of this process.
-        callbacks: called in this order at each event, see ``Callback``.
-        stop: flag that a signal sets; the run then saves a checkpoint and ends.
-
-    Attributes:
-        parallel_module: ``loss_module``, wrapped for compilation, DDP or FSDP.
-        step: number of optimizer steps done.
-        optimizer_began: step at which the optimizer's state began.
-        tokens: number of tokens trained on, over all ranks.
-        best: best value of the objective's ``metric_for_best_model``, and its step; ``None`` before
-            the first evaluation.
-        should_stop: whether to end after this step; a callback may set it.
-        ema: moving average of the weights, or ``None``.
-        train_metrics: losses and metrics since the last logging step.
-        recurrent_states: hidden states that a stateful model carries to the next step, one entry
-            per micro-batch.
-    """
+    """Trains a model on an objective."""
 
     def __init__(
         self,
@@ -67,8 +44,8 @@ class Trainer:
         dist: DistContext,
         train_dataloader: BatchLoader,
         eval_batches: Sequence[Batch] = (),
-        callbacks: Sequence[Callback] = (),
-        stop: StopSignal | None = None,
+        callbacks: Sequence[Callback] = (),  # called in this order at each event
+        stop: StopSignal | None = None,  # after a signal, a checkpoint is saved and the run ends
     ) -> None:
         self.loss_module, self.config, self.dist = loss_module, config, dist
         self.train_dataloader, self.eval_batches = train_dataloader, eval_batches
@@ -79,10 +56,14 @@ class Trainer:
         self.ema = None
         if config.ema_decay is not None:
             self.ema = EMA(loss_module.model, config.ema_decay)
-        self.step, self.optimizer_began, self.tokens = 0, 0, 0
+        self.step = 0  # optimizer steps done
+        self.optimizer_began = 0  # step at which the optimizer's state began
+        self.tokens = 0  # tokens trained on, over all ranks
+        # best value of the objective's ``metric_for_best_model``, and its step
         self.best: tuple[float, int] | None = None
-        self.should_stop = False
-        self.train_metrics = MetricSums()
+        self.should_stop = False  # end after this step; a callback may set it
+        self.train_metrics = MetricSums()  # since the last logging step
+        # hidden states that a stateful model carries to the next step, by micro-batch
         self.recurrent_states: list[RecurrentState] = []
         self._autocast = autocast(config, dist.device)
 
@@ -97,12 +78,7 @@ class Trainer:
         return self.loss_module.model
 
     def train(self) -> None:
-        """Train to the last step.
-
-        Raises:
-            Interrupted: a signal came; a checkpoint was saved.
-            VerificationError: a loss, gradient or weight is not finite.
-        """
+        """Train to the last step."""
         config = self.config
         try:
             self._call("on_train_begin")
@@ -144,17 +120,7 @@ class Trainer:
             self.best = (value, self.step)
 
     def train_step(self, batches: Sequence[Batch]) -> dict[str, float]:
-        """Run forward and backward passes of all micro-batches, and update the weights once.
-
-        Args:
-            batches: micro-batches of this process.
-
-        Returns:
-            Learning rate and gradient norm before clipping, as ``metrics.jsonl`` names them.
-
-        Raises:
-            VerificationError: the loss or a gradient is not finite; the weights are unchanged.
-        """
+        """Run forward and backward passes of all micro-batches, and update the weights once."""
         self.loss_module.train()
         self.loss_module.objective.begin_step(self.model, self.step, self.config.max_steps)
         self.train_metrics.merge(self.forward_backward(batches).reduce(self.dist))
@@ -178,11 +144,7 @@ class Trainer:
         return {"learning_rate": learning_rate, "gradient_norm": float(norm)}
 
     def forward_backward(self, batches: Sequence[Batch]) -> MetricSums:
-        """Accumulate the gradients of a step's micro-batches.
-
-        Returns:
-            Losses and metrics of this process.
-        """
+        """Accumulate the gradients of a step's micro-batches."""
         sums = MetricSums()
         counts = self.dist.sum_counts(_sum_counts([batch.counts for batch in batches]))
         for index, batch in enumerate(batches):
@@ -196,10 +158,6 @@ class Trainer:
         """Return the weighted sum of a micro-batch's terms, each divided by the step's count.
 
         DDP and FSDP average gradients over ranks, so the loss is multiplied by the world size.
-
-        Args:
-            output: loss terms of the micro-batch.
-            counts: loss term -> count of the whole step, over all ranks.
         """
         terms = [
             output.sums[term] * (weight * self.dist.world_size / (counts[term] or 1))
@@ -228,9 +186,6 @@ class Trainer:
         """Return mean losses and metrics over held-out batches, see ``MetricSums``.
 
         With an EMA, its weights are evaluated: they become the final model.
-
-        Raises:
-            VerificationError: the loss is not finite.
         """
         self.loss_module.eval()
         with self.ema.applied(self.model) if self.ema else contextlib.nullcontext():
@@ -261,11 +216,7 @@ class Trainer:
             callback.on_log(self, {"step": self.step, "split": split, **record})
 
     def check_weights(self) -> None:
-        """Raise an error if a weight is not finite, so that no such checkpoint is saved.
-
-        Raises:
-            VerificationError: a weight is not finite; the first one is named.
-        """
+        """Raise an error if a weight is not finite, so that no such checkpoint is saved."""
         if not all_finite(self.loss_module.parameters()):
             raise self._nonfinite_error(self.step, lambda: None)
 

@@ -105,13 +105,7 @@ def config_file(family_or_file: str | None) -> Path | None:
 def overrides_from_options(
     ctx: click.Context, settings: Mapping[str, str], options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the settings of the options that were given.
-
-    Args:
-        ctx: context of the command.
-        settings: option -> path of the setting. Other options have none.
-        options: values of the options, with ``assignments``, those of ``--set``.
-    """
+    """Return the settings of the options that were given."""
     from zoo.errors import UsageError
     from zoo.training.config.overrides import deep_merge, parse_override
 

@@ -58,16 +58,7 @@ def runs_options(function: Function) -> Function:
 def train(
     ctx: click.Context, run: "Run", options: Mapping[str, Any]
 ) -> tuple[dict[str, str], list[Path]]:
-    """Start, resume or continue a run, or one with each of several seeds.
-
-    Args:
-        ctx: context of the command, for errors.
-        run: the run.
-        options: values of ``runs_options``.
-
-    Returns:
-        The paths to print, and the directories of the runs of several seeds.
-    """
+    """Start, resume or continue a run, or one with each of several seeds."""
     from zoo.training.seeds import is_seed_directory, resume_seeds, seed_directories, train_seeds
 
     resume, parent, seeds = (options[name] for name in ("resume", "continue_from", "seeds"))

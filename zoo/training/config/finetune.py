@@ -83,80 +83,59 @@ class TableConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class FineTuneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Configuration of a fine-tuning run. A name that transformers has means the same there.
-
-    Attributes:
-        task: name of the task, see ``zoo.finetuning.TASKS``.
-        task_args: options of the task.
-        family: name of the model family.
-        init_from: pretrained weights to start from; ``None`` for new weights. Modules named in
-            ``new_modules`` get new weights even if the checkpoint has some.
-        size: model size of the family, for new weights.
-        tokenizer: checkpoint whose tokenizer is used, or ``train`` for one that is trained on the
-            texts, for new weights.
-        vocab_size: vocabulary size of a tokenizer that is trained; ``None`` for that of the size.
-        config: fields of the model's configuration to change; of a pretrained model, dropout alone.
-        data: the labelled data.
-        preset: name of the preset that the defaults are from, see ``Family.presets``.
-        max_seq_len: number of tokens that texts are truncated to, at most the model's limit.
-        batch_size: number of samples per step, over all micro-batches and ranks.
-        micro_batch_size: number of samples per forward pass; ``None`` for the whole step, or
-            for 8 on a CPU if rows are not packed there and samples are not compared with others.
-        num_train_epochs: number of passes over the data, unless ``max_steps`` is given.
-        max_steps: number of optimizer steps; 0 to compute it from ``num_train_epochs``.
-        warmup_ratio: fraction of the steps that are warm-up, unless ``lr_scheduler.warmup_steps``
-            is given.
-        optimizer: settings of the optimizer, with ``layerwise_lr_decay``.
-        lr_scheduler: learning-rate schedule.
-        ema_decay: decay of an exponential moving average of the weights, or ``None``.
-        freeze_layers: number of lowest layers of each stack that are not trained, and with them the
-            embeddings; 0 to train all.
-        reinit_layers: number of highest layers of each stack, and the pooler, that get new weights
-            (Zhang et al. 2021, arXiv:2006.05987, section 5).
-        class_weights: weight of each label in the loss: ``balanced`` for weights in inverse
-            proportion to the labels' frequencies, with a mean of 1 over the samples; or a weight
-            for each label. The loss is the weighted mean, as of ``torch.nn.CrossEntropyLoss``.
-        metric_for_best_model: value of an evaluation that selects the best checkpoint, which
-            becomes the final model: ``loss``, or a metric; ``None`` for that of the task.
-        greater_is_better: whether a higher value is better; ``None`` to decide by its name.
-        early_stopping_patience: number of evaluations in a row without a better value after which
-            the run ends; ``None`` to train to the last step.
-        seed, precision, compile, deterministic, gradient_checkpointing, fsdp, logging_steps,
-            report_to: see ``TrainConfig``.
-        eval_steps: number of steps between evaluations; 0 for an epoch.
-        save_steps: number of steps between checkpoints; 0 for ``eval_steps``.
-        save_total_limit: number of last checkpoints to keep, besides the best one.
-        keep_optimizer: keep the optimizer's state when the run ends, for ``--continue-from``; a run
-            that has not ended always has it.
-    """
+    """Configuration of a fine-tuning run. A name that transformers has means the same there."""
 
     batch_option: ClassVar[str] = "batch_size"
     seq_len_warmup_steps: ClassVar[int] = 0
 
-    task: str
+    task: str  # name of the task, see ``zoo.plugins.tasks``
     task_args: dict[str, Any] = msgspec.field(default_factory=dict)
     family: str
+    # pretrained weights to start from; ``None`` for new weights. Modules named in ``new_modules``
+    # get new weights even if the checkpoint has some
     init_from: InitConfig | None = None
-    size: str | None = None
+    size: str | None = None  # model size of the family, for new weights
+    # checkpoint whose tokenizer is used, or ``train`` for one that is trained on the texts, for new
+    # weights
     tokenizer: str | None = None
+    # vocabulary size of a tokenizer that is trained; ``None`` for that of the size
     vocab_size: int | None = None
+    # fields of the model's configuration to change; of a pretrained model, dropout alone
     config: dict[str, Any] = msgspec.field(default_factory=dict)
-    data: TableConfig
+    data: TableConfig  # the labelled data
+    # name of the preset that the defaults are from, see ``Family.presets``
     preset: str | None = None
+    # number of tokens that texts are truncated to, at most the model's limit
     max_seq_len: int = 128
-    batch_size: int = 32
+    batch_size: int = 32  # number of samples per step, over all micro-batches and ranks
+    # number of samples per forward pass; ``None`` for the whole step, or for 8 on a CPU if rows are
+    # not packed there and samples are not compared with others
     micro_batch_size: int | None = None
-    num_train_epochs: float = 3.0
-    max_steps: int = 0
+    num_train_epochs: float = 3.0  # number of passes over the data, unless ``max_steps`` is given
+    max_steps: int = 0  # number of optimizer steps; 0 to compute it from ``num_train_epochs``
+    # fraction of the steps that are warm-up, unless ``lr_scheduler.warmup_steps`` is given
     warmup_ratio: float = 0.0
-    optimizer: OptimizerConfig
-    lr_scheduler: LRSchedulerConfig = LRSchedulerConfig()
+    optimizer: OptimizerConfig  # settings of the optimizer, with ``layerwise_lr_decay``
+    lr_scheduler: LRSchedulerConfig = LRSchedulerConfig()  # learning-rate schedule
+    # decay of an exponential moving average of the weights, or ``None``
     ema_decay: float | None = None
+    # number of lowest layers of each stack that are not trained, and with them the embeddings; 0 to
+    # train all
     freeze_layers: int = 0
+    # number of highest layers of each stack, and the pooler, that get new weights (Zhang et al.
+    # 2021, arXiv:2006.05987, section 5)
     reinit_layers: int = 0
+    # weight of each label in the loss: ``balanced`` for weights in inverse proportion to the
+    # labels' frequencies, with a mean of 1 over the samples; or a weight for each label. The loss
+    # is the weighted mean, as of ``torch.nn.CrossEntropyLoss``
     class_weights: Literal["balanced"] | dict[str, float] | None = None
+    # value of an evaluation that selects the best checkpoint, which becomes the final model:
+    # ``loss``, or a metric; ``None`` for that of the task
     metric_for_best_model: str | None = None
+    # whether a higher value is better; ``None`` to decide by its name
     greater_is_better: bool | None = None
+    # number of evaluations in a row without a better value after which the run ends; ``None`` to
+    # train to the last step
     early_stopping_patience: int | None = None
     seed: int = 0
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -165,18 +144,16 @@ class FineTuneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     gradient_checkpointing: bool = False
     fsdp: bool = False
     logging_steps: int = 10
-    eval_steps: int = 0
-    save_steps: int = 0
-    save_total_limit: int = 1
+    eval_steps: int = 0  # number of steps between evaluations; 0 for an epoch
+    save_steps: int = 0  # number of steps between checkpoints; 0 for ``eval_steps``
+    save_total_limit: int = 1  # number of last checkpoints to keep, besides the best one
+    # keep the optimizer's state when the run ends, for ``--continue-from``; a run that has not
+    # ended always has it
     keep_optimizer: bool = False
     report_to: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            ValueError: a number is out of its range.
-        """
+        """Check the values."""
         positive = ("batch_size", "micro_batch_size", "early_stopping_patience")
         from_zero = ("max_steps", "freeze_layers", "reinit_layers", "eval_steps", "save_steps")
         ranges = {name: (1, MAX_RUN_NUMBER) for name in positive}
@@ -202,15 +179,7 @@ class FineTuneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         return [self.batch_size]
 
     def resolved(self, rows: int, **changes: Any) -> Self:
-        """Return the configuration with the numbers of steps that follow from the data.
-
-        Args:
-            rows: number of rows of the training data.
-            **changes: further fields to set.
-
-        Raises:
-            UsageError: the numbers of steps do not fit together.
-        """
+        """Return the configuration with the numbers of steps that follow from the data."""
         steps = self.max_steps or math.ceil(self.num_train_epochs * rows / self.batch_size)
         eval_steps = self.eval_steps or min(steps, math.ceil(rows / self.batch_size))
         schedule, warmup = self.lr_scheduler, math.ceil(self.warmup_ratio * steps)

@@ -35,50 +35,33 @@ DROPOUT = "dropout"  # a run may change the fields that end so, also of a pretra
 
 
 class DataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Training and evaluation data.
+    """Training and evaluation data."""
 
-    Attributes:
-        paths: files, directories, patterns, or one prebuilt corpus; empty for the small corpus of
-            the package.
-        eval_paths: held-out files; empty to hold out a part of ``paths``.
-        tokenizer: reference to a checkpoint whose tokenizer is used, or ``train``; ``None`` for
-            that of the pretrained model, or a new one if there is none.
-        reader: separation of files into documents and sentences.
-    """
-
+    # files, directories, patterns, or one prebuilt corpus; empty for the small corpus of the
+    # package
     paths: tuple[str, ...] = ()
-    eval_paths: tuple[str, ...] = ()
+    eval_paths: tuple[str, ...] = ()  # held-out files; empty to hold out a part of ``paths``
+    # reference to a checkpoint whose tokenizer is used, or ``train``; ``None`` for that of the
+    # pretrained model, or a new one if there is none
     tokenizer: str | None = None
-    reader: ReaderConfig = ReaderConfig()
+    reader: ReaderConfig = ReaderConfig()  # separation of files into documents and sentences
 
     def __post_init__(self) -> None:
-        """Check the paths.
-
-        Raises:
-            ValueError: a path contains a NUL.
-        """
+        """Check the paths."""
         _check_names(*self.paths, *self.eval_paths, self.tokenizer)
 
 
 class InitConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A pretrained checkpoint that a run starts with; see ``zoo.training.state.pretrained``.
+    """A pretrained checkpoint that a run starts with; see ``zoo.training.state.pretrained``."""
 
-    Attributes:
-        model: reference to the checkpoint.
-        generator: reference to the generator's checkpoint, for objectives with two models.
-        new_modules: names of modules that may have new weights because no checkpoint has them.
-    """
-
-    model: str
+    model: str  # reference to the checkpoint
+    # reference to the generator's checkpoint, for objectives with two models
     generator: str | None = None
+    # names of modules that may have new weights because no checkpoint has them
     new_modules: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check the references.
-
-        Raises:
-            ValueError: a reference contains a NUL.
-        """
+        """Check the references."""
         _check_names(self.model, self.generator)
 
 
@@ -89,61 +72,44 @@ def _check_names(*names: str | None) -> None:
 
 
 class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Configuration of a run: the fields of ``Recipe``, and:
-
-    Attributes:
-        family: name of the model family.
-        size: model size of the family; with ``init_from``, by default the most similar one.
-        init_from: pretrained weights to start from; ``None`` for new weights.
-        data: training and evaluation data.
-        seed: seed of all random numbers.
-        micro_batch_tokens: number of tokens per forward pass, padding included; gradients of a
-            larger step are accumulated. ``None`` for the whole step at once.
-        precision: dtype of autocast; weights are always float32. ``auto`` is bfloat16 on CUDA
-            devices that support it, and float32 elsewhere.
-        compile: compile the model with ``torch.compile``.
-        deterministic: use only kernels whose result is the same each time, which CUDA's faster ones
-            are not; a run on CUDA then resumes bit for bit, as on a CPU.
-        gradient_checkpointing: recompute the activations of each block in the backward pass.
-        fsdp: shard weights and optimizer state over ranks instead of replicating them.
-        logging_steps: number of steps between training records of the log.
-        eval_steps: number of steps between evaluations.
-        eval_sequences: number of rows per evaluation.
-        save_steps: number of steps between checkpoints.
-        save_total_limit: number of last checkpoints to keep, besides the best one.
-        keep_optimizer: keep the optimizer's state when the run ends, for ``--continue-from``; a run
-            that has not ended always has it.
-        report_to: names of loggers besides ``metrics.jsonl``: ``tensorboard``, ``wandb``,
-            ``mlflow`` or a plugin's; ``None`` for TensorBoard if it is installed.
-    """
+    """Configuration of a pretraining run, in addition to ``Recipe``."""
 
     batch_option: ClassVar[str] = "--global-batch-tokens"
 
     family: str
+    # model size of the family; with ``init_from``, by default the most similar one
     size: str = "tiny"
+    # pretrained weights to start from; ``None`` for new weights
     init_from: InitConfig | None = None
-    data: DataConfig = DataConfig()
-    seed: int = 0
+    data: DataConfig = DataConfig()  # training and evaluation data
+    seed: int = 0  # seed of all random numbers
+    # number of tokens per forward pass, padding included; gradients of a larger step are
+    # accumulated. ``None`` for the whole step at once
     micro_batch_tokens: int | None = None
+    # dtype of autocast; weights are always float32. ``auto`` is bfloat16 on CUDA devices that
+    # support it, and float32 elsewhere
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    compile: bool = False
+    compile: bool = False  # compile the model with ``torch.compile``
+    # use only kernels whose result is the same each time, which CUDA's faster ones are not; a run
+    # on CUDA then resumes bit for bit, as on a CPU
     deterministic: bool = False
+    # recompute the activations of each block in the backward pass
     gradient_checkpointing: bool = False
-    fsdp: bool = False
-    logging_steps: int = 10
-    eval_steps: int = 100
-    eval_sequences: int = 64
-    save_steps: int = 100
-    save_total_limit: int = 2
+    fsdp: bool = False  # shard weights and optimizer state over ranks instead of replicating them
+    logging_steps: int = 10  # number of steps between training records of the log
+    eval_steps: int = 100  # number of steps between evaluations
+    eval_sequences: int = 64  # number of rows per evaluation
+    save_steps: int = 100  # number of steps between checkpoints
+    save_total_limit: int = 2  # number of last checkpoints to keep, besides the best one
+    # keep the optimizer's state when the run ends, for ``--continue-from``; a run that has not
+    # ended always has it
     keep_optimizer: bool = False
+    # names of loggers besides ``metrics.jsonl``: ``tensorboard``, ``wandb``, ``mlflow`` or a
+    # plugin's; ``None`` for TensorBoard if it is installed
     report_to: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            ValueError: a number is out of its range.
-        """
+        """Check the values."""
         counted = ("global_batch_tokens", "micro_batch_tokens", "max_steps")
         names = (*counted, "eval_steps", "eval_sequences", "save_steps")
         ranges = {name: (1, MAX_RUN_NUMBER) for name in names}
@@ -211,18 +177,7 @@ def pretrain_config(
     offline: bool = False,
     struct_type: type[TrainConfig] = TrainConfig,
 ) -> TrainConfig:
-    """Return the configuration from the recipe, a file and options, in increasing precedence.
-
-    Args:
-        values: settings of a file, or the family alone.
-        overrides: settings of options.
-        offline: make no network connection for a pretrained model.
-        struct_type: type of the configuration.
-
-    Raises:
-        UsageError: a family, size, setting or value is unknown or wrong.
-        SourceError, VerificationError: the pretrained model is missing or damaged.
-    """
+    """Return the configuration from the recipe, a file and options, in increasing precedence."""
     from zoo.plugins import get_family
     from zoo.plugins.attribution import config_of_size
 
@@ -261,11 +216,7 @@ def _drop_from_scratch(recipe: ConfigDict, family: "Family", config: Any) -> Non
 
 
 def _check_kinds(tree: ConfigDict) -> None:
-    """Check the types of the settings that are used before the whole configuration is validated.
-
-    Raises:
-        UsageError: a setting has another type.
-    """
+    """Check the types of the settings that are used before the whole configuration is validated."""
     for name, kind in (("size", str), ("objective", str), ("seq_len", int)):
         if name in tree and not isinstance(tree[name], kind):
             raise UsageError(f"settings: {name} is {tree[name]!r}, which is not {_TYPES[kind]}")
@@ -287,11 +238,7 @@ def prefix_errors(file: Path | None) -> Iterator[None]:
 
 
 def _started(family: "Family", requested: ConfigDict, *, offline: bool) -> str:
-    """Return the size of the family that is most similar to the pretrained model.
-
-    Raises:
-        UsageError: the requested size is less similar, or the family is not the model's.
-    """
+    """Return the size of the family that is most similar to the pretrained model."""
     from zoo.training.state.load_weights import config_differences
     from zoo.training.state.pretrained import config_similarity, resolve_init_checkpoint
 
@@ -311,16 +258,7 @@ def _started(family: "Family", requested: ConfigDict, *, offline: bool) -> str:
 
 
 def validate_config(values: ConfigDict, config_type: type[Kind], source: str = "settings") -> Kind:
-    """Convert nested settings to a configuration.
-
-    Args:
-        values: nested settings, complete but for defaults.
-        config_type: type of the configuration.
-        source: file or option that the settings are from, for messages.
-
-    Raises:
-        UsageError: a key is unknown (the nearest is named), or a value is wrong.
-    """
+    """Convert nested settings to a configuration."""
     check_keys(values, config_type, "", source)
     return _converted(values, config_type, source)
 

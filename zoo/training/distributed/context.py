@@ -39,11 +39,7 @@ class DistContext:
     @classmethod
     @contextlib.contextmanager
     def opened(cls, device: str | None = None) -> "Iterator[DistContext]":
-        """Initialize the process group, and destroy it at the end.
-
-        Raises:
-            Interrupted: another process of the run has died.
-        """
+        """Initialize the process group, and destroy it at the end."""
         dist = cls.initialize(device)
         try:
             yield dist

@@ -31,13 +31,6 @@ class Adafactor(torch.optim.Optimizer):
 
     The state of a parameter is ``step``, and, if it is factored, ``row``, (..., rows, 1), and
     ``column``, (..., 1, columns); else ``square`` of the parameter's shape.
-
-    Args:
-        params: parameters, or groups of them.
-        lr: learning rate, relative to each parameter's root mean square.
-        weight_decay: decoupled weight decay, multiplied by the learning rate.
-        min_dim_size_to_factor: smallest size of the last two dimensions of a parameter that is
-            factored.
     """
 
     def __init__(

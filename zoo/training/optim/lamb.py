@@ -18,15 +18,6 @@ class Lamb(torch.optim.Optimizer):
 
     A group with ``decayed=False`` is updated without a trust ratio. The state of a parameter is
     that of ``torch.optim.AdamW``: ``step``, ``exp_avg``, ``exp_avg_sq``.
-
-    Args:
-        params: parameters, or groups of them.
-        lr: learning rate.
-        betas: decay rates of the running means of the gradient and of its square.
-        eps: added to the root of the mean square.
-        weight_decay: factor of the weights that is added to the update before its norm is taken.
-        bias_correction: correct the bias of the running means, as the paper does; the released
-            code does not.
     """
 
     def __init__(

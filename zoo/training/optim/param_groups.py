@@ -20,7 +20,9 @@ def parameter_groups(model: "nn.Module", config: "OptimizerConfig") -> list[dict
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
-        scale, decayed = _scale(name, scales), parameter.dim() > 1
+        outer = [prefix for prefix in scales if name.startswith(prefix)]
+        # the outermost module takes precedence
+        scale, decayed = (scales[min(outer, key=len)] if outer else 1.0), parameter.dim() > 1
         group = groups.setdefault(
             (scale, decayed),
             {
@@ -64,9 +66,3 @@ def layerwise_lr_scales(model: "nn.Module", decay: float) -> dict[str, float]:
     for name, reader in below(model).items():
         scales[f"{name}."] = decay ** ((deepest if reader is None else distinct[reader]) + 2)
     return scales
-
-
-def _scale(name: str, scales: dict[str, float]) -> float:
-    outer = [prefix for prefix in scales if name.startswith(prefix)]
-    # the outermost module takes precedence
-    return scales[min(outer, key=len)] if outer else 1.0

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from zoo.errors import VerificationError
+from zoo.overrides import override
 from zoo.training.callbacks import Callback
 from zoo.training.distributed.parallelize import full_tensor
 from zoo.training.logging.callback import LoggingCallback
@@ -30,15 +31,7 @@ if TYPE_CHECKING:
 
 
 class CheckpointCallback(Callback):
-    """Saves checkpoints and the final models; part of every process.
-
-    Args:
-        run: the run's directory.
-        setup: model, objective and data of the run.
-        logs: the main process's logs, whose position is part of a checkpoint; ``None`` elsewhere.
-        pretrained: record of the weights that the run started from, or ``None``.
-        resumed: the checkpoint that was loaded, or ``None``.
-    """
+    """Saves checkpoints and the final models; part of every process."""
 
     def __init__(
         self,
@@ -51,12 +44,8 @@ class CheckpointCallback(Callback):
         self.run, self.setup, self.logs, self.pretrained = run, setup, logs, pretrained
         self.resumed = resumed
 
+    @override
     def on_train_begin(self, trainer: "Trainer") -> None:
-        """Refuse to go on without the optimizer's state; see ``Callback``.
-
-        Raises:
-            VerificationError: the checkpoint has none, and the run has not ended.
-        """
         resumed = self.resumed
         if resumed is None or resumed.meta.optimizer != "dropped" or _has_ended(trainer):
             return
@@ -66,6 +55,7 @@ class CheckpointCallback(Callback):
             "restore its later checkpoints from a copy",
         )
 
+    @override
     def on_save(self, trainer: "Trainer") -> None:
         """Save a checkpoint, and remove old ones."""
         meta = CheckpointMeta(
@@ -88,6 +78,7 @@ class CheckpointCallback(Callback):
             best_step = None if trainer.best is None else trainer.best[1]
             prune_checkpoints(self.run, keep=trainer.config.save_total_limit, best=best_step)
 
+    @override
     def on_train_end(self, trainer: "Trainer") -> None:
         """Write the final models, with the averaged weights if there is an EMA."""
         self._prune(trainer)  # a process that was killed after it saved the last step did not

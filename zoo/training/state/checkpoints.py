@@ -47,32 +47,23 @@ Tensors = dict[str, torch.Tensor]
 
 
 class CheckpointMeta(JsonStruct):
-    """``state.json``.
+    """``state.json``."""
 
-    Attributes:
-        step: number of optimizer steps done.
-        tokens: number of tokens trained on.
-        metrics_position: length of ``metrics.jsonl`` in bytes.
-        metrics_digest: BLAKE3 of ``metrics.jsonl`` up to that length.
-        best: best value of an evaluation so far, by default the lowest loss, and its step.
-        settings: digest of the run's configuration, see ``settings_digest``.
-        optimizer: whether the optimizer's state was ``saved``; ``dropped`` when the run ended, or
-            ``reset`` to begin with a new one.
-        optimizer_began: step at which that state began: 0 unless it was reset.
-        files: digests of the other files of the directory.
-        digest: BLAKE3 of this file, see ``zoo.io.digests.self_digest``. This and the other digests
-            are empty in checkpoints of earlier versions.
-    """
-
-    step: int
-    tokens: int = 0
-    metrics_position: int = 0
-    metrics_digest: str = ""
+    step: int  # number of optimizer steps done
+    tokens: int = 0  # number of tokens trained on
+    metrics_position: int = 0  # length of ``metrics.jsonl`` in bytes
+    metrics_digest: str = ""  # BLAKE3 of ``metrics.jsonl`` up to that length
+    # best value of an evaluation so far, by default the lowest loss, and its step
     best: tuple[float, int] | None = None
-    settings: str = ""
+    settings: str = ""  # digest of the run's configuration, see ``settings_digest``
+    # whether the optimizer's state was ``saved``; ``dropped`` when the run ended, or ``reset`` to
+    # begin with a new one
     optimizer: Literal["saved", "dropped", "reset"] = "saved"
-    optimizer_began: int = 0
+    optimizer_began: int = 0  # step at which that state began: 0 unless it was reset
+    # digests of the other files of the directory
     files: dict[str, FileDigest] = msgspec.field(default_factory=dict)
+    # BLAKE3 of this file, see ``zoo.io.digests.self_digest``. This and the other digests are empty
+    # in checkpoints of earlier versions
     digest: str = ""
 
 
@@ -115,15 +106,8 @@ def save_checkpoint(
 ) -> None:
     """Write a checkpoint; all processes must call it.
 
-    Args:
-        run: the run's directory.
-        state: metadata without ``files`` and ``digest``.
-        groups: file stem -> tensors by name. Sharded tensors go to the directory ``shards``, where
-            each process writes its part.
-        dist: rank and world size.
-
-    Raises:
-        UsageError: the disk is full, or cannot be written; nothing remains of the attempt.
+    ``groups`` is file stem -> tensors by name. Sharded tensors go to the directory ``shards``,
+    where each process writes its part.
     """
     from zoo.io.digests.files import hash_file
 
@@ -156,15 +140,7 @@ def _sharded_folders(groups: Mapping[str, Tensors]) -> list[tuple[str, dict[str,
 
 
 def write_tensors(path: Path, tensors: Tensors) -> None:
-    """Write a safetensors file.
-
-    Args:
-        path: file to write.
-        tensors: tensors by name.
-
-    Raises:
-        OSError: the disk is full, or cannot be written.
-    """
+    """Write a safetensors file."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
@@ -183,16 +159,7 @@ def is_sharded(tensors: Tensors) -> bool:
 
 
 def read_meta(path: Path, *, steps: int, settings: Collection[str]) -> CheckpointMeta:
-    """Read ``state.json`` of a checkpoint, and check that it belongs to the run.
-
-    Args:
-        path: directory of the checkpoint.
-        steps: number of steps of the run.
-        settings: digests of the run's configuration, see ``known_digests``.
-
-    Raises:
-        VerificationError: the file is missing, was changed, or belongs to another run or step.
-    """
+    """Read ``state.json`` of a checkpoint, and check that it belongs to the run."""
     file = path / STATE
     if not file.is_file():
         raise VerificationError(f"{file} is missing", REMOVE_HINT)
@@ -213,30 +180,14 @@ def read_meta(path: Path, *, steps: int, settings: Collection[str]) -> Checkpoin
 
 
 def check_checkpoint(path: Path, state: CheckpointMeta) -> str:
-    """Check that the files of a checkpoint are those of ``state.json``, and no others.
-
-    Args:
-        path: directory of the checkpoint.
-        state: contents of its ``state.json``.
-
-    Raises:
-        VerificationError: a file is missing, changed, or not listed.
-    """
+    """Check that the files of a checkpoint are those of ``state.json``, and no others."""
     detail = check_files(path, state.files, STATE, hint=REMOVE_HINT)
     check_strays(path, state.files, STATE, hint=REMOVE_HINT)
     return detail
 
 
 def check_metrics_file(log: Path, state: CheckpointMeta) -> None:
-    """Check that a log begins with the records that it had when a checkpoint was saved.
-
-    Args:
-        log: path of ``metrics.jsonl``.
-        state: contents of the checkpoint's ``state.json``.
-
-    Raises:
-        VerificationError: the log is shorter, or was changed.
-    """
+    """Check that a log begins with the records that it had when a checkpoint was saved."""
     length = log.stat().st_size if log.is_file() else 0
     if length < state.metrics_position:
         raise VerificationError(
@@ -250,15 +201,7 @@ def check_metrics_file(log: Path, state: CheckpointMeta) -> None:
 
 
 def load_tensors(path: Path, state: CheckpointMeta) -> dict[str, Tensors]:
-    """Return file stem -> tensors of a checkpoint, without those in the directory ``shards``.
-
-    Args:
-        path: directory of the checkpoint.
-        state: contents of its ``state.json``.
-
-    Raises:
-        VerificationError: a file is not in the safetensors format.
-    """
+    """Return file stem -> tensors of a checkpoint, without those in the directory ``shards``."""
     from safetensors.torch import load_file
 
     groups = {}
@@ -303,13 +246,7 @@ def remove_partial(run: Path) -> None:
 
 
 def prune_checkpoints(run: Path, *, keep: int, best: int | None) -> None:
-    """Remove all but the last checkpoints and the best one.
-
-    Args:
-        run: the run's directory.
-        keep: number of last checkpoints to keep.
-        best: step of the best evaluation, or ``None``.
-    """
+    """Remove all but the last checkpoints and the best one."""
     paths = list_checkpoints(run)
     for step in list(paths)[:-keep]:
         if step != best:

@@ -49,10 +49,6 @@ def where_it_began(path: Path, directory: str) -> Iterator[Path]:
 
     The current directory stays if the recorded one is empty, as in runs of earlier versions, or no
     longer exists.
-
-    Args:
-        path: the run's directory; the context has its path from the other directory.
-        directory: the recorded directory.
     """
     if not directory or not Path(directory).is_dir() or Path(directory).samefile(Path.cwd()):
         yield path

@@ -24,15 +24,10 @@ DAMAGED = ".damaged"  # suffix of directories that hold damaged checkpoints
 
 @dataclass(frozen=True)
 class SavedCheckpoint:
-    """A checkpoint of a run whose files were compared with their digests.
-
-    Attributes:
-        path: directory of the checkpoint.
-        meta: contents of ``state.json``.
-    """
+    """A checkpoint of a run whose files were compared with their digests."""
 
     path: Path
-    meta: CheckpointMeta
+    meta: CheckpointMeta  # contents of ``state.json``
 
 
 def last_intact_checkpoint(
@@ -43,15 +38,6 @@ def last_intact_checkpoint(
     A run that resumes from an earlier checkpoint ends at the same bytes. Damaged checkpoints
     after the one that is returned are reported as warnings and renamed, not removed. The first
     process reads all files and decides for all processes.
-
-    Args:
-        run: the run's directory.
-        config: configuration of the run.
-        dist: rank and world size.
-        set_aside: rename damaged checkpoints; otherwise they are only reported.
-
-    Raises:
-        VerificationError: all checkpoints are damaged.
     """
     chosen = _choose(run, config, set_aside=set_aside) if dist.is_main_process else ""
     name = dist.broadcast(chosen)
@@ -62,16 +48,7 @@ def last_intact_checkpoint(
 
 
 def check(run: Path, path: Path, config: RunConfig) -> str:
-    """Check a checkpoint: its record, the digests of its files, and the log up to its step.
-
-    Args:
-        run: the run's directory.
-        path: directory of the checkpoint.
-        config: configuration of the run.
-
-    Raises:
-        VerificationError, SourceError: the checkpoint is damaged, or belongs to another run.
-    """
+    """Check a checkpoint: its record, the digests of its files, and the log up to its step."""
     state = _read(path, config)
     detail = check_checkpoint(path, state)
     check_metrics_file(run / JOURNAL, state)

@@ -55,16 +55,7 @@ def trainer_state_dict(trainer: TrainerState) -> dict[str, Tensors]:
 def load_trainer_state_dict(
     trainer: TrainerState, groups: Mapping[str, Tensors], saved: SavedCheckpoint
 ) -> None:
-    """Load the state of a checkpoint into a new trainer.
-
-    Args:
-        trainer: trainer at step 0.
-        groups: file stem -> tensors of the checkpoint, see ``load_tensors``.
-        saved: the checkpoint.
-
-    Raises:
-        VerificationError: names or shapes of tensors differ from those of the trainer.
-    """
+    """Load the state of a checkpoint into a new trainer."""
     path = saved.path
     if any(name.startswith(f"{SHARDS}/") for name in saved.meta.files):
         with parsing(path / SHARDS, "a sharded checkpoint of this model"):
@@ -118,16 +109,7 @@ def unique_state_dict(module: torch.nn.Module) -> Tensors:
 def load_unique_state_dict(
     module: torch.nn.Module, tensors: Mapping[str, torch.Tensor], path: Path
 ) -> None:
-    """Copy tensors of ``unique_state_dict`` into a module.
-
-    Args:
-        module: module with the same parameters.
-        tensors: tensors by name.
-        path: file of the tensors, for messages.
-
-    Raises:
-        VerificationError: names or shapes differ.
-    """
+    """Copy tensors of ``unique_state_dict`` into a module."""
     weights = unique_state_dict(module)
     odd = weights.keys() ^ tensors.keys()
     odd |= {name for name in weights.keys() - odd if weights[name].shape != tensors[name].shape}
@@ -151,19 +133,14 @@ def _optimizer(trainer: TrainerState) -> Tensors:
 
 
 def _allocate(trainer: TrainerState, stored: set[str]) -> None:
-    """Make the optimizer allocate its state, by a step with zero gradients and learning rate 0.
-
-    Args:
-        trainer: trainer at any step; the state of its optimizer is replaced.
-        stored: names of the tensors of a checkpoint. Parameters that never had a gradient, such as
-            those of a head that no loss term reads, have no state in it.
-    """
+    """Make the optimizer allocate its state, by a step with zero gradients and learning rate 0."""
     labels = (name.partition("/") for name in stored)
     with_state = {
         label.rpartition(SEPARATOR)[0] for group, _, label in labels if group == OPTIMIZER
     }
     trainer.optimizer.state.clear()
     trainer.optimizer.zero_grad(set_to_none=True)
+    # a parameter that never had a gradient, as of a head that no loss reads, has no state
     for group in trainer.param_groups:
         for name, parameter in zip(group["names"], group["params"], strict=True):
             if name in with_state:

@@ -17,7 +17,7 @@ from zoo.io.digests.checks import Check, run_check
 from zoo.io.digests.files import check_files
 from zoo.io.files import open_regular
 from zoo.training.config.overrides import read_config_file
-from zoo.training.config.run_config import RunConfig, config_type
+from zoo.training.config.run_config import config_type
 from zoo.training.config.schema import validate_config
 from zoo.training.logging.jsonl import METRICS_FILE, PERFORMANCE_FILE, read_jsonl
 from zoo.training.logging.tensorboard import PREFIX
@@ -71,17 +71,15 @@ def _check_settings(run: Path) -> str:
     return f"{len(record.files) + 1} files are as they were written"
 
 
-def _settings(run: Path) -> RunConfig:
-    file = run / SETTINGS
-    values = read_config_file(file)
-    return validate_config(values, config_type(read_manifest(run).kind, values), str(file))
-
-
 def _check_checkpoint(path: Path) -> str:
     run = path.parent.parent
     if not (path / STATE).is_file():
         raise VerificationError(f"{path / STATE} is missing", "remove this checkpoint's directory")
-    return recovery.check(run, path, _settings(run))
+    file = run / SETTINGS
+    values = read_config_file(file)
+    return recovery.check(
+        run, path, validate_config(values, config_type(read_manifest(run).kind, values), str(file))
+    )
 
 
 def _check_lines(run: Path, name: str) -> str:

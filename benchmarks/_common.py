@@ -8,17 +8,18 @@ times.
 import gc
 import os
 import platform
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-
-LIMIT = 3600  # timeout of a process in seconds
 
 
 @dataclass(frozen=True)
@@ -91,28 +92,77 @@ class Process:
         seconds: wall time.
         peak_mb: peak resident set size in MB.
         cpu_seconds: CPU time of the process and of its children, in user and system mode.
+        exceeded: the bound that the process exceeded, so that it was killed; otherwise empty.
     """
 
     seconds: float
     peak_mb: float
     cpu_seconds: float
+    exceeded: str = ""
 
 
-def run_process(argv: Sequence[str], env: Mapping[str, str] | None = None) -> Process:
-    """Run a command and measure it; a failure or a duration over an hour is an error."""
+@dataclass(frozen=True)
+class Bounds:
+    """The most that a process may take.
+
+    Attributes:
+        memory_mb: resident set size in MB.
+        seconds: wall time.
+    """
+
+    memory_mb: float
+    seconds: float
+
+    def exceeded(self, pid: int, start: float) -> str:
+        """Return the bound that a process exceeds, or an empty string."""
+        if time.perf_counter() - start > self.seconds:
+            return f"more than {self.seconds:g} s"
+        argv = ["ps", "-o", "rss=", "-p", str(pid)]
+        size = subprocess.run(argv, capture_output=True, text=True, check=False).stdout
+        if int(size or 0) * 1024 / 1e6 > self.memory_mb:
+            return f"more than {self.memory_mb / 1e3:g} GB"
+        return ""
+
+
+def run_process(
+    argv: Sequence[str], env: Mapping[str, str] | None = None, *, bounds: Bounds | None = None
+) -> Process:
+    """Run a command and measure it; a failure is an error.
+
+    Args:
+        argv: the command.
+        env: variables in addition to those of this process.
+        bounds: a process that exceeds them is killed, which is not an error.
+    """
     with tempfile.TemporaryFile() as output:
         start = time.perf_counter()
         process = subprocess.Popen(
             argv, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **(env or {})}
         )
+        found: list[str] = []
+        ended = threading.Event()
+
+        def watch() -> None:
+            while bounds is not None and not ended.wait(0.2):
+                if problem := bounds.exceeded(process.pid, start):
+                    found.append(problem)
+                    with suppress(ProcessLookupError):  # it ended meanwhile
+                        os.kill(process.pid, signal.SIGKILL)
+                    return
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
         _, status, usage = os.wait4(process.pid, 0)
         seconds = time.perf_counter() - start
+        ended.set()
+        watcher.join()
         process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
+        if process.returncode and not found:
             output.seek(0)
             sys.exit(f"{' '.join(argv)} failed:\n{output.read().decode(errors='replace')}")
     unit = 1 if platform.system() == "Darwin" else 1024  # unit of ru_maxrss in bytes
-    return Process(seconds, usage.ru_maxrss * unit / 1e6, usage.ru_utime + usage.ru_stime)
+    cpu_seconds = usage.ru_utime + usage.ru_stime
+    return Process(seconds, usage.ru_maxrss * unit / 1e6, cpu_seconds, *found)
 
 
 def zoo(*words: object) -> str:

@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.limits import limits_table
 from tests.reporting import PROMISES
 
 ROOT = Path(__file__).parents[2]
 RESULTS, PAGE = ROOT / "tests" / "results", ROOT / "docs" / "reliability.md"
-READERS = "readers.json"
+READERS, LIMITS = "readers.json", "limits.json"
 BEGIN, END = "<!-- {}: written by python -m tests.fuzz.table -->", "<!-- end of {} -->"
 
 
@@ -23,7 +24,8 @@ def main() -> None:
 
 def page(text: str, results: Path) -> str:
     """Return the page with updated tables."""
-    for name, rows in (("promises", promises(results)), ("readers", readers(results))):
+    tables = (("promises", promises), ("limits", limits), ("readers", readers))
+    for name, rows in ((name, make(results)) for name, make in tables):
         begin, end = BEGIN.format(name), END.format(name)
         before, _, rest = text.partition(begin)
         _, _, after = rest.partition(end)
@@ -49,6 +51,12 @@ def _figures(tests: Sequence[Mapping[str, Any]]) -> tuple[str, str, str, str]:
     measured = "<br>".join(dict.fromkeys(test["measured"] for test in tests if test["measured"]))
     cases, failures = (sum(test[key] for test in tests) for key in ("cases", "failures"))
     return commands, f"{cases:,}", f"{failures:,}", measured
+
+
+def limits(results: Path) -> list[str]:
+    """Return the table of large inputs, from the last run of ``benchmarks.limits``."""
+    record = json.loads((results / LIMITS).read_text("utf-8"))
+    return limits_table(record["results"]).splitlines()
 
 
 def readers(results: Path) -> list[str]:

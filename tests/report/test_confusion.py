@@ -1,5 +1,7 @@
 """Confusion matrices as text."""
 
+import tracemalloc
+
 from sklearn.metrics import confusion_matrix
 
 from zoo.report.confusion import confusion_lines
@@ -40,3 +42,13 @@ def test_of_many_labels_the_worst_pairs() -> None:
     assert lines[0] == "most frequent confusions, 3 of 3"
     assert lines[2].endswith(" 12,345")
     assert max(map(len, lines)) <= 80
+
+
+def test_the_memory_of_many_labels_is_that_of_their_cells() -> None:
+    labels = [*LABELS, *map(str, range(3000))]
+    tracemalloc.start()
+    lines = confusion_lines(counts(labels), 80)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert lines[0] == "most frequent confusions, 2 of 2"
+    assert peak < 4e6  # bytes; a matrix has 9 million cells

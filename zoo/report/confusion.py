@@ -38,6 +38,8 @@ def confusion_lines(counts: Counts, width: int) -> list[str]:
 
     Columns are headed by the predicted labels, or by their numbers where the names are too long.
     """
+    if 3 * len(counts) >= width:  # a column takes three characters; no labels² cells are made
+        return list(_pairs(counts, width))
     cells = [[row.get(name, 0) for name in counts] for row in counts.values()]
     names = [shorten_name(name, NAME) for name in counts]
     numbers = [str(number) for number in range(1, len(names) + 1)]

@@ -57,7 +57,8 @@ def inline_commands(text: str) -> Iterator[str]:
 def help_commands() -> Iterator[str]:
     """Yield the examples of help texts; two spaces separate comments."""
     for _, command in commands():
-        yield from re.findall(r"^  (zoo .*?)(?:  .*)?$", command.epilog or "", re.MULTILINE)
+        text = re.sub(r" \\\n +", " ", command.epilog or "")  # commands of several lines
+        yield from re.findall(r"^  (zoo .*?)(?:  .*)?$", text, re.MULTILINE)
 
 
 COMPLETE = sorted({*(c for text in TEXTS for c in console_commands(text)), *help_commands()})

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from zoo.cli.output import fail, json_line, line, note, piece, table
+from zoo.cli.output import fail, json_line, line, note, piece, result_line, table
 from zoo.io.terminal import CONTROLS, escape_controls, escape_json
 
 FORGED = "weight\nerror: \x1b[31mred\x9b2J\u202egnp\u2066\x00\x7f\udcff\u2028end"
@@ -38,6 +38,20 @@ def test_no_character_reaches_the_terminal_that_it_obeys(
     assert out.count("\n") == 3 and err.count("\n") == 1
     assert json.loads(out.splitlines()[1]) == {FORGED: [FORGED]}
     assert out.startswith("weight\\nerror: \\x1b[31mred\\x9b2J\\u202egnp\\u2066\\x00\\x7f\\udcff")
+
+
+def test_a_vector_on_a_terminal_is_its_first_numbers_and_its_size(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vector = [k / 8 for k in range(384)]
+    value = {"text": "a", "embedding": vector, "scores": [0.5, 0.25], "ids": list(range(100))}
+    result_line(value)
+    assert json.loads(capsys.readouterr().out) == value
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    result_line({**value, "layers": {"-1": [vector] * 12}})
+    short = [0.0, 0.125, 0.25, 0.375, "... 384 in all"]
+    layers = {"-1": [short, short, short, short, "... 12 in all"]}
+    assert json.loads(capsys.readouterr().out) == {**value, "embedding": short, "layers": layers}
 
 
 def test_letters_of_all_scripts_stay_as_they_are() -> None:

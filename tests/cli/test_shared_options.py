@@ -8,9 +8,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from tests.interfaces import commands
+from tests.interfaces import ROOT, commands
 from tests.warm import zoo
 from tools.shared_options import PAGE, written
+from zoo.cli import COMMANDS, GROUPS, cli
 from zoo.cli.options import SHARED, RenamedOption, shared_option
 
 # former names, which work in this release; those of `zoo run` are of each of its tasks
@@ -154,6 +155,32 @@ def test_no_directory_is_called_like_standard_output(words: str) -> None:
     done = zoo(*words.split(), "-o", "-")
     assert done.returncode == 2 and "the output is a directory" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_commands_are_in_the_groups_of_their_folders() -> None:
+    """The headings of `zoo --help` are the folders of zoo/cli, and hold all of their commands."""
+    text = CliRunner().invoke(cli, ["--help"]).stdout
+    for heading, group in GROUPS.items():
+        section = text.partition(f"\n{heading}:\n")[2].partition("\n\n")[0]
+        assert [line.split()[0] for line in section.splitlines()] == list(group)
+        modules = {module for module, _ in group.values()}
+        assert {module.rpartition(".")[0] for module in modules} == {f"zoo.cli.{heading.lower()}"}
+    files = {path.stem for path in (ROOT / "zoo" / "cli").glob("*/*.py")}
+    assert sorted(COMMANDS.keys() - files) == []
+
+
+def test_help_is_at_most_80_columns_wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    long = []
+    for name, command in commands():
+        context = click.Context(command, info_name=name, parent=click.Context(cli))
+        long += [line for line in command.get_help(context).splitlines() if len(line) > 80]
+    assert long == []
+
+
+def test_a_run_does_not_train_on_standard_input() -> None:
+    done = zoo("pretrain", "bert", "--train", "-", stdin="A cat sat.")
+    assert done.returncode == 2 and "reads its data again when it is resumed" in done.stderr
 
 
 def test_the_table_is_that_of_the_options() -> None:

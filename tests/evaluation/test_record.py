@@ -39,11 +39,24 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
-def evaluate(reference: Path | str, table: Path, *options: str) -> dict[str, Any]:
+def evaluate(
+    reference: Path | str, table: Path | str, *options: str, stdin: bytes = b""
+) -> dict[str, Any]:
     arguments = [str(reference), "--task", "text-classification", "--eval", str(table), "--json"]
-    result = CliRunner().invoke(command, [*arguments, *options], catch_exceptions=False)
+    result = CliRunner().invoke(command, [*arguments, *options], stdin, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("ending", [".tsv", ".csv", ".jsonl"])
+def test_standard_input_is_read_like_a_file(model: Path, table: Path, ending: str) -> None:
+    rows = [line.split("\t") for line in table.read_text().splitlines()]
+    text = "\n".join(f'"{a}",{b}' for a, b in rows) if ending == ".csv" else table.read_text()
+    if ending == ".jsonl":
+        text = "\n".join(json.dumps({"text": a, "label": b}) for a, b in rows[1:])
+    expected = evaluate(model, table, "--no-record")
+    piped = evaluate(model, "-", "--no-record", stdin=text.encode())
+    assert piped["metrics"] == expected["metrics"] and piped["data"][0].endswith(ending)
 
 
 def test_the_manifest_has_what_was_printed(model: Path, table: Path) -> None:

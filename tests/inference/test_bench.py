@@ -87,7 +87,7 @@ def test_dtypes_memory_and_percentiles_of_one_row(tmp_path: Path) -> None:
     dtypes = ("--dtype", "float32", "--dtype", "float64")  # of every CPU, unlike bfloat16
     options = ("--backend", "cpu", *dtypes, "--iterations", "3", "--batch-size", "2", "--json")
     figure = tmp_path / "speed.svg"
-    done = zoo("bench", str(tmp_path / "model"), *options, "-o", str(figure))
+    done = zoo("bench", str(tmp_path / "model"), *options, "--figures", str(tmp_path))
     assert done.returncode == 0, done.stderr
     results = json.loads(done.stdout)["results"]
     assert [entry["dtype"] for entry in results] == ["float32", "float64"]
@@ -100,7 +100,7 @@ def test_dtypes_memory_and_percentiles_of_one_row(tmp_path: Path) -> None:
         assert entry["startup"]["seconds"] > entry["latency"]["p50"]
         assert entry["startup"]["peak_bytes"] > 50e6  # torch alone is more
     assert "float64" in figure.read_text()
-    done = zoo("bench", str(tmp_path / "model"), "-o", str(tmp_path / "speed.txt"))
+    done = zoo("bench", str(tmp_path / "model"), "--figures", str(tmp_path / "speed.txt"))
     assert done.returncode == 2 and "speed.txt: figures are written as SVG" in done.stderr
 
 

@@ -92,6 +92,50 @@ class PathText(click.types.StringParamType):
         return [CompletionItem(incomplete, type="file")]
 
 
+class InputFile(PathText):
+    """Path of a file to read, or ``-`` for standard input, which is copied to a temporary file.
+
+    The command may then read it twice. The copy has the ending of its format.
+    """
+
+    @override
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value != "-":
+            return super().convert(value, param, ctx)
+        import shutil
+        import sys
+        from tempfile import TemporaryDirectory
+
+        assert ctx is not None, "a command converts its values"
+        folder = ctx.with_resource(TemporaryDirectory(prefix="zoo-"))
+        stream = sys.stdin.buffer
+        head = stream.readline(1 << 20)
+        path = Path(folder, f"standard-input{_ending(head)}")
+        with path.open("wb") as copy:
+            copy.write(head)
+            shutil.copyfileobj(stream, copy)
+        return str(path)
+
+
+def _ending(head: bytes) -> str:
+    """Return the ending of a table or text that begins like this."""
+    if head.startswith(b"PAR1"):
+        return ".parquet"
+    if head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
+        return ".jsonl"
+    return ".tsv" if b"\t" in head else ".csv"
+
+
+class KeptFile(PathText):
+    """Path of a file that a command reads again later, which standard input is not."""
+
+    @override
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "-":
+            self.fail("a run reads its data again when it is resumed; name a file", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 REFERENCE, PATH = ReferenceType(), PathText()
 
 

@@ -22,6 +22,7 @@ from zoo.io.terminal import escape_controls, escape_json
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 STDOUT = "standard output"
+SHOWN_NUMBERS = 4  # of a vector, on a terminal
 
 _results: list[TextIO | None] = []  # standard output, while ``sys.stdout`` is standard error
 
@@ -118,6 +119,26 @@ def piece(text: str) -> None:
     Line ends, tabs and direction marks, which Arabic and Hebrew text needs, are not escaped.
     """
     _write(escape_controls(text, keep="\n\t\u061c\u200e\u200f"))
+
+
+def result_line(value: dict[str, Any]) -> None:
+    """Write a result as one line of JSON; on a terminal, vectors by their first numbers."""
+    json_line(_shortened(value) if is_terminal() else value)
+
+
+def _shortened(value: Any) -> Any:
+    """Return a value in which long lists of numbers are their first ones and the size."""
+    if isinstance(value, dict):
+        return {key: _shortened(item) for key, item in value.items()}
+    if not isinstance(value, list):
+        return value
+    first: Any = value
+    while isinstance(first, list) and first:
+        first = first[0]
+    if not isinstance(first, float):
+        return [_shortened(item) for item in value]
+    rest = [f"... {len(value):,} in all"] if len(value) > SHOWN_NUMBERS + 1 else []
+    return [_shortened(item) for item in (value[:SHOWN_NUMBERS] if rest else value)] + rest
 
 
 def json_line(value: Any) -> None:

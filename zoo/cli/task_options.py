@@ -1,5 +1,6 @@
 """Options and texts of commands that derive from declarations of tasks."""
 
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,8 +39,11 @@ def task_option(option: TaskOption) -> click.Option:
 
 
 def table_of_tasks(part: Part) -> str:
-    """Return a line for each task, for the help of a command."""
-    return "\n".join(f"  {spec.name:21}{spec.summary}" for spec in public_tasks(part))
+    """Return the tasks with their summaries, for the help of a command at 80 columns."""
+    return "\n".join(
+        textwrap.fill(f"  {spec.name:21}{spec.summary}", 78, subsequent_indent=" " * 23)
+        for spec in public_tasks(part)
+    )
 
 
 def declared_options(part: Part, specs: Iterable[TaskSpec] | None = None) -> list[TaskOption]:

@@ -37,7 +37,8 @@ SMALL_STEPS = ["--global-batch-tokens", "256", "--set", "seq_len=64", "--set", "
 def examples() -> list[str]:
     """Return the commands of the help text and of the page."""
     page = PAGE.read_text("utf-8").replace("\\\n", " ")
-    return [*COMMAND.findall(command.epilog or ""), *OF_THE_PAGE.findall(page)]
+    text = re.sub(r" \\\n +", " ", command.epilog or "")
+    return [*COMMAND.findall(text), *OF_THE_PAGE.findall(page)]
 
 
 @pytest.fixture(scope="module")

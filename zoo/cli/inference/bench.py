@@ -37,7 +37,8 @@ Examples:
   zoo bench all-minilm-l6-v2
   zoo bench ./export
   zoo bench ./model --backend cpu --backend onnx --batch-size 1 --seq-len 32
-  zoo bench ./model --backend cpu --dtype float32 --dtype bfloat16 --figures speed"""
+  zoo bench ./model --backend cpu --dtype float32 --dtype bfloat16 \\
+      --figures speed"""
 )
 @reference_argument
 @shared_option(

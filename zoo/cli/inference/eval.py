@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zoo.cli.options import (
+    InputFile,
     backend_options,
     common_options,
     count_option,
@@ -48,10 +49,11 @@ Examples:
   zoo eval REF --task perplexity --eval book.txt
   zoo eval REF --task minimal-pairs --eval pairs.tsv
   zoo eval RUN/model --task replaced-tokens --eval book.txt --json
-  zoo eval RUN/model --task text-classification --eval test.tsv --text sentence
+  zoo eval RUN/model --task text-classification --eval test.tsv --text s
   zoo eval runs/glue --suite glue --eval GLUE
   zoo eval RUN/model --task question-answering --eval dev-v2.0.json
-  zoo eval RUN/model --task text-classification --eval test.tsv --predictions predicted.csv
+  zoo eval RUN/model --task text-classification --eval test.tsv \\
+      --predictions predicted.csv
 
 A table of minimal pairs has the columns paradigm, good and bad. Labelled texts are a table, whose
 columns are named, or counted from 1 in a file without a header.""",
@@ -68,7 +70,7 @@ columns are named, or counted from 1 in a file without a header.""",
     "Text, or a table; of seq2seq also NAME=FILE or glue/NAME=DIR; may be repeated.",
     required=True,
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=InputFile(),
     former=("--data",),
 )
 @count_option("--limit", "Number of examples.  [default: all]")
@@ -92,7 +94,7 @@ def command(
     ref: str,
     task: str | None,
     suite: str | None,
-    eval_data: tuple[Path, ...],
+    eval_data: tuple[str, ...],
     revision: str | None,
     offline: bool,
     lock: Path | None,
@@ -115,17 +117,17 @@ def command(
     compute = {name: options.pop(name) for name in ("backend", "device", "dtype", "threads")}
     requested = {name: value for name, value in options.items() if value not in (None, ())}
     _check_options(task, suite, {**requested, "revision": revision, "lock": lock})
-    record = not no_record
+    record, data = not no_record, tuple(map(Path, eval_data))
     if task is None:
         if predictions is not None:
             raise UsageError(f"{suite} has several tasks", "leave --predictions out")
-        _print_glue(Path(ref), eval_data, compute, options["limit"], record=record, as_json=as_json)
+        _print_glue(Path(ref), data, compute, options["limit"], record=record, as_json=as_json)
         return
     figures = Path(requested.pop("figures")) if "figures" in requested else None
     spec = find_task(task, "evaluate")
     task = spec.name
     evaluation = evaluation_task(task)
-    files, named = evaluation.split_names(eval_data, requested)
+    files, named = evaluation.split_names(data, requested)
     requested = {**named, **requested}
     written = _predictions_writer(predictions, files, force=force)
     checkpoint = resolve_checkpoint(ref, revision=revision, offline=offline, lock=lock)
@@ -134,7 +136,7 @@ def command(
     session = open_session(checkpoint, **compute, fastest=True)
     with written as on_prediction:
         task_evaluation = evaluation(checkpoint, session, **requested)
-        measured = task_evaluation.evaluate(eval_data, on_prediction=on_prediction)
+        measured = task_evaluation.evaluate(data, on_prediction=on_prediction)
     measured = _metric_first(measured, spec.metrics)
     if record:
         entry = evaluation_record(task, files, requested, session, measured)
@@ -144,7 +146,7 @@ def command(
     settings = {
         "reference": ref,
         "task": task,
-        "data": [str(path) for path in eval_data],
+        "data": [str(path) for path in data],
         **requested,
     }
     if predictions is not None:

@@ -93,7 +93,7 @@ def task_command(name: str) -> click.Command:
             output.json_line({"task": verb, "results": list(results)})
             return
         for result in results:
-            output.json_line(result)
+            output.result_line(result)
 
     run.__doc__ = first.summary if len(specs) == 1 else first.verb_summary
     options = {option.name: option for spec in reversed(specs) for option in spec.run_options}

@@ -19,7 +19,6 @@ Examples:
   zoo plugins new mine --like decoder -o ./zoo-mine
   zoo plugins new opt --class-prefix OPT --like decoder
 
-\b
 NAME is the model_type in the config.json of the model's checkpoints, if there are any, and
 --class-prefix begins the names of their classes, such as OPTForCausalLM. They identify
 checkpoints of the family, and the models of transformers that outputs are compared with."""

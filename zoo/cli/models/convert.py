@@ -25,7 +25,8 @@ Examples:
   zoo convert ./model --to hub -o ./hub-directory
   zoo convert ./tensorflow/model.ckpt -o ./model
   zoo convert organisation/name --dry-run
-  zoo convert ./model --head sequence-classification --init-head --labels no,yes -o ./start"""
+  zoo convert ./model --head sequence-classification --init-head \\
+      --labels no,yes -o ./start"""
 )
 @reference_argument
 @output_option()

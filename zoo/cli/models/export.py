@@ -44,7 +44,8 @@ Examples:
   zoo export all-minilm-l6-v2 --onnx -o minilm-onnx
   zoo export ./model --onnx --head none -o ./graph
   zoo export all-minilm-l6-v2 --onnx --int8 -o minilm-int8
-  zoo export ./classifier --onnx --int8 --eval dev.tsv --text sentence -o ./quantized
+  zoo export ./classifier --onnx --int8 --eval dev.tsv \\
+      --text sentence -o ./quantized
   zoo export ./model --onnx --int8 --int4 --max-drop 0.05 -o ./quantized"""
 )
 @reference_argument

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zoo.cli.options import (
-    PATH,
     REFERENCE,
     FiniteRange,
+    InputFile,
     common_options,
     count_option,
     force_option,
@@ -34,14 +34,15 @@ def command() -> None:
     epilog="""\b
 Examples:
   zoo corpus build books/ -o corpus --tokenizer all-minilm-l6-v2
-  zoo corpus build 'crawl/**/*.jsonl.zst' -o corpus --tokenizer ./model --text content
-  zoo corpus build novel.txt -o corpus --tokenizer train --family NAME --vocab-size 8000
+  zoo corpus build 'crawl/**/*.jsonl.zst' -o corpus \\
+      --tokenizer ./model --text content
+  zoo corpus build novel.txt -o corpus --tokenizer train \\
+      --family NAME --vocab-size 8000
 
-\b
 A directory stands for all files in it; .jsonl, .json and .parquet have a document
 per row, every other file is text. .gz and .zst are decompressed."""
 )
-@click.argument("paths", metavar="PATH...", type=PATH, nargs=-1, required=True)
+@click.argument("paths", metavar="PATH...", type=InputFile(), nargs=-1, required=True)
 @output_option("Directory to write.", required=True)
 @shared_option(
     "tokenizer",

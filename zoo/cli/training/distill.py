@@ -64,18 +64,19 @@ TABLES = (".csv", ".tsv")  # endings of files that are not read as text
 @click.command(
     epilog="""\b
 Examples, with names of `zoo families` and `zoo models`:
-  zoo distill --teacher REF --student FAMILY             on the corpus of the package
+  zoo distill --teacher REF --student FAMILY     on the corpus of the package
   zoo distill --teacher REF --student FAMILY --train books/ -o runs/student
   zoo distill --teacher REF --student FAMILY --set student.num_layers=3
   zoo distill --teacher REF --student tiny --recipe minilmv2 --train books/
-  zoo distill --teacher RUN/model --student FAMILY --task text-classification --train t.tsv
-  zoo distill --teacher A --teacher B --student REF --recipe logits --task glue/sst2 --train GLUE
+  zoo distill --teacher RUN/model --student FAMILY --train t.tsv \\
+      --task text-classification
+  zoo distill --teacher A --teacher B --student REF --recipe logits \\
+      --task glue/sst2 --train GLUE
   zoo distill --recipe minilmv2 --print-recipe > my-recipe.yaml
   zoo distill --teacher REF --student FAMILY --recipe my-recipe.yaml
   zoo distill --resume runs/student
   zoo distill --continue-from runs/student --max-steps 20000
 
-\b
 The recipe gives loss terms, initial layers and settings; RUN/config.yaml lists all of them, and
 --set changes any, such as --set distillation.terms.kl.weight=2 or --set student.hidden_size=256."""
 )

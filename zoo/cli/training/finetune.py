@@ -63,19 +63,23 @@ Tasks:
 
 \b
 Examples:
-  zoo finetune REF --task text-classification --train train.tsv --text sentence
+  zoo finetune REF --task text-classification --train train.tsv --text s
   zoo finetune REF --task glue/cola --train GLUE -o runs/glue/cola
-  zoo finetune REF --task regression --train pairs.csv --text a --pair b --label score
-  zoo finetune REF --task text-classification --train t.tsv --text 1 --label 2 --seeds 3
-  zoo finetune REF --task text-classification --train t.jsonl --preset stable --freeze 4
-  zoo finetune REF --task seq2seq --train sum=a.jsonl --train cola=b.tsv --text in --label out
+  zoo finetune REF --task regression --train pairs.csv \\
+      --text a --pair b --label score
+  zoo finetune REF --task text-classification --train t.tsv \\
+      --text 1 --label 2 --seeds 3
+  zoo finetune REF --task text-classification --train t.jsonl \\
+      --preset stable --freeze 4
+  zoo finetune REF --task seq2seq --train sum=a.jsonl --train cola=b.tsv \\
+      --text in --label out
   zoo finetune REF --task seq2seq --train glue/mrpc=GLUE
-  zoo finetune REF --task question-answering --train train-v2.0.json --eval dev-v2.0.json
-  zoo finetune FAMILY --task text-classification --train t.tsv      from random weights
+  zoo finetune REF --task question-answering --train train-v2.0.json \\
+      --eval dev-v2.0.json
+  zoo finetune FAMILY --task text-classification --train t.tsv
   zoo finetune --resume runs/sentiment
   zoo finetune --continue-from runs/sentiment --set num_train_epochs=6
 
-\b
 Tables are TSV, CSV, JSON lines or Parquet. Columns are named, or counted from 1 in a file without
 a header. Labels come from the training data, sorted. Without --eval, a tenth of the samples
 is held out. RUN/config.yaml lists all settings; --set changes any of them.""",

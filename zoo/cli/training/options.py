@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 import click
 
 from zoo.cli.options import (
-    PATH,
     REFERENCE,
     IntegerRange,
+    KeptFile,
     count_option,
     seed_option,
     shared_option,
@@ -50,7 +50,7 @@ def data_option(
 ) -> Callable[[Function], Function]:
     """Return ``--train`` or ``--eval``, which may be repeated."""
     return shared_option(
-        name, description, multiple=True, type=PATH, metavar=metavar, former=former
+        name, description, multiple=True, type=KeptFile(), metavar=metavar, former=former
     )
 
 

@@ -19,17 +19,17 @@ from zoo.cli.training.runs import print_paths, runs_options, train
 @click.command(
     epilog="""\b
 Examples, with one of `zoo families` as FAMILY:
-  zoo pretrain FAMILY                          tiny, on the corpus of the package
+  zoo pretrain FAMILY                      tiny, on the corpus of the package
   zoo pretrain FAMILY --size small --train books/ -o runs/books
-  zoo pretrain FAMILY --objective masked-lm --set optimizer.learning_rate=0.003
+  zoo pretrain FAMILY --objective masked-lm --set optimizer.learning_rate=0.01
   zoo pretrain FAMILY --init-from REF --train articles/ --max-steps 10000
   zoo pretrain settings.yaml --max-steps 10000
   zoo pretrain --resume runs/books
   zoo pretrain --continue-from runs/books --max-steps 20000 -o runs/longer
-  zoo pretrain FAMILY --seeds 3 -o runs/three   compare them by `zoo compare runs/three`
-  torchrun --nproc-per-node 8 -m zoo pretrain FAMILY --size base --train corpus/ -o runs/base
+  zoo pretrain FAMILY --seeds 3 -o runs/three
+  torchrun --nproc-per-node 8 -m zoo pretrain FAMILY \\
+      --size base --train corpus/ -o runs/base
 
-\b
 Every setting has a default from the family's paper; RUN/config.yaml lists all of them. Nested
 settings are set with dots: --set optimizer.max_grad_norm=0.5 --set config.dropout=0."""
 )

@@ -8,7 +8,8 @@ from zoo.tasks.options import LABELLED, MAX_SEQ_LEN, PAIR
 EXAMPLES = """\b
 Examples:
   zoo run choose REF "a context" --choice "a text" --choice "another"
-  zoo run choose REF "a context" --question "Who is _?" --choice "a text" --choice "another"
+  zoo run choose REF "a context" --question "Who is _?" \\
+      --choice "a text" --choice "another"
   zoo run choose REF --input questions.jsonl > choices.jsonl
 
 JSON lines have the keys "context" and "choices", a list, optionally "question", and any other keys,

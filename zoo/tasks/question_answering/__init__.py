@@ -7,7 +7,7 @@ from zoo.tasks.options import DOC_STRIDE, LABELLED, MAX_SEQ_LEN, PAIR
 
 EXAMPLES = """\b
 Examples:
-  zoo run answer REF "a question?" "a context" "another question?" "its context"
+  zoo run answer REF "a question?" "a context" "a second?" "its context"
   zoo run answer REF --input questions.jsonl > answers.jsonl
 
 JSON lines have the keys "question" and "context", and any other keys, which are copied to the

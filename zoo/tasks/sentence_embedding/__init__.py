@@ -5,7 +5,7 @@ from zoo.tasks.options import LABELLED, PAIR, PROMPTS
 
 EXAMPLES = """\b
 Examples:
-  zoo run similarity REF "a text" "another text" "a second pair" "its other text"
+  zoo run similarity REF "a text" "another text" "a third" "a fourth"
   zoo run similarity REF --input pairs.jsonl > results.jsonl
 
 JSON lines have the keys "text" and "text_pair", and any other keys, which are copied to the output.

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from benchmarks._common import alternate, machine, table, versions
-from zoo.nn.transformer import attend
+from zoo.nn.kernels.attention import attend
 
 TOKENS, WIDTH = 8192, 64
 TOLERANCE = 0.02  # of the norm of the difference, relative, or of the slope

@@ -253,7 +253,7 @@ def products(
     import numpy as np
     import torch
 
-    from zoo.nn.layers.int8_linear import pack_int8
+    from zoo.nn.kernels.int8_linear import pack_int8
 
     sizes = shapes(source)
     count = REPEATS * ROWS * sum(2.0 * n * m for n, m in sizes)

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.nn import transformer
 from zoo.nn.capture import is_capturing_attention
+from zoo.nn.kernels.attention import attend
 from zoo.nn.layers.dropout import Dropout
 from zoo.nn.layers.relative import relative_shift
 from zoo_deberta.config import DebertaConfig
@@ -160,7 +160,7 @@ class DisentangledAttention(nn.Module):
             )
         q, k, v = (part.transpose(0, 1) for part in (q, k, v))
         dropout = self.dropout if self.training else 0.0
-        mixed = transformer.attend(q, k, v, bias, dropout=dropout, scale=self.scale)
+        mixed = attend(q, k, v, bias, dropout=dropout, scale=self.scale)
         return mixed.transpose(1, 2)
 
     def _attend_in_groups(self, qkv: Tensor, positions: Positions, mask: Tensor | None) -> Tensor:

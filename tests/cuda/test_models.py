@@ -15,9 +15,10 @@ from zoo.errors import UsageError
 from zoo.families.random_inputs import random_inputs, randomize_weights
 from zoo.nn.encoder import packed_mask
 from zoo.nn.heads import VocabularyProjection
-from zoo.nn.packed_attention import DocumentOffsets, masks_only, takes_offsets
-from zoo.nn.transformer import attend
-from zoo.objectives.losses import row_chunks
+from zoo.nn.kernels import row_chunks
+from zoo.nn.kernels.attention import attend
+from zoo.nn.kernels.packed_attention import masks_only, supports_offsets
+from zoo.nn.packed_attention import DocumentOffsets
 from zoo.objectives.losses.cross_entropy import summed_cross_entropy
 from zoo.plugins import get_family, installed
 from zoo.training.setup import pretrain_setup
@@ -124,7 +125,7 @@ def test_packed_rows_take_offsets_and_give_the_same_hidden_states(
     model: Any = family.model(family.sizes()["tiny"], head).eval().to(device)
     tokens, ids = torch.randint(5, 100, IDS.shape, device=device), IDS.to(device)
     with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16):
-        assert takes_offsets(model.embeddings(tokens), ids)
+        assert supports_offsets(model.embeddings(tokens), ids)
         hidden = model.encode(tokens, document_ids=ids)
         with masks_only():
             expected = model.encode(tokens, document_ids=ids)

@@ -12,9 +12,10 @@ from zoo.families.config import Activation
 from zoo.families.random_inputs import randomize_weights
 from zoo.nn.encoder import padding_mask
 from zoo.nn.heads import MLMHead
+from zoo.nn.kernels.attention import HALF_PRECISION_TOKENS, attend
 from zoo.nn.layers.activations import ACTIVATIONS, activate, activation
 from zoo.nn.layers.highway import Highway
-from zoo.nn.transformer import HALF_PRECISION_TOKENS, Embeddings, SelfAttention, attend
+from zoo.nn.transformer import Embeddings, SelfAttention
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 

@@ -39,19 +39,19 @@ def test_halves_are_rotated_as_in_transformers() -> None:
     cos, sin = LlamaRotaryEmbedding(config)(QUERIES, POSITIONS)
     expected = apply_rotary_pos_emb(QUERIES, KEYS, cos, sin)
     rotation = Rotary(8)(POSITIONS)
-    assert torch.allclose(rotation.turn(QUERIES), expected[0], atol=1e-6)
-    assert torch.allclose(rotation.turn(KEYS), expected[1], atol=1e-6)
+    assert torch.allclose(rotation.apply(QUERIES), expected[0], atol=1e-6)
+    assert torch.allclose(rotation.apply(KEYS), expected[1], atol=1e-6)
 
 
 def test_neighbours_are_rotated_as_in_transformers() -> None:
     sin, cos = create_sinusoidal_positions(5, 8)[POSITIONS].chunk(2, dim=-1)
     expected = turn_interleaved(QUERIES.transpose(1, 2), sin, cos).transpose(1, 2)
     rotation = Rotary(8, interleaved=True)(POSITIONS)
-    assert torch.allclose(rotation.turn(QUERIES), expected, atol=1e-6)
+    assert torch.allclose(rotation.apply(QUERIES), expected, atol=1e-6)
 
 
 def test_components_beyond_the_width_stay() -> None:
-    turned = Rotary(4)(POSITIONS).turn(QUERIES)
+    turned = Rotary(4)(POSITIONS).apply(QUERIES)
     assert torch.equal(turned[..., 4:], QUERIES[..., 4:])
     assert not torch.equal(turned[1, :, 3, :4], QUERIES[1, :, 3, :4])
 
@@ -59,7 +59,7 @@ def test_components_beyond_the_width_stay() -> None:
 def test_scores_of_rotated_vectors_depend_on_the_distance_alone() -> None:
     rotary = Rotary(8)
     near, far = (rotary(POSITIONS[:1] + shift) for shift in (0, 1000))
-    scores = [r.turn(QUERIES) @ r.turn(KEYS).transpose(-1, -2) for r in (near, far)]
+    scores = [r.apply(QUERIES) @ r.apply(KEYS).transpose(-1, -2) for r in (near, far)]
     assert torch.allclose(scores[0], scores[1], atol=2e-3)
 
 

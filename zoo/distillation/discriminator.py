@@ -18,8 +18,8 @@ from zoo.distillation.teachers.checks import require_same_tokens
 from zoo.distillation.teachers.teacher import Teacher
 from zoo.errors import UsageError
 from zoo.families.distillation import DistillationRecipe
+from zoo.nn.kernels.row_chunks import Logits
 from zoo.objectives.base import LossOutput, Outputs, TrainingObjective
-from zoo.objectives.losses.row_chunks import Logits
 from zoo.objectives.masked import MASKED_LM, MaskedLanguageModelling, model_inputs
 from zoo.objectives.replaced_token_detection import (
     MASKED_IDS,

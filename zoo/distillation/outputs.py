@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from zoo.nn.capture import Captured
+from zoo.nn.kernels.row_chunks import Logits
 from zoo.objectives.base import Outputs, TrainingObjective
 from zoo.objectives.losses.predictions import predict_at
-from zoo.objectives.losses.row_chunks import Logits
 
 
 def real_tokens(batch: Mapping[str, Tensor], ids: str = "input_ids") -> Tensor:

@@ -28,7 +28,7 @@ from zoo.finetuning.model import ModelSetup, Resumed, text_tokenizer
 from zoo.finetuning.rows import TokenizedRows
 from zoo.finetuning.weights import freeze_lowest, load_backbone, new_modules
 from zoo.io.digests.files import FileDigest, hash_file
-from zoo.nn.encoder import Encoder, takes_packed_rows
+from zoo.nn.encoder import Encoder, supports_packed_rows
 from zoo.nn.layers.skip_init import init_empty_weights
 from zoo.objectives.base import Batch
 from zoo.overrides import override
@@ -265,14 +265,14 @@ def finetune_setup(
         data=_data_record(config, objective, rows, reviews, problems),
         dropped=problems.dropped,
         run_tokenizer=model.tokenizer,
-        packs_rows=not config.compile and _takes_packed_rows(family, model.config, task),
+        packs_rows=not config.compile and _supports_packed_rows(family, model.config, task),
         announce=announce,
     )
 
 
-def _takes_packed_rows(family: Family, config: Config, task: type[FineTuning]) -> bool:
+def _supports_packed_rows(family: Family, config: Config, task: type[FineTuning]) -> bool:
     with init_empty_weights():
-        return takes_packed_rows(family.model(config, task.head_in(family)))
+        return supports_packed_rows(family.model(config, task.head_in(family)))
 
 
 class SplitProblems:

@@ -12,7 +12,7 @@ from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.families.config import Config
 from zoo.finetuning.heads import HEAD, describe_head, serves_other_task
-from zoo.nn.stacks import Stack, below, stacks
+from zoo.nn.stacks import Stack, modules_below_layers, stacks
 from zoo.objectives.base import TrainedModel
 from zoo.training.state.load_weights import MissingWeights, copy_weights, outermost_parts
 from zoo.training.state.pretrained import InitRecord, ModelRecord, PretrainedInit
@@ -109,7 +109,7 @@ def _require_layers(
 
     def are_apart(number: int) -> bool:
         return all(
-            stack.splits_at(number if lowest else max(0, len(stack.order) - number))
+            stack.can_split_at(number if lowest else max(0, len(stack.order) - number))
             for stack in all_stacks
         )
 
@@ -142,7 +142,7 @@ def freeze_lowest(model: nn.Module, count: int) -> None:
     all_stacks = list(stacks(model))
     _require_layers(all_stacks, count, lowest=True, change="be frozen", setting="--freeze")
     layers = [name for stack in all_stacks for name in stack.at(slice(count))]
-    frozen = tuple(f"{name}." for name in (*below(model), *layers))
+    frozen = tuple(f"{name}." for name in (*modules_below_layers(model), *layers))
     for name, parameter in model.named_parameters():
         if name.startswith(frozen):
             parameter.requires_grad_(False)

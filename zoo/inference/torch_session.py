@@ -15,7 +15,7 @@ from zoo.inference.session import INT8, Session
 from zoo.inference.validate_inputs import check_inputs, check_outputs
 from zoo.nn.capture import capture, layers_in_order
 from zoo.nn.devices import resolve_device, resolve_dtype
-from zoo.nn.layers.int8_linear import int8_problem, quantize_linear_maps
+from zoo.nn.kernels.int8_linear import int8_problem, quantize_linear_maps
 from zoo.overrides import override
 
 if TYPE_CHECKING:

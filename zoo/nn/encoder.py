@@ -29,9 +29,10 @@ from zoo.nn.heads import (
     SpanMixin,
     VocabularyProjection,
 )
-from zoo.nn.packed_attention import DocumentOffsets, takes_offsets
+from zoo.nn.kernels.packed_attention import document_mask
+from zoo.nn.kernels.row_packing import PackedRows, pack_rows
+from zoo.nn.packed_attention import DocumentOffsets
 from zoo.nn.positions import AttentionInputs, Positions
-from zoo.nn.row_packing import PackedRows
 from zoo.nn.transformer import select_tokens
 from zoo.overrides import override
 
@@ -72,7 +73,7 @@ class Encoder(HeadMixin):
         pooling: what the pooler and the head read in place of the first token of a row: the
             ``mean`` or ``max`` of its tokens; ``None`` for that token.
         packs_rows: pack the rows of a batch that is padded on the right in training on a CPU. The
-            results are the same, up to rounding and dropout. See ``takes_packed_rows``.
+            results are the same, up to rounding and dropout. See ``supports_packed_rows``.
         layer_inputs: names of the modules that all blocks read, such as relative positions, beside
             the embeddings; see ``zoo.nn.stacks``.
     """
@@ -161,10 +162,7 @@ class Encoder(HeadMixin):
 
     def _pack_rows(self, attention_mask: Tensor | None) -> PackedRows | None:
         """Return the packing of a padded batch, or ``None`` if it stays as it is."""
-        # on a GPU, the lengths of the rows would have to be copied back
-        if attention_mask is None or attention_mask.device.type != "cpu":
-            return None
-        return PackedRows.of(attention_mask) if self.packs_rows and self.training else None
+        return pack_rows(attention_mask) if self.packs_rows and self.training else None
 
     def encode(
         self,
@@ -270,11 +268,11 @@ class Encoder(HeadMixin):
             causal: exclude the keys that follow a query, too.
 
         Returns:
-            ``packed_mask``, or the documents' offsets where attention takes them.
+            ``packed_mask``, or the documents' offsets where attention supports them.
         """
-        if self.adds_bias or not takes_offsets(x, document_ids):
+        if self.adds_bias:
             return packed_mask(document_ids, document_ids, x.dtype, causal=causal)
-        return DocumentOffsets.of(document_ids, causal=causal)
+        return document_mask(document_ids, x, causal=causal)
 
     def attention_inputs(
         self, x: Tensor, mask: Tensor | DocumentOffsets | None, positions: Positions
@@ -310,7 +308,7 @@ class Encoder(HeadMixin):
         return super().apply_head(pooled, *head_args)
 
 
-def takes_packed_rows(model: nn.Module) -> bool:
+def supports_packed_rows(model: nn.Module) -> bool:
     """Return whether ``packs_rows`` can be set: the model's ``encode`` takes packed rows."""
     return (
         isinstance(model, Encoder) and "document_ids" in inspect.signature(model.encode).parameters

@@ -75,7 +75,7 @@ class CrossAttention(Attention):
             else keys_and_values
         )
         (queries,) = self.split(self.q(x), 1)
-        return self.mix(queries, keys, values, mask)
+        return self.attend(queries, keys, values, mask)
 
 
 def make_cross_attention(config: Any) -> CrossAttention:

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.nn.kernels.int8_linear import int8_linear, pack_int8
+from zoo.nn.kernels.small_batch_linear import optimize_for_inference, small_batch_linear
 from zoo.nn.layers.activations import activation
 from zoo.nn.layers.dropout import Dropout
-from zoo.nn.layers.int8_linear import int8_linear, pack_int8
-from zoo.nn.layers.small_batch_linear import optimize_for_inference, small_batch_linear
 
 
 def gather_rows(hidden: Tensor, positions: Tensor) -> Tensor:
@@ -240,5 +240,5 @@ class LMHeadMixin(nn.Module):
         optimize_for_inference(self)
 
     def quantize_output(self) -> None:
-        """Score with output embeddings in 8 bits; see ``zoo.nn.layers.int8_linear``."""
+        """Score with output embeddings in 8 bits; see ``zoo.nn.kernels.int8_linear``."""
         self.packed_output = pack_int8(self.output_embeddings)

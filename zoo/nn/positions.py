@@ -53,7 +53,7 @@ class Rotation(NamedTuple):
     # whether a pair is two neighbouring components, or one of the first and one of the second half
     interleaved: bool
 
-    def turn(self, x: Tensor) -> Tensor:
+    def apply(self, x: Tensor) -> Tensor:
         """Rotate pairs of components of queries or keys, (batch, heads, tokens, head width).
 
         Components beyond the pairs stay as they are.

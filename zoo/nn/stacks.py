@@ -24,7 +24,7 @@ class Stack(NamedTuple):
         """Return the names of the layers at some depths."""
         return [f"{self.owner}layers.{index}" for index in dict.fromkeys(self.order[depths])]
 
-    def splits_at(self, depth: int) -> bool:
+    def can_split_at(self, depth: int) -> bool:
         """Return whether no layer below a depth is shared with one at the depth or above."""
         return set(self.order[:depth]).isdisjoint(self.order[depth:])
 
@@ -40,7 +40,7 @@ def stacks(model: nn.Module) -> Iterator[Stack]:
         yield Stack(f"{name}." if name else "", order, tuple(getattr(module, "layer_inputs", ())))
 
 
-def below(model: nn.Module) -> dict[str, Stack | None]:
+def modules_below_layers(model: nn.Module) -> dict[str, Stack | None]:
     """Return the modules below the first layers: embeddings, and what all layers read."""
     owners = {stack.owner: stack for stack in stacks(model)}
     modules: dict[str, Stack | None] = {}

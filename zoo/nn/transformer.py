@@ -4,29 +4,19 @@ Vaswani et al. 2017, "Attention Is All You Need", arXiv:1706.03762.
 """
 
 import functools
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from zoo.nn.attention.blocks import (
-    HALF,
-    attend_by_products,
-    attend_in_blocks,
-    can_use_blocks,
-    row_blocks,
-)
-from zoo.nn.capture import is_capturing_attention
+from zoo.nn.kernels.attention import attend as attend
+from zoo.nn.kernels.embedding import Embedding
 from zoo.nn.layers.activations import activate, activation
 from zoo.nn.layers.dropout import Dropout
-from zoo.nn.layers.embedding import Embedding
-from zoo.nn.packed_attention import DocumentOffsets, attend_documents
+from zoo.nn.packed_attention import DocumentOffsets
 from zoo.overrides import override
-
-# to which attention in half precision without dropout is trained by single products
-HALF_PRECISION_TOKENS = 512
+from zoo.renamed import RenamedMethods
 
 if TYPE_CHECKING:
     from zoo.nn.kv_cache import LayerCache
@@ -118,52 +108,7 @@ class Embeddings(nn.Module):
         return self.positions(position_ids)  # type: ignore[no-any-return]
 
 
-def attend(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | DocumentOffsets | None,
-    *,
-    causal: bool = False,
-    dropout: float = 0.0,
-    scale: float | None = None,
-) -> Tensor:
-    """Return softmax(q k^T scale + mask) v.
-
-    Args:
-        q: (batch, heads, queries, head_size).
-        k: (batch, heads, keys, head_size).
-        v: (batch, heads, keys, head_size).
-        mask: added to the scores, broadcast to (batch, heads, queries, keys); or the documents that
-            attention is restricted to, where queries and keys are the same tokens.
-
-    Returns:
-        (batch, heads, queries, head_size).
-    """
-    if isinstance(mask, DocumentOffsets):
-        return attend_documents(q, k, v, mask, dropout=dropout, scale=scale)
-    if dropout and can_use_blocks(q, k, v, mask=mask, dropout=dropout):
-        return attend_in_blocks(
-            q, k, v, row_blocks(q, k), mask=mask, causal=causal, dropout=dropout, scale=scale
-        )
-    if _takes_products(q, k, dropout):
-        return attend_by_products(q, k, v, mask, causal, dropout, scale)
-    return F.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale
-    )
-
-
-def _takes_products(q: Tensor, k: Tensor, dropout: float) -> bool:
-    """Return whether attention is computed by single products and a softmax, on CPUs only."""
-    # With dropout, torch has no fused kernel on CPUs. In half precision, the backward pass of its
-    # kernel takes several times as long as the products, up to ``HALF_PRECISION_TOKENS``
-    # (``benchmarks/attention.py``); without a gradient the kernel is used, which rounds less
-    trained = torch.is_grad_enabled() and q.requires_grad
-    is_slow = q.dtype in HALF and trained and k.shape[-2] <= HALF_PRECISION_TOKENS
-    return (bool(dropout) or is_slow) and q.device.type == "cpu" and not is_capturing_attention()
-
-
-class Attention(nn.Module):
+class Attention(RenamedMethods, nn.Module):
     """Multi-head attention without its input projections (arXiv:1706.03762, section 3.2).
 
     Args:
@@ -175,6 +120,8 @@ class Attention(nn.Module):
     Attributes:
         out: the output projection, which a subclass sets.
     """
+
+    renamed_methods: ClassVar[Mapping[str, str]] = {"mix": "attend"}
 
     out: nn.Linear
 
@@ -199,7 +146,7 @@ class Attention(nn.Module):
             for part in x.chunk(parts, dim=-1)
         ]
 
-    def mix(
+    def attend(
         self,
         q: Tensor,
         k: Tensor,
@@ -222,8 +169,8 @@ class Attention(nn.Module):
             (batch, queries, hidden).
         """
         dropout = self.dropout if self.training else 0.0
-        mixed = attend(q, k, v, mask, causal=causal, dropout=dropout, scale=self.scale)
-        return self.out(mixed.transpose(1, 2).flatten(-2))  # type: ignore[no-any-return]
+        x = attend(q, k, v, mask, causal=causal, dropout=dropout, scale=self.scale)
+        return self.out(x.transpose(1, 2).flatten(-2))  # type: ignore[no-any-return]
 
 
 class SelfAttention(Attention):
@@ -291,13 +238,13 @@ class SelfAttention(Attention):
             heads = joint.unflatten(-1, (-1, self.heads[1])).transpose(1, 2)
             q, k, v = heads.split(counts, dim=1)
         if rotation is not None:
-            q, k = rotation.turn(q), rotation.turn(k)
+            q, k = rotation.apply(q), rotation.apply(k)
         if cache is not None:
             k, v = cache.extend(k, v)
         if (shared := counts[0] // counts[1]) > 1:  # heads of queries for one of keys and values
             k = k[:, :, None].expand(-1, -1, shared, -1, -1).flatten(1, 2)
             v = v[:, :, None].expand(-1, -1, shared, -1, -1).flatten(1, 2)
-        return self.mix(q, k, v, mask, causal=self.causal and mask is None and x.shape[1] > 1)
+        return self.attend(q, k, v, mask, causal=self.causal and mask is None and x.shape[1] > 1)
 
 
 class FeedForward(nn.Module):

@@ -20,13 +20,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.nn.heads import VocabularyProjection
+from zoo.nn.kernels.row_chunks import fits_at_once
 from zoo.nn.layers.init import init_weights
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainedModel
 from zoo.objectives.examples.masking import MaskStrategy, label_runs
 from zoo.objectives.examples.packing import PackedRow
 from zoo.objectives.examples.vocabulary import Ids
 from zoo.objectives.losses.predictions import cross_entropy_sum, gather_positions, predict_at
-from zoo.objectives.losses.row_chunks import fits_at_once
 from zoo.objectives.masked import MASKED_LM, MaskedLanguageModelling, MaskedOptions, model_inputs
 from zoo.objectives.options import Options
 from zoo.overrides import override

@@ -15,7 +15,7 @@ from torch import nn
 
 from zoo.data.rng import torch_seed
 from zoo.errors import Interrupted, VerificationError
-from zoo.nn.layers.embedding import recycle_gradients
+from zoo.nn.kernels.embedding import recycle_gradients
 from zoo.objectives.base import Batch, LossOutput
 from zoo.training.callbacks import Callback
 from zoo.training.config.run_config import RunConfig

@@ -20,7 +20,7 @@ from zoo.distillation.losses.hidden_mse import HiddenMSE
 from zoo.distillation.losses.kl import kl_divergence
 from zoo.distillation.losses.relations import relation_scores
 from zoo.nn.heads import VocabularyProjection
-from zoo.objectives.losses import row_chunks
+from zoo.nn.kernels import row_chunks
 
 DOUBLE = torch.float64
 

@@ -10,7 +10,7 @@ from tests.distillation.losses.test_terms import DOUBLE, kl_by_hand
 from zoo.distillation.logits import top_logits
 from zoo.distillation.losses.kl import kl_divergence
 from zoo.nn.heads import VocabularyProjection
-from zoo.objectives.losses import row_chunks
+from zoo.nn.kernels import row_chunks
 
 
 @pytest.fixture(autouse=True)

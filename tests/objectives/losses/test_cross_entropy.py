@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from zoo.nn.heads import VocabularyProjection
-from zoo.objectives.losses import row_chunks
+from zoo.nn.kernels import row_chunks
 from zoo.objectives.losses.cross_entropy import IGNORED, summed_cross_entropy
 
 POSITIONS, WIDTH, VOCABULARY = 23, 6, 40

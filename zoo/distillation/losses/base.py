@@ -14,9 +14,9 @@ from zoo.distillation.logits import Target, num_classes
 from zoo.distillation.outputs import ModelOutput, attention_pairs, first_tokens, real_tokens
 from zoo.errors import UsageError, did_you_mean
 from zoo.families.distillation import LayerMap, Term
+from zoo.nn.kernels.row_chunks import Logits
 from zoo.objectives.base import Batch, Objective, TrainingObjective
 from zoo.objectives.losses.predictions import gather_positions
-from zoo.objectives.losses.row_chunks import Logits
 from zoo.overrides import override
 
 Side = Literal["student", "teacher"]

@@ -33,8 +33,8 @@ from zoo.distillation.logits import (
 from zoo.distillation.losses.base import LogitsLoss, distillation_loss
 from zoo.distillation.outputs import ModelOutput
 from zoo.errors import UsageError
-from zoo.objectives.losses.row_chunks import Logits
-from zoo.objectives.losses.row_sums import sum_over_rows
+from zoo.nn.kernels.row_chunks import Logits
+from zoo.nn.kernels.row_sums import sum_over_rows
 from zoo.overrides import override
 
 WITHOUT_PROBABILITIES = ("regression", "multi_label_classification")  # problems of tasks

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from zoo.distillation.logits import Target, TopLogits, dense
 from zoo.distillation.losses.base import LogitsLoss, distillation_loss, squared_error
-from zoo.objectives.losses.row_chunks import Logits
+from zoo.nn.kernels.row_chunks import Logits
 from zoo.overrides import override
 
 

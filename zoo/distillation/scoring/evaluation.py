@@ -20,9 +20,9 @@ from zoo.distillation.teachers.teacher import Teacher, run_model
 from zoo.errors import NonFiniteError
 from zoo.finetuning.base import FineTuning
 from zoo.metrics.ranks import spearman
+from zoo.nn.kernels.row_chunks import Logits, chunked_logits
 from zoo.nn.layers.skip_init import build_without_init
 from zoo.objectives.base import Batch, LossOutput, TrainingObjective
-from zoo.objectives.losses.row_chunks import Logits, chunked_logits
 from zoo.tasks.sentences.train import Sentences
 from zoo.training.distributed.context import DistContext
 from zoo.training.logging.aggregate import MetricSums, Predictions

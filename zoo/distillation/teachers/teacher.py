@@ -18,8 +18,8 @@ from zoo.finetuning.labels import label_order
 from zoo.inference.load_model import load_model
 from zoo.nn.capture import Captured, LayerOutputs, capture
 from zoo.nn.heads import VocabularyProjection
+from zoo.nn.kernels.row_chunks import Logits
 from zoo.objectives.base import TrainingObjective
-from zoo.objectives.losses.row_chunks import Logits
 from zoo.objectives.masked import model_inputs
 from zoo.overrides import override
 

@@ -1,1 +1,1 @@
-"""Masks, and attention in training on CPUs; ``zoo.nn.transformer`` has the layers."""
+"""Masks of attention."""

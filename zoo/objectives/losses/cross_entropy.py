@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.objectives.losses.row_chunks import Logits
-from zoo.objectives.losses.row_sums import sum_over_rows
+from zoo.nn.kernels.row_chunks import Logits
+from zoo.nn.kernels.row_sums import sum_over_rows
 
 IGNORED = -100  # label of a position that does not count, as in ``torch.nn.functional``
 
@@ -22,18 +22,16 @@ def summed_cross_entropy(logits: Logits, labels: Tensor) -> tuple[Tensor, Tensor
         The sum, a scalar of the logits' dtype, at least float32, with gradient; and the number of
         correct predictions, int64.
     """
-    sums = sum_over_rows(_cross_entropy_of_rows, logits, labels)
+    sums = sum_over_rows(cross_entropy_of_rows, logits, labels)
     return sums[0], sums[1].detach().long()
 
 
-def _cross_entropy_of_rows(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the sum of cross-entropies and the number of correct predictions, and the gradient.
-
-    The gradient by the logits is their probabilities, minus 1 for the label.
-    """
+def cross_entropy_of_rows(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the sum of cross-entropies and the number of correct predictions, and the gradient."""
     predicted = logits.log_softmax(-1)
     correct = (logits.argmax(-1) == labels).sum()
     total = F.nll_loss(predicted, labels, reduction="sum", ignore_index=IGNORED)
+    # by the logits, the gradient is their probabilities, minus 1 for the label
     errors, classes = predicted.exp_(), labels.clamp(min=0)[:, None]
     errors.scatter_(1, classes, errors.gather(1, classes) - 1)
     errors.mul_((labels != IGNORED)[:, None])

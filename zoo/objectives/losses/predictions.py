@@ -63,7 +63,7 @@ def predict(model: Any, hidden: "Tensor") -> "Tensor | VocabularyProjection":
     Returns:
         Logits, (n, vocabulary), float32; or the projection to them, see ``Outputs``.
     """
-    from zoo.objectives.losses.row_chunks import fits_at_once
+    from zoo.nn.kernels.row_chunks import fits_at_once
 
     if hasattr(model, "project") and not fits_at_once(len(hidden), model.vocab_size):
         projection: VocabularyProjection = model.project(hidden)
@@ -82,9 +82,9 @@ def cross_entropy_sum(
         labels: (n,), int64; -100 for those that do not count.
         term: name of the loss term.
     """
-    from zoo.objectives.losses.cross_entropy import IGNORED, summed_cross_entropy
+    from zoo.nn.kernels.row_sums import sum_over_rows
+    from zoo.objectives.losses.cross_entropy import IGNORED, cross_entropy_of_rows
 
-    total, correct = summed_cross_entropy(logits, labels)
-    return LossOutput(
-        sums={term: total}, metrics={"accuracy": (correct, (labels != IGNORED).sum())}
-    )
+    sums = sum_over_rows(cross_entropy_of_rows, logits, labels)
+    correct, count = sums[1].detach().long(), (labels != IGNORED).sum()
+    return LossOutput({term: sums[0]}, metrics={"accuracy": (correct, count)})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from zoo.hub.files import map_os_errors
-from zoo.nn.packed_attention import masks_only
+from zoo.nn.kernels.packed_attention import masks_only
 from zoo.overrides import override
 from zoo.plugins.logger import Logger
 from zoo.training.callbacks import Callback

@@ -52,7 +52,7 @@ def layerwise_lr_scales(model: "nn.Module", decay: float) -> dict[str, float]:
     """
     if decay == 1:
         return {}
-    from zoo.nn.stacks import below, stacks
+    from zoo.nn.stacks import modules_below_layers, stacks
 
     distinct = {stack: len(set(stack.order)) for stack in stacks(model)}
     if not distinct:
@@ -63,6 +63,6 @@ def layerwise_lr_scales(model: "nn.Module", decay: float) -> dict[str, float]:
         for number in range(depth)
     }
     deepest = max(distinct.values())
-    for name, reader in below(model).items():
+    for name, reader in modules_below_layers(model).items():
         scales[f"{name}."] = decay ** ((deepest if reader is None else distinct[reader]) + 2)
     return scales

@@ -115,7 +115,7 @@ class RelativeAttention(Attention):
         if context.other_segment is not None:
             bias = bias + self.segment_scores(q) * context.other_segment
         bias = bias * self.heads[1] ** -0.5 + context.mask
-        return self.mix(q + self.content_bias[:, None], k, v, bias)
+        return self.attend(q + self.content_bias[:, None], k, v, bias)
 
     def position_scores(self, q: Tensor, context: Context) -> Tensor:
         """Return the scores by relative position, (batch, heads, queries, keys)."""

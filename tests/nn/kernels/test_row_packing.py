@@ -9,9 +9,9 @@ from torch import Tensor
 
 from zoo.families.onnx import OnnxSpec
 from zoo.families.random_inputs import random_inputs
-from zoo.nn.encoder import takes_packed_rows
+from zoo.nn.encoder import supports_packed_rows
+from zoo.nn.kernels.row_packing import PackedRows, first_fit_decreasing
 from zoo.nn.layers.dropout import Dropout
-from zoo.nn.row_packing import PackedRows, first_fit_decreasing
 from zoo.plugins import get_family
 
 LENGTHS = (3, 9, 4, 5, 1)
@@ -61,7 +61,7 @@ def test_outputs_and_gradients_are_those_of_padded_rows(family: str, head: str) 
     inputs = random_inputs(spec, config, LENGTHS)
     torch.manual_seed(0)
     model: Any = plugin.model(config, head).double().train()
-    assert takes_packed_rows(model)
+    assert supports_packed_rows(model)
     for module in model.modules():
         if isinstance(module, Dropout):  # of heads with a fixed probability
             module.p = 0.0
@@ -85,4 +85,4 @@ def test_outputs_and_gradients_are_those_of_padded_rows(family: str, head: str) 
 @pytest.mark.parametrize("family", ["t5", "elmo"])
 def test_models_that_take_no_packed_batches(family: str) -> None:
     plugin = get_family(family)
-    assert not takes_packed_rows(plugin.model(plugin.sizes()["tiny"], "none"))
+    assert not supports_packed_rows(plugin.model(plugin.sizes()["tiny"], "none"))

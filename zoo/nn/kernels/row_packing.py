@@ -73,6 +73,14 @@ class PackedRows(NamedTuple):
         return flat.unflatten(-2, self.target.shape)  # type: ignore[no-any-return, no-untyped-call]
 
 
+def pack_rows(attention_mask: Tensor | None) -> PackedRows | None:
+    """Return the packing of a batch, see ``PackedRows.of``; ``None`` where it is not faster."""
+    # on a GPU, the lengths of the rows would have to be copied back
+    if attention_mask is None or attention_mask.device.type != "cpu":
+        return None
+    return PackedRows.of(attention_mask)
+
+
 def first_fit_decreasing(lengths: list[int], capacity: int) -> list[list[int]]:
     """Return the indices of the lengths that share a bin, for each bin."""
     bins, free = list[list[int]](), list[int]()

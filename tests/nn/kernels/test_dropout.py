@@ -7,8 +7,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from zoo.nn.layers.dropout import Dropout, dropout, keep_mask
-from zoo.nn.transformer import attend
+from zoo.nn.kernels.attention import attend
+from zoo.nn.kernels.dropout import dropout, keep_mask
+from zoo.nn.layers.dropout import Dropout
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.004, 0.9])

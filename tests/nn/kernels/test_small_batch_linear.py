@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from zoo.nn.layers.small_batch_linear import (
+from zoo.nn.kernels.small_batch_linear import (
     SmallBatchLinear,
     optimize_for_inference,
     small_batch_linear,

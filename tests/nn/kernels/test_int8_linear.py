@@ -11,7 +11,7 @@ from tests.inference.making import make_checkpoint
 from zoo.errors import UsageError
 from zoo.export.session import open_session
 from zoo.inference import load_session
-from zoo.nn.layers.int8_linear import Int8Linear, largest_weight, quantize_linear_maps
+from zoo.nn.kernels.int8_linear import Int8Linear, largest_weight, quantize_linear_maps
 from zoo.plugins import get_family
 
 

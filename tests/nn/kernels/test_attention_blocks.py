@@ -8,17 +8,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.nn.attention import blocks
-from zoo.nn.attention.blocks import (
+from zoo.nn.capture import capture
+from zoo.nn.kernels import attention_blocks as blocks
+from zoo.nn.kernels.attention import attend, attend_by_products
+from zoo.nn.kernels.attention_blocks import (
     Block,
-    attend_by_products,
     attend_in_blocks,
     can_use_blocks,
     document_blocks,
     row_blocks,
 )
-from zoo.nn.capture import capture
-from zoo.nn.transformer import attend
 from zoo.plugins import get_family
 
 SHAPE = 3, 4, 7, 5  # batch, heads, tokens, head_size

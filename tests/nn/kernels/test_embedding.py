@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from zoo.nn.layers import embedding
-from zoo.nn.layers.embedding import Embedding, recycle_gradients
+from zoo.nn.kernels import embedding
+from zoo.nn.kernels.embedding import Embedding, recycle_gradients
 
 
 @pytest.fixture(autouse=True)

@@ -8,11 +8,12 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-from zoo.nn import encoder, packed_attention
 from zoo.nn.capture import capture
 from zoo.nn.encoder import packed_mask
-from zoo.nn.packed_attention import DocumentOffsets, masks_only, takes_offsets
-from zoo.nn.transformer import attend
+from zoo.nn.kernels import packed_attention
+from zoo.nn.kernels.attention import attend
+from zoo.nn.kernels.packed_attention import masks_only, supports_offsets
+from zoo.nn.packed_attention import DocumentOffsets
 from zoo.plugins import get_family
 
 # three rows: documents with padding, one document, documents of one token and no padding
@@ -90,7 +91,7 @@ def test_hidden_states_and_gradients_of_a_model_are_the_same(
         return hidden * used, list(torch.autograd.grad((hidden * weight).sum(), parameters))
 
     expected, gradients = run()
-    monkeypatch.setattr(encoder, "takes_offsets", lambda x, document_ids: True)
+    monkeypatch.setattr(packed_attention, "supports_offsets", lambda x, document_ids: True)
     hidden, others = run()
     assert (hidden - expected).abs().max() < 1e-12
     for gradient, reference in zip(others, gradients, strict=True):
@@ -111,7 +112,7 @@ def test_the_kernel_takes_the_arguments(head_size: int, dropout: float) -> None:
 
 
 def test_masks_are_taken_without_a_gradient_and_wherever_attention_is_looked_at() -> None:
-    assert not takes_offsets(torch.zeros(3, 9, 4, dtype=torch.bfloat16), IDS)
+    assert not supports_offsets(torch.zeros(3, 9, 4, dtype=torch.bfloat16), IDS)
     family = get_family("bert")
     model: Any = family.model(family.sizes()["tiny"], "none").eval()
     tokens = torch.randint(5, 100, IDS.shape)
@@ -124,12 +125,12 @@ def test_masks_are_taken_without_a_gradient_and_wherever_attention_is_looked_at(
 def test_offsets_are_taken_in_training_where_they_save_many_pairs() -> None:
     short, long = torch.arange(64) // 16, torch.arange(1024) // 16
     x = torch.zeros(1, 1024, 4, requires_grad=True)
-    assert takes_offsets(x, long[None])
-    assert not takes_offsets(x[:, :64], short[None])  # 48 of 64 keys of each query are another's
+    assert supports_offsets(x, long[None])
+    assert not supports_offsets(x[:, :64], short[None])  # 48 of 64 keys of each query are another's
     with masks_only():
-        assert not takes_offsets(x, long[None])
+        assert not supports_offsets(x, long[None])
     with torch.no_grad():
-        assert not takes_offsets(x, long[None])
+        assert not supports_offsets(x, long[None])
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])

@@ -15,8 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from zoo.nn.capture import is_capturing_attention
-from zoo.nn.layers.dropout import dropout as drop
-from zoo.nn.layers.dropout import has_level, keep_factor, mark_dropped
+from zoo.nn.kernels.dropout import has_level, keep_factor, mark_dropped
 
 SCORES_AT_ONCE = 1 << 18  # of a block: a MiB in float32
 HALF = (torch.bfloat16, torch.float16)
@@ -120,28 +119,7 @@ def attend_in_blocks(
     return _BlockAttention.apply(q, k, v, mask, blocks, causal, dropout, scale)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def attend_by_products(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    causal: bool,
-    dropout: float,
-    scale: float | None,
-) -> Tensor:
-    """Return the attention by the steps of torch's function without a kernel.
-
-    Dropout is faster than its own. See ``attend_in_blocks`` for the arguments.
-    """
-    scores = (q * (q.shape[-1] ** -0.5 if scale is None else scale)) @ k.transpose(-1, -2)
-    if causal:
-        scores = scores.masked_fill(_later(scores), -torch.inf)
-    if mask is not None:
-        scores = scores + mask
-    return drop(scores.softmax(-1).to(v.dtype), dropout) @ v
-
-
-def _later(scores: Tensor) -> Tensor:
+def later_keys(scores: Tensor) -> Tensor:
     """Return True for the keys that follow a query, (queries, keys)."""
     return torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
 
@@ -168,7 +146,7 @@ class _BlockAttention(torch.autograd.Function):
                 queries, keys, values = (_part(x, block) for x in (q, k, v))
                 scores = _product(queries, keys.transpose(-1, -2), scale)
                 if causal:
-                    scores.masked_fill_(_later(scores), -torch.inf)
+                    scores.masked_fill_(later_keys(scores), -torch.inf)
                 if mask is not None:
                     scores += mask[block.rows, block.heads]
                 weights = scores.softmax(-1)

@@ -1,0 +1,68 @@
+"""Embeddings whose gradients take the memory of earlier ones on CPUs."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+LARGE = 1 << 25  # bytes, above which glibc returns memory to the system when it is freed
+
+
+class Embedding(nn.Embedding):
+    """``nn.Embedding`` that uses the memory of its last gradient for the next one.
+
+    The gradient of a large table is a tensor of zeros but for the rows of a batch. On CPUs, new
+    memory of that size comes from the system, which clears it page by page when it is touched.
+    """
+
+    # a former gradient, which is not read; ``None`` for none
+    spare_gradient: Tensor | None = None
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the rows of ids: (...) to (..., embedding_dim)."""
+        weight: Tensor = self.weight
+        trained = torch.is_grad_enabled() and weight.requires_grad and weight.device.type == "cpu"
+        if not trained or weight.nbytes < LARGE or torch.compiler.is_compiling():
+            return super().forward(input)
+        return _Lookup.apply(weight, input, self)  # type: ignore[no-any-return, no-untyped-call]
+
+    def take_zeros(self) -> Tensor:
+        """Return zeros of the shape of the table, which nothing else refers to."""
+        spare, self.spare_gradient = self.spare_gradient, None
+        weight: Tensor = self.weight
+        if spare is None or (spare.shape, spare.dtype) != (weight.shape, weight.dtype):
+            return torch.zeros_like(weight)
+        return spare.zero_()
+
+    def recycle_gradient(self) -> None:
+        """Set the gradient to ``None``, and keep its memory for the next one if it is large."""
+        gradient = self.weight.grad
+        if gradient is not None and type(gradient) is Tensor and gradient.is_contiguous():
+            is_large = gradient.device.type == "cpu" and gradient.nbytes >= LARGE
+            self.spare_gradient = gradient if is_large else None
+        self.weight.grad = None
+
+
+def recycle_gradients(model: nn.Module) -> None:
+    """Set the gradients of large embeddings to ``None``, see ``Embedding.recycle_gradient``."""
+    for module in model.modules():
+        if isinstance(module, Embedding):
+            module.recycle_gradient()
+
+
+class _Lookup(torch.autograd.Function):
+    """The rows of a table, whose gradient is added into memory of the module."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, ids: Tensor, module: Embedding) -> Tensor:
+        ctx.save_for_backward(ids)
+        ctx.module = module
+        return nn.functional.embedding(ids, weight)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        (ids,) = ctx.saved_tensors
+        rows = gradients[0].flatten(0, -2)
+        return ctx.module.take_zeros().index_add_(0, ids.flatten(), rows), None, None

@@ -1,0 +1,163 @@
+"""Attention within the documents of packed rows, without a mask of all pairs of tokens.
+
+On CUDA in half precision, attention takes the offsets of the documents, as flash attention does
+for sequences of different lengths (Dao 2023, arXiv:2307.08691): no mask of (rows, tokens, tokens)
+is made, and pairs of tokens of different documents cost nothing. So it does in training on CPUs,
+where these pairs are so many that a call for each document takes less time. Elsewhere, a mask is
+added to the scores (``zoo.nn.attention.masks``), as in float32 on CUDA, which the kernel does
+not take.
+
+The kernel is ``torch.nn.attention.varlen.varlen_attn``'s, called as an operator, because that
+function has no dropout of attention weights, which most recipes have. Neither has flex attention;
+that is why attention with a learned bias for each pair of tokens, which the kernel does not add,
+takes a mask on every device.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from zoo.nn.attention.masks import packed_mask
+from zoo.nn.capture import is_capturing_attention
+from zoo.nn.kernels.attention_blocks import HALF, attend_in_blocks, can_use_blocks, document_blocks
+from zoo.nn.packed_attention import DocumentOffsets, document_offsets, outside_of_graphs
+
+ALIGNMENT, LARGEST_HEAD = 8, 256  # of the width of a head, in the kernel
+PAIRS_OF_A_CALL = 2048  # of tokens: an estimate of those that take a CPU as long as a call
+
+_masks_only = ContextVar("_masks_only", default=False)
+
+
+@contextlib.contextmanager
+def masks_only() -> Iterator[None]:
+    """Use masks on every device, for example to count the operations of whole rows."""
+    before = _masks_only.set(True)
+    try:
+        yield
+    finally:
+        _masks_only.reset(before)
+
+
+def document_mask(
+    document_ids: Tensor, x: Tensor, *, causal: bool = False
+) -> Tensor | DocumentOffsets:
+    """Return what restricts attention to documents: offsets where they are supported, or a mask.
+
+    Args:
+        document_ids: (rows, tokens), int64, see ``DocumentOffsets.of``; 0 for padding.
+        x: hidden states, (rows, tokens, hidden).
+        causal: whether a token attends only to itself and earlier tokens.
+    """
+    if supports_offsets(x, document_ids):
+        return DocumentOffsets.of(document_ids, causal=causal)
+    return packed_mask(document_ids, document_ids, x.dtype, causal=causal)
+
+
+def supports_offsets(x: Tensor, document_ids: Tensor) -> bool:
+    """Return whether attention supports offsets here, and is faster with them than with a mask.
+
+    Args:
+        x: hidden states, (rows, tokens, hidden).
+        document_ids: (rows, tokens), int64, see ``DocumentOffsets.of``.
+    """
+    if x.is_cuda:
+        return bool(_kernel_is_usable(x.dtype, x.device))
+    trained = torch.is_grad_enabled() and x.requires_grad and x.device.type == "cpu"
+    if not trained or torch.compiler.is_compiling() or _needs_masks():
+        return False
+    lengths = document_offsets(document_ids).diff().long()
+    pairs = document_ids.numel() * document_ids.shape[1] - int(lengths.square().sum())
+    return pairs > PAIRS_OF_A_CALL * len(lengths)
+
+
+def _needs_masks() -> bool:
+    return _masks_only.get() or is_capturing_attention()
+
+
+@outside_of_graphs  # type: ignore[untyped-decorator]
+def _kernel_is_usable(dtype: torch.dtype, device: torch.device) -> bool:
+    if _needs_masks():
+        return False
+    if torch.is_autocast_enabled("cuda"):
+        dtype = torch.get_autocast_dtype("cuda")
+    half = dtype in (torch.float16, torch.bfloat16)
+    return half and torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def attend_documents(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    documents: DocumentOffsets,
+    *,
+    dropout: float = 0.0,
+    scale: float | None = None,
+) -> Tensor:
+    """Return softmax(q k^T scale) v within each document.
+
+    Args:
+        q: (batch, heads, tokens, head_size).
+        k: (batch, heads, tokens, head_size).
+        v: (batch, heads, tokens, head_size).
+
+    Returns:
+        (batch, heads, tokens, head_size).
+    """
+    is_slow = dropout or q.dtype in HALF  # by the kernel of one document
+    if is_slow and can_use_blocks(q, k, v, dropout=dropout):
+        blocks = document_blocks(q, documents.offsets)
+        return attend_in_blocks(
+            q, k, v, blocks, causal=documents.causal, dropout=dropout, scale=scale
+        )
+    batch, size = q.shape[0], q.shape[-1]
+    kernel = _flash if q.is_cuda and size <= LARGEST_HEAD else _by_document
+    q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))  # (tokens, heads, head_size)
+    mixed = kernel(q, k, v, documents, dropout, size**-0.5 if scale is None else scale)
+    return mixed.unflatten(0, (batch, -1)).transpose(1, 2)  # type: ignore[no-untyped-call, no-any-return]
+
+
+def _flash(
+    q: Tensor, k: Tensor, v: Tensor, documents: DocumentOffsets, dropout: float, scale: float
+) -> Tensor:
+    """Run the kernel on (tokens, heads, head_size), all documents at once."""
+    size, longest = q.shape[-1], documents.max_length
+    q, k, v = (F.pad(x, (0, -size % ALIGNMENT)) if size % ALIGNMENT else x for x in (q, k, v))
+    outputs = torch.ops.aten._flash_attention_forward(
+        q,
+        k,
+        v,
+        documents.offsets,
+        documents.offsets,
+        longest,
+        longest,
+        dropout,
+        documents.causal,
+        False,  # return no mask of the dropout
+        scale=scale,
+    )
+    return outputs[0][..., :size]  # type: ignore[no-any-return]
+
+
+def _by_document(
+    q: Tensor, k: Tensor, v: Tensor, documents: DocumentOffsets, dropout: float, scale: float
+) -> Tensor:
+    """Return the attention within each document, as the kernel computes it, on any device."""
+    mixed = []
+    for start, end in pairwise(documents.offsets.tolist()):
+        queries, keys, values = (x[start:end].transpose(0, 1) for x in (q, k, v))
+        mixed.append(
+            F.scaled_dot_product_attention(
+                queries,
+                keys,
+                values,
+                dropout_p=dropout,
+                is_causal=documents.causal,
+                scale=scale,
+            )
+        )
+    return torch.cat(mixed, dim=1).transpose(0, 1)

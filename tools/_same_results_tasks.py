@@ -184,7 +184,8 @@ def distilled(
         recipe.write_text(f"terms:\n  {name}: {settings}\n")
         zoo(
             *("distill", "--teacher", models["bert"], "--student", "distilbert", "--data", text),
-            *("--recipe", recipe, "--set", "global_batch_tokens=512", *common, "-o", run),
+            *("--recipe", recipe, "--set", "global_batch_tokens=512"),
+            *("--set", "save_steps=4", *common, "-o", run),
         )
         yield f"distill {name}", record_of(run, digest)
     teacher, table = work / "text-classification" / "model", files["text-classification"]
@@ -203,8 +204,13 @@ def distilled(
     yield "distill scores", {k: scores[k] for k in ("student", "teachers", "metric", "retention")}
 
 
-def resumed(zoo: Run, begun: Path, work: Path, digest: Any) -> Iterator[tuple[str, Any]]:
-    """Yield runs that the other commit began, resumed from their first checkpoint."""
+def resumed(
+    zoo: Run, begun: Path, files: dict[str, Path], work: Path, digest: Any
+) -> Iterator[tuple[str, Any]]:
+    """Yield runs that the other commit began, resumed from their first checkpoint.
+
+    The data of the runs lay in a temporary directory that is gone. ``files`` are equal ones.
+    """
     for run in sorted(path for path in begun.iterdir() if (path / "run.json").is_file()):
         copy = work / "resumed" / run.name
         shutil.copytree(run, copy)
@@ -212,5 +218,10 @@ def resumed(zoo: Run, begun: Path, work: Path, digest: Any) -> Iterator[tuple[st
         shutil.rmtree(last)
         shutil.rmtree(copy / "model")
         command = json.loads((copy / "run.json").read_text()).get("kind", "pretrain")
-        zoo(command, "--resume", copy, "--offline", "--device", "cpu")
+        data: tuple[object, ...] = ()
+        if command == "distill":
+            data = ("--teacher", begun / "bert" / "model", "--train", files["text"])
+        elif command == "finetune":
+            data = ("--train", files[run.name])
+        zoo(command, "--resume", copy, *data, "--offline", "--device", "cpu")
         yield f"resume {run.name}", record_of(copy, digest)

@@ -254,7 +254,7 @@ def collect_tasks(
         tasks.task_outputs(env.zoo, work, models),
         tasks.evaluations(env.zoo, models, text),
         tasks.distilled(env.zoo, models, files, work, tensors_digest),
-        tasks.resumed(env.zoo, resume, work, tensors_digest) if resume else (),
+        tasks.resumed(env.zoo, resume, files, work, tensors_digest) if resume else (),
     ):
         for key, result in results:
             record[key] = result
@@ -263,6 +263,7 @@ def collect_tasks(
         shutil.copytree(os.environ["ZOO_HOME"], keep / HOME)
         for name in ("bert", "text-classification", "seq2seq", "distill-kl"):
             shutil.copytree(work / name, keep / name, symlinks=True)
+            record[f"resume {name}"] = tasks.record_of(work / name, tensors_digest)
     return record
 
 

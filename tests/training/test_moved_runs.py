@@ -9,11 +9,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
 from tests.distillation.making import DISTILL_SMALL, pretrained
 from tests.finetuning.making import labelled, settings
 from tests.training.runs import EVAL_TEXT, TEXT, assert_same, tree
 from zoo.checkpoint.digests import update_manifest
+from zoo.cli import cli
 from zoo.distillation.runs import DistillRun
 from zoo.errors import SourceError, UsageError
 from zoo.finetuning.runs import FineTuneRun
@@ -74,6 +76,31 @@ def test_distillation(began: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values = deep_merge(student, DISTILL_SMALL, DATA)
     DistillRun(values, DistContext.initialize("cpu"), Path("run")).start()
     assert_same(began / "run", resume_moved(DistillRun, began, monkeypatch))
+
+
+def test_scores_of_a_student_whose_teacher_and_texts_have_moved(began: Path) -> None:
+    shutil.copytree(pretrained("gpt"), began / "teacher")
+    student = {"distillation": {"teachers": ["./teacher"]}, "student": {"name": "gpt"}}
+    values = deep_merge(student, DISTILL_SMALL, DATA)
+    DistillRun(values, DistContext.initialize("cpu"), Path("run")).start()
+    cut_off(began / "run", 6)
+    (began / "teacher").rename(began / "mentor")
+    (began / "a text.txt").rename(began / "b.txt")
+    options = [
+        "--teacher",
+        "mentor",
+        "--train",
+        "b.txt",
+        "--score-backend",
+        "cpu",
+        "--device",
+        "cpu",
+    ]
+    CliRunner().invoke(
+        cli, ["distill", "--resume", "run", *options], catch_exceptions=False, standalone_mode=False
+    )
+    scores = json.loads((began / "run" / "scores.json").read_text())
+    assert [score["reference"] for score in scores["teachers"]] == [str(began / "mentor")]
 
 
 def test_the_command_of_the_report_works_elsewhere(began: Path) -> None:

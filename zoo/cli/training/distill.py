@@ -180,9 +180,9 @@ def command(ctx: click.Context, /, file: str | None, **options: Any) -> None:
     if not dist.is_main_process:
         return
     if runs:
-        _finish_seeds(ctx, runs, options)
+        _finish_seeds(ctx, runs, options, overrides)
     else:
-        _finish(ctx, paths, options)
+        _finish(ctx, paths, options, overrides)
 
 
 def settings_of(options: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, str]:
@@ -220,13 +220,15 @@ def _print_recipe(name: str | None, *, as_json: bool) -> None:
     output.result(values, text.splitlines(), as_json=as_json)
 
 
-def _finish(ctx: click.Context, paths: dict[str, str], options: dict[str, Any]) -> None:
+def _finish(
+    ctx: click.Context, paths: dict[str, str], options: dict[str, Any], given: dict[str, Any]
+) -> None:
     """Score a run, and print its paths and scores."""
     from zoo.training.logging.scores import score_header, score_rows
 
     value: dict[str, Any] = dict(paths)
     lines = [f"{name}: {path}" for name, path in paths.items()]
-    scores = _score([Path(paths["run"])], options)
+    scores = _score([Path(paths["run"])], options, given)
     for score in scores:
         value["scores"] = _as_json(score)
         lines += ["", *output.table(score_rows(score), score_header(score))]
@@ -234,14 +236,19 @@ def _finish(ctx: click.Context, paths: dict[str, str], options: dict[str, Any]) 
     _require(ctx, scores, options["min_retention"])
 
 
-def _finish_seeds(ctx: click.Context, directories: Sequence[Path], options: dict[str, Any]) -> None:
+def _finish_seeds(
+    ctx: click.Context,
+    directories: Sequence[Path],
+    options: dict[str, Any],
+    given: dict[str, Any],
+) -> None:
     """Score the runs of several seeds, and print median and range."""
     from zoo.distillation.runs import last_stage
     from zoo.distillation.scoring.seeds import summarize_seeds
     from zoo.finetuning.runs import MODEL, SUMMARY
 
     path, runs = directories[0].parent, [last_stage(run) for run in directories]
-    scores = _score(runs, options)
+    scores = _score(runs, options, given)
     summary = summarize_seeds(path, runs, scores)
     paths = {"runs": path, "model": path / MODEL, "summary": path / SUMMARY}
     value: dict[str, Any] = {name: str(place) for name, place in paths.items()}
@@ -256,7 +263,7 @@ def _finish_seeds(ctx: click.Context, directories: Sequence[Path], options: dict
     _require(ctx, middle, options["min_retention"])
 
 
-def _score(runs: Sequence[Path], options: dict[str, Any]) -> "list[Scores]":
+def _score(runs: Sequence[Path], options: dict[str, Any], given: dict[str, Any]) -> "list[Scores]":
     """Return the scores of runs; none with ``--no-score``."""
     from zoo.distillation.scoring.score import score_run
 
@@ -268,6 +275,7 @@ def _score(runs: Sequence[Path], options: dict[str, Any]) -> "list[Scores]":
             device=options["device"],
             backends=options["score_backend"],
             offline=options["offline"],
+            given=given,
         )
         for run in runs
     ]

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,18 @@ from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_write
 from zoo.metrics.likelihood import LARGEST, perplexity
 from zoo.nn.devices import resolve_device
-from zoo.training.config.overrides import read_config_file
+from zoo.training.config.overrides import ConfigDict, read_config_file
 from zoo.training.config.run_config import config_type
 from zoo.training.config.schema import validate_config
 from zoo.training.logging.report import write_report
 from zoo.training.logging.run_history import RunHistory
 from zoo.training.logging.scores import SCORES, ModelScore, Scores, read_scores, retained
-from zoo.training.state.location import resume_command, where_it_began
+from zoo.training.state.location import (
+    moved_locations,
+    resume_command,
+    where_it_began,
+    with_locations,
+)
 from zoo.training.state.run_manifest import SETTINGS, read_manifest
 from zoo.version import __version__
 
@@ -47,15 +52,19 @@ def score_run(
     device: str | None = None,
     backends: Sequence[str] = (),
     offline: bool = False,
+    given: Mapping[str, Any] | None = None,
 ) -> Scores:
     """Score the final model of a run beside its teachers.
 
     The scores are written to ``scores.json``, the report, and the manifest of the model. Those of
-    an earlier call are returned if model and teachers are the same.
+    an earlier call are returned if model and teachers are the same. ``given`` are settings of
+    data and teachers that have moved since.
     """
+    values = read_config_file(run / SETTINGS)
+    values = with_locations(values, moved_locations(values, given or {}))
     try:
         with where_it_began(run, read_manifest(run).working_directory) as place:
-            setup = _read_setup(place, offline=offline)
+            setup = _read_setup(place, values, offline=offline)
             student = load_checkpoint(place / MODEL)
             scores = _earlier(place, setup, student)
             timed = set() if scores is None else {speed.backend for speed in scores.student.speed}
@@ -68,8 +77,8 @@ def score_run(
     return scores
 
 
-def _read_setup(run: Path, *, offline: bool) -> DistillSetup:
-    record, values = read_manifest(run), read_config_file(run / SETTINGS)
+def _read_setup(run: Path, values: ConfigDict, *, offline: bool) -> DistillSetup:
+    record = read_manifest(run)
     config: Any = validate_config(values, config_type(record.kind, values), str(run / SETTINGS))
     return distill_setup(config, offline=offline, check_contents=False, resumed=(run, record))
 

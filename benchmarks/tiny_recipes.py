@@ -229,7 +229,7 @@ def draw(curves: Mapping[str, Curves], folder: Path) -> None:
         }
         if lines:
             label = HEADINGS.get(name, name.replace("_", " "))
-            plot_bands(folder / f"tiny-{name}.svg", lines, x="step", y=f"validation {label}")
+            plot_bands(folder / f"tiny-{name}.svg", {f"validation {label}": lines}, x="step")
 
 
 if __name__ == "__main__":

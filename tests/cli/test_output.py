@@ -8,7 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from zoo.cli.output import fail, json_line, line, note, piece, result_line, table
+from zoo.cli.output import (
+    fail,
+    fields,
+    json_line,
+    line,
+    note,
+    piece,
+    result_line,
+    side_by_side,
+    table,
+)
 from zoo.io.terminal import CONTROLS, escape_controls, escape_json
 
 FORGED = "weight\nerror: \x1b[31mred\x9b2J\u202egnp\u2066\x00\x7f\udcff\u2028end"
@@ -115,3 +125,66 @@ def test_an_error_that_repeats_a_long_value_is_cut(capsys: pytest.CaptureFixture
 def test_json_lines_are_strict(capsys: pytest.CaptureFixture[str]) -> None:
     json_line({"perplexity": float("inf"), "scores": [float("nan"), 0.5]})
     assert capsys.readouterr().out == '{"perplexity": null, "scores": [null, 0.5]}\n'
+
+
+LONG = "a command that is named in a message, such as `zoo convert model -o dir`, is not broken"
+
+
+def test_lines_break_at_words_of_a_terminal_only(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = "/" + "x" * 90
+    line(f"  {LONG} in {path} of it")
+    monkeypatch.setenv("COLUMNS", "60")
+    line(f"  {LONG} in {path} of it")
+    fail(LONG, LONG, 2, [], [LONG])
+    out, err = capsys.readouterr()
+    whole, *broken = out.splitlines()
+    assert whole == f"  {LONG} in {path} of it"
+    assert [text for text in broken if len(text) > 60] == [f"    {path}"]
+    assert [text[:4] for text in broken] == ["  a ", *["    "] * (len(broken) - 1)]
+    assert " ".join(text.strip() for text in broken) == whole.strip()
+    assert [text for text in err.splitlines() if len(text) > 60] == []
+    assert err.count("`zoo convert model -o dir`") == 3
+
+
+def test_a_table_drops_columns_then_breaks_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    header = ("name", "parameters", "page", "note")
+    rows = [
+        ("one", "1.5 M", "https://example.org/" + "p" * 40, "words " * 20),
+        ("two", "300 M", "", ""),
+    ]
+    wide = table(rows, header, drops=("page",), wraps=("note",))
+    assert len(wide) == 3 and "https" in wide[1]
+    monkeypatch.setenv("COLUMNS", "50")
+    narrow = table(rows, header, drops=("page",), wraps=("note",))
+    assert [text for text in narrow if len(text) > 50] == []
+    assert narrow[0].split() == ["name", "parameters", "note"]
+    assert narrow[1].startswith("one        1.5 M  words words")
+    assert narrow[-1] == "two        300 M"
+    assert sum(text.count("words") for text in narrow) == 20
+
+
+def test_columns_side_by_side_go_on_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = [(f"run-{number}", "0.5", "x" * 20) for number in range(5)]
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = side_by_side(("metric", "loss", "data"), columns)
+    assert [text for text in lines if len(text) > 60] == []
+    headers = [text.split() for text in lines if text.startswith("metric")]
+    assert headers == [
+        ["metric", "run-0", "run-1"],
+        ["metric", "run-2", "run-3"],
+        ["metric", "run-4"],
+    ]
+
+
+def test_values_go_on_below_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = fields({"tasks": "one two three four five six seven eight nine ten eleven", "n": "1"})
+    assert lines == [
+        "tasks  one two three four five six seven eight nine ten",
+        "       eleven",
+        "n      1",
+    ]
+    (path,) = fields({"a path": "/" + "x" * 55})[1:]
+    assert path == "    /" + "x" * 55

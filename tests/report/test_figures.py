@@ -43,7 +43,7 @@ def texts(root: ElementTree.Element) -> list[str]:
 def test_bands_surround_their_curve(tmp_path: Path) -> None:
     band = [(0, 4.0, 3.0, 5.0), (50, 2.0, 2.0, 2.5), (100, 1.0, 0.0, 2.0)]
     curves = {EVIL: band, "one": [(100, 5.0, 5.0, 5.0)], "none": []}
-    plot_bands(tmp_path / "a.svg", curves, x="step", y="loss")
+    plot_bands(tmp_path / "a.svg", {"loss": curves}, x="step")
     root = read(tmp_path / "a.svg")
     line, single = root.iter(f"{SVG}polyline")
     area, _ = root.iter(f"{SVG}polygon")

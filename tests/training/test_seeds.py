@@ -1,6 +1,7 @@
 """Runs over several seeds: equal to single runs, resumed as a whole, and compared."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ def test_the_comparison_has_median_and_range(runs: Path, tmp_path: Path) -> None
     ]
     figure = tmp_path / "losses.svg"
     done = CliRunner().invoke(
-        compare, [str(runs), str(other), "-o", str(figure), "--json"], catch_exceptions=False
+        compare, [str(runs), str(other), "--figures", str(figure), "--json"], catch_exceptions=False
     )
     first, second = json.loads(done.stdout)["groups"]
     assert first["name"] == "runs"
@@ -64,7 +65,9 @@ def test_the_comparison_has_median_and_range(runs: Path, tmp_path: Path) -> None
     assert second["changes"] == ["optimizer.learning_rate: 0.002 and 0.0001"]
     assert b"<svg" in figure.read_bytes()[:1000]
     table = CliRunner().invoke(compare, [str(runs), str(other)], catch_exceptions=False).stdout
-    assert table.splitlines()[0].split()[:3] == ["runs", "seeds", "loss"]
+    header, seeds, loss, *_ = (line.split() for line in table.splitlines())
+    assert header == ["causal-lm", "runs", "other"]
+    assert seeds == ["seeds", "3", "1"] and loss[0] == "loss"
     assert f"{sorted(last)[1]:.4g} ({min(last):.4g} to {max(last):.4g})" in table
 
 
@@ -148,7 +151,7 @@ def write_run(path: Path, config: dict[str, Any], loss: float, kind: str = "pret
     return path
 
 
-def test_losses_of_different_objectives_are_named(tmp_path: Path) -> None:
+def test_losses_of_different_objectives_are_rows_or_tables_of_their_own(tmp_path: Path) -> None:
     distilled = {"objective": "masked-lm", "terms": {}}
     paths = [
         write_run(tmp_path / "a", {"objective": "masked-lm"}, 4.67),
@@ -156,19 +159,25 @@ def test_losses_of_different_objectives_are_named(tmp_path: Path) -> None:
         write_run(tmp_path / "c", {"task": "sentence-embedding", "task_args": {"loss": "x"}}, 1.5),
     ]
     shown = CliRunner().invoke(compare, list(map(str, paths)), catch_exceptions=False).stdout
-    header, *rows = shown.splitlines()
-    assert header.split() == ["runs", "seeds", "loss", "of", "loss", "seconds"]
-    kinds = ["masked-lm", "masked-lm, distillation", "sentence-embedding, x"]
-    for row, kind in zip(rows, kinds, strict=False):
-        assert kind in row
-    assert f"losses of {' and '.join(kinds)} are different quantities" in shown
+    pretrained, _, tuned = shown.partition("sentence-embedding")
+    cells = [re.split("  +", line) for line in pretrained.splitlines()]
+    assert cells[:3] == [
+        ["masked-lm", "a", "b"],
+        ["loss (masked-lm)", "4.67"],
+        ["loss (masked-lm, distillation)", "39.22"],
+    ]
+    assert [line.split() for line in tuned.splitlines()][:2] == [["c"], ["loss", "1.5"]]
     write_run(tmp_path / "d", {"objective": "masked-lm", "seq_len": 64}, 4.9)
-    alike = CliRunner().invoke(compare, [str(paths[0]), str(tmp_path / "d")]).stdout
-    assert "different quantities" not in alike and "loss of" not in alike
+    alike = CliRunner().invoke(compare, [str(paths[0]), str(tmp_path / "d")]).stdout.splitlines()
+    assert [line.split() for line in alike[:2]] == [
+        ["masked-lm", "a", "d"],
+        ["loss", "4.67", "4.9"],
+    ]
+    assert alike[-2:] == ["d differs from a in", "  seq_len: None and 64"]
 
 
-def test_metrics_of_different_tasks_have_columns_of_their_own(tmp_path: Path) -> None:
-    """Nor are their losses drawn in one figure."""
+def test_each_task_has_its_table_and_its_panel_of_the_figure(tmp_path: Path) -> None:
+    """Metrics and losses of one name are other quantities."""
     paths = []
     for name, task, value in (
         ("a", "text-classification", 0.91),
@@ -178,13 +187,35 @@ def test_metrics_of_different_tasks_have_columns_of_their_own(tmp_path: Path) ->
         record = {"step": 1, "split": "validation", "loss": 0.5, "losses": {}}
         record["metrics"] = {"accuracy": value}
         (tmp_path / name / "metrics.jsonl").write_text(json.dumps(record) + "\n")
-    header, first, second, *_ = CliRunner().invoke(compare, paths).stdout.splitlines()
-    starts = [header.index(f"accuracy of {task}-classification") for task in ("text", "token")]
-    assert [first.find("0.91"), second.find("0.97")] == starts
     figure = tmp_path / "figure.svg"
-    done = CliRunner().invoke(compare, [*paths, "-o", str(figure)])
-    assert isinstance(done.exception, UsageError) and not figure.exists()
-    assert "are different quantities, which are not drawn in one figure" in str(done.exception)
+    shown = (
+        CliRunner()
+        .invoke(compare, [*paths, "--figures", str(figure)], catch_exceptions=False)
+        .stdout
+    )
+    tables = [[line.split() for line in part.splitlines()] for part in shown.split("\n\n")]
+    assert tables[0][:3] == [["text-classification", "a"], ["loss", "0.5"], ["accuracy", "0.91"]]
+    assert tables[1][:3] == [["token-classification", "b"], ["loss", "0.5"], ["accuracy", "0.97"]]
+    drawn = figure.read_text()
+    assert drawn.count("<g transform") == 2
+    assert "text-classification: validation loss" in drawn
+    assert "token-classification: validation loss" in drawn
+
+
+def test_many_runs_are_compared_in_tables_that_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"a-run-with-a-long-name-{number}" for number in range(6)]
+    paths = [str(write_run(tmp_path / n, {"objective": "masked-lm"}, 4.0)) for n in names]
+    for path, size in zip(paths, range(6), strict=True):
+        (Path(path) / "config.yaml").write_text(
+            json.dumps({"family": "bert", "objective": "masked-lm", "hidden_size": size})
+        )
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = CliRunner().invoke(compare, paths, catch_exceptions=False).stdout.splitlines()
+    headers = [line.split() for line in shown if line.startswith("masked-lm")]
+    assert [name for header in headers for name in header[1:]] == names
+    assert [line for line in shown if len(line) > 80] == []
 
 
 def test_the_report_has_the_metric_that_selects_the_best_evaluation(tmp_path: Path) -> None:
@@ -210,12 +241,12 @@ def test_curves_without_common_steps_are_not_drawn(tmp_path: Path) -> None:
     paths = [str(write_run(tmp_path / f"s{seed}", {"seed": seed}, 1.0)) for seed in (1, 2)]
     second = tmp_path / "s2" / "metrics.jsonl"
     second.write_text(second.read_text().replace('"step": 1', '"step": 2'))
-    done = CliRunner().invoke(compare, [*paths, "-o", str(tmp_path / "figure.svg")])
+    done = CliRunner().invoke(compare, [*paths, "--figures", str(tmp_path / "figure.svg")])
     assert isinstance(done.exception, UsageError)
     assert "different seeds have no evaluations at the same steps" in str(done.exception)
 
 
 def test_a_figure_that_is_not_svg_is_refused(runs: Path) -> None:
-    done = CliRunner().invoke(compare, [str(runs), "-o", "figure.png"])
+    done = CliRunner().invoke(compare, [str(runs), "--figures", "figure.png"])
     assert isinstance(done.exception, UsageError)
     assert "figure.png: figures are written as SVG" in str(done.exception)

@@ -1,8 +1,9 @@
 """Output of the commands: results on standard output, everything else on standard error.
 
-All text that a command writes goes through this module, which escapes control characters. While a
-command runs, ``sys.stdout`` is standard error, so that text printed by plugins and libraries does
-not mix with the results.
+All text that a command writes goes through this module, which escapes control characters, and
+breaks lines at words where the stream is a terminal (or $COLUMNS is set). While a command runs,
+``sys.stdout`` is standard error, so that text printed by plugins and libraries does not mix with
+the results.
 """
 
 import contextlib
@@ -10,19 +11,23 @@ import errno
 import functools
 import logging
 import os
+import re
 import select
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO, TypeVar
 
-from zoo.io.progress import enable_progress
-from zoo.io.terminal import escape_controls, escape_json
+from zoo.io.progress import enable_progress, shows_progress
+from zoo.io.terminal import escape_controls, escape_json, terminal_width, wrap
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 STDOUT = "standard output"
 SHOWN_NUMBERS = 4  # of a vector, on a terminal
+NUMBER = re.compile(r"[-+]?[0-9][0-9,]*(\.[0-9]+)?(e[-+]?[0-9]+)?( ?(%|[kMGTB]?B?))?")
+
+NARROWEST_CELL = 12  # columns of a cell whose text is broken
 
 _results: list[TextIO | None] = []  # standard output, while ``sys.stdout`` is standard error
 
@@ -67,7 +72,7 @@ def _log_handler() -> logging.Handler:
 
 class _Formatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        return escape_controls(super().format(record))
+        return wrap(escape_controls(super().format(record)), terminal_width(sys.stderr))
 
 
 class _Handler(logging.StreamHandler[TextIO]):
@@ -109,8 +114,8 @@ def is_terminal() -> bool:
 
 
 def line(text: str) -> None:
-    """Write one line to standard output."""
-    _write(f"{escape_controls(text)}\n")
+    """Write one line to standard output, on a terminal broken at words."""
+    _write(f"{wrap(escape_controls(text), terminal_width(_stdout()))}\n")
 
 
 def piece(text: str) -> None:
@@ -154,30 +159,138 @@ def json_line(value: Any) -> None:
 
 
 def note(text: str) -> None:
-    """Write one line to standard error; errors of writing are ignored."""
+    """Write one line to standard error, on a terminal broken at words.
+
+    Errors of writing are ignored.
+    """
     if sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):
-            sys.stderr.write(f"{escape_controls(text)}\n")
+            sys.stderr.write(f"{wrap(escape_controls(text), terminal_width(sys.stderr))}\n")
             sys.stderr.flush()
 
 
-def result(value: dict[str, Any], lines: Iterable[str], *, as_json: bool) -> None:
-    """Write a result, as one JSON object or as lines of text."""
+def hint(text: str) -> None:
+    """Suggest a further command, on standard error, if a person reads the results."""
+    if is_terminal() and shows_progress():
+        note(text)
+
+
+def result(
+    value: dict[str, Any], lines: Iterable[str], *, as_json: bool, is_file: bool = False
+) -> None:
+    """Write a result, as one JSON object or as lines of text; lines of a file stay whole."""
     if as_json:
         json_line(value)
         return
     for text in lines:
-        line(text)
+        if is_file:
+            piece(f"{text}\n")
+        else:
+            line(text)
 
 
-def table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> list[str]:
-    """Return the lines of a table with aligned columns."""
+def table(
+    rows: Sequence[Sequence[str]],
+    header: Sequence[str],
+    *,
+    wraps: Collection[str] = (),
+    drops: Sequence[str] = (),
+) -> list[str]:
+    """Return the lines of a table; columns of numbers are aligned at the right.
+
+    Where it is wider than the terminal, the columns ``drops`` are left out, the first ones first,
+    as far as needed; then the cells of the columns ``wraps``, by default of the widest ones, are
+    broken at words.
+    """
     every = [[escape_controls(cell) for cell in row] for row in (header, *rows)]
-    widths = [max(len(row[k]) for row in every) for k in range(len(header))]
+    columns = terminal_width(_stdout())
+    for name in drops:
+        if columns is None or sum(_widths(every)) + 2 * len(every[0]) - 2 <= columns:
+            break
+        k = every[0].index(name)
+        every = [[*row[:k], *row[k + 1 :]] for row in every]
+    widths, rights = _widths(every), _numeric(every)
+    if columns is not None and sum(widths) + 2 * len(widths) - 2 > columns:
+        return _wrapped_table(every, rights, wraps, columns)
     return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        "  ".join(
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, rights, strict=True)
+        ).rstrip()
         for row in every
     ]
+
+
+def _widths(every: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, cells)) for cells in zip(*every, strict=True)]
+
+
+def _numeric(every: Sequence[Sequence[str]]) -> list[bool]:
+    """Return for each column whether its cells below the header are numbers."""
+    columns = [list(filter(None, cells[1:])) for cells in zip(*every, strict=True)]
+    return [bool(cells) and all(map(NUMBER.fullmatch, cells)) for cells in columns]
+
+
+def _wrapped_table(
+    every: Sequence[Sequence[str]], rights: Sequence[bool], wraps: Collection[str], columns: int
+) -> list[str]:
+    import io
+
+    from rich.console import Console
+    from rich.table import Table
+
+    widths = _widths(every)
+    fixed = [w for name, w in zip(every[0], widths, strict=True) if wraps and name not in wraps]
+    fits = sum(fixed) + 2 * len(widths) + NARROWEST_CELL * (len(widths) - len(fixed)) <= columns
+    fitted = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    for name, right in zip(every[0], rights, strict=True):
+        keeps = fits and bool(wraps) and name not in wraps
+        fitted.add_column(justify="right" if right else "left", no_wrap=keeps, overflow="fold")
+    for row in every:
+        fitted.add_row(*row)
+    console = Console(
+        file=io.StringIO(), width=columns, color_system=None, markup=False, highlight=False
+    )
+    with console.capture() as captured:
+        console.print(fitted)
+    return [line.rstrip() for line in captured.get().splitlines()]
+
+
+def side_by_side(names: Sequence[str], columns: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table of columns, each with its header first.
+
+    Where it is wider than the terminal, it becomes several tables, one below the other, that all
+    begin with the column ``names``.
+    """
+    limit, lines = terminal_width(_stdout()), list[str]()
+    rest = list(columns)
+    while rest:
+        count = len(rest)
+        while count > 1 and limit is not None:
+            every = list(zip(names, *rest[:count], strict=True))
+            if sum(_widths(every)) + 2 * count <= limit:
+                break
+            count -= 1
+        header, *rows = zip(names, *rest[:count], strict=True)
+        lines += [*([""] if lines else []), *table(rows, header)]
+        rest = rest[count:]
+    return lines
+
+
+def fields(values: Mapping[str, str], indent: str = "") -> list[str]:
+    """Return aligned lines of names and values; a value that is too long goes on below itself."""
+    columns = terminal_width(_stdout())
+    width = len(indent) + max(map(len, values), default=0) + 2
+    lines = []
+    for name, value in values.items():
+        text = f"{indent}{escape_controls(name)}".ljust(width) + escape_controls(value)
+        if columns is not None and len(text) > columns:
+            longest = max(map(len, value.split()), default=0)
+            below = " " * (width if width + longest <= columns else len(indent) + 4)
+            lines += wrap(text, columns, indent=below).splitlines()
+        else:
+            lines.append(text.rstrip())
+    return lines
 
 
 def markdown(rows: Sequence[Sequence[str]], header: Sequence[str]) -> list[str]:

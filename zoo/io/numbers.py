@@ -32,6 +32,24 @@ def parse_float(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
+def format_count(value: float) -> str:
+    """Format a count with about three digits: ``21.3 M``; 0 is an empty string."""
+    for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e4, "k")):
+        if value >= size:
+            scaled = value / (1e3 if letter == "k" else size)
+            return f"{scaled:.{max(0, 2 - int(math.log10(scaled)))}f} {letter}"
+    return f"{value:,.0f}" if value else ""
+
+
+def format_bytes(value: float) -> str:
+    """Format a number of bytes with about three digits: ``438 MB``, ``9.2 kB``, ``12 B``."""
+    for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if value >= size:
+            scaled = value / size
+            return f"{scaled:.{max(0, 2 - int(math.log10(scaled)))}f} {unit}"
+    return f"{value:,.0f} B"
+
+
 def fits_float32(number: float) -> bool:
     """Return whether a number is finite in float32."""
     try:

@@ -22,6 +22,16 @@ def store() -> Path:
     return home() / "models"
 
 
+def directory_bytes(directory: Path) -> int:
+    """Return the size of all files of a directory; links are not followed."""
+    total = 0
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            with contextlib.suppress(OSError):  # removed meanwhile
+                total += os.lstat(os.path.join(folder, name)).st_size
+    return total
+
+
 _IN_USE: dict[Path, int] = {}  # cached directories that this process reads -> shared lock
 
 

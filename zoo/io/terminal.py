@@ -1,6 +1,11 @@
-"""Escaping of untrusted text for a terminal."""
+"""Text for a terminal: untrusted text is escaped, and long lines are broken at words."""
 
+import os
 import re
+import textwrap
+from typing import TextIO
+
+NARROWEST = 40  # columns; text for a narrower terminal is not broken further
 
 # Characters that control a terminal, or make one line look like another: control characters (C0,
 # DEL, C1), line and paragraph separators, marks and overrides of the writing direction, and lone
@@ -8,6 +13,8 @@ import re
 CONTROLS = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )
+# a command in backticks, which stays on one line so that it can be copied
+COMMAND = re.compile("`[^`]*`")
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -19,6 +26,46 @@ def escape_controls(text: str, *, keep: str = "") -> str:
 def escape_json(text: str) -> str:
     r"""Replace control characters in JSON text by ``\uXXXX``; the decoded value stays the same."""
     return CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def terminal_width(stream: TextIO | None) -> int | None:
+    """Return the number of columns of a terminal, or ``None`` if the stream is something else.
+
+    ``$COLUMNS`` takes precedence, as in other programs.
+    """
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isascii() and columns.isdecimal() and int(columns[:9]) > 0:
+        return max(int(columns[:9]), NARROWEST)
+    try:
+        columns_of_terminal = os.get_terminal_size(stream.fileno()).columns if stream else 0
+    except (OSError, ValueError, AttributeError):  # no terminal, or no descriptor
+        return None
+    return max(columns_of_terminal, NARROWEST) if columns_of_terminal else None
+
+
+def wrap(text: str, columns: int | None, *, indent: str | None = None) -> str:
+    """Break a line at words; words, and commands in backticks, that fit in a line stay whole.
+
+    ``indent`` begins the lines after the first; by default it is two spaces more than the text's.
+    """
+    if columns is None or len(text) <= columns:
+        return text
+    if indent is None:
+        indent = " " * (len(text) - len(text.lstrip(" ")) + 2)
+    limit = columns - len(indent)
+    glued = COMMAND.sub(
+        lambda match: match[0].replace(" ", "\0") if len(match[0]) <= limit else match[0], text
+    )
+    lines = textwrap.wrap(
+        glued,
+        columns,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+        expand_tabs=False,
+        replace_whitespace=False,
+    )
+    return "\n".join(lines).replace("\0", " ")
 
 
 def _escape(character: str) -> str:

@@ -44,9 +44,21 @@ def figure_path(path: Path, name: str) -> Path:
     return path / name
 
 
-def plot_bands(path: Path, curves: Mapping[str, Band], *, x: str, y: str) -> None:
-    """Write a figure of curves by name: points of x, middle, lowest and highest value."""
-    curves = {name: band for name, band in curves.items() if band}
+def plot_bands(path: Path, panels: Mapping[str, Mapping[str, Band]], *, x: str) -> None:
+    """Write a figure of panels, one below the other: unit -> name -> curve.
+
+    A curve has points of x, middle, lowest and highest value.
+    """
+    drawn, height = [], 0.0
+    for y, curves in panels.items():
+        marks, size = _draw_bands({name: band for name, band in curves.items() if band}, x, y)
+        drawn.append(f'<g transform="translate(0 {height:.0f})">{"".join(marks)}</g>')
+        height += size
+    _write(path, WIDTH, height, f"{' and '.join(panels)} by {x}", drawn)
+
+
+def _draw_bands(curves: Mapping[str, Band], x: str, y: str) -> tuple[list[str], float]:
+    """Return the marks of a panel, and its height."""
     points = [point for band in curves.values() for point in band]
     plot = Plot(
         Axis.around(min(0, *(p[0] for p in points)), max(p[0] for p in points), 6, tight=True),
@@ -65,7 +77,7 @@ def plot_bands(path: Path, curves: Mapping[str, Band], *, x: str, y: str) -> Non
         if len(band) <= DOTS:
             drawn += _dots(map(plot.place, ((point[0], point[1]) for point in band)), colour)
         drawn += _key(name, colour, HEIGHT + 16 + 18 * number)
-    _write(path, WIDTH, HEIGHT + 12 + 18 * len(curves), f"{y} by {x}", drawn)
+    return drawn, HEIGHT + 12 + 18 * len(curves)
 
 
 def plot_confusion(path: Path, counts: Mapping[str, Mapping[str, int]]) -> None:

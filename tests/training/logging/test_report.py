@@ -16,9 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zoo.errors import VerificationError
+from zoo.io.numbers import format_count
 from zoo.report.svg import BOTTOM, LEFT, RIGHT, TOP, Axis, Series, downsample, label, line_chart
 from zoo.training.logging.jsonl import METRICS_FILE, JsonlLogger
-from zoo.training.logging.report import format_count, format_duration, write_report
+from zoo.training.logging.report import format_duration, write_report
 
 VOID = {"meta", "br"}
 EVIL = "<script>alert('&')</script>"

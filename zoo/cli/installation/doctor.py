@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from zoo.cli.options import common_options
-from zoo.cli.output import result
+from zoo.cli.output import fields, result
 from zoo.version import package_version
 
 PACKAGES = (
@@ -67,8 +67,7 @@ def _lines(report: dict[str, Any]) -> list[str]:
         **report["environment"],
         "plugins": f"{len(report['broken_plugins'])} broken" if report["broken_plugins"] else "ok",
     }
-    width = max(map(len, named))
-    return [f"{name:<{width}}  {value}" for name, value in named.items()]
+    return fields(named)
 
 
 def _broken_plugins() -> list[str]:

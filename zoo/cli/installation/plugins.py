@@ -8,12 +8,13 @@ import click
 from zoo.cli import COMMANDS as ALL_COMMANDS
 from zoo.cli import LazyGroup
 from zoo.cli.options import common_options
-from zoo.cli.output import fail, note, result, table
+from zoo.cli.output import fail, fields, note, result, table
 
 if TYPE_CHECKING:
     from zoo.conformance.plugin_report import PluginReport
 
 COLUMNS = ("plugin", "distribution", "location", "record", "provides", "health")
+DROPS, WRAPS = ("record", "location"), ("provides", "health")  # for a narrow terminal
 HERE = "zoo.cli.installation"
 COMMANDS = {
     "info": (f"{HERE}.plugins:info", "Describe one plugin."),
@@ -195,7 +196,7 @@ def _print(reports: "list[PluginReport]", as_json: bool) -> None:
         for report in reports
     ]
     value = {"plugins": [report.as_json() for report in reports]}
-    result(value, table(rows, COLUMNS), as_json=as_json)
+    result(value, table(rows, COLUMNS, drops=DROPS, wraps=WRAPS), as_json=as_json)
 
 
 def _lines(report: "PluginReport") -> list[str]:
@@ -210,4 +211,4 @@ def _lines(report: "PluginReport") -> list[str]:
         "health": report.health,
         **({"remedy": report.remedy} if report.remedy else {}),
     }
-    return [f"{name:<12}  {value}" for name, value in named.items()]
+    return fields(named)

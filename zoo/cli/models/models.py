@@ -1,36 +1,91 @@
 """The command ``zoo models``."""
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
 import msgspec
 
 from zoo.cli.options import common_options
-from zoo.cli.output import result, table
+from zoo.cli.output import hint, result, table
+from zoo.io.numbers import format_bytes, format_count
+
+if TYPE_CHECKING:
+    from zoo.hub.registry import RegistryEntry
+
+HEADER = ("model", "family", "head", "parameters", "on disk", "repository")
 
 
-@click.command(epilog="Example: zoo models --json")
+@click.command(
+    epilog="""\b
+Examples:
+  zoo models
+  zoo models multilingual
+  zoo models squad --family FAMILY
+  zoo models --json"""
+)
+@click.argument("words", nargs=-1, metavar="[WORD]...")
+@click.option("--family", metavar="F", help="List the checkpoints of one family.")
 @common_options
-def command(as_json: bool) -> None:
-    """List the checkpoints of the registry and the store."""
+def command(words: tuple[str, ...], family: str | None, as_json: bool) -> None:
+    """List the checkpoints of the registry and the store.
+
+    WORDs are searched for in names, families, heads and repositories; all must occur. A model that
+    is in the store has its size on disk.
+    """
     from zoo.hub import registry
     from zoo.hub.reference import stored_names
+    from zoo.io.paths import directory_bytes, store
+    from zoo.plugins import get_family
 
+    if family is not None:
+        get_family(family)  # an error suggests similar names
+    known = registry.entries()
     stored = stored_names()
-    rows = registry.entries()
+    own = {name: _stored_entry(store() / name) for name in stored if name not in known}
+    rows = {
+        name: row
+        for name, row in sorted({**known, **own}.items())
+        if family in (None, row.family) and _matches(words, name, row)
+    }
     value = {
-        "registry": {name: msgspec.to_builtins(row) for name, row in rows.items()},
-        "stored": stored,
+        "registry": {name: msgspec.to_builtins(row) for name, row in rows.items() if name in known},
+        "stored": [name for name in stored if name in rows],
     }
     lines = [
         (
             name,
             row.family,
             row.head or "",
-            "" if row.parameters is None else f"{row.parameters:,}",
-            "stored" if name in stored else "",
+            "" if row.parameters is None else format_count(row.parameters),
+            format_bytes(directory_bytes(store() / name)) if name in stored else "",
             row.repo or row.page or "",
         )
-        for name, row in sorted(rows.items())
+        for name, row in rows.items()
     ]
-    lines += [(name, "", "", "", "stored", "") for name in stored if name not in rows]
-    header = ("model", "family", "head", "parameters", "here", "repository")
-    result(value, table(lines, header), as_json=as_json)
+    shown = table(lines, HEADER, drops=("repository", "head")) if lines else ["no model matches"]
+    result(value, shown, as_json=as_json)
+    if lines and not as_json:
+        hint("`zoo info MODEL` describes one, `zoo convert MODEL` puts it into the store")
+
+
+def _stored_entry(path: Path) -> "RegistryEntry":
+    """Return an entry for a model of the store that the registry does not have."""
+    from zoo.checkpoint import load_checkpoint
+    from zoo.errors import ZooError
+    from zoo.hub.registry import RegistryEntry
+
+    try:
+        checkpoint = load_checkpoint(path)
+    except ZooError:  # a damaged model is listed, too; `zoo verify` says what is wrong with it
+        return RegistryEntry(family="")
+    return RegistryEntry(
+        family=checkpoint.family.name,
+        head=checkpoint.head_name,
+        parameters=checkpoint.weights.parameters(),
+    )
+
+
+def _matches(words: tuple[str, ...], name: str, row: "RegistryEntry") -> bool:
+    text = " ".join(filter(None, (name, row.family, row.head, row.repo, row.page))).lower()
+    return all(word.lower() in text for word in words)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zoo.cli.options import common_options, shared_option
-from zoo.cli.output import result, table
+from zoo.cli.output import result, side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,75 +22,80 @@ Examples:
   zoo compare runs/one runs/other
   zoo compare runs/* --figures losses
 
-Runs that differ only in the seed share a row: the median, and the range in brackets.
-A directory of runs, such as `zoo pretrain --seeds 3` writes, stands for all of them."""
+Runs that differ only in the seed share a column: the median, and the range in
+brackets. A directory of runs, such as `zoo pretrain --seeds 3` writes, stands
+for all of them."""
 )
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
 @shared_option(
     "figures",
-    "Draw the validation losses, as SVG.",
+    "Draw the validation losses, as SVG: a panel for each objective.",
     type=click.Path(path_type=Path),
     former=("-o", "--output"),
 )
 @common_options
 def command(runs: tuple[Path, ...], figures: Path | None, as_json: bool) -> None:
     """Compare training runs by their last evaluations."""
-    from zoo.errors import UsageError
-    from zoo.report.figures import figure_path, plot_bands
+    from zoo.report.figures import figure_path
     from zoo.training.compare import find_runs, group_runs
 
     output = None if figures is None else figure_path(figures, FIGURE)  # before reading the logs
     groups = group_runs(find_runs(runs))
-    kinds = list(dict.fromkeys(group.loss for group in groups))
-    if output is not None and len(kinds) > 1:
-        raise UsageError(
-            f"losses of {' and '.join(kinds)} are different quantities, which are not drawn in one "
-            "figure",
-            "draw the runs of each on their own, or leave --figures out",
-        )
-    columns = _columns(groups)
-    rows = [
-        [
-            group.name,
-            str(len(group.paths)),
-            *([group.loss] if len(kinds) > 1 else []),
-            *(
-                _cell(group.summary.get(n) if task in (None, group.task) else None)
-                for n, task in columns
-            ),
-        ]
-        for group in groups
-    ]
-    names = [name if task is None else f"{name} of {task}" for name, task in columns]
-    lines = table(rows, ("runs", "seeds", *(["loss of"] if len(kinds) > 1 else []), *names))
-    lines += [f"{g.name}: {change}" for g in groups for change in g.changes]
-    if len(kinds) > 1:
-        lines.append(
-            f"losses of {' and '.join(kinds)} are different quantities: do not compare them"
-        )
+    lines: list[str] = []
+    for task in dict.fromkeys(group.task for group in groups):
+        lines += _panel(task, [group for group in groups if group.task == task])
+    for group in groups:
+        if group.changes and group.task == groups[0].task:
+            lines += [f"{group.name} differs from {groups[0].name} in"]
+            lines += [*(f"  {change}" for change in group.changes), ""]
     if output is not None:
-        curves = {group.name: group.curve() for group in groups}
-        if not any(curves.values()):
-            raise UsageError(
-                "runs of different seeds have no evaluations at the same steps to draw",
-                "leave --figures out",
-            )
-        plot_bands(output, curves, x="step", y="validation loss (nats)")
+        _draw(output, groups)
         lines.append(f"figure: {output}")
+    if not lines[-1]:
+        lines.pop()
     result({"groups": list(map(_as_json, groups))}, lines, as_json=as_json)
 
 
-def _columns(groups: "Sequence[RunGroup]") -> list[tuple[str, str | None]]:
-    """Return the names of the columns, each with a task where several have such a metric.
+def _panel(task: str, groups: "Sequence[RunGroup]") -> list[str]:
+    """Return the table of the runs of one task or objective: runs as columns, metrics as rows.
 
-    The loss has one column, next to what it is the loss of.
+    Losses of different kinds, such as of a distillation, are rows of their own.
     """
-    columns: list[tuple[str, str | None]] = []
-    for name in dict.fromkeys(name for group in groups for name in group.summary):
-        tasks = dict.fromkeys(group.task for group in groups if name in group.summary)
-        one = name in ("loss", "seconds") or len(tasks) == 1
-        columns += [(name, None)] if one else [(name, task) for task in tasks]
-    return columns
+    kinds = dict.fromkeys(group.loss for group in groups)
+    values = [
+        {
+            f"loss ({group.loss})" if name == "loss" and len(kinds) > 1 else name: _cell(summary)
+            for name, summary in group.summary.items()
+        }
+        for group in groups
+    ]
+    names = [*dict.fromkeys(name for cells in values for name in cells)]
+    names = [name for name in names if name != "seconds"] + ["seconds"]
+    if any(len(group.paths) > 1 for group in groups):
+        names = ["seeds", *names]
+    columns = [
+        [group.name, *({"seeds": str(len(group.paths)), **cells}.get(name, "") for name in names)]
+        for group, cells in zip(groups, values, strict=True)
+    ]
+    return [*side_by_side([task, *names], columns), ""]
+
+
+def _draw(output: Path, groups: "Sequence[RunGroup]") -> None:
+    """Write the curves of the validation losses, a panel for each kind of loss."""
+    from zoo.errors import UsageError
+    from zoo.report.figures import plot_bands
+
+    panels: dict[str, dict[str, Any]] = {}
+    for group in groups:
+        if curve := group.curve():
+            unit = f"{group.loss}: validation loss (nats)"
+            panels.setdefault(unit, {})[group.name] = curve
+    if not panels:
+        raise UsageError(
+            "runs of different seeds have no evaluations at the same steps to draw",
+            "leave --figures out",
+        )
+    plot_bands(output, panels, x="step")
 
 
 def _as_json(group: "RunGroup") -> dict[str, Any]:

@@ -216,8 +216,8 @@ def _print_recipe(name: str | None, *, as_json: bool) -> None:
     from zoo.io.yaml import dump_yaml
 
     values = recipe_values(any_recipe(name))
-    text = dump_yaml(values, width=100)
-    output.result(values, text.splitlines(), as_json=as_json)
+    text = dump_yaml(values, width=80)
+    output.result(values, text.splitlines(), as_json=as_json, is_file=True)
 
 
 def _finish(

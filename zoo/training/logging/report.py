@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from zoo.io.numbers import format_count
 from zoo.io.output.atomic import atomic_write
 from zoo.report import html
 from zoo.report.svg import Point, Series, line_chart
@@ -189,15 +190,6 @@ def _numbers(record: Record, terms: Iterable[str], metrics: Iterable[str]) -> It
 
 def _cell(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
-
-
-def format_count(value: float) -> str:
-    """Format a count with about three digits: ``21.3 M``; 0 is an empty string."""
-    for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e4, "k")):
-        if value >= size:
-            scaled = value / (1e3 if letter == "k" else size)
-            return f"{scaled:.{max(0, 2 - int(math.log10(scaled)))}f} {letter}"
-    return f"{value:,.0f}" if value else ""
 
 
 def format_duration(seconds: float) -> str:

@@ -76,9 +76,14 @@ def test_the_confusion_matrix_has_the_counts_and_the_worst_labels(tmp_path: Path
 
 
 def test_a_calibrated_model_lies_on_the_diagonal(tmp_path: Path) -> None:
-    bins = [{"confidence": value, "accuracy": value} for value in (0.0, 0.4, 1.0)]
+    bins = [
+        {"confidence": value, "accuracy": value, "samples": samples}
+        for value, samples in ((0.0, 1), (0.4, 4), (1.0, 8))
+    ]
     plot_reliability(tmp_path / "a.svg", bins)
     root = read(tmp_path / "a.svg")
+    heights = [float(r.attrib["height"]) for r in root.iter(f"{SVG}rect") if r.get("x")]
+    assert [height / heights[2] for height in heights] == pytest.approx([1 / 8, 1 / 2, 1], abs=0.01)
     (line,) = root.iter(f"{SVG}polyline")
     (left, bottom), middle, (right, top) = points(line)
     assert middle == pytest.approx((left + 0.4 * (right - left), bottom + 0.4 * (top - bottom)))

@@ -126,8 +126,8 @@ def test_rows_follow_those_that_were_read() -> None:
     )
     smaller = other.train_dataloader(HERE)
     smaller.start_at(6, 24)  # 6 steps of 4 rows
-    rows = [loader._index(step, place) for step in range(12) for place in range(4)]
-    assert [smaller._index(step, p) for step in range(6, 14) for p in range(3)] == rows[24:48]
+    rows = [loader.index(step, place) for step in range(12) for place in range(4)]
+    assert [smaller.index(step, p) for step in range(6, 14) for p in range(3)] == rows[24:48]
     loader.close()
     smaller.close()
 

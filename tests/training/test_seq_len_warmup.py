@@ -65,7 +65,7 @@ def test_rows_stay_as_many_and_are_as_long_as_the_step_says() -> None:
             for first, second in zip(batches, late.make_batches(step), strict=True):
                 for name, tensor in first.tensors.items():
                     assert torch.equal(tensor, second.tensors[name])
-            seen |= {feed._index(step, place) for place in range(4)}
+            seen |= {feed.index(step, place) for place in range(4)}
     assert len(seen) == 4 * (8 - SWITCH)  # each row once per epoch
     assert {b.tensors["input_ids"].shape[1] for b in eval_batches(setup, HERE)} == {64}
     feed.close()

@@ -185,6 +185,11 @@ class Evaluation(ABC):
         """
         return list(data), {}
 
+    @property
+    def class_labels(self) -> Sequence[str]:
+        """Names of the classes that labels and predictions are of; by default none."""
+        return ()
+
     def warn(self, lines: Sequence[str]) -> None:
         """Log what the user should know about the data."""
         for line in lines:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from zoo.checkpoint import Checkpoint
     from zoo.data.tokenizer import ExistingTokenizer
+    from zoo.evaluation.base import Prediction
     from zoo.training.state.pretrained import PretrainedInit
 
 LABELS = "labels"  # the tensor of a batch
@@ -411,6 +412,18 @@ class FineTuning(TrainingObjective):
         """Return the logits of the head, float32."""
         inputs = {name: batch[name] for name in self.inputs if name in batch}
         return Outputs({self.name: model(**inputs)["logits"].float()})
+
+    def prediction(self, sample: Any, values: "Mapping[str, Any]") -> "Prediction | None":
+        """Return the row of a sample in reports, as ``zoo eval --predictions`` writes it.
+
+        Args:
+            sample: a sample of the evaluation data.
+            values: name -> value of ``LossOutput.predictions`` for the sample.
+
+        Returns:
+            ``None`` for a task whose reports show no samples, as by default.
+        """
+        return None
 
     @override
     def compute_metrics(self, predictions: "Mapping[str, Tensor]") -> dict[str, float]:

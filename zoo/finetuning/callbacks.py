@@ -1,12 +1,23 @@
 """Callbacks of fine-tuning: early stopping, and the best checkpoint as the final model."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from zoo.evaluation.base import Evaluation
+from zoo.evaluation.mistakes import MistakeCollector
+from zoo.hub.files import map_os_errors
+from zoo.io.json import encode_json
+from zoo.io.output.atomic import atomic_write
 from zoo.overrides import override
+from zoo.plugins.tasks import evaluation_task, find_task
+from zoo.report.mistakes import MISTAKES
 from zoo.training.callbacks import Callback
+from zoo.training.dataloader import LazyBatches
 from zoo.training.state.checkpoints import (
+    DISK_FULL_HINT,
     known_digests,
     list_checkpoints,
     load_tensors,
@@ -16,6 +27,9 @@ from zoo.training.state.recovery import SavedCheckpoint
 from zoo.training.state.state_dict import load_trainer_state_dict
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from zoo.finetuning.base import FineTuning
     from zoo.training.trainer import Trainer
 
 
@@ -43,6 +57,43 @@ class EarlyStopping(Callback):
         if trainer.best is not None:
             without = trainer.step // every - trainer.best[1] // every
             trainer.should_stop = without >= self.patience
+
+
+class RecordMistakes(Callback):
+    """Writes ``mistakes.json``: what the model gets wrong at the best evaluation."""
+
+    def __init__(self, run: Path, task: "FineTuning", samples: Sequence[Any]) -> None:
+        self.run, self.task, self.samples = run, task, samples
+        evaluated = find_task(task.run.task, "train").has("evaluate")
+        self.mistake = (evaluation_task(task.run.task) if evaluated else Evaluation).mistake
+
+    @override
+    def on_log(self, trainer: "Trainer", record: Mapping[str, Any]) -> None:
+        is_best = trainer.best is not None and trainer.best[1] == trainer.step
+        batches = trainer.eval_batches
+        if record["split"] != "validation" or not is_best or not isinstance(batches, LazyBatches):
+            return
+        numbers = trainer.dist.gather_rows({"rows": torch.tensor(batches.rows)})["rows"].tolist()
+        if trainer.dist.is_main_process:
+            values = {name: tensor.numpy() for name, tensor in trainer.predictions.items()}
+            self._write(trainer.step, numbers, values)
+
+    def _write(
+        self, step: int, numbers: Sequence[int], predictions: Mapping[str, "NDArray[Any]"]
+    ) -> None:
+        if any(len(array) != len(numbers) for array in predictions.values()):
+            return  # of a task whose predictions are not those of samples
+        collector = MistakeCollector(self.mistake, self.task.labels)
+        order = dict(zip(numbers, range(len(numbers)), strict=True))  # processes may share rows
+        for number in sorted(order):
+            place = order[number]
+            values = {name: array[place] for name, array in predictions.items()}
+            row = self.task.prediction(self.samples[number], values)
+            if row is None:
+                return
+            collector.add(row)
+        with map_os_errors(self.run, DISK_FULL_HINT):
+            atomic_write(self.run / MISTAKES, encode_json(collector.mistakes(step)))
 
 
 class LoadBestModel(Callback):

@@ -23,7 +23,7 @@ from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.families.config import Config
 from zoo.finetuning.base import FineTuning
-from zoo.finetuning.callbacks import EarlyStopping, LoadBestModel
+from zoo.finetuning.callbacks import EarlyStopping, LoadBestModel, RecordMistakes
 from zoo.finetuning.model import ModelSetup, Resumed, text_tokenizer
 from zoo.finetuning.rows import TokenizedRows
 from zoo.finetuning.weights import freeze_lowest, load_backbone, new_modules
@@ -62,6 +62,7 @@ class FineTuneSetup(RunSetup):
     objective: FineTuning  # the task
     train_rows: TokenizedRows  # tokenized training data
     eval_rows: TokenizedRows  # tokenized evaluation data
+    eval_samples: Sequence[Any]  # of ``eval_rows``, whose texts reports show
     data: dict[str, Any]  # record of files, columns and labels
     # tokenizer of the model; ``None`` where the family needs no file
     run_tokenizer: ExistingTokenizer | None
@@ -213,7 +214,8 @@ class FineTuneSetup(RunSetup):
     def callbacks(self, run: Path) -> list[Callback]:
         patience = self.config.early_stopping_patience
         stopping = [] if patience is None else [EarlyStopping(patience)]
-        return [*stopping, LoadBestModel(run)]
+        recording = RecordMistakes(run, self.objective, self.eval_samples)
+        return [*stopping, recording, LoadBestModel(run)]
 
 
 def finetune_setup(
@@ -262,6 +264,7 @@ def finetune_setup(
         init=model.init,
         train_rows=rows[0],
         eval_rows=rows[1],
+        eval_samples=evaluation,
         data=_data_record(config, objective, rows, reviews, problems),
         dropped=problems.dropped,
         run_tokenizer=model.tokenizer,

@@ -6,20 +6,28 @@ from pathlib import Path
 
 from zoo.errors import UsageError
 from zoo.io.output.atomic import atomic_write
-from zoo.report.confusion import shorten_name, worst_labels
+from zoo.report.confusion import Counts
+from zoo.report.drawings import (
+    CHARACTER,
+    Drawing,
+    confusion_drawing,
+    drawn_name,
+    reliability_drawing,
+)
 from zoo.report.svg import DOTS, HEIGHT, LEFT, WIDTH, Axis, Plot, downsample
 
 Band = Sequence[tuple[float, float, float, float]]
 
 MOST_LABELS = 40  # of a confusion matrix
-MOST_CHARACTERS = 48  # of a name; the middle of longer ones is left out
-CHARACTER = 6.4  # approximate width
-CELL = 44  # of a confusion matrix
 COLOURS = ("#4c78a8", "#e4772e", "#54a24b", "#b0417a", "#2a9d9d", "#8c6d31", "#7f7f7f", "#9467bd")
 STYLE = """
 text { font: 12px Helvetica, Arial, "DejaVu Sans", sans-serif; fill: #57606a }
 .end { text-anchor: end } .middle { text-anchor: middle } .name { fill: #1f2328 }
-.grid { stroke: #e7e5e1 } .axis { stroke: #8b9199 }
+.light { fill: #fff }
+.grid { stroke: #e7e5e1 } .axis { stroke: #8b9199 } .dashed { stroke-dasharray: 5 4 }
+.right { fill: #1f5a99 } .wrong { fill: #b3431e } .cell { stroke: #e7e5e1 }
+polyline.validation { fill: none; stroke: #4c78a8; stroke-width: 1.8 }
+.validation circle { fill: #4c78a8 }
 """
 
 
@@ -80,62 +88,14 @@ def _draw_bands(curves: Mapping[str, Band], x: str, y: str) -> tuple[list[str], 
     return drawn, HEIGHT + 12 + 18 * len(curves)
 
 
-def plot_confusion(path: Path, counts: Mapping[str, Mapping[str, int]]) -> None:
-    """Write a figure of a confusion matrix: label -> predicted label -> number of samples.
-
-    Shades are shares of a row. Of more than ``MOST_LABELS``, those with the most wrong predictions
-    are drawn.
-    """
-    labels = worst_labels(counts, MOST_LABELS)
-    names = [_shortened(name) for name in labels]
-    margin = 28 + CHARACTER * max(len(name) for name in names)
-    side = CELL * len(labels)
-    drawn = [
-        f'<text x="14" y="{12 + side / 2}" class="middle" '
-        f'transform="rotate(-90 14 {12 + side / 2})">label</text>'
-    ]
-    for row, name in enumerate(labels):
-        total = max(1, sum(counts[name].values()))
-        centre = 12 + CELL * (row + 0.5)
-        drawn.append(
-            f'<text x="{margin - 6:.1f}" y="{centre + 4}" class="end name">{names[row]}</text>'
-        )
-        for column, other in enumerate(labels):
-            count = counts[name].get(other, 0)
-            across = margin + CELL * column
-            drawn.append(
-                f'<rect x="{across:.1f}" y="{12 + CELL * row}" width="{CELL}" height="{CELL}" '
-                f'fill="#1f5a99" fill-opacity="{count / total:.3f}" class="grid"/>'
-                f'<text x="{across + CELL / 2:.1f}" y="{centre + 4}" class="middle"'
-                f' style="fill:{"#fff" if count / total > 0.55 else "#1f2328"}">{count:,}</text>'
-            )
-    for column, name in enumerate(names):
-        place = f"{margin + CELL * (column + 0.5) + 4:.1f} {side + 26}"
-        drawn.append(
-            f'<text class="end name" transform="translate({place}) rotate(-45)">{name}</text>'
-        )
-    height = side + 44 + 0.72 * margin
-    drawn.append(
-        f'<text x="{margin + side / 2:.1f}" y="{height - 8:.1f}" class="middle">'
-        "predicted label</text>"
-    )
-    _write(path, margin + side + 12, height, "confusion matrix", drawn)
+def plot_confusion(path: Path, counts: Counts) -> None:
+    """Write a figure of a confusion matrix: label -> predicted label -> number of samples."""
+    _write_drawing(path, confusion_drawing(counts, MOST_LABELS))
 
 
 def plot_reliability(path: Path, points: Sequence[Mapping[str, float]]) -> None:
-    """Write a figure of ``confidence`` and ``accuracy`` of bins, and of a calibrated model."""
-    plot = Plot(Axis(0, 1, 0.2), Axis(0, 1, 0.2), right=LEFT + 280, bottom=22 + 280)
-    places = [plot.place((point["confidence"], point["accuracy"])) for point in points]
-    drawn = [
-        plot.grid("accuracy", "confidence"),
-        f'<path class="axis" stroke-dasharray="5 4" d="M{LEFT} {plot.bottom}'
-        f'L{plot.right} {plot.top}"/>',
-        _line(" ".join(f"{across:.1f},{down:.1f}" for across, down in places), COLOURS[0]),
-        *_dots(places, COLOURS[0]),
-        *_key("model", COLOURS[0], plot.bottom + 44),
-        *_key("calibrated", "#8b9199", plot.bottom + 62, dashed=True),
-    ]
-    _write(path, plot.right + 20, plot.bottom + 78, "accuracy by confidence", drawn)
+    """Write a figure of ``confidence``, ``accuracy`` and ``samples`` of bins."""
+    _write_drawing(path, reliability_drawing(points))
 
 
 def plot_speeds(path: Path, speeds: Mapping[str, Sequence[float]]) -> None:
@@ -144,7 +104,7 @@ def plot_speeds(path: Path, speeds: Mapping[str, Sequence[float]]) -> None:
     ``speeds`` has tokens per second, then the latency of one row in ms: the median and higher
     percentiles.
     """
-    names = [_shortened(name) for name in speeds]
+    names = [drawn_name(name) for name in speeds]
     margin = 20 + CHARACTER * max(len(name) for name in names)
     rows, bottom = Axis(0, len(speeds), 1), 10 + 34 * len(speeds)
     fastest = max(values[0] for values in speeds.values())
@@ -191,16 +151,14 @@ def _dots(places: Iterable[tuple[float, float]], colour: str) -> Iterator[str]:
         yield f'<circle cx="{across:.1f}" cy="{down:.1f}" r="3" fill="{colour}"/>'
 
 
-def _key(name: str, colour: str, down: float, *, dashed: bool = False) -> Iterator[str]:
+def _key(name: str, colour: str, down: float) -> Iterator[str]:
     """Yield a line of the legend."""
-    dashes = ' stroke-dasharray="5 4"' if dashed else ""
-    yield f'<path d="M{LEFT} {down}h18" stroke="{colour}" stroke-width="2"{dashes}/>'
-    yield f'<text x="{LEFT + 26}" y="{down + 4}" class="name">{_shortened(name)}</text>'
+    yield f'<path d="M{LEFT} {down}h18" stroke="{colour}" stroke-width="2"/>'
+    yield f'<text x="{LEFT + 26}" y="{down + 4}" class="name">{drawn_name(name)}</text>'
 
 
-def _shortened(name: str) -> str:
-    """Return a name for SVG, with the middle left out if it is long."""
-    return escape(shorten_name(name, MOST_CHARACTERS))
+def _write_drawing(path: Path, drawing: Drawing) -> None:
+    _write(path, drawing.width, drawing.height, drawing.title, drawing.parts)
 
 
 def _write(path: Path, width: float, height: float, title: str, drawn: Sequence[str]) -> None:

@@ -10,6 +10,7 @@ LEFT, RIGHT, TOP, BOTTOM = 54, 400, 22, 200  # of the plot
 LIMIT = 1000
 DOTS = 40
 DENSE = 300
+FEW = 2  # points that are not joined: a line would show a course that was not measured
 UNITS = ((1e12, 1e12, "T"), (1e9, 1e9, "B"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
 
 Point = tuple[float, float]
@@ -28,15 +29,31 @@ class Series:
     points: Sequence[Point]
 
 
-def line_chart(title: str, unit: str, lines: Sequence[Series], *, zero: bool = False) -> str:
-    """Return a chart of curves over steps, as an HTML ``figure``; empty curves are omitted."""
+def line_chart(
+    title: str,
+    unit: str,
+    lines: Sequence[Series],
+    marks: Sequence[tuple[int, str]] = (),
+    *,
+    zero: bool = False,
+) -> str:
+    """Return a chart of curves over steps, as an HTML ``figure``; empty curves are omitted.
+
+    ``marks`` are steps at which something changes, and what; those without points around are left
+    out. One or two points of a curve are not joined.
+    """
     lines = [line for line in lines if line.points]
     steps = [step for line in lines for step, _ in line.points]
     values = [value for line in lines for _, value in line.points]
     x = Axis.around(min(*steps, 0), max(steps), 6, tight=True)
     y = Axis.around(min(*values, 0) if zero else min(values), max(values), 5)
     plot = Plot(x, y)
-    drawn = [plot.grid(unit, "step"), *(_curve(line, plot) for line in lines)]
+    inside = [mark for mark in marks if x.low < mark[0] < x.high]
+    drawn = [
+        plot.grid(unit, "step"),
+        *(_mark(*mark, plot) for mark in inside),
+        *(_curve(line, plot) for line in lines),
+    ]
     return (
         f"<figure><figcaption>{escape(title)}{_legend(lines)}</figcaption>"
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)} by step">'
@@ -207,14 +224,27 @@ def downsample(points: Sequence[Point], limit: int = LIMIT) -> list[Point]:
     return selected
 
 
+def _mark(step: int, text: str, plot: Plot) -> str:
+    """Return a vertical line with what begins there."""
+    across, _ = plot.place((step, plot.y.low))
+    end = across > (plot.left + plot.right) / 2  # the text is left of the line
+    anchor = " end" if end else ""
+    return (
+        f'<path class="mark" d="M{across:.1f} {plot.top}V{plot.bottom}"/>'
+        f'<text x="{across + (-4 if end else 4):.1f}" y="{plot.top + 9}" class="mark{anchor}">'
+        f"{escape(text)}</text>"
+    )
+
+
 def _curve(line: Series, plot: Plot) -> str:
     coordinates = [(*plot.place(point), *point) for point in downsample(line.points)]
     path = " ".join(f"{across:.1f},{down:.1f}" for across, down, _, _ in coordinates)
     name = escape(line.name) + (" dense" if len(coordinates) > DENSE else "")
-    drawn = f'<polyline class="{name}" points="{path}"/>'
+    few = len(coordinates) <= FEW
+    drawn = "" if few else f'<polyline class="{name}" points="{path}"/>'
     if len(coordinates) > DOTS and line.name != "validation":
         return drawn
-    size = 2.6 if len(coordinates) <= DOTS else 1.2
+    size = 4 if few else 2.6 if len(coordinates) <= DOTS else 1.2
     dots = "".join(
         f'<circle cx="{across:.1f}" cy="{down:.1f}" r="{size}">'
         f"<title>step {step:,.0f}: {value:.5g}</title></circle>"

@@ -135,16 +135,16 @@ class BatchLoader:
         # rows are drawn regardless of their lengths: the gradient of a step of short texts alone
         # differs from that of all texts
         rows = [place for micro in self.micro_batches for place in micro]
-        longest_first = iter(sorted(rows, key=lambda place: -lengths[self._index(step, place)]))
+        longest_first = iter(sorted(rows, key=lambda place: -lengths[self.index(step, place)]))
         return [list(itertools.islice(longest_first, len(micro))) for micro in self.micro_batches]
 
     def _rows(self, step: int, micro: Sequence[int]) -> Iterator:  # type: ignore[type-arg]
         # keyed by the row of the global batch, so that ranks and micro-batches do not matter
         for place in micro:
             rng = generator(self.seed, self.purpose, step, place)
-            yield self.dataset.example(self._index(step, place), rng)
+            yield self.dataset.example(self.index(step, place), rng)
 
-    def _index(self, step: int, place: int) -> int:
+    def index(self, step: int, place: int) -> int:
         """Return the index into the dataset of one of the rows of a step."""
         if not self.objective.stateful:
             rows = self._rows_before + (step - self._from_step) * self.global_batch_size
@@ -165,6 +165,12 @@ class LazyBatches(Sequence[Batch]):
         self, loader: BatchLoader, step: int, micro_batches: Sequence[Sequence[int]]
     ) -> None:
         self._loader, self._step, self._micro_batches = loader, step, micro_batches
+
+    @property
+    def rows(self) -> list[int]:
+        """Index into the dataset of each row, in the order of the micro-batches."""
+        places = (place for micro in self._micro_batches for place in micro)
+        return [self._loader.index(self._step, place) for place in places]
 
     def __len__(self) -> int:
         """Return the number of micro-batches."""

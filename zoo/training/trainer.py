@@ -62,6 +62,8 @@ class Trainer:
         # best value of the objective's ``metric_for_best_model``, and its step
         self.best: tuple[float, int] | None = None
         self.should_stop = False  # end after this step; a callback may set it
+        # of the last evaluation by name, of all ranks, (rows, ...) each
+        self.predictions: Mapping[str, torch.Tensor] = {}
         self.train_metrics = MetricSums()  # since the last logging step
         # hidden states that a stateful model carries to the next step, by micro-batch
         self.recurrent_states: list[RecurrentState] = []
@@ -193,8 +195,8 @@ class Trainer:
             record = sums.reduce(self.dist).compute_and_reset(self.loss_weights)
             if not math.isfinite(record["loss"]):
                 raise self._nonfinite_error(self.step, lambda: self._evaluation_sums(batches))
-        gathered = self.dist.gather_rows(predictions)
-        record["metrics"] |= self.loss_module.objective.compute_metrics(gathered)
+        self.predictions = self.dist.gather_rows(predictions)
+        record["metrics"] |= self.loss_module.objective.compute_metrics(self.predictions)
         return record
 
     def _evaluation_sums(

@@ -101,7 +101,7 @@ def test_evaluations_read_windows(small: Small, tmp_path: Path) -> None:
         "token-classification",
         model.checkpoint,
         model.session,
-        seq_len=LENGTH,
+        max_seq_len=LENGTH,
         doc_stride=STRIDE,
         **options,
     )
@@ -121,7 +121,7 @@ def test_texts_are_scored_by_windows(small: Small, tmp_path: Path) -> None:
     model, source = small("BertForSequenceClassification", num_labels=1, hub={})
     file = tmp_path / "long.tsv"
     file.write_text(f"text\tlabel\n{LONG}\t1.5\na b\t-1\n")
-    options: Any = {"seq_len": LENGTH, "doc_stride": STRIDE}
+    options: Any = {"max_seq_len": LENGTH, "doc_stride": STRIDE}
     evaluation = make_evaluation("regression", model.checkpoint, model.session, **options)
     texts = ((LONG, PARTS), ("a b", ((0, 2),)))
     values = [

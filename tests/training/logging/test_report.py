@@ -243,3 +243,31 @@ def test_importing_it_is_cheap() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_two_points_are_points() -> None:
+    chart = line_chart("Loss", "nats", [Series("validation", [(10, 2.0), (20, 1.0)])])
+    assert "<polyline" not in chart and chart.count("<circle") == 2
+    chart = line_chart("Loss", "nats", [Series("validation", [(10, 2.0), (20, 1.0), (30, 1.0)])])
+    assert chart.count("<polyline") == 1
+
+
+def test_changes_of_stage_are_marked(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    settings = yaml.safe_load((tmp_path / "config.yaml").read_text())
+    warmup = {"seq_len": 32, "fraction": 0.25}
+    settings |= {"seq_len": 128, "seq_len_warmup": warmup}
+    settings["objective_args"] = {"generator_fraction": 0.5}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings))
+    page = Page(write_report(tmp_path))
+    paths = [attrs for tag, attrs in page.seen if tag == "path"]
+    places = [attrs["d"] for attrs in paths if attrs["class"] == "mark"]
+    ten, twenty = (LEFT + part * (RIGHT - LEFT) for part in (0.25, 0.5))
+    assert places[:2] == [f"M{across:.1f} {TOP}V{BOTTOM}" for across in (ten, twenty)]
+    assert "rows of 128 tokens" in page.text and "discriminator" in page.text
+
+
+def test_settings_are_folded(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    tags = [tag for tag, _ in Page(write_report(tmp_path)).seen]
+    assert tags.index("details") < tags.index("summary") and tags.count("details") == 1

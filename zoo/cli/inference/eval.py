@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,10 +27,8 @@ from zoo.cli.task_options import (
 from zoo.plugins.tasks import evaluation_task, find_task
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from zoo.checkpoint import Checkpoint
-    from zoo.evaluation.base import Result
+    from zoo.evaluation.base import Evaluation, Result
 
 LOG = logging.getLogger("zoo")
 MOST_ROWS = 20  # labels that are printed
@@ -81,7 +80,13 @@ columns are named, or counted from 1 in a file without a header.""",
     metavar="FILE",
     help="Write each sample with its label and prediction: .jsonl, .csv, .tsv or .parquet.",
 )
-@click.option("--force", is_flag=True, help="Replace the file of --predictions.")
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write a page with charts and the worst predictions: .html.",
+)
+@click.option("--force", is_flag=True, help="Replace the files of --predictions and --report.")
 @click.option(
     "--no-record",
     is_flag=True,
@@ -101,6 +106,7 @@ def command(
     as_json: bool,
     no_record: bool,
     predictions: Path | None,
+    report: Path | None,
     force: bool,
     **options: Any,
 ) -> None:
@@ -119,8 +125,9 @@ def command(
     _check_options(task, suite, {**requested, "revision": revision, "lock": lock})
     record, data = not no_record, tuple(map(Path, eval_data))
     if task is None:
-        if predictions is not None:
-            raise UsageError(f"{suite} has several tasks", "leave --predictions out")
+        for flag, path in (("--predictions", predictions), ("--report", report)):
+            if path is not None:
+                raise UsageError(f"{suite} has several tasks", f"leave {flag} out")
         _print_glue(Path(ref), data, compute, options["limit"], record=record, as_json=as_json)
         return
     figures = Path(requested.pop("figures")) if "figures" in requested else None
@@ -129,13 +136,13 @@ def command(
     evaluation = evaluation_task(task)
     files, named = evaluation.split_names(data, requested)
     requested = {**named, **requested}
-    written = _predictions_writer(predictions, files, force=force)
+    output = _Output(predictions, report, files, force=force)
     checkpoint = resolve_checkpoint(ref, revision=revision, offline=offline, lock=lock)
     evaluation.require_supported(checkpoint)  # before loading the weights
     record = record and _is_recordable(ref, checkpoint)
     session = open_session(checkpoint, **compute, fastest=True)
-    with written as on_prediction:
-        task_evaluation = evaluation(checkpoint, session, **requested)
+    task_evaluation = evaluation(checkpoint, session, **requested)
+    with output.collecting(task_evaluation) as on_prediction:
         measured = task_evaluation.evaluate(data, on_prediction=on_prediction)
     measured = _metric_first(measured, spec.metrics)
     if record:
@@ -149,25 +156,77 @@ def command(
         "data": [str(path) for path in data],
         **requested,
     }
-    if predictions is not None:
-        note(f"predictions: {predictions}")
+    output.finish(settings, measured)
     _print(settings, measured, record=record, as_json=as_json)
 
 
-def _predictions_writer(
-    path: Path | None, files: Sequence[Path], *, force: bool
-) -> "AbstractContextManager[Callable[[Mapping[str, Any]], None] | None]":
-    """Return a context of a function that writes a prediction; of ``None`` without a file."""
-    from contextlib import nullcontext
+class _Output:
+    """The files of predictions and of the report, either of which may be ``None``."""
 
-    from zoo.data.readers.documents import expand_paths
-    from zoo.io.output.tables import check_table, table_writer
+    def __init__(
+        self, predictions: Path | None, report: Path | None, files: Sequence[Path], *, force: bool
+    ) -> None:
+        from zoo.data.readers.documents import expand_paths
+        from zoo.errors import UsageError
+        from zoo.io.output.overwrite import check_file
+        from zoo.io.output.tables import check_table
 
-    if path is None:
-        return nullcontext()
-    sources = expand_paths(list(files))
-    check_table(path, force=force, sources=sources)  # before anything is computed
-    return table_writer(path, force=force, sources=sources)
+        self.predictions, self.report = predictions, report
+        if predictions is None and report is None:
+            return
+        self._options: dict[str, Any] = {"force": force, "sources": expand_paths(list(files))}
+        if predictions is not None:  # before anything is computed
+            check_table(predictions, **self._options)
+        if report is not None:
+            if report.suffix.lower() not in (".html", ".htm"):
+                raise UsageError(f"{report}: a report is HTML", "end the name in .html")
+            check_file(report, **self._options)
+
+    @contextmanager
+    def collecting(
+        self, evaluation: "Evaluation"
+    ) -> "Iterator[Callable[[Mapping[str, Any]], None] | None]":
+        """Yield the function that gets predictions, or ``None``."""
+        from zoo.evaluation.mistakes import MistakeCollector
+        from zoo.io.output.tables import table_writer
+
+        self._collector = MistakeCollector(evaluation.mistake, evaluation.class_labels)
+        sinks: list[Callable[[Mapping[str, Any]], None]] = []
+        if self.report is not None:
+            sinks.append(self._collector.add)
+        with ExitStack() as stack:
+            if self.predictions is not None:
+                sinks.append(stack.enter_context(table_writer(self.predictions, **self._options)))
+
+            def on_prediction(row: Mapping[str, Any]) -> None:
+                for sink in sinks:
+                    sink(row)
+
+            yield on_prediction if sinks else None
+
+    def finish(self, settings: Mapping[str, Any], measured: "Result") -> None:
+        """Write the report, and note where the files are."""
+        from zoo.io.output.atomic import atomic_write, writing
+        from zoo.io.yaml import dump_yaml
+        from zoo.report.evaluation import evaluation_page
+
+        if self.predictions is not None:
+            note(f"predictions: {self.predictions}")
+        if self.report is None:
+            return
+        files = ", ".join(Path(path).name for path in settings["data"])
+        lead = f"{settings['task']} on {files}"
+        page = evaluation_page(
+            settings["reference"],
+            lead,
+            measured.metrics,
+            measured.details,
+            self._collector.mistakes(),
+            dump_yaml(dict(settings)),
+        )
+        with writing(self.report):
+            atomic_write(self.report, page)
+        note(f"report: {self.report}")
 
 
 def _metric_first(measured: "Result", names: Sequence[str]) -> "Result":

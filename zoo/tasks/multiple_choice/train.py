@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
+    from zoo.evaluation.base import Prediction
+
 LENGTHS = "choice_lengths"  # number of tokens of each choice, 0 where a question has fewer
 
 
@@ -109,10 +111,24 @@ class MultipleChoice(InputTask):
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """Compute the cross-entropy."""
         logits, labels = outputs.logits[self.name], batch[LABELS]
+        probability, prediction = logits.detach().softmax(-1).max(-1)
         return LossOutput(
             {self.name: F.cross_entropy(logits, labels, reduction="sum")},
-            predictions={"prediction": logits.detach().argmax(-1), "label": labels},
+            predictions={"prediction": prediction, "label": labels, "probability": probability},
         )
+
+    @override
+    def prediction(self, sample: Any, values: "Mapping[str, Any]") -> "Prediction | None":
+        chosen = int(values["prediction"])
+        return {
+            "location": sample.location,
+            "text": sample.context,
+            "question": sample.question,
+            "label": sample.choices[sample.label],
+            "prediction": sample.choices[chosen],
+            "probability": float(values["probability"]),
+            "correct": chosen == sample.label,
+        }
 
     @override
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:

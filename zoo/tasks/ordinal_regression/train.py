@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from zoo.evaluation.base import Prediction
+
 
 class OrdinalRegression(TextClassification):
     """Ranked probability score of the predicted distribution over the labels.
@@ -56,11 +58,19 @@ class OrdinalRegression(TextClassification):
         logits, labels = outputs.logits[self.name], batch[LABELS]
         predicted = logits.softmax(-1).cumsum(-1)
         actual = F.one_hot(labels, logits.shape[-1]).cumsum(-1)
+        # the median: the first label with a cumulative probability of a half
+        median = (predicted.detach() < 0.5).sum(-1)
+        probability = logits.detach().softmax(-1).gather(-1, median[:, None])[:, 0]
         return LossOutput(
             {self.name: (predicted - actual).square().sum()},
-            # the median: the first label with a cumulative probability of a half
-            predictions={"prediction": (predicted.detach() < 0.5).sum(-1), "label": labels},
+            predictions={"prediction": median, "label": labels, "probability": probability},
         )
+
+    @override
+    def prediction(self, sample: Any, values: "Mapping[str, Any]") -> "Prediction | None":
+        row = super().prediction(sample, values)
+        distance = abs(int(values["prediction"]) - int(values["label"]))
+        return None if row is None else {**row, "distance": distance}
 
     @override
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:

@@ -167,6 +167,11 @@ class TextClassification(LabelledEvaluation):
         """Return the index of the label."""
         return self.number_of(label_name(sample.label, sample.location), sample)
 
+    @property
+    @override
+    def class_labels(self) -> Sequence[str]:
+        return self.labels
+
     @override
     def class_names(self, sample: Sample) -> Sequence[str]:
         return (label_name(sample.label, sample.location),)
@@ -299,6 +304,11 @@ class MultiLabel(LabelledEvaluation):
         )
         metrics = multi_label_metrics(predicted, actual)
         return Result({**metrics, "samples": len(actual)}, {"intervals": intervals})
+
+    @property
+    @override
+    def class_labels(self) -> Sequence[str]:
+        return self.labels
 
     @override
     def class_names(self, sample: Sample) -> Sequence[str]:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from zoo.evaluation.base import Prediction
+
 
 class TextClassification(ClassTask, TextTask):
     """Cross-entropy of the label.
@@ -70,10 +72,22 @@ class TextClassification(ClassTask, TextTask):
         logits, labels = outputs.logits[self.name], batch[LABELS]
         weight = self.weights_like(logits)
         loss = F.cross_entropy(logits, labels, weight=weight, reduction="sum")
+        probability, prediction = logits.detach().softmax(-1).max(-1)
         return LossOutput(
             {self.name: loss},
-            predictions={"prediction": logits.detach().argmax(-1), "label": labels},
+            predictions={"prediction": prediction, "label": labels, "probability": probability},
         )
+
+    @override
+    def prediction(self, sample: Any, values: "Mapping[str, Any]") -> "Prediction | None":
+        label, prediction = int(values["label"]), int(values["prediction"])
+        return {
+            **_inputs(sample),
+            "label": self.labels[label],
+            "prediction": self.labels[prediction],
+            "probability": float(values["probability"]),
+            "correct": label == prediction,
+        }
 
     @override
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
@@ -139,6 +153,16 @@ class Regression(TextTask):
         )
 
     @override
+    def prediction(self, sample: Any, values: "Mapping[str, Any]") -> "Prediction | None":
+        label, prediction = float(values["label"]), float(values["prediction"])
+        return {
+            **_inputs(sample),
+            "label": label,
+            "prediction": prediction,
+            "error": prediction - label,
+        }
+
+    @override
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
         return regression_metrics(predictions["prediction"], predictions["label"])
 
@@ -190,9 +214,35 @@ class MultiLabel(ClassTask, TextTask):
         """Compute the binary cross-entropy."""
         logits, labels = outputs.logits[self.name], batch[LABELS]
         loss = F.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
-        predictions = {"prediction": logits.detach() >= 0, "label": labels > 0}
+        # of exactly these labels: the probabilities are independent
+        probability = logits.detach().abs().sigmoid().prod(-1)
+        predictions = {
+            "prediction": logits.detach() >= 0,
+            "label": labels > 0,
+            "probability": probability,
+        }
         return LossOutput({self.name: loss}, predictions=predictions)
+
+    @override
+    def prediction(self, sample: Any, values: "Mapping[str, Any]") -> "Prediction | None":
+        label, prediction = (
+            [name for name, on in zip(self.labels, values[key].tolist(), strict=True) if on]
+            for key in ("label", "prediction")
+        )
+        return {
+            **_inputs(sample),
+            "label": label,
+            "prediction": prediction,
+            "probability": float(values["probability"]),
+            "correct": label == prediction,
+        }
 
     @override
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
         return multi_label_metrics(predictions["prediction"], predictions["label"])
+
+
+def _inputs(sample: Any) -> dict[str, Any]:
+    """Return where a sample is, and its texts."""
+    pair = {} if sample.pair is None else {"pair": sample.pair}
+    return {"location": sample.location, "text": sample.text, **pair}

@@ -15,6 +15,7 @@ from typing import Any
 from zoo.io.numbers import format_count
 from zoo.io.output.atomic import atomic_write
 from zoo.report import html
+from zoo.report.mistakes import mistake_values
 from zoo.report.svg import Point, Series, line_chart
 from zoo.training.logging.jsonl import Record
 from zoo.training.logging.run_history import SETTINGS, RunHistory
@@ -41,6 +42,7 @@ def _values(history: RunHistory) -> dict[str, Any]:
         "facts": [(name, value, note) for name, value, note in _facts(history) if value],
         "loss_charts": list(_loss_charts(history)),
         "course_charts": list(_course_charts(history)),
+        "found": None if history.mistakes is None else mistake_values(history.mistakes),
         "validation": _validation(history),
         "scores": _scores(history.scores),
         "command": _command(history.manifest),
@@ -73,9 +75,15 @@ def _facts(history: RunHistory) -> Iterator[tuple[str, str, str]]:
     """Yield name, value and note of each key figure."""
     best, train, speed = history.best, history.train, history.performance
     if best is not None:
-        value = history.selecting_value(best)
-        note = f"{history.best_name} at step {best['step']:,}: {value:.4f}"
-        yield "validation loss", f"{history.validation[-1]['loss']:.4f}", note
+        name, last = history.selecting_name, history.validation[-1]
+        step = f"at step {best['step']:,}"
+        if name != "loss":
+            value = f"{history.selecting_value(best):.4f}"
+            yield name.replace("_", " "), value, f"the best, {step}"
+            yield "validation loss", f"{best['loss']:.4f}", step
+        else:
+            note = f"at step {last['step']:,}; lowest {step}: {best['loss']:.4f}"
+            yield "validation loss", f"{last['loss']:.4f}", note
     if train:
         yield "training loss", f"{train[-1]['loss']:.4f}", f"at step {train[-1]['step']:,}"
         yield "tokens seen", format_count(train[-1].get("tokens", 0)), _batch(history.config)
@@ -109,29 +117,56 @@ def _device(manifest: Record) -> str:
 
 
 def _loss_charts(history: RunHistory) -> Iterator[str]:
+    """Yield the charts: the metric that selects the checkpoint, the loss, metrics, terms."""
     terms = history.names("losses")
-    values: list[tuple[str, str, str | None]] = [("loss", "nats", None)]
+    metrics = [(name, "mean", "metrics") for name in history.names("metrics")]
+    values: list[tuple[str, str, str | None]] = [("loss", "nats", None), *metrics]
     # a single term equals the loss
     values += [(term, "nats", "losses") for term in (terms if len(terms) > 1 else ())]
-    values += [(name, "mean", "metrics") for name in history.names("metrics")]
+    values.sort(key=lambda value: value[0] != history.selecting_name)
+    marks = list(stage_changes(history))
     for name, unit, group in values:
         splits = zip(SPLITS, (history.train, history.validation), strict=True)
         lines = [Series(split, points(records, name, group)) for split, records in splits]
-        yield from _chart(name, unit, lines)
+        yield from _chart(name, unit, lines, marks)
 
 
 def _course_charts(history: RunHistory) -> Iterator[str]:
+    marks = list(stage_changes(history))
     for name, unit in (("learning_rate", "per update"), ("gradient_norm", "L2, before clipping")):
-        yield from _chart(name, unit, [Series("", points(history.train, name))], zero=True)
+        yield from _chart(name, unit, [Series("", points(history.train, name))], marks, zero=True)
     for name, unit in (("tokens_per_second", "tokens/s"), ("mfu", "of the peak")):
-        yield from _chart(name, unit, [Series("", points(history.performance, name))], zero=True)
+        lines = [Series("", points(history.performance, name))]
+        yield from _chart(name, unit, lines, marks, zero=True)
 
 
-def _chart(name: str, unit: str, lines: Sequence[Series], *, zero: bool = False) -> Iterator[str]:
+def stage_changes(history: RunHistory) -> Iterator[tuple[int, str]]:
+    """Yield the steps at which the training changes, and to what."""
+    config, parent = history.config, history.manifest.get("parent")
+    if parent:
+        yield parent["step"], f"continues {Path(parent['path']).name}"
+    total = config.get("max_steps", 0)
+    warmup, options = config.get("seq_len_warmup") or {}, config.get("objective_args") or {}
+    for fraction, text in (
+        (warmup.get("fraction"), f"rows of {config.get('seq_len', 0):,} tokens"),
+        (options.get("generator_fraction"), "discriminator"),
+    ):
+        if fraction and total:
+            yield min(round(fraction * total), total - 1), text
+
+
+def _chart(
+    name: str,
+    unit: str,
+    lines: Sequence[Series],
+    marks: Sequence[tuple[int, str]],
+    *,
+    zero: bool = False,
+) -> Iterator[str]:
     """Yield the chart of a value; nothing if it was never logged."""
     title = "MFU" if name == "mfu" else name.replace("_", " ")
     if any(line.points for line in lines):
-        yield line_chart(title[:1].upper() + title[1:], unit, lines, zero=zero)
+        yield line_chart(title[:1].upper() + title[1:], unit, lines, marks, zero=zero)
 
 
 def points(records: Sequence[Record], name: str, group: str | None = None) -> list[Point]:

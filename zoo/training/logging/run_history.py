@@ -8,6 +8,7 @@ from zoo.io.files import decode_text, read_regular
 from zoo.io.json import read_json_object
 from zoo.io.limits import MAX_YAML_BYTES
 from zoo.io.yaml import parse_yaml
+from zoo.report.mistakes import Mistakes, read_mistakes
 from zoo.training.logging.jsonl import PERFORMANCE_FILE, Record, read_jsonl
 from zoo.training.logging.scores import Scores, read_scores
 
@@ -25,6 +26,7 @@ class RunHistory:
     validation: list[Record]  # evaluation records of ``metrics.jsonl``
     performance: list[Record]  # records of ``performance.jsonl``, by step
     seconds: float  # duration of the run, over all its processes
+    mistakes: Mistakes | None = None  # of the best evaluation; ``None`` without ``mistakes.json``
     scores: Scores | None = None  # scores of a distilled model; ``None`` without ``scores.json``
 
     @property
@@ -33,14 +35,19 @@ class RunHistory:
         return min(self.validation, key=self.rank, default=None)
 
     @property
+    def selecting_name(self) -> str:
+        """Name of the metric that selects the best evaluation, or ``loss``."""
+        return self.config.get("metric_for_best_model") or "loss"
+
+    @property
     def best_name(self) -> str:
         """The best evaluation in words: ``lowest`` for the loss, or ``best accuracy``."""
-        name = self.config.get("metric_for_best_model") or "loss"
+        name = self.selecting_name
         return "lowest" if name == "loss" else f"best {name.replace('_', ' ')}"
 
     def selecting_value(self, evaluation: Record) -> float:
         """Return the value by which the best evaluation is selected: the loss, or a metric."""
-        name = self.config.get("metric_for_best_model") or "loss"
+        name = self.selecting_name
         values = evaluation if name == "loss" else evaluation["metrics"]
         return float(values[name])
 
@@ -76,6 +83,7 @@ class RunHistory:
                 {r["step"]: r for r in speed}.values(), key=lambda record: record["step"]
             ),
             seconds=sum(record.get("seconds", 0) for record in speed),
+            mistakes=read_mistakes(run),
             scores=read_scores(run),
         )
 

@@ -202,12 +202,12 @@ def test_two_processes_equal_one(text: Path, tmp_path: Path) -> None:
         (
             masked,
             {"distillation": {"terms": {"cosine": {"weight": 1}}}},
-            "the term cosine compares hidden-cosine, whose tensors are too large to keep",
+            "the term cosine compares hidden-cosine, whose tensors are too large to cache",
         ),
         (
             causal,
             {"distillation": {"terms": {"kl": {"kind": "logits-mse"}}}},
-            "the term kl compares all 400 logits, and the cache keeps 20",
+            "the term kl compares all 400 logits, and the cache only keeps 20",
         ),
         (causal, {"distillation": {"cache_top_k": 0}}, "cache_top_k is 0"),
         (causal, {"compile": True}, "compile=true"),
@@ -247,7 +247,7 @@ def test_a_cache_of_another_teacher_is_refused(text: Path, tmp_path: Path) -> No
     cache, few = tmp_path / "cache", {"max_steps": 1}
     distill(tmp_path / "run", causal(text, cache, **few))
     other = {"distillation": {"teachers": [str(pretrained("gpt", seed=7))]}}
-    with pytest.raises(UsageError, match=f"of another teacher; delete {cache}"):
+    with pytest.raises(UsageError, match=f"from another teacher; delete {cache}"):
         distill(tmp_path / "other", causal(text, cache, **few, **other))
     assert not (tmp_path / "other").exists()
 
@@ -264,7 +264,7 @@ def test_a_cache_of_a_teacher_with_another_configuration_is_refused(
     write_manifest(teacher)
     tree = causal(text, tmp_path / "cache")
     tree["distillation"]["teachers"] = [str(teacher)]
-    with pytest.raises(UsageError, match="is of another teacher; delete"):
+    with pytest.raises(UsageError, match="is from another teacher; delete"):
         distill(tmp_path / "other", tree)
 
 

@@ -169,7 +169,7 @@ def test_relation_heads_of_a_recipe_divide_the_widths_of_both_models(
     ("changes", "student", "message"),
     [
         ({"relation_heads": 48}, {}, "is 48, .* width 128; --set .* takes a divisor of 128"),
-        ({}, {"num_heads": 4}, "has 4, its teacher 2; --set .*=N splits both"),
+        ({}, {"num_heads": 4}, "has 4, the teacher 2; --set .*=N splits both"),
     ],
 )
 def test_relation_heads_of_a_user_are_named(

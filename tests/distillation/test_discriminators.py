@@ -77,12 +77,12 @@ def test_without_a_generator_there_is_no_term_of_it(
     caplog.set_level("INFO", logger="zoo")
     config: Any = DistillRun.build_config(settings(alone, "electra"), {})
     assert set(config.distillation.terms) == {"kl"} and config.distillation.generator is None
-    assert "without generator: no generator is beside the teacher" in caplog.text
+    assert "without generator: the teacher has no generator" in caplog.text
     named = {"generator": str(teacher.parent / "generator")}
     config = DistillRun.build_config(settings(alone, "electra", distillation=named), {})
     assert set(config.distillation.terms) == {"kl", "generator"}
     wrong = {"generator": str(teacher)}
-    with pytest.raises(UsageError, match="has the head replaced-token-detection, and not mas"):
+    with pytest.raises(UsageError, match="has the head replaced-token-detection, not mas"):
         make_setup(settings(alone, "electra", distillation=wrong))
     odd = {"terms": {"kl": {"logits_of": "masked_lm"}}}
     with pytest.raises(UsageError, match="has no such loss") as error:

@@ -136,7 +136,7 @@ def test_swapped_vocabularies(refused: Command, teacher: Path, tmp_path: Path) -
 def test_a_vocabulary_size_of_a_student(refused: Command, teacher: Path) -> None:
     student = {"name": "distilbert", "vocab_size": 77}
     line = refused(distillation={"teachers": [str(teacher)]}, student=student)
-    assert "student.vocab_size is 77, and a student has the vocabulary of its tokenizer" in line
+    assert "student.vocab_size is 77, but the tokenizer decides the size of the vocabulary" in line
 
 
 def with_swapped_tokens(model: Path, path: Path) -> Path:
@@ -171,9 +171,9 @@ def test_rows_of_embeddings_are_not_copied_to_other_tokens(
     with pytest.raises(UsageError) as caught:
         make_setup(tree if task else {**DISTILL_SMALL, **tree})
     line = str(caught.value)
-    assert f"the student begins with rows of {teacher}, which are those of different tok" in line
+    assert f"the student would copy embeddings of {teacher}, which belong to other tok" in line
     assert "is 'a' in the teacher and 'b' in the student" in line
-    assert f"--set {'' if task else 'data.'}tokenizer={teacher} has the teacher's" in line
+    assert f"--set {'' if task else 'data.'}tokenizer={teacher} takes the teacher's" in line
 
 
 def classifier(task: str) -> Path:
@@ -201,7 +201,7 @@ def test_a_teacher_with_another_head(
 ) -> None:
     line = refused(distillation={"teachers": [str(make())]}, student=student)
     assert f"has the head {head}, and masked-lm compares outputs of masked-lm" in line
-    assert "name the task of a fine-tuned teacher with --task" in line
+    assert "with --task, name the task of a fine-tuned teacher" in line
 
 
 def test_a_teacher_of_embeddings_is_a_sentence_encoder(refused: Command, tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_terms(refused: Command, teacher: Path, term: Any, message: str) -> None
         ("distillation.recipe=3", "distillation.recipe is 3; name a recipe"),
         ("distillation.freeze=embeddings", "distillation.freeze: Expected `array`, got `str`"),
         ("distillation.replacement.rate=2", "distillation.replacement: rate is 2.0"),
-        ("preset=glue", "--preset is of tasks on labelled data, and this run is on text"),
+        ("preset=glue", "--preset is for tasks on labelled data, and this run is on text"),
     ],
 )
 def test_settings(refused: Command, teacher: Path, setting: str, message: str) -> None:
@@ -274,7 +274,7 @@ def test_attention_of_a_recurrent_teacher(refused: Command) -> None:
 def test_attention_of_a_teacher_on_onnx(refused: Command, teacher: Path) -> None:
     both = ("--teacher", teacher, "--student", "distilbert", "--teacher-backend", "onnx")
     line = refused(*both, "--recipe", "minilm")
-    assert "the term attention compares attention-kl, and a teacher on ONNX" in line
+    assert "the term attention compares attention-kl, but a teacher in ONNX" in line
 
 
 def test_files(refused: Command, teacher: Path, tmp_path: Path) -> None:

@@ -109,11 +109,11 @@ def test_two_processes_equal_one(tree: dict[str, Any], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"student": {"num_layers": 3}}, "4 layers do not split into 3 groups"),
-        ({"student": {"name": "distilbert"}}, "of its family alone"),
+        ({"student": {"num_layers": 3}}, "4 layers cannot be split into 3 groups"),
+        ({"student": {"name": "distilbert"}}, "of a teacher of the same family"),
         ({"distillation": {"teacher_dtype": "bfloat16"}}, "layers in bfloat16"),
-        ({"student": {"hidden_size": 16}}, "whose embeddings and head"),
-        ({"distillation": {"init_layers": None}}, "whose embeddings and head"),
+        ({"student": {"hidden_size": 16}}, "has its embeddings and head"),
+        ({"distillation": {"init_layers": None}}, "has its embeddings and head"),
     ],
 )
 def test_what_does_not_fit(

@@ -162,7 +162,7 @@ def test_the_teacher_is_in_evaluation_mode_in_every_step(teacher: Path, tmp_path
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"distillation": {"recipe": "distilbrt"}}, "no distillation recipe 'distilbrt'"),
+        ({"distillation": {"recipe": "distilbrt"}}, "unknown distillation recipe 'distilbrt'"),
         ({"distillation": {"terms": {"kl": {"wieght": 1}}}}, "terms.kl.wieght; did you mean"),
         (
             {"distillation": {"terms": {"x": {"kind": "hidden-mse", "layers": [[0, 7]]}}}},

@@ -190,5 +190,7 @@ def test_an_assistant_teaches_the_student_of_each_seed(tmp_path: Path) -> None:
 
 def test_an_assistant_of_a_size_is_refused(tmp_path: Path) -> None:
     tree = text_settings(pretrained("bert"), "tiny", distillation={"recipe": "minilm-assistant"})
-    with pytest.raises(UsageError, match="assistant has a student with other layers than tiny"):
+    with pytest.raises(
+        UsageError, match="stage assistant has a different number of layers than tiny"
+    ):
         run_stages(tmp_path / "run", tree)

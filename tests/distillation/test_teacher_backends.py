@@ -103,12 +103,12 @@ def test_rows_are_unpacked_into_their_documents() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"terms": {"cosine": {"weight": 1}}}, "the term cosine compares hidden-cosine, and a t"),
+        ({"terms": {"cosine": {"weight": 1}}}, "the term cosine compares hidden-cosine, but a t"),
         ({"recipe": "minilm", "terms": {}}, "the term attention compares attention-kl"),
         ({"teacher_dtype": "bfloat16"}, "computes in float32 or float16"),
         ({"teacher_dtype": "float16"}, "is a graph in float32, not float16"),
         ({"teacher_backend": "auto"}, "is an ONNX graph; --teacher-backend onnx runs it"),
-        ({"init_layers": "spread"}, "init_layers=null begins with new weights"),
+        ({"init_layers": "spread"}, "init_layers=null starts with new weights"),
         ({"teacher_dtype": "float8"}, "float8"),
         ({"teacher_backend": "tpu"}, "tpu"),
     ],

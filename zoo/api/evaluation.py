@@ -82,24 +82,15 @@ def evaluate(
         if given_twice := [name for name in LOADED if values[name] is not None]:
             raise UsageError(f"{given_twice[0]} is that of the loaded model", "leave it out")
     else:
-        model = _load(kind, fspath(model), revision, offline, {**compute, "backend": backend})
+        from zoo.convert.cache import resolve_checkpoint
+        from zoo.export.session import open_session
+
+        checkpoint = resolve_checkpoint(fspath(model), revision=revision, offline=offline)
+        kind.require_supported(checkpoint)  # before loading the weights
+        session = open_session(checkpoint, **{**compute, "backend": backend}, fastest=True)
+        model = Model(checkpoint, session)
     evaluation = kind(model.checkpoint, model.session, **options)
     return evaluation.evaluate(files, on_prediction=on_prediction)
-
-
-def _load(
-    kind: "type[Evaluation]",
-    ref: str,
-    revision: str | None,
-    offline: bool,
-    compute: dict[str, Any],
-) -> Model:
-    from zoo.convert.cache import resolve_checkpoint
-    from zoo.export.session import open_session
-
-    checkpoint = resolve_checkpoint(ref, revision=revision, offline=offline)
-    kind.require_supported(checkpoint)  # before loading the weights
-    return Model(checkpoint, open_session(checkpoint, **compute, fastest=True))
 
 
 def _renamed(task: str, options: dict[str, Any]) -> dict[str, Any]:

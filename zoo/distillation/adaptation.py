@@ -1,4 +1,4 @@
-"""Recipes and settings that are adapted to the data and the models of a run."""
+"""Adaptation of recipes and settings to the data and the models of a run."""
 
 import logging
 import math
@@ -25,15 +25,14 @@ OF_TEXT = (
     "seq_len_warmup",
 )
 SCHEDULE = ("max_steps", "num_train_epochs", "warmup_ratio", "lr_scheduler")
-MICRO_BATCH = {"micro_batch_tokens": 4096}  # logits of all tokens of two models take memory
+MICRO_BATCH = {"micro_batch_tokens": 4096}  # two models' logits of all tokens take much memory
 
 
 def adapt_to_data(recipe: DistillationRecipe, task: str | None) -> DistillationRecipe:
-    """Return a recipe for the data of a run.
+    """Return a recipe adapted to text, or to a task on labelled data.
 
-    Outputs without probabilities, those of regression and of several labels, are compared by their
-    squared errors where the recipe compares probabilities. Labelled data has no positions besides
-    the predicted ones.
+    Regression and multi-label outputs are not probabilities: they are compared by squared error
+    where the recipe has a KL divergence. Labelled data only has predicted positions.
     """
     from zoo.plugins.tasks import training_task
 
@@ -44,7 +43,7 @@ def adapt_to_data(recipe: DistillationRecipe, task: str | None) -> DistillationR
         name: msgspec.structs.replace(term, positions="predicted")
         for name, term in recipe.terms.items()
     }
-    published = recipe.name and recipe.data == "any"  # whose schedule is that of its text
+    published = recipe.name and recipe.data == "any"  # its schedule was made for text
     left_out = (*OF_TEXT, *(SCHEDULE if published else ()))
     of_task = {name: value for name, value in recipe.settings.items() if name not in left_out}
     recipe = msgspec.structs.replace(recipe, settings=of_task, terms=terms)
@@ -61,14 +60,14 @@ def adapt_to_data(recipe: DistillationRecipe, task: str | None) -> DistillationR
 
 
 def _check_data(recipe: DistillationRecipe, task: str | None) -> None:
-    """Raise an error if a recipe is for other data than a run has."""
+    """Check that a recipe suits the data of a run."""
     if recipe.data == "labelled" and task is None:
         raise UsageError(
             f"the recipe {recipe.name} is for labelled data",
             "name a task with --task, and its data with --train",
         )
     if (recipe.data == SENTENCES) != (task == SENTENCES):
-        raise UsageError(f"{SENTENCES} are for recipes of embeddings, such as `embeddings`")
+        raise UsageError(f"{SENTENCES} need a recipe for embeddings, such as `embeddings`")
     if recipe.data == "text" and task is not None:
         raise UsageError(
             f"the recipe {recipe.name} is for text without labels",
@@ -79,10 +78,10 @@ def _check_data(recipe: DistillationRecipe, task: str | None) -> None:
 def adapt_to_widths(
     recipe: DistillationRecipe, student: Config, teacher: Config
 ) -> DistillationRecipe:
-    """Return a recipe whose numbers of relation heads divide the widths of both models.
+    """Return a built-in recipe with numbers of relation heads that divide both models' widths.
 
-    A built-in recipe has those of a paper's models; others get the largest smaller number. A user's
-    recipe has no name, and is not changed.
+    The recipe's numbers suit the models of its paper; other widths get the next smaller divisor. A
+    user's recipe, which has no name, stays as it is.
     """
     widths = [getattr(config, "hidden_size", 0) for config in (student, teacher)]
     if not recipe.name or not all(widths):
@@ -95,7 +94,7 @@ def adapt_to_widths(
 
 
 def _with_common_divisor(name: str, term: Term, width: int) -> Term:
-    """Return a term with relation heads that divide a width."""
+    """Return a term with the largest fitting number of relation heads."""
     heads = term.relation_heads
     if heads is None or width % heads == 0:
         return term
@@ -105,7 +104,7 @@ def _with_common_divisor(name: str, term: Term, width: int) -> Term:
 
 
 def text_settings(recipe: DistillationRecipe, longest: int) -> ConfigDict:
-    """Return the settings of a run on text."""
+    """Return a recipe's settings for text, with rows of at most ``longest`` tokens."""
     settings = {**MICRO_BATCH, **recipe.settings}
     if not {"max_steps", "num_train_epochs"} & {*settings}:
         settings = {**TEXT_SCHEDULE, **settings}
@@ -115,7 +114,7 @@ def text_settings(recipe: DistillationRecipe, longest: int) -> ConfigDict:
 
 
 def without_relative(settings: ConfigDict, others: Mapping[str, Any]) -> ConfigDict:
-    """Return settings without epochs and shares of steps, where others give numbers of steps."""
+    """Drop numbers of epochs and shares of steps if other settings give numbers of steps."""
     replaced = {
         "num_train_epochs": "max_steps" in others,
         "warmup_ratio": "warmup_steps" in (others.get("lr_scheduler") or {}),
@@ -126,9 +125,13 @@ def without_relative(settings: ConfigDict, others: Mapping[str, Any]) -> ConfigD
 def with_requested_kinds(
     recipe: DistillationRecipe, requested: Mapping[str, Any]
 ) -> DistillationRecipe:
-    """Return a recipe without the fields of terms that are to have another kind, but the weight."""
+    """Reset all fields of terms whose kind the settings change, except for the weight."""
     terms = (requested.get("distillation") or {}).get("terms") or {}
-    kinds = {name: term["kind"] for name, term in terms.items() if _names_kind(term)}
+    kinds = {
+        name: term["kind"]
+        for name, term in terms.items()
+        if isinstance(term, Mapping) and term.get("kind") in loss_names()
+    }
     changed = {
         name: Term(kind=kinds[name], weight=term.weight)
         if kinds.get(name, term.kind) != term.kind
@@ -138,10 +141,6 @@ def with_requested_kinds(
     return msgspec.structs.replace(recipe, terms=changed)
 
 
-def _names_kind(term: Any) -> bool:
-    return isinstance(term, Mapping) and term.get("kind") in loss_names()
-
-
 def squared_error_of(term: Term) -> Term:
-    """Return a term over probabilities as one over logits, and others as they are."""
+    """Turn a KL divergence into a squared error of logits; other terms stay as they are."""
     return Term(kind="logits-mse", weight=term.weight) if term.kind == "kl" else term

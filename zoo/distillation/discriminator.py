@@ -1,7 +1,7 @@
-"""Teachers of replaced-token detection: a discriminator, and the generator trained beside it.
+"""Teachers of replaced-token detection: a discriminator and the generator trained with it.
 
-The discriminator reads the tokens that the student's generator corrupted, the generator the masked
-ones.
+The discriminator reads tokens that the student's generator corrupted; the teacher's generator reads
+the masked ones.
 """
 
 import logging
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LOG = logging.getLogger("zoo")
-GENERATOR = "generator"  # directory of a run, beside that of the discriminator
+GENERATOR = "generator"  # directory next to the discriminator's in a run
 REMEDY = "--set distillation.generator=REF names one"
 
 
 class Discriminator(TrainingObjective):
-    """The forward pass of a discriminator alone, whose tokens were corrupted before."""
+    """The forward pass of a discriminator on tokens that are already corrupted."""
 
     name: ClassVar[str] = REPLACED_TOKEN
     head: ClassVar[str] = REPLACED_TOKEN
@@ -52,7 +52,7 @@ class Discriminator(TrainingObjective):
     @property
     @override
     def scored_terms(self) -> tuple[str, ...]:
-        """None of the tokens before their corruption."""
+        """None: the original tokens are not predicted."""
         return ()
 
     @override
@@ -69,53 +69,52 @@ class Discriminator(TrainingObjective):
 
     @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        """Compute the loss on the student's corrupted tokens, for evaluations."""
+        """Compute the loss on the tokens that the student's generator corrupted."""
         real = batch["document_ids"] != 0
         return discriminator_loss(outputs.logits[self.name], batch[REPLACED], real)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairOutput(ModelOutput):
-    """Results of a discriminator, with those of its generator."""
+    """The outputs of a discriminator and its generator."""
 
     discriminator: ModelOutput
     generator: ModelOutput
 
     @override
     def logits(self, term: str, *, everywhere: bool) -> Logits:
-        """Of masked language modelling, those of the generator."""
-        view = self.generator if term == MASKED_LM else self.discriminator
-        return view.logits(term, everywhere=everywhere)
+        output = self.generator if term == MASKED_LM else self.discriminator
+        return output.logits(term, everywhere=everywhere)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TeacherPair(Teacher):
-    """A discriminator, with the generator that was trained beside it."""
+    """A discriminator with the generator that was trained with it."""
 
     generator: Teacher  # the generator, which reads the masked tokens
 
     @property
     @override
     def digest(self) -> dict[str, str]:
-        """Of the files of both."""
+        """The files of both models."""
         files = self.generator.digest.items()
         return {**super().digest, **{f"{GENERATOR}/{name}": value for name, value in files}}
 
     @property
     @override
     def fingerprint(self) -> dict[str, str]:
-        """Of both."""
+        """The fingerprints of both models."""
         files = self.generator.fingerprint.items()
         return {**super().fingerprint, **{f"{GENERATOR}/{name}": value for name, value in files}}
 
     @override
     def run(self, batch: "Mapping[str, Tensor]", layers: Mapping[str, set[int]]) -> ModelOutput:
-        view = super().run(batch, layers)
+        output = super().run(batch, layers)
         if MASKED_IDS not in batch:
-            return view
+            return output
         masked = self.generator.forward({**batch, "input_ids": batch[MASKED_IDS]}, {})
-        parts = {field.name: getattr(view, field.name) for field in fields(ModelOutput)}
-        return PairOutput(**parts, discriminator=view, generator=masked)
+        parts = {field.name: getattr(output, field.name) for field in fields(ModelOutput)}
+        return PairOutput(**parts, discriminator=output, generator=masked)
 
 
 def teacher_pair(
@@ -124,23 +123,23 @@ def teacher_pair(
     reference: str | None,
     checkpoint: Checkpoint | None,
 ) -> TeacherPair:
-    """Return a teacher with its generator."""
+    """Combine a teacher with its generator."""
     (teacher, *others), objective = teachers, base.objective
     if others:
         raise UsageError(
-            f"the generators of {len(teachers)} teachers are not averaged",
-            "leave out the terms with logits_of, or all teachers but one",
+            f"the generators of {len(teachers)} teachers cannot be averaged",
+            "leave out the terms with logits_of, or name one teacher",
         )
     if reference is None or checkpoint is None:
         raise UsageError(f"the teacher {teacher.reference} has no generator", REMEDY)
     if checkpoint.head_name != MaskedLanguageModelling.head:
         raise UsageError(
-            f"the generator {reference} has the head {checkpoint.head_name}, and not "
+            f"the generator {reference} has the head {checkpoint.head_name}, not "
             f"{MaskedLanguageModelling.head}",
             REMEDY,
         )
     require_same_tokens(reference, checkpoint, base)
-    assert isinstance(objective, ReplacedTokenDetection), "it is what has two models"
+    assert isinstance(objective, ReplacedTokenDetection), "no other objective has two models"
     masked = MaskedLanguageModelling(objective.vocabulary, checkpoint.config, objective.length)
     generator = Teacher(
         reference,
@@ -157,14 +156,14 @@ def teacher_pair(
 
 
 def compares_generators(losses: Sequence[DistillationLoss], objective: TrainingObjective) -> bool:
-    """Return whether terms compare generators of replaced-token detection."""
+    """Return whether a loss compares the generators of replaced-token detection."""
     return isinstance(objective, ReplacedTokenDetection) and any(
         isinstance(loss, LogitsLoss) and loss.logits_of == MASKED_LM for loss in losses
     )
 
 
 def find_generator(recipe: DistillationRecipe, teacher: Checkpoint) -> str | None:
-    """Return the generator beside a discriminator, where a recipe compares generators."""
+    """Return the generator next to a discriminator if the recipe compares generators."""
     path = teacher.path.parent / GENERATOR
     wanted = teacher.head_name == REPLACED_TOKEN and _generator_terms(recipe)
     return str(path) if wanted and is_checkpoint(path) else None
@@ -173,11 +172,11 @@ def find_generator(recipe: DistillationRecipe, teacher: Checkpoint) -> str | Non
 def adapt_to_generator(
     recipe: DistillationRecipe, teacher: Checkpoint, generator: str | None
 ) -> DistillationRecipe:
-    """Return a recipe without terms that compare generators, if its discriminator has none."""
+    """Drop the terms that compare generators if the teacher has no generator."""
     names = _generator_terms(recipe)
     if generator is not None or teacher.head_name != REPLACED_TOKEN or not names:
         return recipe
-    LOG.info("without %s: no generator is beside the teacher; %s", ", ".join(names), REMEDY)
+    LOG.info("without %s: the teacher has no generator; %s", ", ".join(names), REMEDY)
     terms = {name: term for name, term in recipe.terms.items() if name not in names}
     return msgspec.structs.replace(recipe, terms=terms)
 

@@ -22,8 +22,7 @@ def copy_teacher_weights(
 ) -> list[str]:
     """Copy layers, embeddings and head of a teacher into a student, in place.
 
-    Parameters outside of the layers are copied where both models have one of the same name and
-    shape, as segment embeddings and poolers are in one of two families alone.
+    Returns the names of the parameters that keep their new weights.
     """
     sources = teacher_weights(student, teacher, layers)
     if label_order is not None:
@@ -38,6 +37,7 @@ def copy_teacher_weights(
 def teacher_weights(student: nn.Module, teacher: nn.Module, layers: LayerMap) -> dict[str, Tensor]:
     """Return name in the student -> tensor of the teacher that ``copy_teacher_weights`` copies."""
     source, target = teacher.state_dict(), student.state_dict(keep_vars=True)
+    # some parameters outside of the layers, such as poolers, may exist in only one of two families
     values = {
         name: source[name]
         for name, tensor in target.items()
@@ -52,7 +52,7 @@ def teacher_weights(student: nn.Module, teacher: nn.Module, layers: LayerMap) ->
 def reordered_rows(
     teacher: nn.Module, sources: Mapping[str, Tensor], label_order: tuple[int, ...]
 ) -> dict[str, Tensor]:
-    """Return the tensors of the last linear map of a head, with its rows in another order."""
+    """Return the tensors of a head's last linear map, with the rows in the student's order."""
     copied = [name for name in sources if name.partition(".")[0] == HEAD]
     maps = [
         (name, module)
@@ -63,7 +63,7 @@ def reordered_rows(
         raise UsageError(
             "the teacher has the student's labels in another order, and its head does not end in "
             "a linear map to them",
-            "--set distillation.init_layers=null begins with new weights",
+            "--set distillation.init_layers=null starts with new weights",
         )
     names = [f"{maps[-1][0]}.{kind}" for kind in ("weight", "bias")] if copied else []
     return {name: sources[name][list(label_order)] for name in names if name in sources}
@@ -76,7 +76,7 @@ def _in_stack(name: str) -> bool:
 def _pairs(
     student: nn.Module, teacher: nn.Module, stack: str, layers: LayerMap
 ) -> Sequence[tuple[int, int]]:
-    """Return pairs of layers of one list; none if either model lacks it."""
+    """Return pairs of layers of one list; empty if either model lacks it."""
     depths = []
     for model in (student, teacher):
         try:
@@ -89,15 +89,15 @@ def _pairs(
 def _layer_weights(
     student: nn.Module, teacher: nn.Module, first: str, second: str
 ) -> dict[str, Tensor]:
-    """Return the tensors of one layer of a teacher by their names in the student."""
+    """Return the tensors of one of the teacher's layers by their names in the student."""
     target = student.get_submodule(first).state_dict(keep_vars=True)
     source = teacher.get_submodule(second).state_dict()
     for name in {*target, *source}:
         shapes = [tuple(state[name].shape) if name in state else None for state in (target, source)]
         if shapes[0] != shapes[1]:
             raise UsageError(
-                f"the student cannot begin with the teacher's layers: {first}.{name} is "
+                f"the student cannot start from the teacher's layers: {first}.{name} is "
                 f"{shapes[0] or 'absent'}, and the teacher's is {shapes[1] or 'absent'}",
-                "--set distillation.init_layers=null begins with new weights",
+                "--set distillation.init_layers=null starts with new weights",
             )
     return {f"{first}.{name}": source[name] for name in target}

@@ -1,4 +1,4 @@
-"""Correspondence of a student's layers and its teacher's, counted from 0."""
+"""Which layer of a teacher each layer of its student learns from, counted from 0."""
 
 from collections.abc import Iterator, Mapping
 
@@ -29,8 +29,8 @@ def resolve_layers(layers: LayerMap, student: int, teacher: int) -> list[tuple[i
     return [(_index(a, student, "student"), _index(b, teacher, "teacher")) for a, b in pairs]
 
 
-# number of the teacher's layers -> of the student's -> the teacher's layers. Others than these are
-# spread, or of sentence encoders uniform.
+# map -> number of the teacher's layers -> number of the student's -> the teacher's layers. For all
+# other numbers, `seq2seq` is `spread`, and `embeddings` is `uniform`.
 TABLES: Mapping[str, Mapping[int, Mapping[int, tuple[int, ...]]]] = {
     # model_distillation.py of sentence-transformers
     "embeddings": {

@@ -1,4 +1,4 @@
-"""Logits of models with many classes: softened, or the largest ones of each row alone."""
+"""Logits of models with many classes: softened, or only the largest ones of each row."""
 
 import math
 from collections.abc import Mapping
@@ -42,37 +42,31 @@ def num_classes(logits: Target) -> int:
 
 
 def dense(logits: Logits, columns: int) -> Tensor:
-    """Return the first logits of each row, (n, columns), at least float32."""
+    """Return the first ``columns`` logits of each row, (n, columns), at least float32."""
     values = all_logits(logits)
     return as_loss(values[..., :columns], values)
 
 
 def as_loss(values: Tensor, logits: Tensor) -> Tensor:
-    """Return values in the dtype of a loss of logits, at least float32."""
+    """Convert values to the dtype in which a loss of these logits is computed, at least float32."""
     return values.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def softened(logits: Tensor, temperature: float) -> Tensor:
-    """Return logits divided by a temperature, finite also for minus infinity.
-
-    They are float64 above ``HIGHEST_FLOAT32_TEMPERATURE``: a divergence is proportional to 1 / T²,
-    and the rounding errors of log-probabilities do not depend on T.
-    """
+    """Divide logits by a temperature; minus infinity becomes a finite number."""
+    # a divergence is proportional to 1 / T², but the rounding errors of log-probabilities are not
     values = logits.double() if temperature > HIGHEST_FLOAT32_TEMPERATURE else logits
     return (values / temperature).clamp(min=lowest(values.dtype))
 
 
 def lowest(dtype: torch.dtype) -> float:
-    """Return a number whose exponential is 0, in place of minus infinity.
-
-    A quarter of the lowest finite number: its difference from the largest logit of a row and from
-    another log-probability remains finite.
-    """
+    """Return a finite number whose exponential is 0, to replace minus infinity."""
+    # a quarter of the minimum, so that differences from logits and log-probabilities stay finite
     return torch.finfo(dtype).min / 4
 
 
 def pad_columns(values: Tensor, columns: int) -> Tensor:
-    """Return values followed by zeros, (n, columns), for classes that do not count."""
+    """Append zeros for classes that do not count, (n, columns)."""
     missing = columns - values.shape[-1]
     return F.pad(values, (0, missing)) if missing else values  # without a copy
 
@@ -80,10 +74,9 @@ def pad_columns(values: Tensor, columns: int) -> Tensor:
 def top_logits(
     logits: Logits, k: int, *, columns: int, temperatures: tuple[float, ...]
 ) -> TopLogits:
-    """Return the largest logits of each row.
+    """Return the ``k`` largest logits of each row among the first ``columns`` classes.
 
-    Args:
-        logits: (n, classes), or the projection to them.
+    The remaining logits are summed at each of ``temperatures``.
     """
     rows = len(logits if isinstance(logits, Tensor) else logits.hidden)
     values, classes = [], []

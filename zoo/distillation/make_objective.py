@@ -1,4 +1,4 @@
-"""Construction of a distillation run's objective: its loss terms and teachers."""
+"""Construction of a distillation run's objective: its losses and teachers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,7 +19,7 @@ from zoo.distillation.teachers.checks import (
     CAUSAL,
     require_head,
     require_same_tokens,
-    require_texts_alone,
+    require_text_losses,
 )
 from zoo.distillation.teachers.onnx_teacher import OnnxTeacher, require_onnx
 from zoo.distillation.teachers.teacher import Teacher
@@ -46,7 +46,13 @@ def make_objective(
     checkpoints: Sequence[Checkpoint],
     generator: Checkpoint | None = None,
 ) -> Distillation:
-    """Return the objective of a run; the models' sizes decide which terms apply."""
+    """Return the objective of a run.
+
+    ``base`` is the setup of the student's run; ``checkpoints`` are those of the teachers in order.
+
+    Raises:
+        UsageError: student and teachers cannot be compared.
+    """
     task = isinstance(base, FineTuneSetup)
     shapes = [model_shape(c.family, c.config, base.objective, task=task) for c in checkpoints]
     student = model_shape(base.family, base.model_config, base.objective, task=task)
@@ -72,13 +78,13 @@ def build_losses(
     student: ModelShape,
     teachers: Sequence[ModelShape],
 ) -> list[DistillationLoss]:
-    """Return the losses of a recipe's terms."""
+    """Return the losses of a recipe's terms; terms without weight are left out."""
     options = objective.options if isinstance(objective, Objective) else None
     names = objective.from_scratch_options if isinstance(objective, Objective) else ()
     for name in names:
         if value := getattr(options, name):
             raise UsageError(
-                f"objective_args.{name} is {value}, which would replace what the student learned "
+                f"objective_args.{name} is {value}, which would overwrite what the student learned "
                 "from its teacher",
                 "leave it out",
             )
@@ -90,14 +96,15 @@ def build_losses(
         _require_read(name, term, objective)
         if name in objective.loss_weights:
             raise UsageError(
-                f"terms.{name} has the name of a loss of {objective.name}", "rename it"
+                f"{objective.name} has a loss of its own that is called {name}",
+                f"rename terms.{name}",
             )
         losses += kind.of_term(name, term, objective, student, teachers)
     return losses
 
 
 def _require_read(name: str, term: Term, objective: TrainingObjective) -> None:
-    """Check that a term leaves the settings that its loss does not read at their defaults."""
+    """Refuse settings of a term that its loss does not read."""
     default = Term(kind=term.kind, weight=term.weight)
     for field in Term.__struct_fields__:
         value = getattr(term, field)
@@ -124,7 +131,7 @@ def _teacher(
     losses: Sequence[DistillationLoss],
     settings: DistillationConfig,
 ) -> Teacher:
-    """Return a teacher that has what the terms compare."""
+    """Return a teacher, after checking that it has what the losses compare."""
     needs_head = settings.replacement is not None or any(loss.needs_head for loss in losses)
     if needs_head:
         require_head(reference, checkpoint, base)
@@ -132,7 +139,7 @@ def _teacher(
     if isinstance(base, FineTuneSetup):
         objective = _task(base, checkpoint)
     elif settings.align == TEXT:
-        require_texts_alone(reference, losses, objective)
+        require_text_losses(reference, losses, objective)
     else:
         require_same_tokens(reference, checkpoint, base)
     if isinstance(objective, ReplacedTokenDetection):
@@ -143,7 +150,7 @@ def _teacher(
 
 
 def _task(base: FineTuneSetup, checkpoint: Checkpoint) -> TrainingObjective:
-    """Return the task with the teacher's inputs, padding and the labels of the student's data."""
+    """Return the student's task with the teacher's inputs and padding."""
     config = checkpoint.config
     inputs = tuple(checkpoint.family.onnx(config, checkpoint.head_name).inputs)
     labelled = msgspec.structs.replace(config, labels=base.model_config.labels)
@@ -166,7 +173,7 @@ def _backend(
     losses: Sequence[DistillationLoss],
     settings: DistillationConfig,
 ) -> tuple[type[Teacher], torch.device | None]:
-    """Return the class of a teacher, and its device; ``None`` for that of the student."""
+    """Return the class of a teacher and its device; ``None`` to follow the student's device."""
     backend = settings.teacher_backend
     if backend == "onnx":
         require_onnx(reference, checkpoint, objective, losses, settings.teacher_dtype)
@@ -181,7 +188,7 @@ def _backend(
 def model_shape(
     family: Family, config: Any, objective: TrainingObjective, *, task: bool
 ) -> ModelShape:
-    """Return the sizes of a model that terms depend on."""
+    """Return the sizes of a model that losses depend on."""
     classes = len(config.labels) if task and family.heads()[objective.head].has_labels else 0
     return ModelShape(
         layers=getattr(config, "num_layers", 0),
@@ -193,11 +200,11 @@ def model_shape(
 
 
 def text_aligner(base: RunSetup, checkpoints: Sequence[Checkpoint]) -> TextAligner:
-    """Return the ``TextAligner`` of a teacher with another tokenizer than its student."""
+    """Return the ``TextAligner`` for a teacher whose tokenizer differs from the student's."""
     if len(checkpoints) > 1 or not isinstance(base, PretrainSetup):
         raise UsageError(
-            "--align text is for one teacher, and for runs on text",
-            "labelled data is read with each model's tokens anyway",
+            "--align text needs a single teacher, and a run on text",
+            "each model reads labelled data with its own tokenizer anyway",
         )
     (teacher,), vocabulary = checkpoints, base.objective.vocabulary
     return TextAligner(

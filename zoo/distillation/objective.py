@@ -1,7 +1,7 @@
-"""The objective of distillation, which wraps the student's and adds loss terms of teachers.
+"""The objective of distillation wraps the student's objective and adds losses.
 
-The student's objective or task makes the batches and has its own loss terms; the teachers read the
-same batches, and terms compare the results. The trainer sees one objective.
+The student's objective or task makes batches and has losses of its own. The teachers read the same
+batches, and distillation losses compare the outputs. To the trainer, all of this is one objective.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-STATE = "state-of-teacher-"  # of tensors that carry a teacher's recurrent state
+STATE = "state-of-teacher-"  # prefix of tensors with a teacher's recurrent state
 
 
 class StudentModule(nn.Module):
-    """The student, and the linear maps from its width to the teacher's.
+    """The student, and by name of a loss the linear map from the student's to the teacher's width.
 
-    The maps are trained and are part of the run's checkpoints, but not of the final model.
+    The maps are trained and saved in the run's checkpoints, but not in the final model.
     """
 
     def __init__(self, student: nn.Module, projections: Mapping[str, nn.Module]) -> None:
@@ -44,7 +44,7 @@ class StudentModule(nn.Module):
 
 @dataclass(frozen=True)
 class DistillationOutputs(Outputs):
-    """Results of the student and its teachers."""
+    """The outputs of the student and its teachers."""
 
     student: Any = None
     teachers: Sequence[ModelOutput] = ()
@@ -53,14 +53,23 @@ class DistillationOutputs(Outputs):
 
 @dataclass(frozen=True)
 class PairedExample(Example):
-    """A row of the student, and the same sample as its teachers read it."""
+    """A row of the student with the same sample as its teachers read it."""
 
-    # the row of the teachers; ``None`` where they read the student's
+    # ``None`` if the teachers read the student's row
     teacher: Example | None = field(default=None)
 
 
 class Distillation(TrainingObjective):
-    """The terms of the student's objective, and those that compare it with its teachers."""
+    """The losses of the student's objective, and those that compare it with its teachers.
+
+    Args:
+        base: objective or task of the student.
+        base_weight: weight of its losses; 0 leaves them out.
+        losses: losses that compare student and teachers.
+        teachers: the teachers.
+        aligner: turns the student's text into the teachers' inputs; ``None`` if the teachers read
+            the student's tensors, or rows of their own.
+    """
 
     name: ClassVar[str] = "distillation"
 
@@ -86,7 +95,7 @@ class Distillation(TrainingObjective):
     @property
     @override
     def loss_weights(self) -> Mapping[str, float]:
-        """Loss term -> weight: of the student's objective, and of distillation."""
+
         scale = self.base_weight
         weights = {name: scale * weight for name, weight in self.base.loss_weights.items()}
         return {
@@ -121,7 +130,7 @@ class Distillation(TrainingObjective):
         new = {name: module for name, module in projections.items() if module is not None}
         for name in new:
             if hasattr(nn.ModuleDict, name):
-                raise UsageError(f"a term with a projection cannot be called {name!r}", "rename it")
+                raise UsageError(f"a loss with a projection cannot be called {name!r}", "rename it")
         return StudentModule(student, new)
 
     @override
@@ -130,16 +139,16 @@ class Distillation(TrainingObjective):
 
     @override
     def models_to_save(self, model: Any) -> dict[str, TrainedModel]:
-        """The student's, without projections."""
+
         return self.base.models_to_save(model.student)
 
     @override
     def after_load(
         self, model: Any, models: Mapping[str, TrainedModel], loaded: Collection[str]
     ) -> "list[Tensor]":
-        """Projections begin with new weights."""
         return [
             *self.base.after_load(model.student, models, loaded),
+            # no checkpoint has the projections
             *model.projections.state_dict(keep_vars=True).values(),
         ]
 
@@ -148,7 +157,7 @@ class Distillation(TrainingObjective):
         return self.base.compute_metrics(predictions) if self.needs_head else {}
 
     def collate_examples(self, collate: Collate, examples: Sequence[Example]) -> Batch:
-        """Return a batch of the student's objective, with the counts of the losses."""
+        """Return a batch of the student's rows, with the teachers' tensors and the counts."""
         batch = collate(examples)
         tensors = dict(batch.tensors)
         others = [e.teacher for e in examples if isinstance(e, PairedExample) and e.teacher]
@@ -170,11 +179,11 @@ class Distillation(TrainingObjective):
         layers, state, teachers = self._captured("teacher"), dict(outputs.recurrent_state), []
         read = {k: v for k, v in batch.items() if k not in state} | outputs.inputs
         for number, teacher in enumerate(compared):  # each has its own state
-            view = teacher.forward(with_state(read, number), layers)
-            teachers.append(view)
+            output = teacher.forward(with_state(read, number), layers)
+            teachers.append(output)
             state |= {
                 f"{STATE}{number}:{name}": tensor
-                for name, tensor in view.outputs.recurrent_state.items()
+                for name, tensor in output.outputs.recurrent_state.items()
             }
         return DistillationOutputs(
             outputs.logits,
@@ -186,7 +195,7 @@ class Distillation(TrainingObjective):
         )
 
     def _captured(self, side: Side) -> dict[str, set[int]]:
-        """Return the layers that any loss reads of a model, by argument of ``capture``."""
+        """Return the layers of a model that losses read, by argument of ``capture``."""
         layers: dict[str, set[int]] = {}
         for loss in self.losses:
             for name, indices in loss.captured(side).items():
@@ -195,7 +204,7 @@ class Distillation(TrainingObjective):
 
     @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        """Compute all terms, with metrics and predictions of the student's objective."""
+
         assert isinstance(outputs, DistillationOutputs), "forward returns it"
         base = self.base.loss_with_auxiliary(outputs, batch) if self.needs_head else LossOutput({})
         projections = dict(outputs.module.projections.items())
@@ -217,7 +226,7 @@ class Distillation(TrainingObjective):
 
 
 def with_state(batch: "Mapping[str, Tensor]", number: int) -> "dict[str, Tensor]":
-    """Return the tensors of a batch for a teacher, with its own recurrent state if it has one."""
+    """Return the tensors of a batch for one teacher, including only its own recurrent state."""
     prefix = f"{STATE}{number}:"
     mine = {k.removeprefix(prefix): v for k, v in batch.items() if k.startswith(prefix)}
     return {k: v for k, v in batch.items() if not k.startswith(STATE)} | mine

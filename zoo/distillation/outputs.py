@@ -1,4 +1,4 @@
-"""What a model computes for a batch, as the losses compare it."""
+"""The outputs of a model for a batch, as losses compare them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -16,8 +16,8 @@ from zoo.objectives.losses.predictions import predict_at
 def real_tokens(batch: Mapping[str, Tensor], ids: str = "input_ids") -> Tensor:
     """Return which tokens are not padding, (rows, tokens), bool.
 
-    Packed rows have ``document_ids``, padded ones an ``attention_mask``; with neither, all tokens
-    of ``ids``, the model's first input, are text.
+    Packed rows have ``document_ids``, padded rows an ``attention_mask``. Without either, no token
+    of the model's first input, ``ids``, is padding.
     """
     if "document_ids" in batch:
         return batch["document_ids"] != 0
@@ -37,7 +37,7 @@ def attention_pairs(batch: Mapping[str, Tensor], *, causal: bool, ids: str = "in
 
 
 def first_tokens(batch: Mapping[str, Tensor], ids: str = "input_ids") -> Tensor:
-    """Return which tokens are the first of a document, (rows, tokens), bool."""
+    """Return which tokens begin a document, (rows, tokens), bool."""
     real = real_tokens(batch, ids)
     first = torch.zeros_like(real)
     first[:, 0] = True
@@ -62,16 +62,16 @@ def pool_texts(hidden: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
 
 @dataclass(frozen=True)
 class ModelOutput:
-    """Results of a student or a teacher for one batch."""
+    """The outputs of a student or a teacher for one batch."""
 
-    model: Any  # computes logits of further positions
-    objective: TrainingObjective  # ran the model
+    model: Any  # computes logits at further positions
+    objective: TrainingObjective  # the objective that ran the model
     outputs: Outputs
-    captured: Captured  # states of the layers that losses compare
+    captured: Captured  # the layers that losses compare
     batch: Mapping[str, Tensor] = field(default_factory=dict)
 
     def reordered(self, order: Tensor) -> Self:
-        """Return the output with its labels in another order: their old indices, (labels,)."""
+        """Return the output with its labels reordered; ``order`` has the old indices, (labels,)."""
         logits = {
             name: values.index_select(-1, order.to(values.device))
             for name, values in self.outputs.logits.items()
@@ -79,14 +79,14 @@ class ModelOutput:
         return replace(self, outputs=replace(self.outputs, logits=logits))
 
     def logits(self, term: str, *, everywhere: bool) -> Logits:
-        """Return logits, (n, classes), of the predicted positions or of all tokens of text."""
+        """Return the logits of the predicted positions, or of all tokens of text, (n, classes)."""
         if not everywhere:
             return self.objective.scored_logits(self.outputs, self.batch)[term]
         positions = real_tokens(self.batch).flatten().nonzero().squeeze(-1)
         return predict_at(self.model, self.hidden(-1), positions)
 
     # A model may have further states after the tokens of a row, such as a second stream, and keys
-    # of a memory before them: neither is compared.
+    # of a memory before them. Neither is compared.
 
     def hidden(self, layer: int) -> Tensor:
         """Return the hidden states of the tokens, (rows, tokens, hidden)."""

@@ -1,7 +1,7 @@
-"""Distillation recipes by name, of this package, of families and of files.
+"""Distillation recipes by name: built-in ones, those of families and plugins, and files.
 
-Departures of all recipes from the released code: padding never counts in a mean, and a teacher is
-always in evaluation mode.
+All recipes differ from the released code in two ways: padding never counts in a mean, and teachers
+always run in evaluation mode.
 """
 
 from collections.abc import Mapping
@@ -24,8 +24,8 @@ from zoo.plugins import all_families, recipes_of_plugins
 from zoo.training.config.overrides import ConfigDict, deep_merge, read_config_file
 from zoo.training.config.schema import validate_config
 
-TEXT = "text"  # the recipe of models with other tokens
-SENTENCES = "sentences"  # the task of recipes without labels
+TEXT = "text"  # the recipe for models with different tokens
+SENTENCES = "sentences"  # the task of recipes that need no labels
 TRANSFORMER_LAYERS = {  # Jiao et al. 2020, arXiv:1909.10351, equations 7 to 9
     "attention": Term(kind="attention-mse", layers="uniform"),
     "hidden": Term(
@@ -73,7 +73,7 @@ SHARED = (
     ),
     DistillationRecipe(
         name="minilm-assistant",
-        # an assistant of the teacher's depth and the student's width, from which the student learns
+        # the student learns from an assistant of the teacher's depth and the student's width
         source="Wang et al. 2020, arXiv:2002.10957, section 3.3",
         init_layers=None,
         settings=MINILM,
@@ -119,8 +119,8 @@ SHARED = (
     ),
     DistillationRecipe(
         name="tinybert-task",
-        # Not as there: the better of the evaluations is kept in the first stage, too, by its loss,
-        # and the prediction layer of a regression learns from the teacher's outputs, not the labels
+        # Unlike the released code, the first stage also keeps the checkpoint with the lowest loss,
+        # and the prediction layer of a regression learns from the teacher, not from labels.
         source="Jiao et al. 2020, arXiv:1909.10351, section 3.2, and task_distill.py",
         init_layers=None,
         data="labelled",
@@ -136,7 +136,7 @@ SHARED = (
                 },
             ),
             "prediction": Stage(
-                # its soft cross-entropy differs by the entropy of the teacher, a constant
+                # the paper's soft cross-entropy differs by a constant, the teacher's entropy
                 terms={
                     "kl": Term(kind="kl", scale_by_temperature=False, reduction="elements"),
                 },
@@ -165,7 +165,7 @@ SHARED = (
     ),
     DistillationRecipe(
         name="embeddings",
-        # not as there: a student of another width learns a linear map, the teacher has no PCA
+        # unlike there, a narrower student learns a linear map instead of a PCA of the teacher
         source="Reimers and Gurevych, model_distillation.py of sentence-transformers",
         objective_weight=0.0,
         terms={"embeddings": Term(kind="embeddings", reduction="elements")},
@@ -196,7 +196,7 @@ SHARED = (
     ),
     DistillationRecipe(
         name=TEXT,
-        # there the student learns this alone, from sentences and translations of them
+        # in the paper this is the only loss, on sentences and their translations
         source="Reimers and Gurevych 2020, arXiv:2004.09813, section 2",
         terms={"sentence": Term(kind="sentence-mse", reduction="elements")},
         init_layers=None,
@@ -204,9 +204,9 @@ SHARED = (
     ),
     DistillationRecipe(
         name="patient",
-        # the released script's example of PKD-Skip; the paper searches weights of 0.2, 0.5 and
-        # 0.7, temperatures of 5, 10 and 20, weights of 10 to 1,000 of the layers, and rates of
-        # 1e-5, 2e-5 and 5e-5, for each task
+        # The released script's example of PKD-Skip. For each task, the paper searches the weights
+        # 0.2, 0.5 and 0.7, the temperatures 5, 10 and 20, weights of 10 to 1,000 for the layers,
+        # and the learning rates 1e-5, 2e-5 and 5e-5.
         source="Sun et al. 2019, arXiv:1908.09355, section 3, and NLI_KD_training.py",
         objective_weight=0.3,
         terms={
@@ -228,13 +228,13 @@ SHARED = (
 
 
 def all_recipes(family: Family) -> dict[str, DistillationRecipe]:
-    """Return the recipes of a student of a family by name: its own, the shared, and plugins'."""
+    """Return the recipes for students of a family by name: its own, shared ones, and plugins'."""
     recipes = (*family.distillation(), *SHARED, *recipes_of_plugins().values())
     return {recipe.name: recipe for recipe in reversed(recipes)}
 
 
 def any_recipe(name: str | None) -> DistillationRecipe:
-    """Return a recipe of any family by its name, or from a YAML file."""
+    """Return a recipe by its name in any family, or from a YAML file."""
     known = {
         recipe.name: recipe
         for family in all_families().values()
@@ -246,17 +246,17 @@ def any_recipe(name: str | None) -> DistillationRecipe:
 
 
 def recipe_values(recipe: DistillationRecipe) -> ConfigDict:
-    """Return the fields of a recipe as a user's file has them: without its name and defaults."""
+    """Return the fields of a recipe for a user's file, without its name and without defaults."""
     values: ConfigDict = _without_defaults(recipe)
     values.pop("name", None)
     return values
 
 
 def _without_defaults(value: Any) -> Any:
-    """Return a struct as a dictionary of the fields that are required or differ from the default.
+    """Convert a struct to a dictionary of the fields that are required or not at their default.
 
-    Mappings of structs, such as terms by name, are converted entry by entry. A struct that has
-    defaults alone has all of its fields, to be edited.
+    Mappings of structs, such as terms by name, are converted entry by entry. If all fields have
+    their defaults, all are written, so that a user sees what can be edited.
     """
     if isinstance(value, dict):
         return {name: _without_defaults(entry) for name, entry in value.items()}
@@ -272,14 +272,14 @@ def _without_defaults(value: Any) -> Any:
 
 
 def _defaults(field: msgspec.structs.FieldInfo) -> tuple[Any, ...]:
-    """Return the default of a field that has one."""
+    """Return the default of a field in a tuple."""
     if field.default_factory is not msgspec.NODEFAULT:
         return (field.default_factory(),)
     return (field.default,)
 
 
 def with_stage_changes(recipe: DistillationRecipe, changes: ConfigDict) -> DistillationRecipe:
-    """Return a recipe with changes of its stages."""
+    """Return a recipe with changes to its stages."""
     for name in changes:
         if name not in recipe.stages:
             known = ", ".join(recipe.stages) or "none"
@@ -294,7 +294,7 @@ def with_stage_changes(recipe: DistillationRecipe, changes: ConfigDict) -> Disti
 
 
 def select_stage(recipe: DistillationRecipe, name: str | None) -> DistillationRecipe:
-    """Return a recipe with the terms and settings of one of its stages, and no stages."""
+    """Return one stage of a recipe as a recipe without stages."""
     if name is None and not recipe.stages:
         return recipe
     if name not in recipe.stages:
@@ -319,7 +319,10 @@ def select_stage(recipe: DistillationRecipe, name: str | None) -> DistillationRe
 def find_recipe(
     name: str | None, family: Family, head: str, *, labelled: bool = False
 ) -> tuple[str, DistillationRecipe]:
-    """Return a recipe by its name, or from a YAML file."""
+    """Return name and recipe; the default is the family's first on text, or a shared one.
+
+    ``name`` may be the path of a YAML file.
+    """
     family_recipes = [
         r for r in family.distillation() if not labelled and r.objective in (None, head)
     ]
@@ -328,7 +331,7 @@ def find_recipe(
 
 
 def _named_recipe(name: str, known: Mapping[str, DistillationRecipe]) -> DistillationRecipe:
-    """Return a recipe by its name among known ones, or from a YAML file."""
+    """Return a known recipe by its name, or read one from a YAML file."""
     if name.endswith((".yaml", ".yml")):
         recipe = validate_config(read_config_file(Path(name)), DistillationRecipe, name)
         for terms in (recipe.terms, *(stage.terms for stage in recipe.stages.values())):
@@ -336,13 +339,13 @@ def _named_recipe(name: str, known: Mapping[str, DistillationRecipe]) -> Distill
         return recipe
     if name not in known:
         raise UsageError(
-            f"there is no distillation recipe {name!r}",
-            did_you_mean(name, list(known)) or f"there are {', '.join(known)}, and files in YAML",
+            f"unknown distillation recipe {name!r}",
+            did_you_mean(name, list(known)) or f"give {', '.join(known)}, or a YAML file",
         )
     return known[name]
 
 
 def require_losses(terms: Mapping[str, Term], prefix: str) -> None:
-    """Check that the kinds of terms are names of losses."""
+    """Check that the kind of each term is the name of a loss."""
     for name, term in terms.items():
         require_loss(term.kind, f"{prefix}terms.{name}.kind")

@@ -1,10 +1,10 @@
 """Progressive module replacing (Xu et al. 2020, arXiv:2002.02925).
 
-Each layer of the student stands for a group of successive layers of the teacher. In each step of
-training, a layer replaces its group with a probability that rises to 1, from where the student is
-trained alone. As in the released code (run_glue.py), the student's layers alone
-are trained, also those that had no part in a step, whose gradients are zeros. Not as there: dropout
-of the teacher's layers is off, and one draw counts for a whole step.
+Each layer of the student stands for a group of successive layers of the teacher. In each training
+step, a layer replaces its group with a probability that rises to 1; from then on, only the student
+runs. As in the released code (run_glue.py), only the student's layers are trained, and layers that
+were not drawn in a step get gradients of zero. Unlike the released code, the teacher's layers run
+without dropout, and one draw counts for a whole step.
 """
 
 import contextlib
@@ -32,21 +32,21 @@ LAYERS = "layers"
 
 
 class LayerGroup(nn.Module):
-    """Successive layers of a teacher in the place of a layer; they are not part of the module."""
+    """Successive layers of a teacher that run in place of a student's layer."""
 
     def __init__(self, layers: Sequence[nn.Module]) -> None:
         super().__init__()
-        self._group = tuple(layers)
+        self._group = tuple(layers)  # a tuple keeps them out of the student's parameters
 
     def forward(self, hidden: "Tensor", *context: Any) -> "Tensor":
-        """Return the output of the last layer; the arguments are those of a layer."""
+        """Return the output of the last layer; takes the arguments of a layer."""
         for layer in self._group:
             hidden = layer(hidden, *context)
         return hidden
 
 
 class ModuleReplacing(Distillation):
-    """The student's objective, computed by layers of both models."""
+    """The student's objective, computed by a mix of layers of both models."""
 
     def __init__(self, *args: Any, replacement: Replacement, seed: int) -> None:
         super().__init__(*args)
@@ -55,11 +55,11 @@ class ModuleReplacing(Distillation):
         self._step = 0
 
     def probability(self, step: int) -> float:
-        """Return the probability that a layer replaces its group in a step, from 0."""
+        """Return the probability that a layer replaces its group in a step, counted from 0."""
         return min(1.0, self.replacement.rate + self.replacement.increment * step)
 
     def replaced(self, step: int, layers: int) -> list[bool]:
-        """Return which of the student's layers run in a step: a function of seed and step."""
+        """Return which of the student's layers run in a step; a function of seed and step."""
         draws = generator(self.seed, "replacement", step).random(layers)
         return [bool(draw < self.probability(step)) for draw in draws]
 
@@ -70,7 +70,7 @@ class ModuleReplacing(Distillation):
 
     @override
     def forward(self, model: Any, batch: "Mapping[str, Tensor]") -> DistillationOutputs:
-        """Run the student; in training, with layers of the teacher in the place of some."""
+        """Run the student; in training, the teacher's layers replace some of its layers."""
         if not model.training:
             return super().forward(model, batch)
         main = self.base.models_to_save(model.student)["model"].module
@@ -80,12 +80,12 @@ class ModuleReplacing(Distillation):
 
     @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        """All layers of the student have a gradient."""
         output = super().loss(outputs, batch)
         assert isinstance(outputs, DistillationOutputs), "forward returns it"
         if outputs.module.training:
             main = self.base.models_to_save(outputs.module.student)["model"].module
             name = next(iter(output.sums))
+            # gives a gradient to layers that were not drawn
             output.sums[name] = output.sums[name] + zero_of(main.get_submodule(LAYERS))
         return output
 
@@ -98,7 +98,7 @@ def mixed_layers(
     objective: ModuleReplacing,
     device: torch.device,
 ) -> Iterator[None]:
-    """Run the teacher's groups of layers in place of the student's layers that are not drawn."""
+    """Replace the student's layers that are not drawn by groups of the teacher's layers."""
     teacher.model.to(device)
     before: Any = student.get_submodule(LAYERS)
     others: Any = teacher.model.get_submodule(LAYERS)
@@ -116,38 +116,38 @@ def mixed_layers(
 
 
 def require_replaceable(family: Family, student: nn.Module, teacher: Teacher) -> None:
-    """Check that layers of a student can replace groups of those of a teacher."""
+    """Check that a student's layers can replace groups of a teacher's layers."""
     if family.name != teacher.checkpoint.family.name:
         raise UsageError(
-            "layers of a student replace those of a teacher of its family alone",
-            "another recipe compares models of two families",
+            "a student's layers can only replace layers of a teacher of the same family",
+            "for models of two families, choose another recipe",
         )
     if teacher.dtype != torch.float32:
         raise UsageError(
-            f"layers in {str(teacher.dtype).removeprefix('torch.')} cannot stand between those of "
-            "the student",
+            f"layers in {str(teacher.dtype).removeprefix('torch.')} cannot run between the "
+            "student's layers",
             "--set distillation.teacher_dtype=float32",
         )
     models = (student, teacher.model)
     if not all(_is_stack(model) for model in models):
-        raise UsageError("the models are no plain stacks of layers", "choose another recipe")
+        raise UsageError("the models are not plain stacks of layers", "choose another recipe")
     sizes = [len(layers_in_order(model)) for model in models]
     if not 0 < sizes[0] <= sizes[1] or sizes[1] % sizes[0]:
         raise UsageError(
-            f"the teacher's {sizes[1]} layers do not split into {sizes[0]} groups",
-            "--set student.num_layers gives a divisor",
+            f"the teacher's {sizes[1]} layers cannot be split into {sizes[0]} groups",
+            "--set student.num_layers=N takes a divisor",
         )
 
 
 def _is_stack(model: nn.Module) -> bool:
-    """Return whether each layer runs once, in one list."""
+    """Return whether all layers are in one list and run once each."""
     if not hasattr(model, LAYERS) or hasattr(model, "decoder"):
         return False
     return layers_in_order(model) == list(model.get_submodule(LAYERS).children())
 
 
-def train_layers_alone(model: nn.Module, student: nn.Module) -> None:
-    """Freeze all parameters except those of the student's layers that are not frozen yet."""
+def train_only_layers(model: nn.Module, student: nn.Module) -> None:
+    """Freeze everything but the student's layers; layers that are frozen already stay so."""
     trained = {id(parameter) for parameter in student.get_submodule(LAYERS).parameters()}
     for parameter in model.parameters():
         parameter.requires_grad_(parameter.requires_grad and id(parameter) in trained)

@@ -1,7 +1,7 @@
-"""Runs of several stages: a directory with a run for each.
+"""Runs of distillation; a recipe with several stages has one directory with a run for each.
 
-The student of a stage is the final model of the stage before, or is trained with it as its teacher.
-``stages.json`` lists them, and ``model`` is that of the last one.
+A stage continues with the final model of the stage before as its student, or learns from it as its
+teacher. ``stages.json`` lists the stages; ``model`` links to the model of the last stage.
 """
 
 import os
@@ -39,25 +39,21 @@ from zoo.training.state.location import resume_command, where_it_began
 from zoo.training.state.run_manifest import MANIFEST
 
 STAGES, MODEL = "stages.json", "model"
-OF_THE_FIRST = (
-    STUDENT,
-    "size",
-    "tokenizer",
-    "vocab_size",
-)  # settings of the first stage: later ones begin with a model
+# settings that only the first stage reads: later ones start from a model
+FIRST_STAGE_ONLY = (STUDENT, "size", "tokenizer", "vocab_size")
 
 
 class StagesRecord(JsonStruct):
-    """``stages.json``: the stages of a directory."""
+    """``stages.json``: the stages of a run."""
 
-    stages: list[str]  # names of the stages in order, and of their directories
-    settings: dict[str, Any]  # settings of the run, of which each stage has its own
+    stages: list[str]  # in order; also the names of their directories
+    settings: dict[str, Any]  # of the run; the settings of each stage follow from them
     recipe: DistillationRecipe
     working_directory: str = ""  # see ``RunManifest``
 
 
 class DistillRun(Run):
-    """A run of distillation; of a recipe with several stages, a run for each."""
+    """A run of distillation, or one for each stage of the recipe."""
 
     command: ClassVar[str] = "distill"
     build_config = staticmethod(distill_config)
@@ -76,7 +72,7 @@ class DistillRun(Run):
 
     @override
     def start(self) -> RunPaths:
-        """Train all stages; return the directory of the last one."""
+        """Train all stages; return the directory of the last stage's run."""
         with prefix_errors(self.file):
             record = self._stages()
         if record is None:
@@ -95,17 +91,17 @@ class DistillRun(Run):
             return self._train_stages(path, record)
         finally:
             if self.dist.is_main_process and not any(entry.is_dir() for entry in path.iterdir()):
-                discard_unused(path, STAGES)  # nothing has begun
+                discard_unused(path, STAGES)  # no stage has begun
 
     @override
     def resume(self, path: Path) -> RunPaths:
-        """Resume the run; of several stages, the first unfinished one, and train the others."""
+        """Resume a run; of several stages, start with the first unfinished one."""
         if not (path / STAGES).is_file():
             if STUDENT in self.given:
                 raise UsageError(f"{path} resumes with its own student", "leave out --student")
             return super().resume(path)
         if self.given:
-            raise UsageError(f"{path} resumes with its own settings", "give --resume alone")
+            raise UsageError(f"{path} resumes with its own settings", "only give --resume")
         record = read_json_record(path / STAGES, StagesRecord)
         with where_it_began(path, record.working_directory) as place:
             recipe = requested_recipe(record.settings, offline=self.offline)
@@ -114,7 +110,7 @@ class DistillRun(Run):
                     f"the recipe {recipe.name} is not the one that {path} began with",
                     "put it back as it was, or begin another run",
                 )
-            if self.dist.is_main_process:  # of a process that was killed, also in finished stages
+            if self.dist.is_main_process:  # left by a killed process, possibly in finished stages
                 stages = (place / name for name in record.stages)
                 for folder in (place.absolute().parent, place, *stages):
                     remove_stale_staging(folder)
@@ -127,11 +123,11 @@ class DistillRun(Run):
             stage = last_stage(parent)
             raise UsageError(f"{parent} has several stages", f"--continue-from {stage}")
         if STUDENT in self.given:
-            raise UsageError(f"{parent} is continued with its own student", "leave out --student")
+            raise UsageError(f"{parent} continues with its own student", "leave out --student")
         return super().continue_from(parent, reset_optimizer=reset_optimizer)
 
     def _stages(self) -> StagesRecord | None:
-        """Return the stages of a new run; ``None`` for a single run, or a single stage."""
+        """Return the stages of a new run; ``None`` for a run without stages or a single stage."""
         settings = merge_settings(self.settings, self.overrides)
         named = (settings.get("distillation") or {}).get("stage") is not None
         if named or is_resolved(settings):
@@ -151,7 +147,7 @@ class DistillRun(Run):
         return self.build_config(settings, {}, offline=self.offline)
 
     def _train_stages(self, path: Path, record: StagesRecord) -> RunPaths:
-        """Train or resume the stages that are not finished."""
+        """Train or resume the unfinished stages."""
         run = path
         for number, name in enumerate(record.stages):
             run = path / name
@@ -171,7 +167,7 @@ class DistillRun(Run):
         return RunPaths(run, path / MODEL)
 
     def _write_targets(self, path: Path, record: StagesRecord) -> None:
-        """Let the teacher generate targets, if the recipe has such, in the main process."""
+        """Generate the targets of the recipe, if it has any, in the main process."""
         if record.recipe.targets is None:
             return
         if self.dist.is_main_process:
@@ -193,7 +189,7 @@ def last_stage(path: Path) -> Path:
 
 
 def stage_settings(path: Path | None, record: StagesRecord, number: int) -> ConfigDict:
-    """Return the settings of a stage."""
+    """Return the settings of a stage; before the run has a directory, ``path`` is ``None``."""
     name, settings = record.stages[number], record.settings
     stage = record.recipe.stages[name]
     if stage.student_depth is not None:
@@ -201,7 +197,9 @@ def stage_settings(path: Path | None, record: StagesRecord, number: int) -> Conf
     if path is not None and number:
         before = str(path / record.stages[number - 1] / MODEL)
         if stage.begins_with == "student":
-            settings = {key: value for key, value in settings.items() if key not in OF_THE_FIRST}
+            settings = {
+                key: value for key, value in settings.items() if key not in FIRST_STAGE_ONLY
+            }
             settings[STUDENT] = {NAME: before}
             settings = deep_merge(settings, {"distillation": {"init_layers": None}})
         else:
@@ -212,7 +210,7 @@ def stage_settings(path: Path | None, record: StagesRecord, number: int) -> Conf
 
 
 def models_before(path: Path, record: StagesRecord, number: int) -> ConfigDict:
-    """Return the settings of a stage that name what is in the directory, which may have moved."""
+    """Return the settings of a stage with paths inside of the directory, which may have moved."""
     own: ConfigDict = {}
     if number and record.recipe.stages[record.stages[number]].begins_with != "student":
         own = {"distillation": {"teachers": [str(path / record.stages[number - 1] / MODEL)]}}
@@ -223,12 +221,13 @@ def models_before(path: Path, record: StagesRecord, number: int) -> ConfigDict:
 
 
 def without_depth(settings: ConfigDict, stage: str) -> ConfigDict:
-    """Return settings whose student has the number of layers that a stage gives it."""
+    """Drop the student's number of layers, which a stage decides."""
     student = settings[STUDENT]
     fields = dict(student) if isinstance(student, Mapping) else {NAME: student}
     if fields.get(NAME) not in all_families():
         raise UsageError(
-            f"the stage {stage} has a student with other layers than {fields.get(NAME)}",
+            f"the student of the stage {stage} has a different number of layers than "
+            f"{fields.get(NAME)}",
             "name a family with --student, and its width with --set student.hidden_size=N",
         )
     return {**settings, STUDENT: {k: v for k, v in fields.items() if k not in DEPTHS}}

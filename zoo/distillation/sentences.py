@@ -1,7 +1,4 @@
-"""Texts that a teacher with another tokenizer reads: the documents of a student's rows.
-
-The student's tokens are decoded, and the text is encoded by the teacher's tokenizer.
-"""
+"""Alignment by text: a student's rows are decoded, and encoded by the teacher's tokenizer."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,14 +17,14 @@ IDS, MASK = "input_ids", "attention_mask"
 
 @dataclass(frozen=True)
 class TextAligner:
-    """The texts of a student's batch as tokens of a teacher."""
+    """Turns the documents of a student's batch into inputs of a teacher."""
 
     student: TextTokenizer
     teacher: TextTokenizer
-    max_tokens: int | None  # number of tokens that texts are truncated to; ``None`` for no limit
+    max_tokens: int | None  # the teacher's limit; longer texts are truncated
 
     def texts(self, tensors: Mapping[str, Tensor], objective: TrainingObjective) -> list[str]:
-        """Return the texts of a batch, row by row."""
+        """Return the documents of a batch row by row, with masked tokens restored."""
         ids = tensors[IDS].clone()
         if isinstance(objective, MaskedLanguageModelling):
             ids.view(-1)[tensors["label_positions"]] = tensors["labels"]
@@ -38,11 +35,11 @@ class TextAligner:
     def teacher_tensors(
         self, tensors: Mapping[str, Tensor], objective: TrainingObjective
     ) -> dict[str, Tensor]:
-        """Return what the teacher reads: a padded row for each text of a batch."""
+        """Return the inputs of the teacher: one padded row for each document."""
         encoded = self.teacher.encode(
             self.texts(tensors, objective), max_tokens=self.max_tokens, offsets=False
         )
-        # a text without tokens, such as one of white space, is one token of padding
+        # a text without tokens, such as white space, becomes one token of padding
         rows = [torch.tensor(text.ids or [self.teacher.pad_id]) for text in encoded]
         ids = nn.utils.rnn.pad_sequence(
             rows, batch_first=True, padding_value=float(self.teacher.pad_id)

@@ -1,4 +1,4 @@
-"""Setup of a distillation run: the setup of the student's run, and its teachers."""
+"""Setup of a distillation run: the setup of the student's run with its teachers."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from zoo.distillation.initial_weights import copy_teacher_weights, teacher_weigh
 from zoo.distillation.make_objective import make_objective
 from zoo.distillation.objective import Distillation
 from zoo.distillation.preflight import Preflight
-from zoo.distillation.replacement import require_replaceable, train_layers_alone
+from zoo.distillation.replacement import require_replaceable, train_only_layers
 from zoo.distillation.teachers.caching import CacheCallback
 from zoo.distillation.teachers.checks import require_same_rows
 from zoo.distillation.teachers.rows import with_teacher_rows
@@ -39,13 +39,13 @@ LOG = logging.getLogger("zoo")
 
 @dataclass(frozen=True, kw_only=True)
 class DistillSetup(RunSetup):
-    """The setup of the student's run with another objective, and the teachers."""
+    """The setup of the student's run, with the objective of distillation in place of its own."""
 
     command: ClassVar[str] = "distill"
     config: DistillTextConfig | DistillTaskConfig
-    base: RunSetup  # setup of the student's run: pretraining, or fine-tuning
-    objective: Distillation  # the terms of the student's objective and of the recipe
-    announce: bool  # log what the user should know about weights
+    base: RunSetup  # of the student's run: pretraining or fine-tuning
+    objective: Distillation
+    announce: bool  # log what users should know about weights
 
     @property
     @override
@@ -55,7 +55,7 @@ class DistillSetup(RunSetup):
     @property
     @override
     def generation(self) -> Mapping[str, Any]:
-        """Those of a pretrained student, or else of its first teacher."""
+        """The settings of the pretrained student, or else of the first teacher."""
         if self.base.init is not None:
             return self.base.generation
         teacher = self.objective.teachers[0].checkpoint
@@ -79,7 +79,6 @@ class DistillSetup(RunSetup):
 
     @override
     def manifest_fields(self) -> dict[str, Any]:
-        """With the digests of the teachers."""
         return {**self.base.manifest_fields(), "teachers": self._teachers()}
 
     def _teachers(self) -> list[dict[str, Any]]:
@@ -90,7 +89,6 @@ class DistillSetup(RunSetup):
 
     @override
     def require_same_data(self, run: Path, record: RunManifest) -> None:
-        """Nor may a teacher have changed."""
         self.base.require_same_data(run, record)
         for before, now in zip(record.teachers or [], self._teachers(), strict=True):
             if before["files"] != now["files"]:
@@ -114,7 +112,7 @@ class DistillSetup(RunSetup):
 
     @override
     def replaced_parameters(self, model: nn.Module) -> Iterable[Tensor]:
-        """Those of a pretrained student, and copies of the teacher's."""
+        """The parameters of a pretrained student, and those that are copied from the teacher."""
         replaced = list(self.base.replaced_parameters(model.student))  # type: ignore[arg-type]
         layers = self.config.distillation.init_layers
         if layers is not None:
@@ -126,12 +124,11 @@ class DistillSetup(RunSetup):
 
     @override
     def load_pretrained(self, model: nn.Module) -> InitRecord:
-        """The weights of a pretrained student."""
         return self.base.load_pretrained(model.student)  # type: ignore[arg-type]
 
     @override
     def prepare_model(self, model: nn.Module) -> None:
-        """Copy weights of the teacher, and freeze modules."""
+        """Copy the teacher's weights and freeze modules."""
         student: Any = model.student
         self.base.prepare_model(student)
         distillation = self.config.distillation
@@ -144,18 +141,20 @@ class DistillSetup(RunSetup):
             )
             self.objective.after_load(model, models, ("model",))
             if self.announce:
-                _announce(distillation.teachers[0], new)
+                modules = ", ".join(dict.fromkeys(name.rpartition(".")[0] for name in new))
+                rest = f"; new weights: {modules}" if new else ", its head included"
+                LOG.info("the student starts with weights of %s%s", distillation.teachers[0], rest)
         freeze(main, distillation.freeze, trained=student)
         for any_teacher in self.objective.teachers:
             any_teacher.open()
         if distillation.replacement is not None:
             if distillation.init_layers is None:
                 raise UsageError(
-                    "layers replace those of a teacher whose embeddings and head the student has",
-                    "name a family with --student, of the teacher's width, and init_layers",
+                    "layers can replace a teacher's if the student has its embeddings and head",
+                    "with --student, name a family with the teacher's width, and set init_layers",
                 )
             require_replaceable(self.family, main, self.objective.teachers[0])
-            train_layers_alone(model, main)
+            train_only_layers(model, main)
 
     @override
     def callbacks(self, run: Path) -> list[Callback]:
@@ -171,14 +170,12 @@ class DistillSetup(RunSetup):
         ]
 
 
-def _announce(reference: str, new: Sequence[str]) -> None:
-    modules = ", ".join(dict.fromkeys(name.rpartition(".")[0] for name in new))
-    rest = f"; new weights: {modules}" if new else ", its head included"
-    LOG.info("the student begins with weights of %s%s", reference, rest)
-
-
 def freeze(model: nn.Module, names: Sequence[str], *, trained: nn.Module) -> None:
-    """Exclude modules from training."""
+    """Exclude modules of ``model`` from training.
+
+    ``trained`` is the module whose parameters are optimized: it has the parameters of ``model``, or
+    parameters from which they are computed.
+    """
     parameters = {id(parameter) for parameter in trained.parameters()}
     for name in names:
         try:
@@ -190,13 +187,13 @@ def freeze(model: nn.Module, names: Sequence[str], *, trained: nn.Module) -> Non
             ) from None
         if any(id(parameter) not in parameters for parameter in module.parameters()):
             raise UsageError(
-                f"distillation.freeze: {name} is computed from parameters that models share",
+                f"distillation.freeze: {name} is computed from parameters that the models share",
                 "leave it out, or choose another objective_args.embedding_sharing",
             )
         module.requires_grad_(False)
     if not any(parameter.requires_grad for parameter in trained.parameters()):
         raise UsageError(
-            f"distillation.freeze: {', '.join(names)} are all modules of the student",
+            "distillation.freeze has all modules of the student: nothing is left to train",
             "leave one out",
         )
 
@@ -208,7 +205,7 @@ def distill_setup(
     check_contents: bool = True,
     resumed: tuple[Path, RunManifest] | None = None,
 ) -> DistillSetup:
-    """Return the setup of a run."""
+    """Return the setup of a run; ``resumed`` is the directory and manifest of a resumed one."""
     options: dict[str, Any] = {
         "offline": offline,
         "check_contents": check_contents,
@@ -225,15 +222,15 @@ def distill_setup(
         base = pretrain_setup(config, **options)
         tokens = base.corpus.record.splits[TRAIN].tokens
         base = replace(base, config=config.resolved(tokens))
-    generator = config.distillation.generator
-    beside = None if generator is None else resolve_checkpoint(generator, offline=offline)
-    objective = make_objective(base, config.distillation, checkpoints, beside)
+    name = config.distillation.generator
+    generator = None if name is None else resolve_checkpoint(name, offline=offline)
+    objective = make_objective(base, config.distillation, checkpoints, generator)
     if config.distillation.init_layers is not None and resumed is None:
         require_same_rows(config.distillation.teachers[0], checkpoints[0], base)
     base = replace(base, collate_wrapper=objective.collate_examples)
     if isinstance(base, FineTuneSetup):
         base = _with_metric(with_teacher_rows(base, objective), objective)
-        base = replace(base, packs_rows=False)  # terms compare layers of both models by token
+        base = replace(base, packs_rows=False)  # losses compare layers of both models by token
     return DistillSetup(
         config=base.config,  # type: ignore[arg-type]
         family=base.family,
@@ -247,7 +244,7 @@ def distill_setup(
 
 
 def _with_metric(base: FineTuneSetup, objective: Distillation) -> FineTuneSetup:
-    """Return the setup with the metric that selects the best checkpoint: without a head, none."""
+    """Return the setup with the objective's metric of the best checkpoint: none without a head."""
     changes: dict[str, Any] = {
         "metric_for_best_model": objective.metric_for_best_model,
         "greater_is_better": objective.greater_is_better,

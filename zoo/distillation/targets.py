@@ -1,8 +1,8 @@
-"""Sequence-level distillation: a teacher's output sequences as the targets of a student.
+"""Sequence-level distillation: the student's targets are texts that the teacher generates.
 
-Kim and Rush 2016, "Sequence-Level Knowledge Distillation" (arXiv:1606.07947), section 3.2: the
-student is trained on the best hypothesis of the teacher's beam search. Student and teacher need no
-common vocabulary, as targets are texts.
+The student is trained on the best hypothesis of the teacher's beam search (Kim and Rush 2016,
+"Sequence-Level Knowledge Distillation", arXiv:1606.07947, section 3.2). Since targets are texts,
+student and teacher need not share a vocabulary.
 """
 
 import logging
@@ -31,23 +31,23 @@ from zoo.training.config.overrides import ConfigDict
 
 LOG = logging.getLogger("zoo")
 FOLDER, TRAIN, EVAL, RECORD = "targets", "train.jsonl", "eval.jsonl", "targets.json"
-TASKS = {"seq2seq": "seq2seq", "causal-lm": "generate"}  # of fine-tuning -> of inference
+TASKS = {"seq2seq": "seq2seq", "causal-lm": "generate"}  # task of fine-tuning -> of inference
 SOURCE, TARGET = "source", "target"
 
 
 class TargetsRecord(JsonStruct):
-    """``targets.json``: how the targets were made."""
+    """``targets.json``: how the targets were generated."""
 
-    teacher: str  # reference to the teacher
-    weights: dict[str, str]  # digests of its files
+    teacher: str  # reference
+    weights: dict[str, str]  # digests of the teacher's files
     generation: dict[str, Any]  # settings of generation
     files: dict[str, FileDigest]
     empty: int  # number of sources without a target, which are left out
-    skipped: int = 0  # number of rows that could not be used, and were skipped
+    skipped: int = 0  # number of rows that could not be used
 
 
 def targets_data(path: Path) -> ConfigDict:
-    """Return the settings of data that was written to the directory of a run."""
+    """Return the settings of data for targets in the directory of a run."""
     files = {"train": TRAIN, "eval": EVAL}
     named = {split: [str(path / FOLDER / name)] for split, name in files.items()}
     return {**named, "text": SOURCE, "label": TARGET}
@@ -60,9 +60,9 @@ def write_targets(
     settings: Targets,
     device: str,
 ) -> None:
-    """Generate the targets of the training data, unless they are there.
+    """Generate the targets of the training data, unless the directory has them.
 
-    The evaluation keeps its targets. Samples of several data sets become those of one.
+    Evaluation data keeps its targets. Several data sets become one.
     """
     if (path / FOLDER).is_dir():
         return
@@ -77,7 +77,7 @@ def write_targets(
     targets = _generate(task, checkpoint, sources, options, device)
     full = [pair for pair in zip(sources, targets, strict=True) if pair[1].strip()]
     if not full:
-        raise UsageError(f"the teacher {reference} generates nothing", "give a trained teacher")
+        raise UsageError(f"the teacher {reference} generates no text", "give a trained teacher")
     contents = {
         TRAIN: _json_lines(full),
         EVAL: _json_lines((source_of(sample), target_of(sample)) for sample in held_out),
@@ -99,7 +99,7 @@ def write_targets(
 def _generate(
     task: str, checkpoint: Checkpoint, sources: Sequence[str], options: Any, device: str
 ) -> list[str]:
-    """Return the text that a teacher generates for each source."""
+    """Return the teacher's text for each source."""
     session = load_session(checkpoint, "cuda" if device.startswith("cuda") else "cpu")
     tokenizer = load_text_tokenizer(checkpoint)
     generation = make_task(
@@ -109,7 +109,7 @@ def _generate(
 
 
 def require_generation(config: FineTuneConfig) -> str:
-    """Return the task of inference that generates targets."""
+    """Return the task of inference that generates targets for a task of fine-tuning."""
     if config.task not in TASKS or (config.task == "causal-lm" and config.data.label is None):
         raise UsageError(
             f"{config.task} has no target texts that a teacher could write",
@@ -119,7 +119,7 @@ def require_generation(config: FineTuneConfig) -> str:
 
 
 def source_of(sample: Any) -> str:
-    """Return the text that a target is generated for."""
+    """Return the text for which a target is generated."""
     if isinstance(sample, TextToText):
         return sample.source
     assert isinstance(sample, Completion), "the task reads one of the two"
@@ -127,7 +127,7 @@ def source_of(sample: Any) -> str:
 
 
 def target_of(sample: Any) -> str:
-    """Return the target of the data."""
+    """Return the target that the data has."""
     return str(sample.target if isinstance(sample, TextToText) else sample.text)
 
 

@@ -66,7 +66,14 @@ def finetune_config(
         raise UsageError("the settings name no training data", "name a file with --train")
     requested = {**requested, "data": task.locate(requested["data"])}
     if "family" not in requested:
-        requested["family"] = _family_name(requested, offline=offline)
+        from zoo.convert.cache import resolve_checkpoint
+
+        reference = (requested.get("init_from") or {}).get("model")
+        if not isinstance(reference, str):
+            raise UsageError(
+                "the settings name no model", "name one as `init_from.model` or `family`"
+            )
+        requested["family"] = resolve_checkpoint(reference, offline=offline).family.name
     name, preset = _preset(get_family(requested["family"]), requested.get("preset"))
     # a preset freezes what was pretrained
     unused = (BY_TASK,) if "init_from" in requested else (BY_TASK, "freeze_layers")
@@ -123,16 +130,6 @@ def _glue_settings(requested: ConfigDict) -> ConfigDict:
         "data": {**columns, "eval": list(map(str, dev))},
     }
     return deep_merge(defaults, requested, {"task": task.kind, "data": {"train": [str(train)]}})
-
-
-def _family_name(requested: ConfigDict, *, offline: bool) -> str:
-    """Return the family of the pretrained model."""
-    from zoo.convert.cache import resolve_checkpoint
-
-    reference = (requested.get("init_from") or {}).get("model")
-    if not isinstance(reference, str):
-        raise UsageError("the settings name no model", "name one as `init_from.model` or `family`")
-    return resolve_checkpoint(reference, offline=offline).family.name
 
 
 def _preset(family: Family, name: str | None) -> tuple[str, Mapping[str, Any]]:

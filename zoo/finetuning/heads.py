@@ -68,7 +68,7 @@ def check_head(init: "PretrainedInit", head: str, config: "Config") -> None:
         wanted = "a number" if config.problem == "regression" else _list(labels)
         raise UsageError(
             f"{reference} has a head for {_list(before)}, and the data has {wanted}",
-            f"--set init_from.new_modules=[{HEAD}] begins with a new head",
+            f"--set init_from.new_modules=[{HEAD}] starts with a new head",
         )
 
 

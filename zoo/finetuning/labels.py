@@ -167,7 +167,7 @@ def match_labels(known: tuple[str, ...], present: Collection[str]) -> tuple[str,
             f"the pretrained model has a head for {describe_labels(known, *lacking)}, and not for "
             f"these labels of the data: {describe_labels(lacking)}",
             f"rename them in the data, or leave these samples out; --set init_from.new_modules="
-            f"[{HEAD}] begins with a new head",
+            f"[{HEAD}] starts with a new head",
         )
     return known
 

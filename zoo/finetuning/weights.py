@@ -7,7 +7,6 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from zoo.checkpoint import Checkpoint
 from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.families.config import Config
@@ -51,7 +50,12 @@ def load_backbone(
     missing.validate(new, reference, f"the head {network.head}")
     if announce:
         _announce(reference, missing.modules(new), model, new)
-        _announce_unused(reference, checkpoint, unused)
+        if unused:
+            used = {entry.target for entry in checkpoint.weights.entries()}.difference(unused)
+            parts = ", ".join(outermost_parts(unused, used))
+            LOG.info(
+                "not used of %s, with the head %s: %s", reference, describe_head(checkpoint), parts
+            )
         if size > before:
             LOG.info("new embeddings of %s tokens, which %s has not", size - before, reference)
     record = ModelRecord.of(reference, checkpoint, unused)
@@ -86,15 +90,6 @@ def _announce(reference: str, modules: Sequence[str], model: nn.Module, new: Seq
     state = model.state_dict()
     count = sum(state[name].numel() for name in new)
     LOG.info("new weights: %s (%s)", ", ".join(modules), f"{count:,}")
-
-
-def _announce_unused(reference: str, checkpoint: Checkpoint, unused: Sequence[str]) -> None:
-    if unused:
-        used = {entry.target for entry in checkpoint.weights.entries()}.difference(unused)
-        parts = ", ".join(outermost_parts(unused, used))
-        LOG.info(
-            "not used of %s, with the head %s: %s", reference, describe_head(checkpoint), parts
-        )
 
 
 def _require_layers(

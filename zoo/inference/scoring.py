@@ -132,7 +132,9 @@ class Scorer(ABC):
         while window := list(itertools.islice(source, WINDOW_ROWS)):
             results = {}
             for indices in plan_batches([self.cost(row) for row in window], self.max_batch_tokens):
-                outputs = self._logits([window[k] for k in indices])
+                inputs = self.inputs([window[k] for k in indices])
+                accepted = {name: inputs[name] for name in self.session.inputs if name in inputs}
+                outputs = self.session.run(accepted, (LOGITS,))[LOGITS]
                 for k, logits in zip(indices, outputs, strict=True):
                     results[k] = self.log_probs(logits[window[k].positions], window[k].labels)
             for k, row in enumerate(window):
@@ -156,11 +158,6 @@ class Scorer(ABC):
     def cost(self, row: ScoredRow) -> int:
         """Return the number of tokens that a row adds to a batch."""
         return len(row.ids)
-
-    def _logits(self, rows: Sequence[ScoredRow]) -> "NDArray[Any]":
-        inputs = self.inputs(rows)
-        accepted = {name: inputs[name] for name in self.session.inputs if name in inputs}
-        return self.session.run(accepted, (LOGITS,))[LOGITS]
 
 
 def pad_rows(

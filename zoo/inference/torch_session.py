@@ -38,7 +38,11 @@ class TorchSession(Session):
     ) -> None:
         self._device = resolve_device(backend, device)
         if dtype == INT8:
-            _require_int8(self._device)
+            # check that 8-bit weights can run
+            if self._device.type != "cpu":
+                raise UsageError(f"{INT8} runs on CPUs, not on {self._device}", "use --backend cpu")
+            if problem := int8_problem():
+                raise UsageError(problem, "use float32")
         name = "float32" if dtype == INT8 else dtype
         precision = resolve_dtype(name, self._device, stored_dtype(checkpoint))
         if threads is not None:
@@ -91,14 +95,6 @@ class TorchSession(Session):
         tensors = {name: torch.from_numpy(a).to(self._device) for name, a in arrays.items()}
         with torch.inference_mode():
             return self.model(**tensors)  # type: ignore[no-any-return]
-
-
-def _require_int8(device: torch.device) -> None:
-    """Check that 8-bit weights can run."""
-    if device.type != "cpu":
-        raise UsageError(f"{INT8} runs on CPUs, not on {device}", "use --backend cpu")
-    if problem := int8_problem():
-        raise UsageError(problem, "use float32")
 
 
 def _to_numpy(tensor: Tensor) -> "Floats":

@@ -158,6 +158,6 @@ def test_what_does_not_fit(tree: dict[str, Any], tmp_path: Path) -> None:
         distill(tmp_path / "run", labels)
     with pytest.raises(UsageError, match="learned from a teacher alone"):
         finetune_config({"task": "sentences", "family": "bert", "data": {"train": ["x"]}}, {})
-    with pytest.raises(UsageError, match="for recipes of embeddings"):
+    with pytest.raises(UsageError, match="need a recipe for embeddings"):
         other = {"task": "sentences", "distillation": {"recipe": "patient"}}
         distill(tmp_path / "run", deep_merge(tree, other))

@@ -35,7 +35,7 @@ def test_a_signal_during_scoring_leaves_a_run_that_is_scored_later(
         assert process.stderr is not None
         lines = iter(process.stderr.readline, "")  # of which others have the test's name in paths
         line = next((line for line in lines if "scoring the student" in line), "it ended")
-        assert "beside its teacher" in line
+        assert "and its teacher" in line
         process.send_signal(number)
         rest = process.communicate(timeout=300)[1]
     finally:

@@ -149,7 +149,7 @@ def test_a_student_without_a_trained_head_has_no_quality(teacher: Path, tmp_path
     scores = score_run(distill(tmp_path / "run", tree), device="cpu", backends=["cpu"])
     assert scores.retention is None and not scores.student.metrics
     assert scores.teachers[0].metrics["loss"] > 0
-    with pytest.raises(VerificationError, match="an unknown part"):
+    with pytest.raises(VerificationError, match="it is unknown whether the student keeps"):
         require_retention(scores, 0.1)
 
 

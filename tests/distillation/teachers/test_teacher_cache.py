@@ -195,7 +195,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"teacher": {"model.safetensors": "b"}}, "of another teacher"),
+        ({"teacher": {"model.safetensors": "b"}}, "from another teacher"),
         ({"top_k": 3}, "for top_k 2, not 3"),
         ({"dtype": "bfloat16"}, "for dtype float32, not bfloat16"),
         ({"temperatures": [1.0, 2.0]}, "for temperatures 2.0, not 1.0, 2.0"),

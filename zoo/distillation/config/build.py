@@ -47,8 +47,8 @@ def distill_config(
 ) -> DistillTextConfig | DistillTaskConfig:
     """Return the configuration from the recipe, a file and options, in increasing precedence.
 
-    Besides the settings of a run, ``student`` is a mapping of the student's ``name`` (a family, a
-    size of the teacher's family, or a reference) and of fields of its configuration.
+    In addition to the settings of a run, ``student`` maps ``name`` to a family, a size of the
+    teacher's family or a reference, and fields of the student's configuration to their values.
     """
     check_kinds(values, overrides)
     requested = merge_settings(values, overrides)
@@ -65,7 +65,10 @@ def distill_config(
     if recipe.data == SENTENCES:
         requested, labelled = sentence_settings(requested, teacher), True
     recipe, generator = _adapt_recipe(recipe, requested, teacher)
-    requested = _with_stage_settings(requested)
+    distillation = dict(requested.get("distillation") or {})
+    stages = distillation.pop("stages", None) or {}
+    of_stage = (stages.get(distillation.get("stage")) or {}).get("settings") or {}
+    requested = deep_merge({**requested, "distillation": distillation}, of_stage)
     student = find_student(name, family, pretrained, teacher, recipe, fields)
     recipe = adapt_to_widths(recipe, student.config, teacher.config)
     recipe = with_requested_kinds(recipe, requested)
@@ -76,7 +79,11 @@ def distill_config(
     defaults = deep_merge(
         _student_settings(student, teacher, recipe, requested), {"distillation": of_recipe}
     )
-    if not _has_own_settings(student, recipe, labelled):
+    # published recipes are for long runs; a user's recipe has no name and is always followed
+    if student.size == "tiny" and not labelled and recipe.name:
+        if recipe.settings:
+            LOG.info("the settings of the size tiny replace the ones of the recipe %s", recipe.name)
+    else:
         settings = recipe.settings if labelled else text_settings(recipe, defaults["seq_len"])
         defaults = deep_merge(defaults, settings)
     return _validated(without_relative(defaults, requested), requested, offline=offline)
@@ -85,7 +92,7 @@ def distill_config(
 def _adapt_recipe(
     recipe: DistillationRecipe, requested: ConfigDict, teacher: "Checkpoint"
 ) -> tuple[DistillationRecipe, str | None]:
-    """Return a recipe for the stage, data and teacher of a run, and the teacher's generator."""
+    """Adapt a recipe to the stage, data and teacher; also return the teacher's generator."""
     distillation = requested.get("distillation") or {}
     recipe = with_stage_changes(recipe, distillation.get("stages") or {})
     recipe = adapt_to_data(select_stage(recipe, distillation.get("stage")), requested.get("task"))
@@ -93,16 +100,8 @@ def _adapt_recipe(
     return adapt_to_generator(recipe, teacher, generator), generator
 
 
-def _with_stage_settings(requested: ConfigDict) -> ConfigDict:
-    """Return the settings of a run with those of its stage, and without those of all stages."""
-    distillation = dict(requested.get("distillation") or {})
-    stages = distillation.pop("stages", None) or {}
-    of_stage = (stages.get(distillation.get("stage")) or {}).get("settings") or {}
-    return deep_merge({**requested, "distillation": distillation}, of_stage)
-
-
 def merge_settings(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> ConfigDict:
-    """Return the settings of a file and of options."""
+    """Merge the settings of a file with options, which win."""
     if is_resolved(values):
         before, now = (tree.get("distillation") or {} for tree in (values, overrides))
         changed = [key for key in FOLLOWED if key in now and now[key] != before.get(key)]
@@ -112,7 +111,7 @@ def merge_settings(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> C
             raise UsageError(
                 f"the settings of a run follow from its student and recipe: {changed[0]} cannot "
                 "be changed",
-                "begin from --teacher, --student and --recipe, without the run's configuration",
+                "start again with --teacher, --student and --recipe, without the run's file",
             )
     merged = deep_merge(without_relative(dict(values), overrides), overrides)
     _check_distillation(merged)
@@ -120,7 +119,7 @@ def merge_settings(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> C
 
 
 def _check_distillation(settings: ConfigDict) -> None:
-    """Check what is read of a run's settings before they are converted."""
+    """Check the types of the settings that are read before the configuration is validated."""
     distillation = _table(settings, "distillation", "it has teachers, and terms by name")
     _table(distillation, "distillation.stages", "it has settings by name of a stage")
     terms = _table(distillation, "distillation.terms", "it has a name for each term")
@@ -135,31 +134,20 @@ def _check_distillation(settings: ConfigDict) -> None:
 
 
 def _table(parent: Mapping[str, Any], path: str, hint: str) -> Mapping[str, Any]:
-    """Return the nested settings of a path, empty for none or null."""
+    """Return the settings nested under a dotted path; empty if there are none."""
     value = parent.get(path.rpartition(".")[2])
     if not isinstance(value, Mapping | None):
         raise UsageError(f"{path} is {value!r}, not a table of settings", hint)
     return value or {}
 
 
-def _has_own_settings(student: Student, recipe: DistillationRecipe, labelled: bool) -> bool:
-    """Return whether the settings of the student's size replace those of a published recipe.
-
-    Those are of long runs; a user's recipe has no name, and its settings are always used.
-    """
-    replaces = student.size == "tiny" and not labelled and bool(recipe.name)
-    if replaces and recipe.settings:
-        LOG.info("the student is of size tiny, whose settings replace those of %s", recipe.name)
-    return replaces
-
-
 def is_resolved(settings: Mapping[str, Any]) -> bool:
-    """Return whether settings are those of a run, in which nothing follows from a teacher."""
+    """Return whether settings come from a run's file, where everything is spelled out."""
     return settings.get("family") is not None and not settings.get(STUDENT)
 
 
 def sentence_settings(requested: ConfigDict, teacher: "Checkpoint") -> ConfigDict:
-    """Return the settings of a run on sentences: with ``--train``, and the teacher's prompts."""
+    """Return the settings of a run on sentences: ``--train``, and the teacher's prompts."""
     from zoo.tasks.sentence_embedding.train_options import stored_options
 
     data = dict(requested.get("data") or {})
@@ -173,7 +161,7 @@ def sentence_settings(requested: ConfigDict, teacher: "Checkpoint") -> ConfigDic
 
 
 def requested_recipe(requested: ConfigDict, *, offline: bool) -> DistillationRecipe:
-    """Return the recipe that settings name, with the changes of its stages."""
+    """Return the recipe that settings name, with the changes to its stages applied."""
     name, _ = _student_name(requested.get(STUDENT))
     teacher = resolve_teacher(requested, offline=offline)
     family, _ = named_student(name, teacher, offline=offline)
@@ -184,7 +172,7 @@ def requested_recipe(requested: ConfigDict, *, offline: bool) -> DistillationRec
 
 
 def _student_name(student: Any) -> tuple[str, ConfigDict]:
-    """Return the name in the setting ``student``, and the fields of its configuration."""
+    """Split the setting ``student`` into the name and the fields of the configuration."""
     changes = dict(student) if isinstance(student, Mapping) else {NAME: student or None}
     name = changes.pop(NAME, None)
     if name is None:
@@ -213,17 +201,18 @@ def _validated(
 
 
 def _require_text_settings(requested: ConfigDict) -> None:
-    """Check that the settings of a run on text are not those of labelled data."""
+    """Refuse settings of labelled data in a run on text."""
     if "preset" in requested:
         raise UsageError(
-            "--preset is of tasks on labelled data, and this run is on text",
-            "name its --task, or leave --preset out",
+            "--preset is for tasks on labelled data, and this run is on text",
+            "name the task with --task, or leave out --preset",
         )
     odd = [option for option in LABELLED if option in (requested.get("data") or {})]
     if odd:
         option = odd[0].replace("_", "-")
         raise UsageError(
-            f"--{option} is of labelled data, whose task is missing", "name its --task"
+            f"--{option} is for labelled data, and the settings name no task",
+            "name it with --task",
         )
 
 
@@ -256,7 +245,7 @@ def _student_settings(
     distillation: DistillationRecipe,
     requested: ConfigDict,
 ) -> ConfigDict:
-    """Return the settings of a run that follow from student and teacher."""
+    """Return the settings that follow from student and teacher."""
     reference = (requested.get("distillation") or {})["teachers"][0]
     settings: ConfigDict = {"family": student.family.name, "config": student.changes}
     settings |= (
@@ -280,7 +269,7 @@ def _corpus_settings(
     *,
     by_text: bool,
 ) -> ConfigDict:
-    """Return tokenizer, length of rows and objective over a corpus."""
+    """Return the tokenizer, row length and objective for a corpus."""
     from zoo.objectives import objective_type
 
     recipe = student.family.recipe(student.size)
@@ -298,7 +287,7 @@ def _corpus_settings(
     longest = min(limit for limit in (*limits, recipe.seq_len) if limit is not None)
     objective = distillation.objective or text_objective(student, teacher, recipe.objective)
     settings: ConfigDict = {"seq_len": longest, "objective": objective}
-    if student.reference is not None:  # which has a tokenizer, and no options for new weights
+    if student.reference is not None:  # it has a tokenizer and no options for new weights
         return settings
     new = objective_type(student.family, student.config, objective).from_scratch_options
     none: ConfigDict = {"objective_args": dict.fromkeys(new, 0.0)} if new else {}
@@ -306,10 +295,9 @@ def _corpus_settings(
 
 
 def text_objective(student: Student, teacher: "Checkpoint", default: str) -> str:
-    """Return the objective of the student over raw text.
+    """Return the objective on text: the family's own if the teacher supports it, else a shared one.
 
-    It is that of the family's recipe if the teacher's head predicts the same; else the first
-    objective that both models support.
+    ``default`` is the objective of the family's recipe.
     """
     from zoo.objectives import OBJECTIVES, objective_type
 
@@ -320,7 +308,7 @@ def text_objective(student: Student, teacher: "Checkpoint", default: str) -> str
             return False
         return True
 
-    parts = default.split("+")  # without the loss of sentence pairs, which has no teacher
+    parts = default.split("+")  # leaves out the loss of sentence pairs, which has no teacher
     for name in dict.fromkeys((parts[0], *OBJECTIVES)):
         student_supports = supported(student.family, student.config, name)
         if student_supports and supported(teacher.family, teacher.config, name):
@@ -341,5 +329,5 @@ def _distillation(
     widths = [getattr(c, "hidden_size", None) for c in (student.config, teacher.config)]
     if widths[0] != widths[1]:
         values["init_layers"] = None
-        LOG.info("the student begins with new weights: it is %s wide, and its teacher %s", *widths)
+        LOG.info("the student starts with new weights: it is %s wide, and its teacher %s", *widths)
     return values

@@ -29,10 +29,9 @@ class Student:
     """The student that a command names."""
 
     family: Family
-    size: str  # size whose recipe is used; of a pretrained student, the most similar one
-    reference: str | None  # reference to a pretrained student; ``None`` for new weights
-    # fields of the configuration that differ from those of the size, or of the pretrained student
-    changes: ConfigDict
+    size: str  # its recipe is used; for a pretrained student, the most similar size
+    reference: str | None  # to a pretrained student; ``None`` for new weights
+    changes: ConfigDict  # fields that differ from the size, or from the pretrained student
     config: Any
 
 
@@ -52,7 +51,7 @@ def named_student(
     except UsageError as error:
         known = [*all_families(), *teacher.family.sizes()]
         raise UsageError(
-            f"{name!r} is no family, no size of {teacher.family.name} and no model",
+            f"{name!r} is not a family, a size of {teacher.family.name} or a model",
             did_you_mean(name, known) or error.hint or "",
         ) from error
 
@@ -65,16 +64,16 @@ def find_student(
     recipe: DistillationRecipe,
     fields: ConfigDict,
 ) -> Student:
-    """Return the student of a name.
+    """Return the student that ``name`` stands for: a family, a size or a pretrained model.
 
-    A family gives a student of the teacher's shape with fewer layers, a size that size.
+    For a family, the student has the teacher's shape with fewer layers.
     """
     sizes = family.sizes()
     require_fields(family, fields, "student")
     if pretrained is None and name in all_families() and "vocab_size" in fields:
         raise UsageError(
-            f"student.vocab_size is {fields['vocab_size']}, and a student has the vocabulary of "
-            "its tokenizer",
+            f"student.vocab_size is {fields['vocab_size']}, but the tokenizer decides the size of "
+            "the vocabulary",
             "leave it out, or name another tokenizer",
         )
     if pretrained is None and name not in all_families():
@@ -95,7 +94,7 @@ def find_student(
 
 
 def _with_fields(family: Family, config: Config, fields: ConfigDict) -> Any:
-    """Return a configuration with changed fields."""
+    """Return a configuration with some fields changed."""
     try:
         return msgspec.convert({**msgspec.to_builtins(config), **fields}, family.config_type)
     except (msgspec.ValidationError, ValueError) as error:
@@ -105,7 +104,7 @@ def _with_fields(family: Family, config: Config, fields: ConfigDict) -> Any:
 
 
 def derived_config(family: Family, teacher: Config, depth: float, fields: ConfigDict) -> Any:
-    """Return the configuration of a student with the teacher's fields, and fewer layers."""
+    """Return the teacher's configuration with its number of layers multiplied by ``depth``."""
     base = msgspec.to_builtins(config_of_size(family, "tiny"))
     known = msgspec.to_builtins(teacher)
     shared = {
@@ -113,7 +112,7 @@ def derived_config(family: Family, teacher: Config, depth: float, fields: Config
         for name in base
         if known.get(name) is not None and _fits(family, base, name, known[name])
     }
-    if not shared.get(SEGMENTS):  # no shape: the teacher reads no token types
+    if not shared.get(SEGMENTS):  # 0 is not a size: the teacher reads no token types
         shared.pop(SEGMENTS, None)
     for name in DEPTHS:
         if isinstance(shared.get(name), int):
@@ -122,7 +121,7 @@ def derived_config(family: Family, teacher: Config, depth: float, fields: Config
 
 
 def _fits(family: Family, base: ConfigDict, name: str, value: Any) -> bool:
-    """Return whether a value of a teacher is one that the family has, too."""
+    """Return whether the student's family accepts a value of the teacher's configuration."""
     try:
         msgspec.convert({**base, name: value}, family.config_type)
     except (msgspec.ValidationError, ValueError):

@@ -30,11 +30,11 @@ def attention_divergence(student: Tensor, teacher: Tensor, pairs: Tensor) -> Ten
 
     Args:
         student: scores before the softmax, (rows, heads, tokens, tokens).
-        pairs: which keys each query may attend to, (rows, 1, tokens, tokens), bool. A query without
-            any is padding, and does not count.
+        teacher: scores of the same shape.
+        pairs: which keys each query may attend to, (rows, 1, tokens, tokens), bool.
     """
-    queries = pairs.any(-1, keepdim=True)
-    # the mask is never derived from values: scores may be low without being padding
+    queries = pairs.any(-1, keepdim=True)  # others are padding, and do not count
+    # the mask is never derived from values: a low score is not necessarily padding
     predicted, target = (
         scores.masked_fill(~pairs, lowest(scores.dtype)).log_softmax(-1)
         for scores in (as_loss(student, student), as_loss(teacher, teacher))

@@ -13,7 +13,7 @@ class AttentionMSE(AttentionScoresLoss):
 
     @override
     def count(self, batch: Batch) -> int:
-        # pairs of tokens and heads of one layer
+        # pairs of tokens times heads in one layer
         return int(self.allowed(batch.tensors).sum()) * self.student.heads
 
     @override

@@ -1,4 +1,4 @@
-"""Base classes of losses, by what they compare: logits, layers, attention or embeddings."""
+"""Base classes of losses: for logits, layers, attention and embeddings."""
 
 import dataclasses
 from abc import ABC, abstractmethod
@@ -32,30 +32,30 @@ class ModelShape:
     hidden_size: int
     heads: int  # of attention; 0 for none
     classes: int  # of labelled data; 0 for a language model
-    causal: bool  # tokens attend to earlier ones only
+    causal: bool  # tokens only attend to earlier ones
 
 
 @dataclass(kw_only=True)
 class DistillationLoss(ABC):
     """A loss that compares a student with its teachers.
 
-    A subclass is one loss, in a module of its own and with the decorator ``distillation_loss``. Its
-    fields are its settings: it reads the fields of ``Term`` that have their names, and a term that
-    sets any other is refused.
+    A subclass is one loss, in a module of its own and with the decorator ``distillation_loss``. The
+    fields that it adds are its settings, with names of fields of ``Term``; a recipe that sets
+    another field of the term is refused.
     """
 
-    kind: ClassVar[str]  # name of the loss, the ``kind`` of terms in a recipe
-    needs_head: ClassVar[bool] = False  # whether outputs of the head are compared
+    kind: ClassVar[str]  # name of the loss, which recipes give as ``kind`` of a term
+    needs_head: ClassVar[bool] = False  # compares outputs of the head
 
-    name: str  # name of the loss term of the run
-    weight: float  # its weight in the total loss
+    name: str  # in logs and in ``loss_weights``
+    weight: float  # in the total loss
     objective: TrainingObjective  # the student's objective or task
-    student: ModelShape  # sizes of the student
-    teachers: Sequence[ModelShape]  # sizes of the teachers
+    student: ModelShape
+    teachers: Sequence[ModelShape]
 
     @classmethod
     def settings(cls) -> tuple[str, ...]:
-        """Return the names of the fields of a term that the loss reads."""
+        """Return the names of the settings: the fields of a term that the loss reads."""
         inherited = {field.name for field in dataclasses.fields(DistillationLoss)}
         own = (field.name for field in dataclasses.fields(cls) if field.init)
         return tuple(name for name in own if name not in inherited)
@@ -69,7 +69,11 @@ class DistillationLoss(ABC):
         student: ModelShape,
         teachers: Sequence[ModelShape],
     ) -> Iterator[Self]:
-        """Yield the losses of a term: by default one, with the settings of the term."""
+        """Yield the losses that a term of a recipe stands for; by default one.
+
+        Raises:
+            UsageError: the loss does not suit these models.
+        """
         yield cls(
             name=name,
             weight=term.weight,
@@ -80,35 +84,41 @@ class DistillationLoss(ABC):
         )
 
     def captured(self, side: Side) -> Layers:
-        """Return the layers that are read, by argument of ``zoo.nn.capture.capture``."""
+        """Return the layers that the loss reads, by argument of ``zoo.nn.capture.capture``."""
         return {}
 
     def new_projection(self) -> nn.Module | None:
-        """Return a new linear map from the student's width to the teacher's, if one is needed."""
+        """Return an untrained linear map from the student's width to the teacher's, if needed."""
         return None
 
     @abstractmethod
     def count(self, batch: Batch) -> int:
-        """Return the number that the sum over a batch is divided by."""
+        """Return the number by which the sum over a batch is divided."""
 
     @abstractmethod
     def total(
         self, student: ModelOutput, teachers: Sequence[ModelOutput], projection: nn.Module | None
     ) -> Tensor:
-        """Return the sum over a batch, a scalar with gradient."""
+        """Return the sum over a batch, a scalar with a gradient.
+
+        Args:
+            student: outputs of the student.
+            teachers: outputs of the teachers, without gradients.
+            projection: the module that ``new_projection`` returned, trained so far.
+        """
 
     def metrics(self, teachers: Sequence[ModelOutput]) -> dict[str, tuple[Tensor, Tensor]]:
-        """Return further metrics of a batch, sum and count each; by default none."""
+        """Return additional metrics of a batch as (sum, count); by default none."""
         return {}
 
 
-LOSSES: dict[str, type[DistillationLoss]] = {}  # those whose module is imported, by name
+LOSSES: dict[str, type[DistillationLoss]] = {}  # by name, as far as their modules are imported
 L = TypeVar("L", bound=DistillationLoss)
 
 
 @dataclass_transform(kw_only_default=True)
 def distillation_loss(name: str) -> Callable[[type[L]], type[L]]:
-    """Return the decorator of a loss, which makes it a dataclass and registers it."""
+    """Return the decorator that registers a loss, and makes its class a dataclass."""
 
     def register(cls: type[L]) -> type[L]:
         cls.kind = name
@@ -119,13 +129,13 @@ def distillation_loss(name: str) -> Callable[[type[L]], type[L]]:
 
 
 def squared_error(student: Tensor, teacher: Tensor) -> Tensor:
-    """Return the sum of squared differences of two tensors of one shape."""
+    """Return the sum of the squared differences of two tensors of the same shape."""
     return F.mse_loss(student, teacher, reduction="sum")
 
 
 @dataclass(kw_only=True)
 class LogitsLoss(DistillationLoss):
-    """Base class of losses over logits of one loss term of the objective, ``logits_of``."""
+    """Base class of losses on logits: those of the objective's loss ``logits_of``."""
 
     needs_head: ClassVar[bool] = True
     positions: Literal["all", "predicted"]
@@ -145,7 +155,7 @@ class LogitsLoss(DistillationLoss):
         known = list(objective.loss_weights)
         if term.logits_of is not None and term.logits_of not in known:
             raise UsageError(
-                f"terms.{name}.logits_of is {term.logits_of!r}, and {objective.name} has no such "
+                f"terms.{name}.logits_of is {term.logits_of!r}, but {objective.name} has no such "
                 "loss",
                 did_you_mean(term.logits_of, known) or f"it has {', '.join(known)}",
             )
@@ -159,7 +169,7 @@ class LogitsLoss(DistillationLoss):
     def __post_init__(self) -> None:
         if self.reduction == "elements" and not self.student.classes:
             raise UsageError(
-                f"{self.kind}: reduction elements divides by the classes of labelled data",
+                f"{self.kind}: the reduction elements divides by the classes of labelled data",
                 f"--set distillation.terms.{self.name}.reduction=rows",
             )
         options = self.objective.options if isinstance(self.objective, Objective) else None
@@ -171,7 +181,7 @@ class LogitsLoss(DistillationLoss):
 
     @property
     def everywhere(self) -> bool:
-        """``True`` for logits of all tokens of text, where the objective scores some of them."""
+        """``True`` to compare all tokens of text where the objective only scores some."""
         some = isinstance(self.objective, Objective) and not self.objective.scores_all_tokens
         return some and self.positions == "all"
 
@@ -195,17 +205,17 @@ class LogitsLoss(DistillationLoss):
             output.logits(self.logits_of, everywhere=self.everywhere)
             for output in (student, *teachers)
         )
-        # further classes of a model pad its vocabulary
+        # classes that only one model has pad its vocabulary
         return self.distance(logits, targets, min(map(num_classes, (logits, *targets))))
 
     @abstractmethod
     def distance(self, student: Logits, teachers: Sequence[Target], columns: int) -> Tensor:
-        """Return the sum over rows of logits, (n, classes), of which the first columns count."""
+        """Return the sum over rows of logits, (n, classes); only the first ``columns`` count."""
 
 
 @dataclass(kw_only=True)
 class ProjectedLoss(DistillationLoss):
-    """Base class of losses over vectors, which a linear map takes from width to width."""
+    """Base class of losses on vectors; a linear map projects the student's if widths differ."""
 
     projection: Literal["auto", "always"]
 
@@ -220,26 +230,26 @@ class LayerLoss(DistillationLoss):
     """Base class of losses that compare layers of the student with layers of one teacher."""
 
     layers: LayerMap
-    pairs: list[tuple[int, int]] = field(init=False)  # a layer of the student, and its teacher's
+    pairs: list[tuple[int, int]] = field(init=False)  # layer of the student, layer of the teacher
 
     def __post_init__(self) -> None:
         if len(self.teachers) > 1:
             raise UsageError(
                 f"{self.kind} compares layers, and there are {len(self.teachers)} teachers",
-                "several teachers are averaged by kl, logits-mse and embeddings alone",
+                "only kl, logits-mse and embeddings average several teachers",
             )
         self.pairs = resolve_layers(self.layers, self.student.layers, self.teachers[0].layers)
 
 
 @dataclass(kw_only=True)
 class HiddenLoss(LayerLoss, ProjectedLoss):
-    """Base class of losses over hidden states of tokens."""
+    """Base class of losses on hidden states of tokens."""
 
     embeddings: bool
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.pairs = [(a + 1, b + 1) for a, b in self.pairs]  # state 0 is the embeddings' output
+        self.pairs = [(a + 1, b + 1) for a, b in self.pairs]  # state 0 follows the embeddings
         if self.embeddings:
             self.pairs.insert(0, (0, 0))
 
@@ -253,7 +263,7 @@ class HiddenLoss(LayerLoss, ProjectedLoss):
 
     @override
     def count(self, batch: Batch) -> int:
-        return int(self.tokens(batch.tensors).sum())  # of one layer: layers are summed
+        return int(self.tokens(batch.tensors).sum())  # in one layer: layers are summed
 
     @override
     def total(
@@ -276,7 +286,7 @@ class HiddenLoss(LayerLoss, ProjectedLoss):
 
 @dataclass(kw_only=True)
 class AttentionLoss(LayerLoss):
-    """Base class of losses over attention."""
+    """Base class of losses on attention."""
 
     captures: ClassVar[str] = "attention_scores"  # argument of ``capture``
 
@@ -299,19 +309,19 @@ class AttentionLoss(LayerLoss):
         if counts[0] != counts[1]:
             raise UsageError(
                 f"{self.kind} compares heads, and the student has {counts[0]}, "
-                f"its teacher {counts[1]}",
+                f"the teacher {counts[1]}",
                 remedy,
             )
 
 
 @dataclass(kw_only=True)
 class AttentionScoresLoss(AttentionLoss):
-    """Base class of losses over the attention scores of single heads."""
+    """Base class of losses on the attention scores of single heads."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require_equal_heads(
-            "relations with relation_heads compares models with other numbers of heads"
+            "relations with relation_heads compares models with different numbers of heads"
         )
 
     @override
@@ -328,12 +338,12 @@ class AttentionScoresLoss(AttentionLoss):
     @staticmethod
     @abstractmethod
     def distance(student: Tensor, teacher: Tensor, pairs: Tensor) -> Tensor:
-        """Return the sum over scores, (rows, heads, tokens, tokens), of pairs that attend."""
+        """Return the sum over (rows, heads, tokens, tokens) where ``pairs`` attend."""
 
 
 @dataclass(kw_only=True)
 class EmbeddingLoss(ProjectedLoss):
-    """Base class of squared errors of embeddings of texts; of several teachers, of their mean."""
+    """Base class of squared errors of text embeddings; several teachers are averaged."""
 
     reduction: Reduction
 

@@ -1,4 +1,4 @@
-"""Squared differences of sentence embeddings."""
+"""Squared differences of the embeddings that sentence encoders return."""
 
 from typing import ClassVar
 
@@ -23,7 +23,7 @@ class EmbeddingMSE(EmbeddingLoss):
             raise UsageError(
                 f"terms.{self.name}: embeddings are outputs of sentence encoders, not of "
                 f"{self.objective.name}",
-                "kind sentence-mse compares the embeddings of texts of other models",
+                "the kind sentence-mse compares texts by the hidden states of any model",
             )
 
     @override

@@ -1,4 +1,4 @@
-"""Squared differences of the first tokens' states (Sun et al. 2019, arXiv:1908.09355)."""
+"""Squared differences of normalized hidden states of first tokens (Sun et al. 2019, 1908.09355)."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ from zoo.overrides import override
 
 @distillation_loss("first-token-mse")
 class FirstTokenMSE(HiddenMSE):
-    """Squared differences of the first tokens' hidden states, each divided by its length."""
+    """Squared differences of the first tokens' hidden states, normalized to unit length."""
 
     @override
     def tokens(self, batch: Mapping[str, Tensor]) -> Tensor:
@@ -22,7 +22,8 @@ class FirstTokenMSE(HiddenMSE):
 
     @override
     def count(self, batch: Batch) -> int:
-        return super().count(batch) * len(self.pairs)  # a mean over layers, as in the released code
+        # a mean over layers, as in the released code
+        return super().count(batch) * len(self.pairs)
 
     @override
     @staticmethod

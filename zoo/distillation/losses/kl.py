@@ -1,16 +1,15 @@
 """KL divergence of softened probabilities (Hinton et al. 2015, arXiv:1503.02531, section 2).
 
-Of the largest logits of a teacher, as a cache holds them, let p and q be the softened probabilities
-of teacher and student, K the k classes held, and R all others. KL(p || q) is the sum of the
-divergence of the coarser distributions over the k classes and R as one class,
+A cache of teacher outputs only holds the largest logits. Let p and q be the softened probabilities
+of teacher and student, K the k classes held, and R all others. The loss is the divergence of the
+distributions over K and R as one class,
 
-    sum over i in K of p_i log(p_i / q_i) + p_R log(p_R / q_R),
+    sum over i in K of p_i log(p_i / q_i) + p_R log(p_R / q_R).
 
-which is computed here, and of p_R KL(p(. | R) || q(. | R)), which is not: how the teacher's other
-probability is spread. It is never negative (chain rule of the relative entropy; Cover and Thomas
-2006, section 2.5), so that this loss is a lower bound, and equal where all classes are held. The
-derivative by the student's logit i is q_i - p_i for i in K, and q_i - p_R q_i / q_R in R. R may be
-empty: its probability is 0 then.
+It lacks p_R KL(p(. | R) || q(. | R)), which is never negative (chain rule of the relative entropy;
+Cover and Thomas 2006, section 2.5): the loss is a lower bound of KL(p || q), and exact if R is
+empty. Its derivative with respect to the student's logit i is q_i - p_i for i in K, and
+q_i - p_R q_i / q_R in R.
 """
 
 import math
@@ -37,7 +36,7 @@ from zoo.nn.kernels.row_chunks import Logits
 from zoo.nn.kernels.row_sums import sum_over_rows
 from zoo.overrides import override
 
-WITHOUT_PROBABILITIES = ("regression", "multi_label_classification")  # problems of tasks
+WITHOUT_PROBABILITIES = ("regression", "multi_label_classification")  # problem types
 
 
 @distillation_loss("kl")
@@ -53,8 +52,7 @@ class KLDivergence(LogitsLoss):
             raise UsageError(
                 f"terms.{self.name}: kl compares probabilities of classes, and "
                 f"{self.objective.name} has none",
-                f"--set distillation.terms.{self.name}.kind=logits-mse compares the outputs "
-                "themselves",
+                f"--set distillation.terms.{self.name}.kind=logits-mse compares the outputs",
             )
 
     @override
@@ -76,11 +74,9 @@ def kl_divergence(
 ) -> Tensor:
     """Return the sum over rows of KL(teacher || student) of softened probabilities.
 
-    The probabilities of several teachers are averaged. The gradient by the student's logits is
-    (q - p) / T for the probabilities q of the student, p of the teachers, and the temperature T.
-
-    Args:
-        student: logits, (n, classes), or the projection to them.
+    The probabilities of several teachers are averaged. With probabilities q of the student and p of
+    the teachers, the gradient with respect to the student's logits is (q - p) / temperature. Only
+    the first ``columns`` of (n, classes) count; the others pad a model's vocabulary.
     """
     if isinstance(top := teachers[0], TopLogits):
         top_k = partial(_divergence_of_top_k, temperature=temperature, columns=top.columns)
@@ -93,7 +89,7 @@ def kl_divergence(
 def _divergence_of_rows(
     student: Tensor, *teachers: Tensor, temperature: float, columns: int
 ) -> tuple[Tensor, Tensor]:
-    """Return the divergence, (1,), and its gradient by the student's logits."""
+    """Return the divergence, (1,), and its gradient with respect to the student's logits."""
     predicted, *targets = (
         softened(dense(logits, columns), temperature).log_softmax(-1)
         for logits in (student, *teachers)
@@ -115,7 +111,7 @@ def _divergence_of_top_k(
     temperature: float,
     columns: int,
 ) -> tuple[Tensor, Tensor]:
-    """Return the divergence over k classes and the rest, (1,), and its gradient by the logits."""
+    """Return the divergence over k classes and the rest as one class, (1,), and its gradient."""
     logits = softened(dense(student, columns), temperature)
     least = lowest(logits.dtype)
     rest = logits.scatter(-1, classes, -math.inf).logsumexp(-1, keepdim=True).clamp_(min=least)
@@ -125,18 +121,18 @@ def _divergence_of_top_k(
     target = torch.cat([known, rest_of_teacher], -1).log_softmax(-1)
     total, errors = _divergence_and_errors(predicted, target)
     errors.div_(temperature)
-    within_rest = (logits - rest).clamp_(max=0).exp_()  # of other classes, the scatter replaces it
+    within_rest = (logits - rest).clamp_(max=0).exp_()  # the scatter replaces the k classes
     gradient = within_rest.mul_(errors[:, -1:]).scatter_(-1, classes, errors[:, :-1])
     return as_loss(total[None], student), pad_columns(as_loss(gradient, student), student.shape[-1])
 
 
 def _divergence_and_errors(predicted: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the sum over rows of KL(p || q), and q - p, in place of both arguments.
+    """Return the sum over rows of KL(p || q), and q - p, from log q and log p, (n, classes).
 
-    The arguments are log q and log p, (n, classes), normalized. The differences q - p, whose sum is
-    0 but for rounding, are added: each class then has a share p (exp(r) - 1 - r), for r = log(q /
-    p), which is never negative, and in which the rounding errors of r count with their squares.
+    Both arguments are overwritten.
     """
     total = F.kl_div(predicted, target, reduction="sum", log_target=True)
     errors = predicted.exp_().sub_(target.exp_())
+    # The sum of q - p is 0 but for rounding. With it, each class adds p (exp(r) - 1 - r) with
+    # r = log(q / p): never negative, and quadratic in the rounding errors of r.
     return total + errors.sum(), errors

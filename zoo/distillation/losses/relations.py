@@ -1,4 +1,4 @@
-"""Relations of queries, keys or values among themselves (Wang et al. 2021, arXiv:2012.15828)."""
+"""Self-attention relations of queries, keys or values (Wang et al. 2021, arXiv:2012.15828)."""
 
 import math
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ VECTORS = ("queries", "keys", "values")
 
 @distillation_loss("relations")
 class Relations(AttentionLoss):
-    """KL(teacher || student) of relations: the mean over the relations, summed over layers."""
+    """KL(teacher || student) of relations: a mean over their kinds, summed over layers."""
 
     captures: ClassVar[str] = "queries_keys_values"
     relations: tuple[Literal["queries", "keys", "values"], ...]
@@ -35,7 +35,7 @@ class Relations(AttentionLoss):
         odd = next((width for width in widths if width % self.heads), None)
         if odd is not None:
             raise UsageError(
-                f"relation_heads of terms.{self.name} is {self.heads}, which does not divide the "
+                f"terms.{self.name}.relation_heads is {self.heads}, which does not divide the "
                 f"width {odd}",
                 f"--set distillation.terms.{self.name}.relation_heads=N takes a divisor of "
                 f"{math.gcd(*widths)}",
@@ -43,7 +43,7 @@ class Relations(AttentionLoss):
 
     @override
     def count(self, batch: Batch) -> int:
-        # queries and relation heads of one layer and one relation
+        # queries times relation heads, in one layer and for one kind of relation
         return int(real_tokens(batch.tensors).sum()) * self.heads
 
     @override
@@ -62,17 +62,12 @@ class Relations(AttentionLoss):
 
 
 def relation_scores(vectors: Tensor, heads: int) -> Tensor:
-    """Return the scaled products of the vectors of tokens with each other, by relation head.
+    """Return the scaled dot products between tokens, (rows, relation heads, tokens, tokens).
 
-    The vectors of all attention heads are concatenated and split anew, so that models with
-    different numbers of heads can be compared (section 3.1 of the paper).
-
-    Args:
-        vectors: queries, keys or values, (rows, attention heads, tokens, head width).
-
-    Returns:
-        (rows, heads, tokens, tokens).
+    ``vectors`` are queries, keys or values, (rows, attention heads, tokens, head width).
     """
+    # attention heads are concatenated and split again, so that models with different numbers of
+    # heads can be compared (section 3.1 of the paper)
     rows, _, tokens, _ = vectors.shape
     split = vectors.transpose(1, 2).reshape(rows, tokens, heads, -1).transpose(1, 2)
     scores: Tensor = split @ split.transpose(-1, -2) / split.shape[-1] ** 0.5

@@ -1,8 +1,8 @@
 """Squared differences of the mean last hidden states of texts.
 
-As the loss of Reimers and Gurevych 2020, arXiv:2004.09813, section 2, whose student and teacher
-have their own tokenizers: the embedding of a document is the mean over its tokens, special ones
-included.
+This is the loss of Reimers and Gurevych 2020, arXiv:2004.09813, section 2, where student and
+teacher have different tokenizers. The embedding of a document is the mean over its tokens,
+including special ones.
 """
 
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""Quality of a student and its teachers on held-out data, and how far their predictions agree."""
+"""Quality of a student and its teachers on held-out data, and agreement of their predictions."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -29,24 +29,22 @@ from zoo.training.logging.aggregate import MetricSums, Predictions
 from zoo.training.state.state_dict import load_unique_state_dict
 
 SIMILARITY = "similarity"
-PAIRED = 500  # sentences, whose similarities are compared pairwise
+MAX_PAIRED = 500  # sentences whose pairwise similarities are compared
 
 
 @dataclass
-class Evaluation:
-    """Results of one model over the held-out batches."""
+class ModelQuality:
+    """Results of one model on the held-out batches, compared with the first teacher's."""
 
-    objective: TrainingObjective  # objective or task that runs the model
-    # loss term -> weight in ``loss``; the terms that student and teachers have
-    weights: Mapping[str, float]
+    objective: TrainingObjective  # runs the model
+    weights: Mapping[str, float]  # loss -> weight, of the losses that all models have
     sums: MetricSums = field(default_factory=MetricSums)  # losses and metrics
-    # predictions by name, for ``compute_metrics``
-    predictions: Predictions = field(default_factory=Predictions)
-    agreed: int = 0  # number of predictions that are those of the first teacher
-    divergence: float = 0.0  # sum of the KL divergences from the first teacher, in nats
-    compared: int = 0  # number of predictions that were compared
-    diverged: int = 0  # number of predictions whose divergence was added
-    # sentence embeddings of each batch, of this model and the first teacher
+    predictions: Predictions = field(default_factory=Predictions)  # for ``compute_metrics``
+    compared: int = 0  # predictions
+    agreed: int = 0  # compared predictions that equal the teacher's
+    divergence: float = 0.0  # sum of KL(teacher || model), in nats
+    diverged: int = 0  # number of predictions in that sum
+    # of each batch, from this model and the teacher
     embeddings: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
     def add(self, output: LossOutput, counts: Mapping[str, float]) -> None:
@@ -54,18 +52,18 @@ class Evaluation:
         self.sums.add(output, counts)
         self.predictions.add(output.predictions)
 
-    def compare(self, view: ModelOutput, teacher: ModelOutput) -> None:
-        """Add the comparison of a batch's predictions with those of the first teacher."""
+    def compare(self, output: ModelOutput, teacher: ModelOutput) -> None:
+        """Compare the predictions for a batch with the teacher's."""
         if isinstance(self.objective, Sentences):
             name = self.objective.name
-            vectors = (side.outputs.logits[name].cpu() for side in (view, teacher))
+            vectors = (side.outputs.logits[name].cpu() for side in (output, teacher))
             self.embeddings.append((next(vectors), next(vectors)))
             _require_numbers(*self.embeddings[-1])
             return
         for term in self.objective.scored_terms:
-            mine, other = (side.logits(term, everywhere=False) for side in (view, teacher))
+            mine, other = (side.logits(term, everywhere=False) for side in (output, teacher))
             columns = min(num_classes(mine), num_classes(other))
-            if columns < 2:  # a number, no choice
+            if columns < 2:  # a number, not a choice
                 continue
             labels = _labels_of(self.objective, mine), _labels_of(teacher.objective, other)
             if labels[0] is not None and labels[1] is not None:
@@ -82,7 +80,7 @@ class Evaluation:
     def metrics(self) -> dict[str, float]:
         """Return the loss, and the metrics of the objective or task.
 
-        Loss terms that not all models have are metrics by their names.
+        Losses that not all models have are not part of the loss, but metrics.
         """
         record = self.sums.compute_and_reset(self.weights)
         if self.weights and not math.isfinite(record["loss"]):
@@ -99,14 +97,10 @@ class Evaluation:
 
 
 def embedding_metrics(student: Tensor, teacher: Tensor) -> dict[str, float]:
-    """Return the similarity of embeddings to those of a teacher.
+    """Compare the embeddings of a student and a teacher, (sentences, width).
 
-    ``similarity`` is the correlation of similarities, see ``similarity_correlation``; of one width,
-    ``cosine`` is the mean cosine similarity of the two embeddings of a sentence, and ``mse`` their
-    mean squared difference.
-
-    Args:
-        student: embeddings of the student, (sentences, width).
+    ``similarity`` is ``similarity_correlation``. If the widths are equal, ``cosine`` is the mean
+    cosine similarity of both embeddings of a sentence, and ``mse`` their mean squared difference.
     """
     metrics = {SIMILARITY: similarity_correlation(student, teacher)}
     if student.shape == teacher.shape:
@@ -117,14 +111,11 @@ def embedding_metrics(student: Tensor, teacher: Tensor) -> dict[str, float]:
 
 
 def similarity_correlation(student: Tensor, teacher: Tensor) -> float:
-    """Return the rank correlation of the cosine similarities of pairs of sentences.
+    """Return the rank correlation of the cosine similarities of all pairs of sentences.
 
-    The pairs are all those of ``PAIRED`` sentences or fewer; models may have other widths.
-
-    Args:
-        student: embeddings of the student, (sentences, width).
+    At most ``MAX_PAIRED`` sentences are used, at equal distances. Widths may differ.
     """
-    rows = torch.linspace(0, len(student) - 1, min(PAIRED, len(student))).round().long()
+    rows = torch.linspace(0, len(student) - 1, min(MAX_PAIRED, len(student))).round().long()
     pairs = torch.triu_indices(len(rows), len(rows), 1)
     similarities = []
     for vectors in (student, teacher):
@@ -134,7 +125,7 @@ def similarity_correlation(student: Tensor, teacher: Tensor) -> float:
 
 
 def _labels_of(objective: TrainingObjective, logits: Logits) -> Tensor | None:
-    """Return which of any number of labels are predicted; ``None`` where one of them is."""
+    """Return which labels are predicted in multi-label classification; ``None`` for other tasks."""
     if getattr(objective, "problem", None) != "multi_label_classification":
         return None
     values = dense(logits, num_classes(logits))
@@ -143,20 +134,21 @@ def _labels_of(objective: TrainingObjective, logits: Logits) -> Tensor | None:
 
 
 def _require_numbers(*values: Tensor) -> None:
-    """Raise an error for NaN, which would agree with NaN: both have the same argmax."""
+    """Raise an error for NaN."""
+    # both models would seem to agree: all-NaN logits have the same argmax
     if any(bool(value.isnan().any()) for value in values):
         raise NonFiniteError("the student or its teacher returned NaN for held-out data")
 
 
 def _top(logits: Logits, columns: int) -> Tensor:
-    """Return the class with the largest logit of each row, among the first ones."""
+    """Return the class with the largest logit among the first ``columns`` of each row."""
     if isinstance(logits, Tensor):
         return logits[..., :columns].argmax(-1)
     return torch.cat([part[..., :columns].argmax(-1) for _, part in chunked_logits(logits)])
 
 
 def load_student(setup: DistillSetup, run: Path) -> nn.Module:
-    """Return the module of the student's objective, with the final models of a run."""
+    """Return the module of the student's objective with the final weights of a run."""
     base = setup.objective.base
     module = build_without_init(
         lambda: base.model(setup.family, setup.model_config),
@@ -179,32 +171,37 @@ def load_student(setup: DistillSetup, run: Path) -> nn.Module:
 @torch.no_grad()
 def evaluate(
     setup: DistillSetup, student: nn.Module, device: torch.device
-) -> tuple[Evaluation, list[Evaluation | None], int]:
-    """Evaluate a student and its teachers on the held-out data."""
+) -> tuple[ModelQuality, list[ModelQuality | None], int]:
+    """Evaluate a student and its teachers on the held-out data.
+
+    Returns the results of the student; of the teachers, ``None`` for each without the student's
+    head; and the number of rows.
+    """
     base, teachers = setup.objective.base, setup.objective.scored_teachers(setup.base)
     main = base.models_to_save(student.to(device))["model"].module
     weights = shared_weights(base, teachers)
-    mine = Evaluation(base, weights)
+    mine = ModelQuality(base, weights)
     others = [
-        None if teacher is None else Evaluation(teacher.objective, weights) for teacher in teachers
+        None if teacher is None else ModelQuality(teacher.objective, weights)
+        for teacher in teachers
     ]
     batches = setup.eval_batches(DistContext(0, 1, device))
     for batch in batches:
         tensors = {name: tensor.to(device) for name, tensor in batch.tensors.items()}
-        view = run_model(student, main, base, tensors, {}, needs_head=True)
-        mine.add(_output(view, student), batch.counts)
-        read = {**tensors, **view.outputs.inputs}
-        views = [None if teacher is None else teacher.forward(read, {}) for teacher in teachers]
-        _add_teachers(others, views, batch)
-        if views[0] is not None:
-            mine.compare(view, views[0])
+        output = run_model(student, main, base, tensors, {}, needs_head=True)
+        mine.add(_losses(output, student), batch.counts)
+        read = {**tensors, **output.outputs.inputs}
+        taught = [None if teacher is None else teacher.forward(read, {}) for teacher in teachers]
+        _add_teachers(others, taught, batch)
+        if taught[0] is not None:
+            mine.compare(output, taught[0])
     return mine, others, sum(batch.rows for batch in batches)
 
 
 def shared_weights(base: TrainingObjective, teachers: Sequence[Teacher | None]) -> dict[str, float]:
-    """Return loss term -> weight of the terms that a student and its teachers have.
+    """Return the weight of each loss that the student and all teachers have.
 
-    A single one of several has a weight of 1: it is compared by itself.
+    If only one of several losses is left, its weight is 1.
     """
     known = [teacher.objective.loss_weights for teacher in teachers if teacher is not None]
     shared = {
@@ -212,23 +209,23 @@ def shared_weights(base: TrainingObjective, teachers: Sequence[Teacher | None]) 
         for name, weight in base.loss_weights.items()
         if all(name in weights for weights in known)
     }
-    alone = len(shared) == 1 < len(base.loss_weights)
-    return dict.fromkeys(shared, 1.0) if alone else shared
+    is_single = len(shared) == 1 < len(base.loss_weights)
+    return dict.fromkeys(shared, 1.0) if is_single else shared
 
 
 def _add_teachers(
-    results: Sequence[Evaluation | None], views: Sequence[ModelOutput | None], batch: Batch
+    results: Sequence[ModelQuality | None], outputs: Sequence[ModelOutput | None], batch: Batch
 ) -> None:
-    first = views[0]
-    for number, (result, view) in enumerate(zip(results, views, strict=True)):
-        if result is not None and view is not None:
-            result.add(_output(view, view.model), batch.counts)
+    first = outputs[0]
+    for number, (result, output) in enumerate(zip(results, outputs, strict=True)):
+        if result is not None and output is not None:
+            result.add(_losses(output, output.model), batch.counts)
             if first is not None and (number or isinstance(result.objective, Sentences)):
-                result.compare(view, first)
+                result.compare(output, first)
 
 
-def _output(view: ModelOutput, module: Any) -> LossOutput:
-    """Return losses and predictions of an evaluation, generated ones included."""
-    output = view.objective.loss_with_auxiliary(view.outputs, view.batch)
-    further = view.objective.generated_predictions(module, view.batch)
-    return replace(output, predictions=output.predictions | further)
+def _losses(output: ModelOutput, module: Any) -> LossOutput:
+    """Return the losses and predictions of an evaluation, including generated predictions."""
+    losses = output.objective.loss_with_auxiliary(output.outputs, output.batch)
+    further = output.objective.generated_predictions(module, output.batch)
+    return replace(losses, predictions=losses.predictions | further)

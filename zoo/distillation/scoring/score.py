@@ -1,4 +1,4 @@
-"""Scores of a run: quality, size and speed of the student beside its teachers."""
+"""Scores of a run: quality, size and speed of the student and its teachers."""
 
 import logging
 import math
@@ -11,7 +11,7 @@ import torch
 
 from zoo.checkpoint import Checkpoint, Manifest, load_checkpoint
 from zoo.checkpoint.digests import update_manifest
-from zoo.distillation.scoring.evaluation import SIMILARITY, Evaluation, evaluate, load_student
+from zoo.distillation.scoring.evaluation import SIMILARITY, ModelQuality, evaluate, load_student
 from zoo.distillation.scoring.speed import (
     BATCH_SIZE,
     default_backends,
@@ -43,7 +43,7 @@ from zoo.version import __version__
 
 LOG = logging.getLogger("zoo")
 MODEL = "model"
-LONG_RUN = 600.0  # seconds of training, from which on graphs are exported to be measured
+LONG_RUN = 600.0  # seconds of training that justify the export of graphs to measure them
 
 
 def score_run(
@@ -54,11 +54,12 @@ def score_run(
     offline: bool = False,
     given: Mapping[str, Any] | None = None,
 ) -> Scores:
-    """Score the final model of a run beside its teachers.
+    """Score the final model of a run and its teachers.
 
-    The scores are written to ``scores.json``, the report, and the manifest of the model. Those of
-    an earlier call are returned if model and teachers are the same. ``given`` are settings of
-    data and teachers that have moved since.
+    Scores are written to ``scores.json``, the report, and the manifest of the model. If model and
+    teachers have not changed since an earlier call, its scores are returned. ``backends`` are those
+    whose speed is measured: by default ``cpu``, ``cuda`` if available, and ``onnx`` after a run of
+    more than ten minutes. ``given`` has settings of data and teachers that have moved.
     """
     values = read_config_file(run / SETTINGS)
     values = with_locations(values, moved_locations(values, given or {}))
@@ -84,7 +85,7 @@ def _read_setup(run: Path, values: ConfigDict, *, offline: bool) -> DistillSetup
 
 
 def _earlier(run: Path, setup: DistillSetup, student: Checkpoint) -> Scores | None:
-    """Return the scores of an earlier call, if they are those of the same models."""
+    """Return the scores of an earlier call if the models have not changed."""
     scores = read_scores(run)
     if scores is None or scores.student.files != weights_digest(student):
         return None
@@ -100,7 +101,7 @@ def _score(
     backends: Sequence[str],
 ) -> Scores:
     """Evaluate and time all models."""
-    LOG.info("scoring the student beside its teacher")
+    LOG.info("scoring the student and its teacher")
     place = resolve_device("auto", device)
     mine, others, rows = evaluate(setup, load_student(setup, run), place)
     checkpoints = [*(teacher.checkpoint for teacher in setup.objective.teachers), student]
@@ -137,9 +138,9 @@ def _data(setup: DistillSetup) -> str:
 
 
 def _model_score(
-    setup: DistillSetup, reference: str, checkpoint: Checkpoint, result: Evaluation | None
+    setup: DistillSetup, reference: str, checkpoint: Checkpoint, result: ModelQuality | None
 ) -> ModelScore:
-    """Return the scores of a model but for its speed."""
+    """Return the scores of a model without its speed."""
     files = weights_digest(checkpoint)
     weights = checkpoint.family.weights(checkpoint.config, checkpoint.head_name)
     score = ModelScore(
@@ -155,8 +156,8 @@ def _model_score(
     return score
 
 
-def _metrics(setup: DistillSetup, result: Evaluation) -> dict[str, float]:
-    """Return the metrics of a model, with the perplexity of language models."""
+def _metrics(setup: DistillSetup, result: ModelQuality) -> dict[str, float]:
+    """Return the metrics of a model, including the perplexity of a language model."""
     metrics = result.metrics()
     text = not isinstance(setup.base, FineTuneSetup)
     language_model = text and len(setup.objective.base.loss_weights) == 1
@@ -167,9 +168,9 @@ def _metrics(setup: DistillSetup, result: Evaluation) -> dict[str, float]:
 
 
 def _with_retention(setup: DistillSetup, scores: Scores) -> Scores:
-    """Return the scores with the retention of the metric that selects the best checkpoint."""
+    """Add the retention: how much of the metric of the best checkpoint the student keeps."""
     if not setup.objective.needs_head:
-        LOG.info("the recipe trains no head: the quality of the student is not compared")
+        LOG.info("the recipe trains no head, so the quality of the student is not compared")
         scores.student.metrics, scores.student.agreement, scores.student.kl = {}, None, None
     name, first = setup.objective.base.metric_for_best_model, scores.teachers[0]
     if SIMILARITY in scores.student.metrics:
@@ -193,13 +194,13 @@ def _write(run: Path, scores: Scores) -> None:
 
 
 def require_retention(scores: Scores, least: float) -> None:
-    """Check that a student keeps enough of its teacher's quality."""
+    """Check that a student keeps at least a fraction of its teacher's quality."""
     if scores.retention is None:
         raise VerificationError(
-            f"the student keeps an unknown part of its teacher's quality, not {least:.1%}",
+            f"it is unknown whether the student keeps {least:.1%} of its teacher's quality",
             "no metric of both is above 0; see the table",
         )
-    if not scores.retention >= least:  # also where one of both is NaN
+    if not scores.retention >= least:  # also if one of them is NaN
         raise VerificationError(
             f"the student keeps {scores.retention:.1%} of its teacher's quality by "
             f"{scores.metric}, less than {least:.1%}",

@@ -1,4 +1,4 @@
-"""Latency and throughput of a student beside its teachers, on the available backends."""
+"""Latency and throughput of a student and its teachers on the available backends."""
 
 import logging
 import statistics
@@ -16,11 +16,11 @@ from zoo.training.logging.scores import Speed
 LOG = logging.getLogger("zoo")
 BATCH_SIZE = 8  # rows of the batches of throughput
 ITERATIONS, SLOW_ITERATIONS = 20, 5
-SLOW = 0.5  # seconds of one batch, from which on fewer are timed
+SLOW = 0.5  # seconds per batch from which fewer batches are timed
 
 
 def default_backends(*, graphs: bool) -> list[str]:
-    """Return the names of the backends to measure: ``cpu``, ``cuda`` where there is one."""
+    """Return the backends to measure: ``cpu``, ``cuda`` if available, and ``onnx`` on request."""
     cuda = [] if cuda_problem() else ["cuda"]
     return ["cpu", *cuda, *(["onnx"] if graphs else [])]
 
@@ -31,9 +31,9 @@ def shared_seq_len(checkpoints: Sequence[Checkpoint]) -> int:
 
 
 def measure_speeds(checkpoints: Sequence[Checkpoint], backends: Sequence[str]) -> list[list[Speed]]:
-    """Time models on the same backends, in turn within each iteration.
+    """Return the speeds of each model; models take turns within each iteration.
 
-    A backend on which a model cannot run is left out, with a note.
+    A backend that cannot run all models is left out, with a note.
     """
     seq_len, columns = shared_seq_len(checkpoints), []
     for backend in backends:

@@ -1,1 +1,1 @@
-"""Teachers: on torch, on ONNX Runtime, and with outputs that are kept on disk."""
+"""Teachers: in torch, in ONNX Runtime, and with their outputs cached on disk."""

@@ -1,9 +1,9 @@
-"""A teacher whose outputs are read from a cache, and computed only for rows that it lacks.
+"""A teacher whose outputs are read from a cache; missing ones are computed and added.
 
-The key of a row is the BLAKE3 of what the teacher reads of it: ids up to the padding, token types,
-the documents that they belong to, and the positions whose outputs are compared. If one row of a
-micro-batch is missing, all of its rows are computed, and the missing ones are added: rounding
-depends on the shape of a batch, and a run that is resumed then computes what the first one did.
+The key of a row is the BLAKE3 digest of all that the teacher reads: ids up to the padding, token
+types, document ids, and the positions whose outputs are compared. If a row of a micro-batch is
+missing, the whole micro-batch is computed: rounding depends on the shape of a batch, and a resumed
+run has to compute what the first one did.
 """
 
 from abc import ABC, abstractmethod
@@ -34,37 +34,37 @@ POSITIONS, LABELS = "label_positions", "labels"
 
 
 class CachedOutput(ABC):
-    """An output of a teacher that is kept: some vectors of each row."""
+    """An output of a teacher in the cache: some vectors for each row."""
 
     name: str
 
     @property
     @abstractmethod
     def width(self) -> int | None:
-        """Number of bytes of a vector; ``None`` if it follows from the model."""
+        """Number of bytes per vector; ``None`` if it follows from the model."""
 
     @abstractmethod
     def positions(self, batch: Mapping[str, Tensor], ids: str) -> list[NDArray[np.int64]]:
-        """Return, for each row, where its vectors are."""
+        """Return the positions of each row's vectors; ``ids`` names the teacher's first input."""
 
     @abstractmethod
-    def encode(self, view: ModelOutput) -> Bytes:
+    def encode(self, output: ModelOutput) -> Bytes:
         """Return the vectors of a forward pass, (n, bytes)."""
 
     @abstractmethod
     def decode(self, data: Bytes, device: torch.device) -> Any:
-        """Return the vectors of a batch as the terms read them, from (n, bytes)."""
+        """Return the vectors of a batch, (n, bytes), in the form that losses read."""
 
 
 @dataclass(frozen=True)
 class CachedLogits(CachedOutput):
-    """The largest logits of each compared position, or all of them where there are few."""
+    """The largest logits at each compared position, or all of them if there are few."""
 
-    of: str  # loss term whose logits they are
-    everywhere: bool  # whether they are of all tokens of text
+    of: str  # loss of the objective that the logits belong to
+    everywhere: bool  # at all tokens of text, instead of the predicted positions
     top_k: int  # number of logits per position
     columns: int  # number of classes
-    temperatures: tuple[float, ...]  # temperatures at which the other logits are summed
+    temperatures: tuple[float, ...]  # at which the other logits are summed
 
     @property
     @override
@@ -74,7 +74,7 @@ class CachedLogits(CachedOutput):
 
     @property
     def shape(self) -> dict[str, Any]:
-        """Fields of the header."""
+        """The fields of the header that describe logits."""
         return {
             "top_k": self.top_k,
             "classes": self.columns,
@@ -96,7 +96,7 @@ class CachedLogits(CachedOutput):
 
     @override
     def positions(self, batch: Mapping[str, Tensor], ids: str) -> list[NDArray[np.int64]]:
-        """Of one vector for a whole row, (0,)."""
+        """A task with a single vector for each row has it at position 0."""
         rows, length = batch[ids].shape[:2]
         if self.everywhere:
             scored = real_tokens(batch, ids)
@@ -111,8 +111,8 @@ class CachedLogits(CachedOutput):
         return [np.flatnonzero(row) for row in scored.cpu().numpy()]
 
     @override
-    def encode(self, view: ModelOutput) -> Bytes:
-        logits: Logits = view.logits(self.of, everywhere=self.everywhere)
+    def encode(self, output: ModelOutput) -> Bytes:
+        logits: Logits = output.logits(self.of, everywhere=self.everywhere)
         if self.top_k == self.columns:
             return _bytes(dense(logits, self.columns), NUMBER)
         top = top_logits(logits, self.top_k, columns=self.columns, temperatures=self.temperatures)
@@ -137,9 +137,9 @@ class CachedLogits(CachedOutput):
 
 @dataclass(frozen=True)
 class CachedEmbeddings(CachedOutput):
-    """The embeddings of the texts of each row."""
+    """The embeddings of the texts in each row."""
 
-    of: str | None  # name of the head's output that they are; ``None`` for means of hidden states
+    of: str | None  # output of the head; ``None`` for means of hidden states
 
     @property
     @override
@@ -150,16 +150,15 @@ class CachedEmbeddings(CachedOutput):
     @property
     @override
     def width(self) -> None:
-        """Embeddings are as wide as the model."""
+        """``None``: embeddings are as wide as the model."""
 
     @override
     def positions(self, batch: Mapping[str, Tensor], ids: str) -> list[NDArray[np.int64]]:
-        """The first token of each text."""
         return [np.flatnonzero(row) for row in first_tokens(batch, ids).cpu().numpy()]
 
     @override
-    def encode(self, view: ModelOutput) -> Bytes:
-        vectors = view.outputs.logits[self.of] if self.of else view.text_embeddings()
+    def encode(self, output: ModelOutput) -> Bytes:
+        vectors = output.outputs.logits[self.of] if self.of else output.text_embeddings()
         return _bytes(vectors.float(), NUMBER)
 
     @override
@@ -180,13 +179,13 @@ def _tensor(data: Bytes, dtype: str, device: torch.device) -> Tensor:
 
 @dataclass(frozen=True)
 class StoredOutput(ModelOutput):
-    """Results of a teacher from its cache."""
+    """Outputs of a teacher that come from its cache."""
 
-    values: Mapping[str, Any] = field(default_factory=dict)  # name of the output -> its vectors
+    values: Mapping[str, Any] = field(default_factory=dict)  # name of an output -> its vectors
 
     @override
     def reordered(self, order: Tensor) -> "StoredOutput":
-        """The cache has the order of the teacher."""
+        """Reorder classes after reading: the cache has the teacher's order."""
         values = {
             name: _reordered(value, order) if name.startswith("logits:") else value
             for name, value in self.values.items()
@@ -195,7 +194,7 @@ class StoredOutput(ModelOutput):
 
     @override
     def logits(self, term: str, *, everywhere: bool) -> Any:
-        """``TopLogits`` where not all of them are held."""
+        """Return ``TopLogits`` if the cache does not hold all logits."""
         return self.values[f"logits:{term}:{'all' if everywhere else 'predicted'}"]
 
     @override
@@ -212,15 +211,15 @@ def _reordered(logits: Tensor | TopLogits, order: Tensor) -> Tensor | TopLogits:
 
 @dataclass(frozen=True, kw_only=True)
 class CachedTeacher(Teacher):
-    """A teacher whose outputs are kept."""
+    """A teacher whose outputs are cached."""
 
-    source: Teacher  # the teacher that computes missing outputs
+    source: Teacher  # computes missing outputs
     cache: TeacherCache
     outputs: tuple[CachedOutput, ...]
 
     @override
     def open(self) -> None:
-        """The cache of this process."""
+        """Open the files of this process in the cache."""
         initialized = torch.distributed.is_available() and torch.distributed.is_initialized()
         self.cache.open(torch.distributed.get_rank() if initialized else 0)
 
@@ -228,7 +227,8 @@ class CachedTeacher(Teacher):
     @override
     def run(self, batch: Mapping[str, Tensor], layers: Mapping[str, set[int]]) -> ModelOutput:
         inputs = teacher_batch(batch, self.checkpoint.config)
-        names = _input_names(self, inputs)
+        spec = self.checkpoint.family.onnx(self.checkpoint.config, self.checkpoint.head_name)
+        names = [name for name in spec.inputs if name in inputs and name != "attention_mask"]
         device = inputs[names[0]].device
         self.open()
         locations = [output.positions(inputs, names[0]) for output in self.outputs]
@@ -251,14 +251,14 @@ class CachedTeacher(Teacher):
 
     def _add(
         self,
-        view: ModelOutput,
+        computed: ModelOutput,
         keys: Sequence[Sequence[bytes]],
         locations: Sequence[Sequence[NDArray[np.int64]]],
     ) -> None:
         for output, keys_of_rows, rows in zip(self.outputs, keys, locations, strict=True):
             ends = np.cumsum([len(row) for row in rows])
-            data = output.encode(view)
-            assert len(data) == ends[-1], "positions names one place for each vector"
+            data = output.encode(computed)
+            assert len(data) == ends[-1], "there is one position for each vector"
             for key, vectors in zip(keys_of_rows, np.split(data, ends[:-1]), strict=True):
                 self.cache.add(key, vectors)
 
@@ -278,7 +278,7 @@ class CachedTeacher(Teacher):
         )
         vectors = []
         for record, count in zip(records, counts, strict=True):
-            assert record is not None, "view adds the missing ones"
+            assert record is not None, "run adds the missing ones"
             if len(record) != count * width or (count and not width):
                 raise VerificationError(
                     f"{self.cache.directory}: a record has {len(record):,} bytes for {count} "
@@ -289,22 +289,16 @@ class CachedTeacher(Teacher):
         return np.concatenate(vectors)
 
 
-def _input_names(teacher: Teacher, inputs: Mapping[str, Tensor]) -> list[str]:
-    """Return the names of the tensors that the teacher reads, that of the ids first."""
-    spec = teacher.checkpoint.family.onnx(teacher.checkpoint.config, teacher.checkpoint.head_name)
-    return [name for name in spec.inputs if name in inputs and name != "attention_mask"]
-
-
 def row_keys(
     output: str,
     inputs: Mapping[str, Tensor],
     names: Sequence[str],
     positions: Sequence[NDArray[np.int64]],
 ) -> list[bytes]:
-    """Return the key of each row.
+    """Return the key of each row; ``names`` are the teacher's inputs, ids first.
 
-    Rows without padding or with one document have the key that they have in a batch where other
-    rows have some; so have rows whose token types are all 0.
+    A key does not depend on the other rows of a batch, which decide whether there is padding, and
+    whether there are document ids and token types.
     """
     real = real_tokens(inputs, names[0]).cpu().numpy()
     arrays = {name: inputs[name].cpu().numpy() for name in names}

@@ -1,4 +1,4 @@
-"""The cache of a teacher in a run: where it applies, what it keeps, and when it is written."""
+"""The cache of a teacher's outputs in a run: when it can be used, and what it holds."""
 
 from collections.abc import Sequence
 from dataclasses import fields
@@ -33,24 +33,22 @@ if TYPE_CHECKING:
     from zoo.training.trainer import Trainer
 
 CAUSAL_LM = "causal-lm"
-SHAPELESS = {"top_k": 0, "classes": 0, "temperatures": []}  # of outputs that are no logits
+SHAPELESS = {"top_k": 0, "classes": 0, "temperatures": []}  # of outputs other than logits
 WITHOUT = "leave out --cache-teacher"
 
 
 class CacheCallback(Callback):
-    """Writes a cache before each checkpoint, so that a resumed run finds what came before it."""
+    """Writes a cache before each checkpoint, so that a resumed run finds all earlier outputs."""
 
     def __init__(self, cache: TeacherCache) -> None:
         self.cache = cache
 
     @override
     def on_save(self, trainer: "Trainer") -> None:
-        """Write the outputs in memory."""
         self.cache.flush()
 
     @override
     def on_close(self, trainer: "Trainer") -> None:
-        """Write the outputs in memory, and release the cache."""
         self.cache.close()
 
 
@@ -62,10 +60,10 @@ def with_cache(
 ) -> list[Teacher]:
     """Return the teachers, each with a cache; several teachers have a directory each."""
     if getattr(base.config, "compile", False):
-        raise UsageError("--cache-teacher reads files, and compile=true excludes that", WITHOUT)
+        raise UsageError("--cache-teacher does not work with compile=true", WITHOUT)
     if isinstance(base.objective, FineTuning) and base.objective.averages_windows:
         raise UsageError(
-            "a cache holds the outputs of rows, and texts are read in windows", WITHOUT
+            "--cache-teacher keeps one output per row, and texts are read in windows", WITHOUT
         )
     if settings.align == "tokens":
         _require_repeated_inputs(base.objective)
@@ -87,7 +85,7 @@ def _cached(
     settings: DistillationConfig,
     folder: Path,
 ) -> CachedTeacher:
-    """Return a teacher with a cache in a directory."""
+    """Return a teacher with its cache in a directory."""
     outputs, shape = _embeddings(losses, base), dict[str, Any](SHAPELESS)
     if not outputs:
         logits = _logits(losses, teacher, base, settings)
@@ -105,10 +103,9 @@ def _cached(
 
 
 def _dtype(config: RunConfig, settings: DistillationConfig) -> str:
-    """Return the dtype that a teacher computes in: in float32, that of the run's autocast.
-
-    For a run on a CPU beside a GPU, that of the GPU is assumed, and its cache is not found later.
-    """
+    """Return the dtype in which a teacher computes; in float32, it follows the run's autocast."""
+    # The device is not known yet. A run on the CPU of a machine with a GPU gets the GPU's dtype, so
+    # that its cache may not be reused on another machine.
     from zoo.training.trainer import computes_in_bfloat16
 
     if settings.teacher_dtype != "float32" or settings.teacher_backend == "onnx":
@@ -118,7 +115,7 @@ def _dtype(config: RunConfig, settings: DistillationConfig) -> str:
 
 
 def _require_all_classes(teachers: Sequence[CachedTeacher]) -> None:
-    """Check that the outputs of several teachers can be averaged."""
+    """Check that the cached outputs of several teachers can be averaged."""
     for output in (output for teacher in teachers for output in teacher.outputs):
         if isinstance(output, CachedLogits) and output.top_k < output.columns:
             raise UsageError(
@@ -129,30 +126,29 @@ def _require_all_classes(teachers: Sequence[CachedTeacher]) -> None:
 
 
 def _require_repeated_inputs(objective: TrainingObjective) -> None:
-    """Check that the teacher reads the same in each epoch."""
+    """Check that the teacher reads the same inputs in each epoch."""
     if isinstance(objective, FineTuning):
         if objective.varying_outputs:
             raise UsageError(
-                f"--cache-teacher keeps no outputs of {objective.name}, "
-                f"{objective.varying_outputs}",
+                f"--cache-teacher does not support {objective.name}, {objective.varying_outputs}",
                 WITHOUT,
             )
     elif objective.name == MASKED_LM:
         if objective.options.mask_schedule != "static":  # type: ignore[attr-defined]
             raise UsageError(
-                "masks are other ones in each epoch, so that the teacher's inputs do not repeat",
+                "each epoch has different masks, so the teacher's inputs do not repeat",
                 f"--set objective_args.mask_schedule=static, or {WITHOUT}",
             )
     elif objective.name != CAUSAL_LM:
         raise UsageError(
-            f"--cache-teacher keeps outputs of {MASKED_LM} and {CAUSAL_LM}, and the teacher's "
-            f"inputs of {objective.name} do not repeat",
+            f"--cache-teacher supports {MASKED_LM} and {CAUSAL_LM}; with {objective.name}, the "
+            "teacher's inputs do not repeat",
             WITHOUT,
         )
 
 
 def _embeddings(losses: Sequence[DistillationLoss], base: RunSetup) -> list[CachedOutput]:
-    """Return the embeddings of texts, if all terms compare these."""
+    """Return the embeddings of texts if they are all that losses compare."""
     if losses and all(isinstance(loss, SentenceMSE) for loss in losses):
         return [CachedEmbeddings(None)]
     if losses and all(isinstance(loss, EmbeddingMSE) for loss in losses):
@@ -166,7 +162,7 @@ def _logits(
     base: RunSetup,
     settings: DistillationConfig,
 ) -> list[CachedLogits]:
-    """Return the logits that the terms read."""
+    """Return the logits that losses compare."""
     columns = number_of_columns(teacher, base)
     top_k = min(settings.cache_top_k, columns)
     temperatures = sorted({loss.temperature for loss in losses if isinstance(loss, KLDivergence)})
@@ -174,12 +170,12 @@ def _logits(
     for loss in losses:
         if not isinstance(loss, LogitsLoss):
             raise UsageError(
-                f"the term {loss.name} compares {loss.kind}, whose tensors are too large to keep",
+                f"the term {loss.name} compares {loss.kind}, whose tensors are too large to cache",
                 WITHOUT,
             )
         if not isinstance(loss, KLDivergence) and top_k < columns:
             raise UsageError(
-                f"the term {loss.name} compares all {columns:,} logits, and the cache keeps "
+                f"the term {loss.name} compares all {columns:,} logits, and the cache only keeps "
                 f"{top_k}",
                 f"{WITHOUT}, or --set distillation.cache_top_k={columns}",
             )

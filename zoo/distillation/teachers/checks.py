@@ -1,4 +1,4 @@
-"""Checks of teachers: whether a teacher has what the terms of a run compare."""
+"""Checks that a teacher has what the losses of a run compare."""
 
 import shlex
 from collections.abc import Sequence
@@ -43,17 +43,17 @@ def require_head(reference: str, checkpoint: Checkpoint, base: RunSetup) -> None
         known, mine = (describe_labels(names) for names in (checkpoint.config.labels, labels))
         raise UsageError(
             f"the teacher {reference} has the labels {known}, and the student has {mine}",
-            "labels are matched by name, in any order: rename them in the data, leave samples of "
-            "further labels out, or train a teacher on them with `zoo finetune`",
+            "labels are matched by name, in any order: rename them in the data, leave out samples "
+            "with other labels, or train a teacher on them with `zoo finetune`",
         )
 
 
 def _other_teacher(base: RunSetup) -> str:
-    """Return the remedy for a teacher with another head."""
+    """Return the hint for a teacher with another head."""
     if not isinstance(base, FineTuneSetup):
         return (
-            "name the task of a fine-tuned teacher with --task; or a recipe of hidden states or "
-            "attention, such as minilmv2, which needs no head"
+            "with --task, name the task of a fine-tuned teacher; or give a recipe for hidden "
+            "states or attention, such as minilmv2, which needs no head"
         )
     if base.config.task == SENTENCES:
         return "give a sentence encoder: `zoo finetune --task sentence-embedding` trains one"
@@ -61,10 +61,8 @@ def _other_teacher(base: RunSetup) -> str:
 
 
 def _predicts(checkpoint: Checkpoint, head: str) -> bool:
-    """Return whether a checkpoint's head has the outputs of another, among further ones.
-
-    Names do not tell them apart: most heads call their output ``logits``. Axes do.
-    """
+    """Return whether a checkpoint's head has all outputs of another head."""
+    # axes are compared, since most heads call their output ``logits``
     heads = checkpoint.family.heads()
     if head not in heads or checkpoint.head_name not in heads:
         return False
@@ -72,8 +70,8 @@ def _predicts(checkpoint: Checkpoint, head: str) -> bool:
 
 
 def require_same_tokens(reference: str, checkpoint: Checkpoint, base: RunSetup) -> None:
-    """Check that a teacher has the tokens of the corpus."""
-    assert isinstance(base, PretrainSetup), "the other kind reads texts with each model's tokenizer"
+    """Check that a teacher has the tokens of the student's corpus."""
+    assert isinstance(base, PretrainSetup), "each model tokenizes labelled data itself"
     teacher = vocabulary_of(checkpoint)
     student = base.objective.vocabulary.tokenizer.get_vocab()
     if different := different_tokens(teacher, student):
@@ -90,28 +88,25 @@ def require_same_tokens(reference: str, checkpoint: Checkpoint, base: RunSetup) 
 
 
 def require_same_rows(reference: str, checkpoint: Checkpoint, base: RunSetup) -> None:
-    """Check that the rows of embeddings that a student copies are those of the same tokens.
-
-    Embeddings of another number of tokens are not copied.
-    """
+    """Check that the embeddings that a student copies belong to the same tokens in both models."""
     sizes = {getattr(config, "vocab_size", 0) for config in (base.model_config, checkpoint.config)}
     built_in = base.family.text_tokenizer(base.model_config) is not None
     if len(sizes) > 1 or built_in or base.tokenizer is None:
-        return
+        return  # embeddings of vocabularies of different sizes are not copied
     student: dict[str, int] = parse(base.tokenizer.json, Path(TOKENIZER)).get_vocab()
     teacher = vocabulary_of(checkpoint)
     if different := different_tokens(teacher, student, used_by_both=True):
         setting = "tokenizer" if isinstance(base, FineTuneSetup) else "data.tokenizer"
         raise UsageError(
-            f"the student begins with rows of {reference}, which are those of different tokens: "
+            f"the student would copy embeddings of {reference}, which belong to other tokens: "
             + describe_differences(different, "the teacher", "the student", len(teacher)),
-            f"{shlex.join(['--set', f'{setting}={reference}'])} has the teacher's tokenizer; or "
-            "--set distillation.init_layers=null begins with new weights",
+            f"{shlex.join(['--set', f'{setting}={reference}'])} takes the teacher's tokenizer; or "
+            "--set distillation.init_layers=null starts with new weights",
         )
 
 
 def vocabulary_of(checkpoint: Checkpoint) -> dict[str, int]:
-    """Return token -> id of what a checkpoint predicts, also if it reads characters."""
+    """Return token -> id of the tokens that a checkpoint predicts, even if it reads characters."""
     built_in = checkpoint.family.text_tokenizer(checkpoint.config) is not None
     file = checkpoint.path / TOKENIZER
     if built_in and file.is_file():
@@ -120,19 +115,19 @@ def vocabulary_of(checkpoint: Checkpoint) -> dict[str, int]:
     return load_text_tokenizer(checkpoint).vocabulary()
 
 
-def require_texts_alone(
+def require_text_losses(
     reference: str, losses: Sequence[DistillationLoss], objective: TrainingObjective
 ) -> None:
-    """Check that all terms compare whole texts."""
+    """Check that all losses compare whole texts."""
     for loss in losses:
         if not isinstance(loss, SentenceMSE):
             raise UsageError(
-                f"the term {loss.name} compares {loss.kind} of tokens, and "
-                f"--align text has no common tokens with {reference}",
-                "terms of the kind sentence-mse compare texts, as the recipe text does",
+                f"the term {loss.name} compares {loss.kind} of tokens, but --align text means that "
+                f"{reference} has different tokens",
+                "terms of the kind sentence-mse compare texts; the recipe text has one",
             )
     if not isinstance(objective, MaskedLanguageModelling) and objective.name != CAUSAL:
         raise UsageError(
-            f"--align text reads the rows of masked-lm and {CAUSAL}, not of {objective.name}",
+            f"--align text supports masked-lm and {CAUSAL}, not {objective.name}",
             "choose another --objective",
         )

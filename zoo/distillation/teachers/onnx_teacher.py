@@ -1,7 +1,7 @@
-"""Teachers on ONNX Runtime, which return logits and no hidden states.
+"""Teachers in ONNX Runtime, which return logits but no hidden states.
 
-Graphs have no document ids: packed rows are unpacked into texts, padded on the right, and the
-logits of their tokens are put back where they were.
+Graphs do not take document ids. Packed rows are therefore split into texts and padded on the right;
+afterwards, the logits are put back in the places of their tokens.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,8 +37,8 @@ OTHERWISE = "--teacher-backend cpu runs it in torch"
 class OnnxModel(nn.Module):
     """A session with the interface of the modules that objectives run.
 
-    ``encode`` returns the logits of all tokens, and ``scores`` returns what it gets, so that those
-    of some positions are selected as they are from hidden states.
+    ``encode`` returns logits in place of hidden states, and ``scores`` returns its argument, so
+    that objectives select positions as usual.
     """
 
     def __init__(self, session: Session) -> None:
@@ -74,7 +74,7 @@ class OnnxModel(nn.Module):
 
     @staticmethod
     def scores(logits: Tensor) -> Tensor:
-        """Return the logits, which ``encode`` computed."""
+        """Return the logits that ``encode`` computed."""
         return logits
 
 
@@ -82,23 +82,21 @@ class OnnxModel(nn.Module):
 class UnpackedTexts:
     """The texts of packed rows."""
 
-    # index of the first token of each text into the flattened rows, (texts,)
-    starts: NDArray[np.int64]
+    starts: NDArray[np.int64]  # first token of each text in the flattened rows, (texts,)
     lengths: NDArray[np.int64]  # number of tokens of each text, (texts,)
 
     @classmethod
     def of(cls, batch: Mapping[str, Tensor]) -> "UnpackedTexts":
-        """Return the texts of a batch; without document ids, each row is one."""
+        """Return the texts of a batch; without document ids, each row is a text."""
         starts = np.flatnonzero(first_tokens(batch).cpu().numpy())
         real = real_tokens(batch).cpu().numpy().reshape(-1)
         text = np.searchsorted(starts, np.flatnonzero(real), side="right") - 1
         return cls(starts, np.bincount(text, minlength=len(starts)))
 
     def padded(self, numbers: Sequence[int]) -> "tuple[NDArray[np.bool_], NDArray[np.int64]]":
-        """Return which elements of a padded batch of texts are tokens, and their indices.
+        """Return which elements of a padded batch are tokens, and their indices in the rows.
 
-        Returns:
-            (texts, tokens) each; indices of padding are 0.
+        Both are (texts, tokens); ``numbers`` selects the texts. Indices of padding are 0.
         """
         place = np.arange(self.lengths[numbers].max())
         tokens = place < self.lengths[numbers][:, None]
@@ -107,7 +105,7 @@ class UnpackedTexts:
 
 @dataclass(frozen=True)
 class OnnxTeacher(Teacher):
-    """A teacher on ONNX Runtime."""
+    """A teacher in ONNX Runtime."""
 
     @cached_property
     def onnx_model(self) -> OnnxModel:
@@ -118,13 +116,13 @@ class OnnxTeacher(Teacher):
 
     @override
     def open(self) -> None:
-        """The graph, exported now if that was not done before."""
+        """Export the graph, unless it was exported before."""
         assert self.onnx_model is not None
 
     @torch.no_grad()
     @override
     def run(self, batch: Mapping[str, Tensor], layers: Mapping[str, set[int]]) -> ModelOutput:
-        """``layers`` are the last hidden state, of which logits are computed."""
+        # logits take the place of the last hidden state, the only layer that may be requested
         inputs, model = teacher_batch(batch, self.checkpoint.config), self.onnx_model
         if not isinstance(self.objective, FineTuning):
             logits = model.encode(**inputs)
@@ -137,7 +135,7 @@ class OnnxTeacher(Teacher):
 
 
 class _Encoded(nn.Module):
-    """A model that returns logits computed before."""
+    """A model that returns logits that were computed before."""
 
     def __init__(self, logits: Tensor) -> None:
         super().__init__()
@@ -156,19 +154,19 @@ def require_onnx(
     losses: Sequence[DistillationLoss],
     dtype: str,
 ) -> None:
-    """Check that a teacher can run on ONNX Runtime."""
+    """Check that a teacher can run in ONNX Runtime."""
     for loss in losses:
         if not isinstance(loss, LogitsLoss):
             raise UsageError(
-                f"the term {loss.name} compares {loss.kind}, and a teacher on "
-                "ONNX Runtime gives logits alone",
+                f"the term {loss.name} compares {loss.kind}, but a teacher in ONNX Runtime only "
+                "returns logits",
                 f"leave the term out; {OTHERWISE}",
             )
     inputs = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name).inputs
     text = not isinstance(objective, FineTuning)
     if "decoder_input_ids" in inputs or (text and objective.name not in OBJECTIVES):
         raise UsageError(
-            f"teachers of {objective.name} do not run on ONNX Runtime",
+            f"teachers for {objective.name} do not run in ONNX Runtime",
             f"{', '.join(OBJECTIVES)} and classifiers do; {OTHERWISE}",
         )
     if dtype == "bfloat16":

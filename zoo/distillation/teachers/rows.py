@@ -1,4 +1,4 @@
-"""Rows of labelled data as a student and its teachers read them, with tokenizers of their own."""
+"""Rows of labelled data for students and teachers with different tokenizers."""
 
 from dataclasses import dataclass, fields, replace
 from typing import cast
@@ -22,7 +22,7 @@ OF_TOKENS = ("question-answering", "causal-lm", "seq2seq-lm")
 
 @dataclass(frozen=True)
 class PairedRows(TokenizedRows):
-    """The samples as the student and its teachers read them."""
+    """The rows of the student with the same samples as its teachers read them."""
 
     teacher: TokenizedRows | None = None
 
@@ -34,7 +34,7 @@ class PairedRows(TokenizedRows):
 
 
 def with_teacher_rows(base: FineTuneSetup, objective: Distillation) -> FineTuneSetup:
-    """Return the setup with the teachers' rows, where they read other tensors than the student."""
+    """Add the teachers' rows to the setup if they read different tensors than the student."""
     if not objective.losses:
         return base
     checkpoints = [teacher.checkpoint for teacher in objective.teachers]
@@ -48,9 +48,11 @@ def with_teacher_rows(base: FineTuneSetup, objective: Distillation) -> FineTuneS
     if any(not encoders[0].makes_same_ids(encoder) for encoder in encoders[1:]) or any(
         names != inputs[0] for names in inputs[1:]
     ):
-        raise UsageError("teachers read different tokens", "give teachers with one tokenizer")
+        raise UsageError(
+            "the teachers read different tokens", "give teachers with the same tokenizer"
+        )
     task = cast(FineTuning, objective.teachers[0].objective)
-    problems = SplitProblems(skip=base.config.data.skip_invalid)  # those of the student
+    problems = SplitProblems(skip=base.config.data.skip_invalid)  # reported for the student
     splits = read_splits(training_task(base.config.task), base.config, problems, announce=False)
     students = base.objective
     read = [students.usable(samples, problems.train) for samples in splits]
@@ -63,19 +65,19 @@ def with_teacher_rows(base: FineTuneSetup, objective: Distillation) -> FineTuneS
 
 
 def _pair(student: TokenizedRows, teacher: TokenizedRows, *, aligned: bool) -> PairedRows:
-    """Return rows of both; ``aligned`` if nothing of single tokens is compared."""
+    """Return the rows of both; ``aligned`` if no loss compares single tokens."""
     if len(student) != len(teacher) or any(
         not np.array_equal(counts, teacher.counts[term]) for term, counts in student.counts.items()
     ):
         raise UsageError(
             "student and teacher split the samples into different rows",
-            "distil into a student with the teacher's tokenizer, or raise max_seq_len",
+            "take a student with the teacher's tokenizer, or raise max_seq_len",
         )
     ids = [next(iter(rows.arrays.values())) for rows in (student, teacher)]
     if not aligned and not np.array_equal(ids[0], ids[1]):
         raise UsageError(
             "student and teacher read different tokens, which cannot be compared",
-            "logits of whole texts, by terms such as kl, are compared between any models",
+            "terms such as kl, which compare logits of whole texts, work between any models",
         )
     student_fields = {field.name: getattr(student, field.name) for field in fields(TokenizedRows)}
     return PairedRows(**student_fields, teacher=teacher)

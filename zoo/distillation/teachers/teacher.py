@@ -1,4 +1,4 @@
-"""Teachers: frozen models, their checkpoints, and the batches that they read."""
+"""Teachers: frozen models in torch, and the batches that they read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -24,24 +24,22 @@ from zoo.objectives.masked import model_inputs
 from zoo.overrides import override
 
 GRAPH_SUFFIX = ".onnx"
-PREFIX = "teacher:"  # of tensors that teachers read in place of the student's
+PREFIX = "teacher:"  # of tensors that replace the student's for teachers
 
 
 @dataclass(frozen=True)
 class Teacher:
     """A teacher of a run.
 
-    Its module is in evaluation mode and without gradients, always: it has no dropout, and is no
-    part of what is trained or saved.
+    Its module always runs in evaluation mode and without gradients. It is not trained or saved.
     """
 
-    reference: str  # reference to the checkpoint, as in the configuration
+    reference: str  # as in the configuration
     checkpoint: Checkpoint
-    # objective or task that runs the model; that of the student for a corpus
-    objective: TrainingObjective
-    dtype: torch.dtype  # dtype of weights and computation
-    needs_head: bool  # whether logits are compared
-    device: torch.device | None = None  # device of the model; ``None`` for that of the batch
+    objective: TrainingObjective  # runs the model; the student's own for a corpus
+    dtype: torch.dtype  # of weights and computation
+    needs_head: bool  # logits are compared
+    device: torch.device | None = None  # ``None`` to follow the batch
 
     @cached_property
     def model(self) -> nn.Module:
@@ -49,18 +47,18 @@ class Teacher:
         return load_model(self.checkpoint, self.dtype)
 
     def initial_model(self) -> nn.Module:
-        """Return the module in float32, for the weights that a student begins with."""
+        """Return the module in float32, from which a student's initial weights are copied."""
         if self.checkpoint.is_export:
             raise UsageError(
-                f"the student cannot begin with weights of {self.reference}: it is an ONNX graph",
-                "--set distillation.init_layers=null begins with new weights",
+                f"the student cannot start from weights of {self.reference}: it is an ONNX graph",
+                "--set distillation.init_layers=null starts with new weights",
             )
         if self.dtype == torch.float32:
             return self.model
         return load_model(self.checkpoint, torch.float32)
 
     def open(self) -> None:
-        """Open files before the first batch; by default none."""
+        """Open files before the first batch; by default, there are none."""
 
     @property
     def digest(self) -> dict[str, str]:
@@ -69,27 +67,33 @@ class Teacher:
 
     @property
     def fingerprint(self) -> dict[str, str]:
-        """BLAKE3 of all that the outputs depend on: weights, configuration, pooling, tokenizer."""
+        """BLAKE3 of what the outputs depend on: weights, configuration, pooling and tokenizer."""
         model = msgspec.json.encode(self.checkpoint.model, order="sorted")
         return {**self.digest, CONFIG: blake3(model).hexdigest()}
 
     @cached_property
     def label_order(self) -> tuple[int, ...] | None:
-        """Index of each label of the student in the model's outputs; ``None`` for the same order,
-        and for models without labels or with different ones.
+        """Index of each of the student's labels in the teacher's outputs.
+
+        ``None`` if the order is the same, or if the labels differ.
         """
         labels = self.objective.labels if isinstance(self.objective, FineTuning) else ()
         order = label_order(self.checkpoint.config.labels, labels) if labels else None
         return None if order in (None, tuple(range(len(labels)))) else order
 
     def forward(self, batch: Mapping[str, Tensor], layers: Mapping[str, set[int]]) -> ModelOutput:
-        """Return the results for a batch, with labels in the order of the student's."""
-        view = self.run(batch, layers)
-        return view if self.label_order is None else view.reordered(torch.tensor(self.label_order))
+        """Run the teacher on a batch, and return its labels in the student's order.
+
+        Args:
+            batch: tensors of the student's batch; those with ``PREFIX`` replace all others.
+            layers: layers to capture, by argument of ``capture``.
+        """
+        output, order = self.run(batch, layers), self.label_order
+        return output if order is None else output.reordered(torch.tensor(order))
 
     @torch.no_grad()
     def run(self, batch: Mapping[str, Tensor], layers: Mapping[str, set[int]]) -> ModelOutput:
-        """Run the model on a batch."""
+        """Run the model on a batch; see ``forward``."""
         inputs = teacher_batch(batch, self.checkpoint.config)
         target = next(iter(inputs.values())).device
         device = target if self.device in (None, torch.device(target.type)) else self.device
@@ -98,28 +102,28 @@ class Teacher:
         inputs = {name: tensor.to(device) for name, tensor in inputs.items()}
         enabled = torch.is_autocast_enabled(device.type) and self.dtype == torch.float32
         with torch.autocast(device.type, enabled=enabled):
-            view = run_model(
+            output = run_model(
                 self.model, self.model, self.objective, inputs, layers, self.needs_head
             )
-        return view if device == target else MovedOutput.of(view, target)
+        return output if device == target else MovedOutput.of(output, target)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MovedOutput(ModelOutput):
-    """Results of a teacher on another device than its student."""
+    """Outputs of a teacher whose device differs from the student's."""
 
-    source: ModelOutput  # the results on the teacher's device
-    device: torch.device  # device of the student
+    source: ModelOutput  # on the teacher's device
+    device: torch.device  # of the student
 
     @classmethod
-    def of(cls, view: ModelOutput, device: torch.device) -> "MovedOutput":
-        """Return results on another device."""
+    def of(cls, source: ModelOutput, device: torch.device) -> "MovedOutput":
+        """Return outputs on another device."""
         captured = {
             name: LayerOutputs({layer: moved(value, device) for layer, value in states.items()})
-            for name, states in vars(view.captured).items()
+            for name, states in vars(source.captured).items()
         }
-        fields = view.model, view.objective, view.outputs, Captured(**captured), view.batch
-        return cls(*fields, source=view, device=device)
+        fields = source.model, source.objective, source.outputs, Captured(**captured), source.batch
+        return cls(*fields, source=source, device=device)
 
     @override
     def reordered(self, order: Tensor) -> "MovedOutput":
@@ -128,12 +132,12 @@ class MovedOutput(ModelOutput):
 
     @override
     def logits(self, term: str, *, everywhere: bool) -> Logits:
-        """Computed on the teacher's device."""
+        """Compute logits on the teacher's device, and move them."""
         return cast(Logits, moved(self.source.logits(term, everywhere=everywhere), self.device))
 
 
 def moved(value: Any, device: torch.device) -> Any:
-    """Return a tensor, or a tuple of tensors, on another device."""
+    """Return tensors, possibly in tuples, on another device."""
     if isinstance(value, VocabularyProjection):
         return VocabularyProjection(*(moved(part, device) for part in value))
     if isinstance(value, tuple):
@@ -142,7 +146,7 @@ def moved(value: Any, device: torch.device) -> Any:
 
 
 def weights_digest(checkpoint: Checkpoint) -> dict[str, str]:
-    """Return BLAKE3 of each file of weights, as the manifest of a checkpoint has them."""
+    """Return the BLAKE3 digest of each file of weights, from the manifest."""
     files = checkpoint.manifest.files
     names = [path.name for path in checkpoint.weight_files()] or [WEIGHTS]
     if checkpoint.is_export:
@@ -151,7 +155,7 @@ def weights_digest(checkpoint: Checkpoint) -> dict[str, str]:
 
 
 def teacher_batch(batch: Mapping[str, Tensor], config: Any) -> dict[str, Tensor]:
-    """Return the tensors that a teacher reads."""
+    """Return the tensors that a teacher reads, without token types if its ``config`` has none."""
     replaced = {
         name.removeprefix(PREFIX): tensor
         for name, tensor in batch.items()
@@ -171,7 +175,7 @@ def run_model(
     layers: Mapping[str, set[int]],
     needs_head: bool,
 ) -> ModelOutput:
-    """Run a model on a batch, and capture layers."""
+    """Run a model on a batch, and capture layers of ``main``, the model within ``model``."""
     from zoo.objectives.base import Outputs
 
     with capture(main, **{name: sorted(indices) for name, indices in layers.items()}) as captured:
@@ -180,13 +184,13 @@ def run_model(
         else:
             encode: Any = getattr(main, "encode", None)
             if encode is None:
-                raise UsageError("a model without a text encoder is compared by logits alone")
+                raise UsageError("a model without a text encoder can only be compared by logits")
             encode(**encoder_inputs(batch))
             outputs = Outputs({})
     return ModelOutput(main, objective, outputs, captured, batch)
 
 
 def encoder_inputs(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the arguments of an encoder among the tensors of a batch."""
+    """Select the arguments of an encoder from the tensors of a batch."""
     mask = "attention_mask"
     return {**model_inputs(batch), **({mask: batch[mask]} if mask in batch else {})}

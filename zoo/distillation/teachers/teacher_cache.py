@@ -1,15 +1,15 @@
-"""A teacher's outputs on disk: records by the digest of a row's inputs, in an append-only file.
+"""A teacher's outputs on disk: records with the digest of a row's inputs as key, append-only.
 
-A cache is a directory of two files for each rank: ``outputs-RANK.bin``, blocks of records that are
-only ever appended, and ``outputs-RANK.json``, which says for which teacher they are and how many
-bytes of the other file are complete. It is replaced after a block was written, so that a process
-may be killed at any moment: what follows the complete bytes is cut off. A rank reads the file that
-it writes, and no other: what it finds does then not depend on how fast the others are.
+A cache is a directory with two files per rank. ``outputs-RANK.bin`` has blocks of records, which
+are only ever appended; ``outputs-RANK.json`` names the teacher and the number of complete bytes of
+the first file. It is replaced after each block, so that a process may be killed at any moment:
+bytes beyond the complete ones are cut off. A rank only reads its own file, so that what it finds
+does not depend on the speed of other ranks.
 
-A directory with other files is not touched, and no file is opened through a link.
+Directories with other files are refused, and no file is opened through a link.
 
-A block is the number of its bytes, their BLAKE3 and the bytes; a record its key, the number of its
-bytes and the bytes. Numbers are little-endian.
+A block has the number of its bytes, their BLAKE3 digest, and the bytes; a record has its key, the
+number of its bytes, and the bytes. Numbers are little-endian.
 """
 
 import contextlib
@@ -34,9 +34,9 @@ from zoo.io.output.inside import files_inside, open_inside, read_inside
 from zoo.io.output.overwrite import check_not_inside
 from zoo.io.output.staging import is_staged, remove_stale_staging
 
-BLOCK_BYTES = 1 << 22  # records are held in memory until there are so many of them
+BLOCK_BYTES = 1 << 22  # records are held in memory until they reach this size
 KEY_BYTES, SIZE_BYTES, COUNT_BYTES, DIGEST_BYTES = 16, 4, 8, 16
-RECENT = 1 << 16  # records that are indexed in a dictionary until the arrays are sorted again
+RECENT = 1 << 16  # records in the dictionary of the index before its arrays are sorted again
 
 _FILE = re.compile(r"outputs-[0-9]+\.(bin|json|lock)")  # versions before 0.3 had a lock file
 
@@ -44,26 +44,23 @@ Bytes = NDArray[np.uint8]
 
 
 class CacheHeader(JsonStruct, kw_only=True):
-    """Header of a cache: all that its outputs depend on, besides the inputs."""
+    """Header of a cache: all that outputs depend on, apart from the inputs."""
 
-    # name of each file of the teacher's weights -> BLAKE3, and that of the contents of its
-    # ``config.json``: configuration, pooling and tokenizer
-    teacher: dict[str, str]
-    dtype: str  # dtype of the teacher's computation
-    backend: str  # backend of the teacher
+    teacher: dict[str, str]  # name -> BLAKE3; see ``Teacher.fingerprint``
+    dtype: str  # of the teacher's computation
+    backend: str  # of the teacher
     outputs: list[str]
-    top_k: int  # number of logits per position; all of them where it is that of the classes
+    top_k: int  # number of logits per position; equal to ``classes`` if none are left out
     classes: int
-    # temperatures at which the probability of the other classes was measured
-    temperatures: list[float]
+    temperatures: list[float]  # at which the probability of the other classes is known
 
 
 class CacheManifest(JsonStruct, kw_only=True):
     """``outputs-RANK.json``."""
 
-    header: CacheHeader  # what the outputs depend on
-    complete: int  # number of bytes of the other file that are complete blocks
-    digest: str  # BLAKE3 of this file, see ``zoo.io.digests.self_digest``
+    header: CacheHeader
+    complete: int  # number of bytes of ``outputs-RANK.bin`` in complete blocks
+    digest: str  # BLAKE3 of this file; see ``zoo.io.digests.self_digest``
 
 
 class TeacherCache:
@@ -78,11 +75,16 @@ class TeacherCache:
 
     @property
     def remedy(self) -> str:
-        """Remedy in errors about a cache that cannot be used."""
+        """Hint in errors about a cache that cannot be used."""
         return f"delete {self.directory}, or give another directory"
 
     def open(self, rank: int) -> None:
-        """Lock, verify and index the records of a rank, unless that is done."""
+        """Lock, verify and index the records of a rank, unless the cache is open.
+
+        Raises:
+            UsageError: another process writes them, or they belong to another teacher.
+            VerificationError: they are damaged.
+        """
         if self._file is not None:
             return
         with self._writing():
@@ -93,7 +95,7 @@ class TeacherCache:
             self._data = self.directory / f"outputs-{rank}.bin"
             self._manifest = self.directory / f"outputs-{rank}.json"
             self.directory.mkdir(parents=True, exist_ok=True)
-            if not self._manifest.exists():  # first, since a file without it is not ours
+            if not self._manifest.exists():  # written first: a file without it is not ours
                 self._write_manifest(0)
             if self._read_manifest(self._manifest.name).complete and not self._data.exists():
                 raise VerificationError(f"{self._data} is missing", self.remedy)
@@ -109,7 +111,7 @@ class TeacherCache:
     def _require_own(self) -> None:
         """Check that the directory is new, empty, or a cache."""
         check_not_inside(self.directory / "outputs")
-        remove_stale_staging(self.directory)  # of a process that was killed
+        remove_stale_staging(self.directory)  # left by a killed process
         present = {name for name in files_inside(self.directory) if not is_staged(name)}
         foreign = {name for name in present if not _FILE.fullmatch(name)}
         foreign |= {name for name in present if f"{name.rpartition('.')[0]}.json" not in present}
@@ -131,20 +133,21 @@ class TeacherCache:
             pass
 
     def _release(self, file: int) -> None:
-        """Close the file; maps of it, which may still be read, hold a copy of the descriptor."""
+        """Close the file."""
+        # its maps may still be read: they hold a copy of the descriptor
         with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(file, fcntl.LOCK_UN)
         os.close(file)
         self._file = None
 
     def _require_same_header(self, name: str) -> None:
-        """Check that the outputs of a file are those of this teacher."""
+        """Check that a file has outputs of this teacher; the error names the first difference."""
         header = self._read_manifest(name).header
         for field in CacheHeader.__struct_fields__:
             before, now = getattr(header, field), getattr(self.header, field)
             if before != now:
                 what = (
-                    "of another teacher"
+                    "from another teacher"
                     if field == "teacher"
                     else f"for {field} {_text(before)}, not {_text(now)}"
                 )
@@ -164,7 +167,7 @@ class TeacherCache:
         atomic_write(self._manifest, add_digest(encode_json(manifest)))
 
     def _read(self) -> None:
-        """Index the complete blocks, and cut off what follows them."""
+        """Index the complete blocks, and cut off all bytes after them."""
         assert self._file is not None, "open calls it"
         complete = self._read_manifest(self._manifest.name).complete
         size = os.fstat(self._file).st_size
@@ -187,7 +190,7 @@ class TeacherCache:
             self._map = np.frombuffer(content, np.uint8)
 
     def _blocks(self) -> Iterator[tuple[int, int]]:
-        """Yield start and end of the records of each block."""
+        """Yield the start and end of the records in each block, after checking its digest."""
         at = 0
         while at < self._complete:
             start = at + COUNT_BYTES + DIGEST_BYTES
@@ -222,7 +225,7 @@ class TeacherCache:
         return self._map[start : start + self._number(at + KEY_BYTES, SIZE_BYTES)]
 
     def add(self, key: bytes, record: Bytes) -> None:
-        """Add a record, unless there is one of that key."""
+        """Add a record, unless the cache has its key."""
         if self.get(key) is not None:
             return
         self.added += 1

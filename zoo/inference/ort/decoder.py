@@ -95,7 +95,7 @@ class OrtDecoder:
                 np.empty((rows, value.shape[1], 0, value.shape[3]), TYPES[value.type])
             )
             for value in self.decoder.get_inputs()
-            if _present(value.name) in outputs
+            if value.name.replace(PAST, PRESENT, 1) in outputs
         }
 
     def read(self, tokens: Integers, state: OrtDecodeState, *, last: bool = False) -> "Floats":
@@ -137,10 +137,6 @@ class OrtDecoder:
         pieces = [tokens[:, :past], tokens[:, past:]] if past else [tokens]
         logits = [self.read(piece, state) for piece in pieces]
         return np.concatenate(logits, axis=1) if past else logits[0]
-
-
-def _present(name: str) -> str:
-    return name.replace(PAST, PRESENT, 1)
 
 
 def _as_inputs(outputs: Mapping[str, OrtValue]) -> Values:

@@ -135,7 +135,11 @@ def _read(
             if kind == "text" and keys.text is None:
                 raise UsageError(f"{name} holds plain text, and pairs are needed", keys.example)
             if kind == "text":
-                _refuse_binary(name, line)
+                if b"\0" in line:
+                    raise UsageError(
+                        f"{name} is a binary file: there is a zero byte in it",
+                        "give a file of texts in UTF-8",
+                    )
                 yield TextExample(
                     validate_text(_decode(line, location), location), location=location
                 )
@@ -160,13 +164,6 @@ def _lines(name: str, file: BinaryIO) -> Iterator[bytes]:
                 f"{name}:{number}: the line has over {MAX_INPUT_LINE_BYTES:,} bytes", SPLIT
             )
         yield line
-
-
-def _refuse_binary(name: str, line: bytes) -> None:
-    if b"\0" in line:
-        raise UsageError(
-            f"{name} is a binary file: there is a zero byte in it", "give a file of texts in UTF-8"
-        )
 
 
 def _refuse_clashes(record: TextExample, keys: RecordKeys) -> None:

@@ -22,9 +22,6 @@ from zoo.tasks.question_answering.predict import Answer
 from zoo.tasks.question_answering.spans import MAX_ANSWER_LEN, Candidates
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from zoo.checkpoint import Checkpoint
 
 SCORES = [  # of a prediction, and of the best span, which is never no answer
@@ -95,7 +92,11 @@ class QuestionAnswering(Evaluation):
         intervals = bootstrap_samples(scored.metrics, len(answerable), self.seed)
         details: dict[str, Any] = {"intervals": intervals}
         if not answerable.all():
-            details["best"] = _best(table, answerable)
+            details["best"] = highest = dict[str, float]()  # over all thresholds of no answer
+            for name in ("exact_match", "f1"):
+                scores, null_scores = table[f"span_{name}"], table["null_score"]
+                best, threshold = best_threshold(scores, null_scores, answerable, table["answered"])
+                highest |= {name: best, f"{name}_threshold": threshold}
         return Result({**scored.metrics(), "questions": len(answerable)}, details)
 
     def _scores(
@@ -132,13 +133,3 @@ class QuestionAnswering(Evaluation):
                 candidates.null_score,
                 bool(span),
             )
-
-
-def _best(table: "NDArray[Any]", answerable: "NDArray[np.bool_]") -> dict[str, float]:
-    """Return the best mean scores over thresholds of no answer, with the thresholds."""
-    result = dict[str, float]()
-    for name in ("exact_match", "f1"):
-        scores, null_scores = table[f"span_{name}"], table["null_score"]
-        best, threshold = best_threshold(scores, null_scores, answerable, table["answered"])
-        result |= {name: best, f"{name}_threshold": threshold}
-    return result

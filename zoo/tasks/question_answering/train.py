@@ -149,7 +149,7 @@ class QuestionAnswering(FineTuning):
             raise UsageError(
                 f"{init.init_config.model} has the head {before.head_name}, which {cls.name} does "
                 "not train",
-                f"--set init_from.new_modules=[{HEAD}] begins with a new head {cls.head}",
+                f"--set init_from.new_modules=[{HEAD}] starts with a new head {cls.head}",
             )
         return run
 

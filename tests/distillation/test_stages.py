@@ -86,6 +86,24 @@ def test_stages_follow_each_other_and_resume_exactly(tree: dict[str, Any], tmp_p
         assert_same(whole / stage, broken / stage)
 
 
+def test_a_stage_that_stops_after_a_time_is_resumed_before_the_next(
+    tree: dict[str, Any], tmp_path: Path
+) -> None:
+    here = DistContext.initialize("cpu")
+    whole = run_stages(tmp_path / "whole", tree)
+    path = tmp_path / "run"
+    stopped = DistillRun(tree, here, path, max_time=1e-9).start()
+    assert (stopped.run, stopped.model) == (path / "intermediate", path / "intermediate/model")
+    assert not (path / "prediction").exists() and not (path / "model").exists()
+    again = DistillRun({}, here, max_time=1e-9).resume(path)
+    assert again == stopped
+    assert DistillRun({}, here).resume(path) == (path / "prediction", path / "model")
+    assert_same(whole / "intermediate", path / "intermediate")
+    for name in ("metrics.jsonl", "model/model.safetensors"):  # settings name the stage before
+        files = [run / "prediction" / name for run in (whole, path)]
+        assert files[0].read_bytes() == files[1].read_bytes()
+
+
 def test_the_terms_are_those_of_the_released_code(tree: dict[str, Any], tmp_path: Path) -> None:
     """task_distill.py: mean squared errors, and -(softmax(t / T) log_softmax(s / T)).mean()."""
     values = deep_merge(tree, {"distillation": {"stage": "intermediate"}})

@@ -226,7 +226,15 @@ SHARED = {
         ("--tokenizer",), "REF", "Model whose tokenizer is used, or train to train one."
     ),
     "size": SharedOption(("--size",), "S", "Size of a model with random weights."),
+    "learning_rate": SharedOption(
+        ("--learning-rate",), "R", "Highest learning rate, which the schedule multiplies."
+    ),
+    "epochs": SharedOption(("--epochs",), "N", "Number of passes over the training data."),
     "max_steps": SharedOption(("--max-steps",), "N", "Number of optimizer steps."),
+    "max_time": SharedOption(
+        ("--max-time",), "TIME", "Stop training after this time, such as 90s, 3m or 1h30m."
+    ),
+    "batch_size": SharedOption(("--batch-size",), "N", "Number of rows per batch."),
     "report_to": SharedOption(
         ("--report-to",), "LOGGER", "tensorboard (default), wandb, mlflow, or a plugin's logger."
     ),

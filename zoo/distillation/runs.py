@@ -34,7 +34,8 @@ from zoo.training.config.overrides import ConfigDict, deep_merge
 from zoo.training.config.run_config import RunConfig
 from zoo.training.config.schema import prefix_errors
 from zoo.training.run import Run, RunPaths
-from zoo.training.state.final_model import is_finished
+from zoo.training.state.directory import set_aside
+from zoo.training.state.final_model import is_finished, was_stopped
 from zoo.training.state.location import resume_command, where_it_began
 from zoo.training.state.run_manifest import MANIFEST
 
@@ -84,6 +85,8 @@ class DistillRun(Run):
                 require_generation(config)
         path = self.new_path(config)
         if self.dist.is_main_process:
+            if self.force:
+                set_aside(path)
             with atomic_directory(path) as staging:
                 (staging / STAGES).write_bytes(encode_json(record))
         self.dist.barrier()
@@ -114,8 +117,8 @@ class DistillRun(Run):
                 stages = (place / name for name in record.stages)
                 for folder in (place.absolute().parent, place, *stages):
                     remove_stale_staging(folder)
-            last = self._train_stages(place, record).run
-        return RunPaths(path / last.name, path / MODEL)
+            last = self._train_stages(place, record)
+        return RunPaths(path / last.run.name, path / last.model.relative_to(place))
 
     @override
     def continue_from(self, parent: Path, *, reset_optimizer: bool = False) -> RunPaths:
@@ -151,7 +154,7 @@ class DistillRun(Run):
         run = path
         for number, name in enumerate(record.stages):
             run = path / name
-            stage = replace(self, settings={}, overrides={}, output=run, file=None)
+            stage = replace(self, settings={}, overrides={}, output=run, file=None, force=False)
             try:
                 if not (run / MANIFEST).is_file():
                     self._write_targets(path, record)
@@ -162,6 +165,8 @@ class DistillRun(Run):
                 hint = f"{resume_command(self.command, path)} resumes it"
                 raise Interrupted(error.what, hint) from error
             self.dist.barrier()
+            if was_stopped(run):  # by --max-time: the next stage needs the whole of this one
+                return RunPaths(run, run / MODEL)
         if self.dist.is_main_process and not (path / MODEL).exists():
             os.symlink(Path(run.name, MODEL), path / MODEL)
         return RunPaths(run, path / MODEL)

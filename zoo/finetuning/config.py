@@ -14,7 +14,13 @@ from zoo.families.presets import BY_TASK, DEFAULT, PAPER
 from zoo.families.tasks import TaskSpec
 from zoo.plugins.tasks import find_task, load_part, public_tasks
 from zoo.training.config.finetune import FineTuneConfig
-from zoo.training.config.overrides import ConfigDict, check_keys, check_kinds, deep_merge
+from zoo.training.config.overrides import (
+    ConfigDict,
+    check_keys,
+    check_kinds,
+    deep_merge,
+    merge_settings,
+)
 from zoo.training.config.schema import validate_config
 
 if TYPE_CHECKING:
@@ -49,7 +55,7 @@ def finetune_config(
     from zoo.plugins import get_family
 
     check_kinds(values, overrides)
-    requested = deep_merge(values, overrides)
+    requested = merge_settings(values, overrides)
     check_keys(requested, struct_type, "", "settings")
     requested = _with_label_names(requested)
     if not isinstance(requested.get("task"), str):

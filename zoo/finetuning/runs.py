@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from zoo.errors import UsageError
 from zoo.finetuning.config import finetune_config
 from zoo.finetuning.setup import finetune_setup
 from zoo.io.json import encode_json
@@ -31,6 +32,8 @@ def select_median_run(path: Path, runs: Sequence[Path]) -> Path:
     the middle is copied.
     """
     histories = {run: RunHistory.read(run) for run in runs}
+    if early := [run for run, history in histories.items() if history.best is None]:
+        raise UsageError(f"{early[0]} stopped before its first evaluation", "resume the runs")
     ranked = sorted(runs, key=lambda run: histories[run].rank(histories[run].best or {}))
     middle = ranked[len(ranked) // 2]
     names_of = {run: str(run.relative_to(path)) for run in runs}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from zoo.errors import UsageError, did_you_mean
 from zoo.inference.session import INT4, INT8, QUANTIZED, BackendWarning, Session
+from zoo.io.limits import MAX_THREADS
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
@@ -27,8 +28,6 @@ __all__ = [
 ]
 
 BACKENDS = ("auto", "cpu", "cuda", "onnx")
-
-MAX_THREADS = 1024  # libraries abort the process if they cannot start that many threads
 
 
 def load_session(

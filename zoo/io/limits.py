@@ -78,6 +78,7 @@ FREE_EXPANSION_BYTES = 64 << 20  # ... which counts from this size on
 MAX_PARQUET_ITEMS = 1_000_000  # strings, and items of a list, in the metadata of a file
 
 # Training runs. Their settings come from recipes, files and options.
+MAX_THREADS = 1024  # libraries abort the process if they cannot start that many threads
 MAX_RUN_NUMBER = 1_000_000_000  # steps, tokens of a step, steps between checkpoints
 MAX_ROW_TOKENS = 1 << 20  # tokens of a training example
 MAX_NEW_VOCABULARY = 4_000_000  # of a new tokenizer; its training takes 70 bytes for each at once

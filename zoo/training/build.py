@@ -26,8 +26,8 @@ from zoo.training.logging.throughput import Throughput
 from zoo.training.loss_module import LossModule
 from zoo.training.state.callback import CheckpointCallback
 from zoo.training.state.checkpoints import list_checkpoints, load_tensors, remove_partial
-from zoo.training.state.directory import write_directory
-from zoo.training.state.final_model import check_writable, model_file
+from zoo.training.state.directory import set_aside, write_directory
+from zoo.training.state.final_model import check_writable, model_file, was_stopped
 from zoo.training.state.location import resume_command
 from zoo.training.state.lock import locked
 from zoo.training.state.pretrained import InitRecord
@@ -40,13 +40,26 @@ LOG = logging.getLogger("zoo")
 
 
 @contextlib.contextmanager
-def open_trainer(setup: RunSetup, path: Path, dist: DistContext, *, new: bool) -> Iterator[Trainer]:
-    """Yield the trainer of a run, which holds the lock of the run's directory."""
+def open_trainer(
+    setup: RunSetup,
+    path: Path,
+    dist: DistContext,
+    *,
+    new: bool,
+    force: bool = False,
+    max_time: float | None = None,
+) -> Iterator[Trainer]:
+    """Yield the trainer of a run, which holds the lock of the run's directory.
+
+    With ``force``, a directory in the place of a new one is moved, see ``set_aside``.
+    """
     kernels = deterministic_algorithms(setup.config.deterministic)
     with handle_signals() as stop, kernels, contextlib.ExitStack() as lock:
         if dist.is_main_process and not new:
             lock.enter_context(locked(path))
             remove_stale_staging(path.absolute().parent)  # of a process that was killed
+        if dist.is_main_process and new and force:
+            set_aside(path)
         dist.barrier()
         prepared = prepare_run(setup, path, dist)
         if dist.is_main_process and not new:
@@ -57,7 +70,8 @@ def open_trainer(setup: RunSetup, path: Path, dist: DistContext, *, new: bool) -
         dist.barrier()
         command = resume_command(setup.command, path)
         try:
-            yield build_trainer(setup, path, dist, stop, prepared)
+            trainer = build_trainer(setup, path, dist, stop, prepared, max_time)
+            yield trainer
         except Interrupted as error:
             raise Interrupted(error.what, f"{command} resumes it") from error
         except UsageError as error:
@@ -67,6 +81,14 @@ def open_trainer(setup: RunSetup, path: Path, dist: DistContext, *, new: bool) -
             saved = f"the checkpoint of step {steps[-1]:,}" if steps else "no checkpoint yet"
             hint = f"{path} has {saved}, and its log; make room, and `{command}` resumes it"
             raise UsageError(error.what, hint) from error.__cause__
+        if dist.is_main_process and trainer.stopped_at is not None:
+            LOG.info(
+                "%s stopped after --max-time, at step %s of %s; `%s` goes on",
+                path,
+                f"{trainer.stopped_at:,}",
+                f"{setup.config.max_steps:,}",
+                command,
+            )
 
 
 @dataclass(frozen=True)
@@ -137,7 +159,12 @@ def _load_pretrained(
 
 
 def build_trainer(
-    setup: RunSetup, run: Path, dist: DistContext, stop: StopSignal, prepared: PreparedRun
+    setup: RunSetup,
+    run: Path,
+    dist: DistContext,
+    stop: StopSignal,
+    prepared: PreparedRun,
+    max_time: float | None = None,
 ) -> Trainer:
     """Return the trainer of a run, restored from the checkpoint of ``prepared``."""
     if dist.is_main_process:
@@ -153,6 +180,7 @@ def build_trainer(
         prepared.train_dataloader,
         prepared.eval_batches,
         stop=stop,
+        max_time=max_time,
     )
     if checkpoint is not None and checkpoint.meta.step > 0:  # step 0 holds initial weights alone
         tensors = load_tensors(checkpoint.path, checkpoint.meta)
@@ -180,7 +208,7 @@ def log_resumed_step(path: Path, config: RunConfig, prepared: PreparedRun) -> No
     parent, last = prepared.parent, f"{config.max_steps:,}"
     if parent is not None and parent.step == step and not (path / PERFORMANCE_FILE).exists():
         LOG.info("%s continues %s at step %s of %s", path, parent.path, f"{step:,}", last)
-    elif (path / "model").is_dir():
+    elif (path / "model").is_dir() and not was_stopped(path):
         LOG.info("%s is already finished, at step %s", path, f"{step:,}")
     else:
         LOG.info("%s is resumed at step %s of %s", path, f"{step:,}", last)

@@ -15,9 +15,9 @@ from zoo.errors import UsageError
 from zoo.io.digests.self_digest import NO_DIGEST, add_digest
 from zoo.io.json import encode_json
 from zoo.training.config.finetune import FineTuneConfig
-from zoo.training.config.overrides import ConfigDict, check_kinds, config_diff, deep_merge
+from zoo.training.config.overrides import ConfigDict, check_kinds, config_diff
 from zoo.training.config.run_config import RunConfig
-from zoo.training.config.schema import DROPOUT, validate_config
+from zoo.training.config.schema import DROPOUT, validate_config, with_given
 from zoo.training.logging.jsonl import METRICS_FILE
 from zoo.training.state.checkpoints import (
     CHECKPOINTS,
@@ -87,8 +87,7 @@ def continued_config(
 ) -> RunConfig:
     """Return the configuration of a run that continues another one."""
     check_kinds(given)
-    settings = deep_merge(before, given)
-    config = validate_config(settings, config_type)
+    config = validate_config(with_given(before, given, config_type), config_type)
     changeable = CHANGEABLE | (OF_OPTIMIZER if reset_optimizer else set())
     if issubclass(config_type, FineTuneConfig):
         changeable = changeable | {"num_train_epochs"}

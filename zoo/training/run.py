@@ -18,9 +18,15 @@ from zoo.io.output.staging import discard
 from zoo.io.paths import check_unicode
 from zoo.training.base import RunSetup
 from zoo.training.build import open_trainer
-from zoo.training.config.overrides import ConfigDict, config_diff, deep_merge, read_config_file
+from zoo.training.config.overrides import ConfigDict, config_diff, merge_settings, read_config_file
 from zoo.training.config.run_config import RunConfig, config_type
-from zoo.training.config.schema import prefix_errors, pretrain_config, validate_config
+from zoo.training.config.schema import (
+    EpochsConfig,
+    prefix_errors,
+    pretrain_config,
+    validate_config,
+    with_given,
+)
 from zoo.training.continuation import (
     check_progress,
     check_state,
@@ -32,7 +38,13 @@ from zoo.training.distributed.context import DistContext
 from zoo.training.logging.jsonl import PERFORMANCE_FILE
 from zoo.training.optim.lr_scheduler import lr_multiplier
 from zoo.training.setup import pretrain_setup
-from zoo.training.state.directory import new_directory, run_files, run_manifest
+from zoo.training.state.directory import (
+    check_set_aside,
+    new_directory,
+    run_files,
+    run_manifest,
+    set_aside,
+)
 from zoo.training.state.location import (
     Locations,
     data_locations,
@@ -81,17 +93,22 @@ class Run:
     output: Path | None = None  # directory of a new run; ``None`` for the next free default
     overrides: Mapping[str, Any] = field(default_factory=dict)  # settings that override them
     offline: bool = False  # make no network connection
+    force: bool = False  # move an earlier run in ``output`` out of the way
+    max_time: float | None = None  # seconds of training, after which the run stops
     file: Path | None = None  # file that ``settings`` are from, for messages
 
     @property
     def given(self) -> ConfigDict:
         """All settings that were given."""
-        return deep_merge(self.settings, self.overrides)
+        return merge_settings(self.settings, self.overrides)
 
     def plan(self) -> tuple[RunConfig, ConfigDict]:
         """Return the configuration of a new run, and settings that repeat it with other seeds."""
         config = self.build_config(self.settings, self.overrides, offline=self.offline)
-        return config, msgspec.to_builtins(config)
+        settings = msgspec.to_builtins(config)
+        if isinstance(config, EpochsConfig):
+            del settings["max_steps"]  # of the recipe
+        return config, settings
 
     def has_begun(self, path: Path) -> bool:
         """Return whether a directory holds a run, which can be resumed."""
@@ -112,7 +129,9 @@ class Run:
             setup = self._setup(config)
         if self.dist.is_main_process:
             warn_of_no_learning(setup.config)
-        with open_trainer(setup, path, self.dist, new=True) as trainer:
+        with open_trainer(
+            setup, path, self.dist, new=True, force=self.force, max_time=self.max_time
+        ) as trainer:
             trainer.train()
         return RunPaths(path, path / "model")
 
@@ -123,7 +142,7 @@ class Run:
         struct_type = config_type(self.command, file)
         config = validate_config(file, struct_type, str(path / SETTINGS))
         same_data = {keys: recorded[keys] for keys in moved}
-        settings = with_locations(deep_merge(file, self.given), same_data)
+        settings = with_locations(with_given(file, self.given, struct_type), same_data)
         require_same_settings(path, record.settings or file, settings, struct_type)
         require_divisible(config, self.dist)
         with where_it_began(path, record.working_directory) as run:
@@ -133,7 +152,7 @@ class Run:
                 log_moves(path, record, recorded, moved)
             if moved:  # checkpoints go with the settings that the run has
                 setup = replace(setup, config=with_recorded_names(setup.config, config))
-            with open_trainer(setup, run, self.dist, new=False) as trainer:
+            with open_trainer(setup, run, self.dist, new=False, max_time=self.max_time) as trainer:
                 trainer.train()
         return RunPaths(path, path / "model")
 
@@ -178,6 +197,8 @@ class Run:
                     rows=rows_read(before, record, saved.meta.step),
                     optimizer_reset=reset_optimizer,
                 )
+                if self.force:
+                    set_aside(path)
                 files, init = run_files(setup), None if setup.init is None else setup.init.record
                 manifest = run_manifest(setup, dist, files, record.parameters, init, origin)
                 with new_directory(path, files, manifest) as staging:
@@ -185,7 +206,7 @@ class Run:
                     copy_state(parent, staging, saved, configs, reset_optimizer=reset_optimizer)
         dist.barrier()
         try:
-            with open_trainer(setup, path, dist, new=False) as trainer:
+            with open_trainer(setup, path, dist, new=False, max_time=self.max_time) as trainer:
                 trainer.train()
         finally:
             if dist.is_main_process and not (path / PERFORMANCE_FILE).exists():
@@ -196,8 +217,11 @@ class Run:
         """Return the directory of a new run, once all processes know it."""
         path = Path(self.dist.broadcast(str(self.output or next_run_dir(config))))
         if path.exists():
-            command = resume_command(self.command, path)
-            raise UsageError(f"{path} exists", f"`{command}`, or another -o")
+            if not self.force:
+                command = resume_command(self.command, path)
+                raise UsageError(f"{path} exists", f"`{command}`, or another -o")
+            if self.dist.is_main_process:
+                check_set_aside(path)
         self.dist.barrier()  # all processes have chosen their path before it is created
         return path
 

@@ -11,6 +11,7 @@ from zoo.io.output.staging import discard_unused, remove_stale_staging
 from zoo.training.compare import SEED_PREFIX
 from zoo.training.config.schema import prefix_errors
 from zoo.training.run import Run
+from zoo.training.state.directory import set_aside
 from zoo.training.state.final_model import is_finished
 from zoo.training.state.location import resume_command, where_it_began
 
@@ -48,6 +49,8 @@ def train_seeds(run: Run, count: int) -> list[Path]:
         working_directory=str(Path.cwd()),
     )
     if dist.is_main_process:
+        if run.force:
+            set_aside(path)
         with atomic_directory(path) as staging:
             (staging / SEEDS).write_bytes(encode_json(record))
     dist.barrier()
@@ -78,7 +81,12 @@ def _train_all(run: Run, path: Path, record: SeedRecord) -> list[Path]:
             if not run.has_begun(directory):
                 settings, overrides = record.settings, {"seed": seed}
                 replace(
-                    run, settings=settings, overrides=overrides, output=directory, file=None
+                    run,
+                    settings=settings,
+                    overrides=overrides,
+                    output=directory,
+                    file=None,
+                    force=False,
                 ).start()
             elif not is_finished(directory):
                 replace(run, settings={}, overrides={}).resume(directory)

@@ -19,7 +19,7 @@ from zoo.objectives.seq2seq import Seq2SeqDataset
 from zoo.overrides import override
 from zoo.plugins import get_family
 from zoo.training.base import RunSetup
-from zoo.training.config.schema import TrainConfig
+from zoo.training.config.schema import EpochsConfig, TrainConfig
 from zoo.training.dataloader import BatchLoader
 from zoo.training.devices.static_shapes import collate_static
 from zoo.training.distributed.context import DistContext
@@ -107,6 +107,7 @@ def pretrain_setup(
 ) -> PretrainSetup:
     """Open or build the corpus, verify it, and make the model configuration and the objective."""
     from zoo.checkpoint import TOKENIZER
+    from zoo.data.corpus import TRAIN
     from zoo.data.verify import require_intact
     from zoo.io.digests.verified import file_blake3
     from zoo.tokenizers.tokenizer_json import parse
@@ -126,6 +127,8 @@ def pretrain_setup(
     require_intact(corpus, file_blake3, contents=check_contents)
     if init is not None:
         require_known_tokens(init, corpus, config.data)
+    if isinstance(config, EpochsConfig):
+        config = config.resolved(corpus.record.splits[TRAIN].tokens)
     tokenizer = parse(corpus.tokenizer_json(), corpus.path / TOKENIZER)
     model_config = adapt_model_config(family, shape, config, corpus, tokenizer)
     vocabulary = TokenizerView(

@@ -7,6 +7,7 @@ divided by the count of the whole step before gradients are accumulated.
 
 import contextlib
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -46,6 +47,7 @@ class Trainer:
         eval_batches: Sequence[Batch] = (),
         callbacks: Sequence[Callback] = (),  # called in this order at each event
         stop: StopSignal | None = None,  # after a signal, a checkpoint is saved and the run ends
+        max_time: float | None = None,  # seconds of training in this process
     ) -> None:
         self.loss_module, self.config, self.dist = loss_module, config, dist
         self.train_dataloader, self.eval_batches = train_dataloader, eval_batches
@@ -64,6 +66,8 @@ class Trainer:
         self.should_stop = False  # end after this step; a callback may set it
         # of the last evaluation by name, of all ranks, (rows, ...) each
         self.predictions: Mapping[str, torch.Tensor] = {}
+        self.max_time = max_time
+        self.stopped_at: int | None = None  # step at which ``max_time`` was over
         self.train_metrics = MetricSums()  # since the last logging step
         # hidden states that a stateful model carries to the next step, by micro-batch
         self.recurrent_states: list[RecurrentState] = []
@@ -80,11 +84,12 @@ class Trainer:
         return self.loss_module.model
 
     def train(self) -> None:
-        """Train to the last step."""
+        """Train to the last step, or until ``max_time`` is over."""
         config = self.config
         try:
             self._call("on_train_begin")
-            while self.step < config.max_steps and not self.should_stop:
+            ends = math.inf if self.max_time is None else time.monotonic() + self.max_time
+            while self.step < config.max_steps and not (self.should_stop or self.stopped_at):
                 self._call("on_step_begin")
                 step_record = self.train_step(self.train_dataloader.batches(self.step))
                 self._call("on_step_end")
@@ -98,7 +103,11 @@ class Trainer:
                     self.update_best(evaluation)
                     self.log("validation", evaluation)
                 is_last = is_last or self.should_stop
-                if self.step % config.save_steps == 0 or is_last or interrupted:
+                if not is_last and self._is_over(ends):
+                    self.stopped_at = self.step
+                # an extra evaluation or record would make a resumed run another one
+                pauses = is_last or interrupted or self.stopped_at is not None
+                if self.step % config.save_steps == 0 or pauses:
                     self.check_weights()
                     self._call("on_save")
                 if interrupted and not is_last:
@@ -109,6 +118,9 @@ class Trainer:
         finally:
             self._call("on_close")
             self.train_dataloader.close()
+
+    def _is_over(self, ends: float) -> bool:
+        return ends < math.inf and self.dist.any(time.monotonic() >= ends)
 
     def update_best(self, evaluation: Mapping[str, Any]) -> None:
         """Set ``best`` if an evaluation is better than all before it."""

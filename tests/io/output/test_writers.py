@@ -77,6 +77,7 @@ LISTED = {
     "zoo/training/state/checkpoints.py:link_or_copy": STAGED,
     "zoo/training/state/checkpoints.py:save_checkpoint": STAGED,
     "zoo/training/state/checkpoints.py:write_tensors": STAGED,
+    "zoo/training/state/directory.py:set_aside": "a rename to a free name, after check_set_aside",
     "zoo/training/state/final_model.py:check_writable": "within a staging path of staged_path",
     "zoo/training/state/final_model.py:save_final_model": STAGED,
     "zoo/training/state/recovery.py:_set_aside": "a checkpoint of the run, under its lock",

@@ -47,7 +47,7 @@ Examples:
     multiple=True,
     type=click.Choice(["auto", "cpu", "cuda", "onnx"]),
 )
-@count_option("--batch-size", "Number of rows per batch.", default=8)
+@shared_option("batch_size", type=IntegerRange(1), default=8, show_default=True)
 @count_option(
     "--seq-len", "Number of tokens per row.  [default: 128, or the model's limit if it is lower]"
 )

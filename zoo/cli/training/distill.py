@@ -13,28 +13,26 @@ from zoo.cli.options import (
     FiniteRange,
     common_options,
     count_option,
-    seed_option,
     shared_option,
 )
 from zoo.cli.training.options import (
+    SHARED_SETTINGS,
     config_file,
     data_option,
     label_option,
-    max_steps_option,
     overrides_from_options,
     pair_option,
-    report_option,
-    set_option,
     skip_invalid_option,
     text_option,
+    training_options,
 )
-from zoo.cli.training.runs import runs_options, train
+from zoo.cli.training.runs import run_arguments, runs_options, train
 
 if TYPE_CHECKING:
     from zoo.training.logging.scores import Scores
 
 # option -> path of the setting
-SETTINGS = {
+SETTINGS = SHARED_SETTINGS | {
     "teacher": "distillation.teachers",
     "student": "student.name",
     "recipe": "distillation.recipe",
@@ -50,12 +48,7 @@ SETTINGS = {
     "align": "distillation.align",
     "teacher_backend": "distillation.teacher_backend",
     "cache_teacher": "distillation.cache_teacher",
-    "max_steps": "max_steps",
     "global_batch_tokens": "global_batch_tokens",
-    "report_to": "report_to",
-    "fsdp": "fsdp",
-    "keep_optimizer": "keep_optimizer",
-    "seed": "seed",
 }
 LABELLED = {"train": "data.train", "eval_data": "data.eval"}  # with a task
 TABLES = (".csv", ".tsv")  # endings of files that are not read as text
@@ -125,10 +118,8 @@ The recipe gives loss terms, initial layers and settings; RUN/config.yaml lists 
     metavar="DIR",
     help="Keep the teacher's outputs, and read them there.",
 )
-@max_steps_option
-@count_option("--global-batch-tokens", "Tokens of text per step.")
-@report_option
-@set_option
+@count_option("--global-batch-tokens", "Number of tokens per optimizer step, on text.")
+@training_options
 @click.option("--no-score", is_flag=True, help="Do not compare the student with its teacher.")
 @click.option(
     "--score-backend",
@@ -142,7 +133,6 @@ The recipe gives loss terms, initial layers and settings; RUN/config.yaml lists 
     metavar="R",
     help="Exit code 3 if the student keeps less of its teacher's quality, such as 0.95.",
 )
-@seed_option
 @runs_options
 @common_options
 @click.pass_context
@@ -167,13 +157,12 @@ def command(ctx: click.Context, /, file: str | None, **options: Any) -> None:
     from zoo.distillation.runs import DistillRun
     from zoo.training.distributed.context import DistContext
 
-    with DistContext.opened(options["device"]) as dist:
+    with DistContext.opened(options["device"], options["threads"]) as dist:
         run = DistillRun(
             values,
             dist,
-            options["output"],
-            overrides,
-            offline=options["offline"],
+            overrides=overrides,
+            **run_arguments(options),
             file=config_file(file),
         )
         paths, runs = train(ctx, run, options)

@@ -8,7 +8,6 @@ from zoo.cli.options import (
     REFERENCE,
     common_options,
     count_option,
-    seed_option,
     shared_option,
 )
 from zoo.cli.task_options import (
@@ -18,21 +17,20 @@ from zoo.cli.task_options import (
     task_settings,
 )
 from zoo.cli.training.options import (
+    SHARED_SETTINGS,
     config_file,
     data_option,
     label_option,
-    max_steps_option,
     overrides_from_options,
     pair_option,
-    report_option,
-    set_option,
     skip_invalid_option,
     text_option,
+    training_options,
 )
-from zoo.cli.training.runs import print_paths, runs_options, train
+from zoo.cli.training.runs import print_paths, run_arguments, runs_options, train
 
 # option -> path of the setting
-SETTINGS = {
+SETTINGS = SHARED_SETTINGS | {
     "task": "task",
     "train": "data.train",
     "eval_data": "data.eval",
@@ -44,11 +42,6 @@ SETTINGS = {
     "freeze": "freeze_layers",
     "tokenizer": "tokenizer",
     "size": "size",
-    "max_steps": "max_steps",
-    "report_to": "report_to",
-    "fsdp": "fsdp",
-    "keep_optimizer": "keep_optimizer",
-    "seed": "seed",
 }
 
 
@@ -102,10 +95,7 @@ is held out. RUN/config.yaml lists all settings; --set changes any of them.""",
     type=REFERENCE,
     metavar="REF|train",
 )
-@max_steps_option
-@report_option
-@set_option
-@seed_option
+@training_options
 @runs_options
 @common_options
 @click.pass_context
@@ -123,13 +113,12 @@ def command(ctx: click.Context, /, model: str | None, **options: Any) -> None:
     from zoo.finetuning.runs import SUMMARY, FineTuneRun, select_median_run
     from zoo.training.distributed.context import DistContext
 
-    with DistContext.opened(options["device"]) as dist:
+    with DistContext.opened(options["device"], options["threads"]) as dist:
         run = FineTuneRun(
             values,
             dist,
-            options["output"],
-            overrides,
-            offline=options["offline"],
+            overrides=overrides,
+            **run_arguments(options),
             file=config_file(model),
         )
         paths, runs = train(ctx, run, options)

@@ -1,5 +1,7 @@
 """Options shared by the training commands, and their conversion to settings."""
 
+import math
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -8,37 +10,46 @@ import click
 
 from zoo.cli.options import (
     REFERENCE,
+    FiniteRange,
     IntegerRange,
     KeptFile,
     count_option,
     seed_option,
     shared_option,
 )
+from zoo.overrides import override
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}  # of a time, in seconds
+# options that exclude each other
+EXCLUSIVE = (("epochs", "max_steps"), ("batch_size", "global_batch_tokens"))
 
+# option of all training commands -> path of the setting
+SHARED_SETTINGS = {
+    "learning_rate": "optimizer.learning_rate",
+    "epochs": "num_train_epochs",
+    "max_steps": "max_steps",
+    "batch_size": "batch_size",
+    "max_seq_len": "max_seq_len",
+    "report_to": "report_to",
+    "fsdp": "fsdp",
+    "keep_optimizer": "keep_optimizer",
+    "seed": "seed",
+}
 # option of ``run_options`` -> path of the setting
-SETTINGS = {
+SETTINGS = SHARED_SETTINGS | {
     "size": "size",
     "objective": "objective",
     "init_from": "init_from.model",
     "train": "data.paths",
     "eval_data": "data.eval_paths",
     "tokenizer": "data.tokenizer",
-    "max_steps": "max_steps",
     "global_batch_tokens": "global_batch_tokens",
-    "report_to": "report_to",
-    "fsdp": "fsdp",
-    "keep_optimizer": "keep_optimizer",
-    "seed": "seed",
 }
 config_argument = click.argument(
     "family_or_file", metavar="FAMILY|CONFIG.yaml", type=REFERENCE, required=False
 )
 
-max_steps_option = shared_option("max_steps", type=IntegerRange(1))
-report_option = shared_option("report_to", multiple=True)
-set_option = shared_option("assignments", multiple=True)
 text_option = shared_option("text", "Column of the text.  [default: text]")
 pair_option = shared_option("pair", "Column of the second text.")
 label_option = shared_option("label", "Column of the label.  [default: label]")
@@ -52,6 +63,43 @@ def data_option(
     return shared_option(
         name, description, multiple=True, type=KeptFile(), metavar=metavar, former=former
     )
+
+
+def training_options(function: Function) -> Function:
+    """Add the options of the settings that everyone looks for."""
+    for option in reversed(
+        (
+            shared_option("learning_rate", type=FiniteRange(0, min_open=True)),
+            shared_option("max_steps", type=IntegerRange(1)),
+            shared_option("batch_size", "Number of rows per optimizer step.", type=IntegerRange(1)),
+            shared_option(
+                "max_seq_len", "Largest number of tokens of a row.", type=IntegerRange(1)
+            ),
+            shared_option("report_to", multiple=True),
+            shared_option("assignments", multiple=True),
+            seed_option,
+        )
+    ):
+        function = option(function)
+    return function
+
+
+class DurationType(click.ParamType[float]):
+    """Time in seconds, minutes, hours or days: ``90s``, ``3m``, ``1h30m``."""
+
+    name = "time"
+
+    @override
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        if not isinstance(value, str):
+            return float(value)
+        parts = re.findall(r"([0-9]+(?:\.[0-9]+)?)([smhd])", value)
+        seconds = sum(float(number) * UNITS[unit] for number, unit in parts)
+        if "".join(map("".join, parts)) != value or not 0 < seconds < math.inf:
+            self.fail(f"{value!r} is not a time, such as 90s, 3m or 1h30m", param, ctx)
+        return seconds
 
 
 def run_options(function: Function) -> Function:
@@ -74,11 +122,8 @@ def run_options(function: Function) -> Function:
                 type=REFERENCE,
                 metavar="REF|train",
             ),
-            max_steps_option,
             count_option("--global-batch-tokens", "Number of tokens per optimizer step."),
-            report_option,
-            set_option,
-            seed_option,
+            training_options,
         )
     ):
         function = option(function)
@@ -112,11 +157,18 @@ def overrides_from_options(
     keys = [assignment.partition("=")[0].strip() for assignment in options["assignments"]]
     if twice := [key for key in dict.fromkeys(keys) if keys.count(key) > 1]:
         raise UsageError(f"--set {twice[0]} is given twice", "give it once")
+    given = {
+        name
+        for name in settings.keys() & options.keys()
+        if options[name] not in (None, ())
+        and ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+    }
+    for pair in EXCLUSIVE:
+        if given.issuperset(pair):
+            names = (f"--{name.replace('_', '-')}" for name in pair)
+            raise click.UsageError(f"{' and '.join(names)} exclude each other; give one", ctx)
     trees = []
-    for name in settings.keys() & options.keys():
-        source = ctx.get_parameter_source(name)
-        if source is click.core.ParameterSource.DEFAULT or options[name] in (None, ()):
-            continue
+    for name in given:
         tree: Any = options[name]
         for key in reversed(settings[name].split(".")):
             tree = {key: tree}

@@ -13,7 +13,7 @@ from zoo.cli.training.options import (
     overrides_from_options,
     run_options,
 )
-from zoo.cli.training.runs import print_paths, runs_options, train
+from zoo.cli.training.runs import print_paths, run_arguments, runs_options, train
 
 
 @click.command(
@@ -51,13 +51,12 @@ def command(ctx: click.Context, /, family_or_file: str | None, **options: Any) -
     from zoo.training.distributed.context import DistContext
     from zoo.training.run import PretrainRun
 
-    with DistContext.opened(options["device"]) as dist:
+    with DistContext.opened(options["device"], options["threads"]) as dist:
         run = PretrainRun(
             settings,
             dist,
-            options["output"],
-            overrides,
-            offline=options["offline"],
+            overrides=overrides,
+            **run_arguments(options),
             file=config_file(family_or_file),
         )
         paths, _ = train(ctx, run, options)

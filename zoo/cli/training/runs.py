@@ -6,8 +6,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from zoo.cli.options import count_option, offline_option, output_option, shared_option
+from zoo.cli.options import (
+    FiniteRange,
+    IntegerRange,
+    count_option,
+    offline_option,
+    output_option,
+    shared_option,
+)
 from zoo.cli.output import result
+from zoo.cli.training.options import DurationType
+from zoo.io.limits import MAX_THREADS
 
 if TYPE_CHECKING:
     from zoo.training.run import Run, RunPaths
@@ -19,6 +28,8 @@ def runs_options(function: Function) -> Function:
     """Add the options of a run's directory and devices."""
     for option in reversed(
         (
+            shared_option("epochs", type=FiniteRange(0, min_open=True)),
+            shared_option("max_time", type=DurationType()),
             count_option("--seeds", "Train N runs, with seeds from --seed on."),
             click.option(
                 "--resume",
@@ -47,37 +58,38 @@ def runs_options(function: Function) -> Function:
                 default=None,
                 help="Keep the optimizer's state at the end, for --continue-from.",
             ),
+            shared_option("threads", type=IntegerRange(1, MAX_THREADS)),
             offline_option,
             output_option("Directory of the run."),
+            shared_option("force", "Move an earlier run in this directory to DIR.old-1."),
         )
     ):
         function = option(function)
     return function
 
 
+def run_arguments(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a ``Run`` that ``runs_options`` give."""
+    return {name: options[name] for name in ("output", "offline", "force", "max_time")}
+
+
 def train(
     ctx: click.Context, run: "Run", options: Mapping[str, Any]
 ) -> tuple[dict[str, str], list[Path]]:
     """Start, resume or continue a run, or one with each of several seeds."""
-    from zoo.training.seeds import is_seed_directory, resume_seeds, seed_directories, train_seeds
+    from zoo.training.seeds import is_seed_directory, resume_seeds, train_seeds
 
     resume, parent, seeds = (options[name] for name in ("resume", "continue_from", "seeds"))
     if parent is not None:
-        for option, value in (("--resume", resume), ("--seeds", seeds)):
-            if value is not None:
-                what = f"--continue-from continues one run; leave {option} out"
-                raise click.UsageError(what, ctx)
-        if is_seed_directory(parent):
-            first = seed_directories(parent)[0]
-            what = f"{parent} has runs of several seeds; name one, as {first}"
-            raise click.UsageError(what, ctx)
-        return _paths(run.continue_from(parent, reset_optimizer=options["reset_optimizer"])), []
+        return _continue(ctx, run, options), []
     if options["reset_optimizer"]:
         raise click.UsageError("--reset-optimizer is for --continue-from RUN", ctx)
     if resume is None:
         if seeds is None:
             return _paths(run.start()), []
         return _seed_paths(train_seeds(run, seeds))
+    if run.force:
+        raise click.UsageError("--force is for new runs; leave it out with --resume", ctx)
     if run.output not in (None, resume):
         raise click.UsageError(f"--resume {resume} continues in that directory; leave -o out", ctx)
     if is_seed_directory(resume):
@@ -87,6 +99,21 @@ def train(
     if seeds is not None:
         raise click.UsageError(f"{resume} is a single run; leave --seeds out", ctx)
     return _paths(run.resume(resume)), []
+
+
+def _continue(ctx: click.Context, run: "Run", options: Mapping[str, Any]) -> dict[str, str]:
+    from zoo.training.seeds import is_seed_directory, seed_directories
+
+    parent: Path = options["continue_from"]
+    for name in ("resume", "seeds"):
+        if options[name] is not None:
+            what = f"--continue-from continues one run; leave --{name} out"
+            raise click.UsageError(what, ctx)
+    if is_seed_directory(parent):
+        first = seed_directories(parent)[0]
+        what = f"{parent} has runs of several seeds; name one, as {first}"
+        raise click.UsageError(what, ctx)
+    return _paths(run.continue_from(parent, reset_optimizer=options["reset_optimizer"]))
 
 
 def _paths(paths: "RunPaths") -> dict[str, str]:

@@ -31,6 +31,7 @@ from zoo.finetuning.config import finetune_config
 from zoo.plugins import all_families
 from zoo.training.config.distill import DistillTaskConfig, DistillTextConfig
 from zoo.training.config.overrides import ConfigDict, check_kinds, deep_merge
+from zoo.training.config.overrides import merge_settings as merge_given
 from zoo.training.config.schema import pretrain_config
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def merge_settings(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> C
                 "be changed",
                 "start again with --teacher, --student and --recipe, without the run's file",
             )
-    merged = deep_merge(without_relative(dict(values), overrides), overrides)
+    merged = merge_given(without_relative(dict(values), overrides), overrides)
     _check_distillation(merged)
     return merged
 

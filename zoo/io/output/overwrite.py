@@ -23,7 +23,7 @@ from zoo.io.output.staging import remove_stale_staging
 
 HUB_RECORD = ".zoo.json"  # lists the files of a directory in the Hub's layout
 _MANIFESTS = ("zoo.json", "corpus.json", HUB_RECORD)
-_RUNS = ("run.json", "seeds.json", "stages.json")  # files of directories that hold runs
+RUNS = ("run.json", "seeds.json", "stages.json")  # files of directories that hold runs
 _REMEDY = "--force replaces only what zoo wrote: move it away, or give another -o"
 
 
@@ -90,7 +90,7 @@ def check_target(
     _check_not_in_use(target, sources)
     if not force:
         raise UsageError(f"{target} exists", "give --force to replace it, or another -o")
-    if not in_run and any((target.parent / name).is_file() for name in _RUNS):
+    if not in_run and any((target.parent / name).is_file() for name in RUNS):
         raise UsageError(
             f"{target} belongs to the training run {target.parent}",
             "give another -o; `zoo pretrain -o DIR` begins another run",

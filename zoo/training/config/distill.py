@@ -7,7 +7,7 @@ import msgspec
 
 from zoo.families.distillation import LayerMap, Replacement, Term
 from zoo.training.config.finetune import FineTuneConfig
-from zoo.training.config.schema import TrainConfig
+from zoo.training.config.schema import TrainConfig, check_epochs, epoch_steps
 
 
 class DistillationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,8 +67,8 @@ class DistillTextConfig(TrainConfig, frozen=True, kw_only=True, forbid_unknown_f
         """Check the values."""
         super().__post_init__()
         epochs, warmup = self.num_train_epochs, self.warmup_ratio
-        if epochs is not None and not 0 < epochs < math.inf:
-            raise ValueError(f"num_train_epochs is {epochs}, not positive")
+        if epochs is not None:
+            check_epochs(epochs)
         if warmup is not None and not 0 <= warmup < 1:
             raise ValueError(f"warmup_ratio is {warmup}, which is not in [0, 1)")
 
@@ -77,16 +77,14 @@ class DistillTextConfig(TrainConfig, frozen=True, kw_only=True, forbid_unknown_f
         changes: dict[str, Any] = {"num_train_epochs": None, "warmup_ratio": None}
         steps = self.max_steps
         if self.num_train_epochs is not None:
-            steps_per_epoch = tokens / (self.global_batch_size * self.seq_len)
-            steps = math.ceil(self.num_train_epochs * steps_per_epoch)
-            for name in ("eval_steps", "save_steps"):
-                changes[name] = min(getattr(self, name), math.ceil(steps_per_epoch))
+            changes |= epoch_steps(self, self.num_train_epochs, tokens)
+            steps = changes["max_steps"]
         if self.warmup_ratio is not None:
             warmup = math.ceil(self.warmup_ratio * steps)
             changes["lr_scheduler"] = msgspec.structs.replace(
                 self.lr_scheduler, warmup_steps=warmup
             )
-        return msgspec.structs.replace(self, max_steps=steps, **changes)
+        return msgspec.structs.replace(self, **changes)
 
 
 class DistillTaskConfig(FineTuneConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):

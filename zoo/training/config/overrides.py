@@ -14,6 +14,26 @@ from zoo.io.yaml import parse_yaml, read_yaml
 ConfigDict = dict[str, Any]
 TABLES = ("config", "data", "distillation", "init_from", "lr_scheduler", "optimizer")
 NAMES = ("family", "preset", "task")
+# settings -> what else sets the same thing
+ALTERNATIVES = {
+    "num_train_epochs": "max_steps",
+    "batch_size": "global_batch_tokens",
+    "max_seq_len": "seq_len",
+}
+# what users write -> last part of a setting's name
+SYNONYMS = {
+    "lr": "learning_rate",
+    "batch": "batch_size",
+    "epochs": "num_train_epochs",
+    "num_epochs": "num_train_epochs",
+    "steps": "max_steps",
+    "per_device_train_batch_size": "batch_size",
+    "train_batch_size": "batch_size",
+    "max_length": "max_seq_len",
+    "lr_scheduler_type": "lr_scheduler.name",
+    "bf16": "precision",
+    "gradient_accumulation_steps": "micro_batch_size",
+}
 MISSING = "Object missing required field "
 
 
@@ -27,6 +47,19 @@ def deep_merge(*trees: Mapping[str, Any]) -> ConfigDict:
                 value = deep_merge(before if isinstance(before, Mapping) else {}, value)
             merged[key] = value
     return merged
+
+
+def merge_settings(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> ConfigDict:
+    """Merge settings, where an override also replaces what sets the same thing otherwise."""
+    replaced = {
+        other
+        for pair in ALTERNATIVES.items()
+        for name, other in (pair, pair[::-1])
+        # `num_train_epochs` next to `max_steps` has no effect, and stays in the record
+        if name in overrides and other not in overrides and other != "num_train_epochs"
+    }
+    kept = {name: value for name, value in values.items() if name not in replaced}
+    return deep_merge(kept, overrides)
 
 
 def parse_override(text: str) -> ConfigDict:
@@ -87,7 +120,9 @@ def check_keys(values: ConfigDict, struct_type: Any, path: str, source: str) -> 
         if key not in fields:
             raise UsageError(
                 f"{source}: there is no setting {path}{key}",
-                did_you_mean(str(key), list(fields)) or f"there are {', '.join(fields)}",
+                _suggestion(str(key), struct_type, path)
+                or did_you_mean(str(key), list(fields))
+                or f"there are {', '.join(fields)}",
             )
         choices = _choices(fields[key])
         if choices and isinstance(value, str) and value not in choices:
@@ -97,6 +132,23 @@ def check_keys(values: ConfigDict, struct_type: Any, path: str, source: str) -> 
             )
         for inner, item, place in _nested(fields[key], value, f"{path}{key}"):
             check_keys(item, inner, f"{place}.", source)
+
+
+def _suggestion(key: str, struct_type: Any, path: str) -> str:
+    """Return a hint that names the settings, at any depth, whose last part is a key."""
+    wanted = SYNONYMS.get(key, key)
+    names = [*_setting_names(struct_type), *(ALTERNATIVES if not path else ())]
+    found = [name for name in names if name == wanted or name.endswith(f".{wanted}")]
+    named = " or ".join(f"{path}{name}" for name in dict.fromkeys(found))
+    return f"did you mean {named}?" if found else ""
+
+
+def _setting_names(struct_type: Any, path: str = "") -> Iterator[str]:
+    for field in msgspec.structs.fields(struct_type):
+        yield f"{path}{field.name}"
+        for inner in (field.type, *get_args(field.type)):
+            if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
+                yield from _setting_names(inner, f"{path}{field.name}.")
 
 
 def wrong_entry(values: ConfigDict, struct_type: Any, path: str = "") -> str | None:

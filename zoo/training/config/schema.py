@@ -19,10 +19,12 @@ from zoo.families.recipe import Recipe, SeqLenWarmup
 from zoo.io.limits import MAX_ROW_TOKENS, MAX_RUN_NUMBER
 from zoo.training.config.checks import check_run_numbers
 from zoo.training.config.overrides import (
+    ALTERNATIVES,
     ConfigDict,
     check_keys,
     check_kinds,
     deep_merge,
+    merge_settings,
     with_location,
     wrong_entry,
 )
@@ -170,6 +172,65 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return self.micro_batch_tokens // length
 
 
+class EpochsConfig(TrainConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Configuration of a pretraining run whose number of steps follows from the corpus."""
+
+    num_train_epochs: float  # passes over the corpus, instead of ``max_steps``
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        super().__post_init__()
+        check_epochs(self.num_train_epochs)
+
+    def resolved(self, tokens: int) -> TrainConfig:
+        """Return the configuration for a corpus, with the number of steps."""
+        values = msgspec.structs.asdict(self)
+        changes = epoch_steps(self, values.pop("num_train_epochs"), tokens)
+        return TrainConfig(**{**values, **changes})
+
+
+def check_epochs(epochs: float) -> None:
+    """Check a number of passes over the data."""
+    if not 0 < epochs < math.inf:
+        raise ValueError(f"num_train_epochs is {epochs}, not positive")
+
+
+def epoch_steps(config: TrainConfig, epochs: float, tokens: int) -> dict[str, int]:
+    """Return the steps of a run over a corpus; evaluations are at most a pass apart."""
+    steps = tokens / (config.global_batch_size * config.seq_len)
+    often = {
+        name: min(getattr(config, name), math.ceil(steps)) for name in ("eval_steps", "save_steps")
+    }
+    return {"max_steps": math.ceil(epochs * steps), **often}
+
+
+def in_tokens(settings: ConfigDict) -> ConfigDict:
+    """Return settings of text with tokens instead of rows, and one name for the length of rows."""
+    settings = dict(settings)
+    _check_kinds(settings)
+    for name, other in ALTERNATIVES.items():
+        if name != "num_train_epochs" and {name, other} <= settings.keys():
+            raise UsageError(f"{name} and {other} set the same thing", "leave one of them out")
+    if "max_seq_len" in settings:
+        settings["seq_len"] = settings.pop("max_seq_len")
+    if "batch_size" in settings and "seq_len" in settings:
+        settings["global_batch_tokens"] = settings.pop("batch_size") * settings["seq_len"]
+    return settings
+
+
+def with_given(
+    settings: ConfigDict, given: Mapping[str, Any], struct_type: type[msgspec.Struct]
+) -> ConfigDict:
+    """Return the settings of a run that has begun, with those that are given now."""
+    if not issubclass(struct_type, TrainConfig):
+        return deep_merge(settings, given)
+    if given.get("num_train_epochs") is not None:
+        raise UsageError(
+            "a run on text that has begun counts steps, not epochs", "give --max-steps instead"
+        )
+    return in_tokens(merge_settings(settings, given))
+
+
 def pretrain_config(
     values: Mapping[str, Any],
     overrides: Mapping[str, Any],
@@ -182,14 +243,21 @@ def pretrain_config(
     from zoo.plugins.attribution import config_of_size
 
     check_kinds(values, overrides)
-    requested = deep_merge(values, overrides)
+    requested = merge_settings(values, overrides)
+    requested = in_tokens(requested)
+    # of rows whose length the recipe has
+    rows = {name: requested.pop(name) for name in ("batch_size",) if name in requested}
+    if struct_type is TrainConfig and "num_train_epochs" in requested:
+        if "max_steps" in requested:  # takes precedence, as in transformers
+            del requested["num_train_epochs"]
+        else:
+            struct_type = EpochsConfig
     if not isinstance(requested.get("family"), str):
         raise UsageError("the settings name no family", "name one as `family`")
     family = get_family(requested["family"])
     check_keys(requested, struct_type, "", "settings")
     started = _started(family, requested, offline=offline) if requested.get("init_from") else None
     size = requested.get("size", started or "tiny")
-    _check_kinds(requested)
     config = config_of_size(family, size)
     recipe = msgspec.to_builtins(family.recipe(size))
     if started is not None:  # the pretrained configuration is kept, except for dropout
@@ -203,7 +271,8 @@ def pretrain_config(
         recipe["objective_args"] = {}  # the recipe's are options of another objective
         if recipe["seq_len_warmup"] is not None:  # and its first stage prepares for that one
             recipe["seq_len_warmup"] |= {"objective": None, "objective_args": {}}
-    return validate_config(deep_merge(recipe, requested), struct_type)
+    tree = merge_settings(recipe, {**requested, **rows})
+    return validate_config({"max_steps": recipe["max_steps"], **in_tokens(tree)}, struct_type)
 
 
 def _drop_from_scratch(recipe: ConfigDict, family: "Family", config: Any) -> None:
@@ -217,7 +286,8 @@ def _drop_from_scratch(recipe: ConfigDict, family: "Family", config: Any) -> Non
 
 def _check_kinds(tree: ConfigDict) -> None:
     """Check the types of the settings that are used before the whole configuration is validated."""
-    for name, kind in (("size", str), ("objective", str), ("seq_len", int)):
+    numbers = ("seq_len", "max_seq_len", "batch_size")
+    for name, kind in (("size", str), ("objective", str), *((name, int) for name in numbers)):
         if name in tree and not isinstance(tree[name], kind):
             raise UsageError(f"settings: {name} is {tree[name]!r}, which is not {_TYPES[kind]}")
 

@@ -38,8 +38,15 @@ class DistContext:
 
     @classmethod
     @contextlib.contextmanager
-    def opened(cls, device: str | None = None) -> "Iterator[DistContext]":
-        """Initialize the process group, and destroy it at the end."""
+    def opened(
+        cls, device: str | None = None, threads: int | None = None
+    ) -> "Iterator[DistContext]":
+        """Initialize the process group, and destroy it at the end.
+
+        ``threads`` is the number of CPU threads of this process; ``None`` for torch's default.
+        """
+        if threads is not None:
+            torch.set_num_threads(threads)
         dist = cls.initialize(device)
         try:
             yield dist

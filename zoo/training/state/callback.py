@@ -19,7 +19,12 @@ from zoo.training.state.checkpoints import (
     save_checkpoint,
     settings_digest,
 )
-from zoo.training.state.final_model import model_file, save_final_model, write_final_record
+from zoo.training.state.final_model import (
+    MAX_TIME,
+    model_file,
+    save_final_model,
+    write_final_record,
+)
 from zoo.training.state.pretrained import InitRecord
 from zoo.training.state.recovery import SavedCheckpoint
 from zoo.training.state.run_manifest import read_manifest
@@ -99,8 +104,8 @@ class CheckpointCallback(Callback):
                     self.run / name, model, setup.tokenizer, weights, training
                 )
         if trainer.dist.is_main_process:
-            write_final_record(self.run, digests)
-            if not trainer.config.keep_optimizer:
+            write_final_record(self.run, digests, stopped_at=trainer.stopped_at)
+            if trainer.stopped_at is None and not trainer.config.keep_optimizer:
                 drop_optimizer_states(self.run)
 
     def _training_record(self, trainer: "Trainer") -> dict[str, Any]:
@@ -111,6 +116,7 @@ class CheckpointCallback(Callback):
             "seed": trainer.config.seed,
             "steps": trainer.step,
             "tokens": trainer.tokens,
+            **({} if trainer.stopped_at is None else {"stopped_by": MAX_TIME}),
             **self.setup.training_record(self.run, trainer.best),
             "best": trainer.best,
             "init_from": msgspec.to_builtins(self.pretrained),

@@ -1,6 +1,7 @@
 """The directory of a new run: its settings, its manifest and its initial weights."""
 
 import contextlib
+import logging
 import platform
 import sys
 from collections.abc import Iterator, Mapping
@@ -11,13 +12,16 @@ import msgspec
 import torch
 from blake3 import blake3
 
+from zoo.errors import UsageError
 from zoo.io.digests.files import FileDigest
 from zoo.io.digests.self_digest import NO_DIGEST, add_digest
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_directory
+from zoo.io.output.overwrite import RUNS, check_target
 from zoo.io.yaml import dump_yaml
 from zoo.training.distributed.context import DistContext
 from zoo.training.state.checkpoints import CheckpointMeta, save_checkpoint, settings_digest
+from zoo.training.state.lock import locked
 from zoo.training.state.pretrained import InitRecord
 from zoo.training.state.run_manifest import MANIFEST, SETTINGS, ParentRecord, RunManifest
 from zoo.training.state.state_dict import unique_state_dict
@@ -26,6 +30,39 @@ from zoo.version import __version__
 if TYPE_CHECKING:
     from zoo.training.base import RunSetup
     from zoo.training.loss_module import LossModule
+
+LOG = logging.getLogger("zoo")
+
+
+def check_set_aside(path: Path) -> None:
+    """Check that ``--force`` may move a directory: zoo wrote it, and no process uses it."""
+    parent = path.absolute().parent
+    if path.is_symlink() or not any((path / name).is_file() for name in RUNS):
+        check_target(path, force=True)
+    elif any((parent / name).is_file() for name in RUNS):
+        raise UsageError(f"{path} belongs to {parent}", "give another -o")
+    elif Path.cwd().is_relative_to(path.resolve()):
+        raise UsageError(f"{path} holds the working directory", "give another -o")
+    for pattern in (MANIFEST, f"*/{MANIFEST}", f"*/*/{MANIFEST}"):
+        for file in path.glob(pattern):
+            with locked(file.parent):
+                pass
+
+
+def set_aside(path: Path) -> None:
+    """Move a directory, if there is one, to ``NAME.old`` with the next free number."""
+    # Deleting it would lose what may have taken days
+    if not path.exists():
+        return
+    check_set_aside(path)
+    if not any(path.iterdir()):
+        path.rmdir()
+        return
+    number = 1
+    while (old := path.with_name(f"{path.name}.old-{number}")).exists():
+        number += 1
+    path.rename(old)
+    LOG.warning("warning: --force moved the earlier %s to %s", path, old)
 
 
 def write_directory(

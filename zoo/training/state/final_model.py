@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
 import msgspec
 import torch
@@ -35,6 +35,7 @@ from zoo.training.state.checkpoints import DISK_FULL_HINT, RESTORE_HINT, write_t
 from zoo.version import __version__
 
 FINAL = "final.json"
+MAX_TIME: Final = "max_time"
 
 
 class FinalRecord(JsonStruct):
@@ -43,6 +44,9 @@ class FinalRecord(JsonStruct):
     # name of a model's directory -> digests of its files, without the manifest
     models: dict[str, dict[str, FileDigest]]
     digest: str  # BLAKE3 of this file, see ``zoo.io.digests.self_digest``
+    # why the run stopped before its last step, and where; it can be resumed
+    stopped_by: Literal["max_time"] | None = None
+    step: int | None = None
 
 
 def check_writable(
@@ -123,16 +127,29 @@ def save_final_model(
     return {name: manifest.files[name] for name in sorted(manifest.files)}
 
 
-def write_final_record(run: Path, models: Mapping[str, dict[str, FileDigest]]) -> None:
+def write_final_record(
+    run: Path, models: Mapping[str, dict[str, FileDigest]], *, stopped_at: int | None = None
+) -> None:
     """Record the files of a run's final models in its directory, so that other models are found."""
     record = FinalRecord(models=dict(models), digest=NO_DIGEST)
+    if stopped_at is not None:
+        record.stopped_by, record.step = MAX_TIME, stopped_at
     with map_os_errors(run, DISK_FULL_HINT):
         atomic_write(run / FINAL, add_digest(encode_json(record)))
 
 
 def is_finished(run: Path) -> bool:
     """Return whether a run has its final model, and the record that it writes after all models."""
-    return (run / "model").is_dir() and os.path.lexists(run / FINAL)
+    return (run / "model").is_dir() and os.path.lexists(run / FINAL) and not was_stopped(run)
+
+
+def was_stopped(run: Path) -> bool:
+    """Return whether the final model of a run is that of a step before the last."""
+    return os.path.lexists(run / FINAL) and _read_final(run).stopped_by is not None
+
+
+def _read_final(run: Path) -> FinalRecord:
+    return read_record(run / FINAL, FinalRecord, hint=RESTORE_HINT, limit=MAX_STATE_BYTES)
 
 
 def require_final(path: Path) -> None:
@@ -144,7 +161,7 @@ def require_final(path: Path) -> None:
     file = path.parent / FINAL
     if not os.path.lexists(file):
         return
-    record = read_record(file, FinalRecord, hint=RESTORE_HINT, limit=MAX_STATE_BYTES)
+    record = _read_final(path.parent)
     before, now = record.models.get(path.name), check_manifest(path).files
     if (before is not None and before.keys() != now.keys()) or any(
         (now[name].bytes, now[name].blake3) != (digest.bytes, digest.blake3)

@@ -81,8 +81,8 @@ class RecordMistakes(Callback):
     def _write(
         self, step: int, numbers: Sequence[int], predictions: Mapping[str, "NDArray[Any]"]
     ) -> None:
-        if any(len(array) != len(numbers) for array in predictions.values()):
-            return  # of a task whose predictions are not those of samples
+        if not predictions or any(len(array) != len(numbers) for array in predictions.values()):
+            return  # of a distillation without its task's loss, or not of samples
         collector = MistakeCollector(self.mistake, self.task.labels)
         order = dict(zip(numbers, range(len(numbers)), strict=True))  # processes may share rows
         for number in sorted(order):

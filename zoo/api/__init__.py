@@ -9,6 +9,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from os import PathLike, fspath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -17,11 +18,13 @@ if TYPE_CHECKING:
 
     from zoo.checkpoint import Checkpoint
     from zoo.inference import Session
+    from zoo.inference.processing.inputs import Kind
     from zoo.inference.task import Task
     from zoo.tasks.token_classification.entities import Aggregate
     from zoo.tokenizers import TextTokenizer
 
 Backend = Literal["auto", "cpu", "cuda", "onnx"]
+VectorType = Literal["float32", "float16", "int8"]
 
 
 def load(
@@ -109,7 +112,10 @@ class Model:
         *,
         prompt_name: str | None = None,
         prompt: str | None = None,
-    ) -> "NDArray[np.floating[Any]]":
+        dim: int | None = None,
+        normalize: bool = False,
+        output_dtype: "VectorType | None" = None,
+    ) -> "NDArray[Any]":
         """Return sentence embeddings, pooled and normalized as the checkpoint specifies.
 
         Args:
@@ -117,12 +123,18 @@ class Model:
             prompt_name: name of a prompt of the model, such as ``query``, that precedes each text;
                 by default its default prompt, if it has one.
             prompt: text that precedes each text, in place of a prompt of the model; empty for none.
+            dim: number of leading dimensions to keep, as Matryoshka models allow; embeddings of
+                unit length are scaled to it again.
+            normalize: scale embeddings to unit length, also where the model does not.
+            output_dtype: ``float32``, ``float16``, or ``int8``: the largest magnitude of each
+                embedding is 127, which keeps cosines. By default the dtype of the computation.
 
         Returns:
             (texts, dimensions), float32 (float64 where the session computes in float64).
 
         Raises:
-            UsageError: the model has no prompt of that name, or both are given.
+            UsageError: the model has no prompt of that name, or both are given; or ``dim`` is
+                larger than an embedding.
 
         Example:
             >>> vectors = model.embed(["a cat", "a kitten"])  # doctest: +SKIP
@@ -132,8 +144,16 @@ class Model:
         from zoo.inference.processing.records import as_records
         from zoo.tasks.sentence_embedding.predict import Embed
 
-        prompts = {"prompt_name": prompt_name, "prompt": prompt}
-        task = Embed(self.checkpoint, self.session, self.tokenizer, **prompts)
+        task = Embed(
+            self.checkpoint,
+            self.session,
+            self.tokenizer,
+            prompt_name=prompt_name,
+            prompt=prompt,
+            dim=dim,
+            normalize=normalize,
+            output_dtype=output_dtype,
+        )
         return task.vectors(as_records(texts))
 
     def encode(
@@ -143,6 +163,8 @@ class Model:
         prompt_name: str | None = None,
         prompt: str | None = None,
         batch_size: int | None = None,
+        normalize_embeddings: bool = False,
+        truncate_dim: int | None = None,
         **_: Any,
     ) -> "NDArray[np.floating[Any]]":
         """Return sentence embeddings; ``embed`` with the signature of sentence-transformers.
@@ -155,6 +177,8 @@ class Model:
             prompt: see ``embed``.
             batch_size: number of texts of the largest length that are computed together; by
                 default as many as are fastest. Embeddings do not depend on it.
+            normalize_embeddings: see ``normalize`` of ``embed``.
+            truncate_dim: see ``dim`` of ``embed``.
 
         Returns:
             (sentences, dimensions), float32 (float64 where the session computes in float64).
@@ -168,8 +192,15 @@ class Model:
 
         if batch_size is not None and batch_size < 1:
             raise UsageError(f"a batch of {batch_size} texts is not possible", "give 1 or more")
-        prompts = {"prompt_name": prompt_name, "prompt": prompt}
-        task = Embed(self.checkpoint, self.session, self.tokenizer, **prompts)
+        task = Embed(
+            self.checkpoint,
+            self.session,
+            self.tokenizer,
+            prompt_name=prompt_name,
+            prompt=prompt,
+            dim=truncate_dim,
+            normalize=normalize_embeddings,
+        )
         if batch_size is not None and task.max_tokens is not None:
             task.max_batch_tokens = batch_size * task.max_tokens
         return task.vectors(as_records(sentences))
@@ -447,6 +478,69 @@ class Model:
             [{'text': 'A fine film.', 'label': '4', 'rank': 2.7, 'scores': {...}}]
         """
         return self._run(task, texts, **options)
+
+    def run_table(
+        self,
+        task: str,
+        input: str | PathLike[str],
+        output: str | PathLike[str],
+        *,
+        text: str | None = None,
+        pair: str | None = None,
+        format: "Kind" = "auto",
+        resume: bool = False,
+        force: bool = False,
+        **options: Any,
+    ) -> int:
+        """Run any task on a file, and write the results to another file, in bounded memory.
+
+        A row of the output is the result of ``zoo run`` for a row of the input, with its other
+        columns. An interrupted output is kept in ``OUTPUT.part``; ``resume`` continues it with the
+        rows of an uninterrupted one, to the byte.
+
+        Args:
+            task: name, verb or synonym of the task, as for ``zoo run``.
+            input: texts, one a line, JSON lines, CSV, TSV or Parquet.
+            output: file to write: ``.jsonl``, ``.csv``, ``.tsv``, ``.parquet``, or vectors as
+                ``.npy``.
+            text: column, or key, of the text.
+            pair: column, or key, of the second text.
+            format: format of the input; ``auto`` looks at the ending and the first line.
+            resume: continue an interrupted output, if there is one.
+            force: replace the output, and an interrupted one.
+            **options: options of ``zoo run`` for the task, with underscores, and ``max_seq_len``
+                and ``max_batch_tokens``.
+
+        Returns:
+            the number of rows.
+
+        Raises:
+            UsageError: the output exists, an option is unknown, a row is not valid for the task, or
+                an interrupted output has another input, model or options.
+            VerificationError: an interrupted output was changed.
+
+        Example:
+            >>> model.run_table("embed", "reviews.csv", "v.npy", text="review")  # doctest: +SKIP
+            5000
+        """
+        from zoo.tasks import make_task
+        from zoo.tasks.table import open_input, require_output, run_options, write_results
+
+        source, path = fspath(input), Path(fspath(output))
+        require_output(task, path, force=force, resume=resume, source=source)
+        given = open_input(
+            task,
+            source=source,
+            kind=format,
+            text=text,
+            pair=pair,
+            options=run_options(task, options),
+            digests=True,
+        )
+        runner: Task = make_task(
+            task, self.checkpoint, self.session, tokenizer=self.tokenizer, **given.options
+        )
+        return write_results(runner, given, path, resume=resume, force=force)
 
     def _run(
         self,

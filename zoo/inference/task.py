@@ -81,6 +81,8 @@ class Task(ABC):
         options: options of the task in ``zoo run``, beside those of every task; their values are
             arguments of the class.
         output_keys: keys that results add to a record.
+        vector_key: the key among these that is a vector of the same size in all results, as arrays
+            are written; ``None`` if there is none.
         pairs: whether records may have a second text.
         reads_layers: whether hidden states of single layers are read, which torch alone exposes.
         keys: keys of the texts in JSON lines and in results.
@@ -98,6 +100,7 @@ class Task(ABC):
     heads: ClassVar[tuple[str, ...]] = ()
     options: "ClassVar[Sequence[click.Option]]" = ()
     output_keys: ClassVar[tuple[str, ...]]
+    vector_key: ClassVar[str | None] = None
     pairs: ClassVar[bool] = False
     reads_layers: ClassVar[bool] = False
     keys: ClassVar[RecordKeys] = RecordKeys()
@@ -204,21 +207,56 @@ class Task(ABC):
             UsageError: a record is not valid for the task; the message names it.
             NonFiniteError: an output is NaN or infinite; the message names the text.
         """
-        for item, added in self.stream(records):
-            values = added if arrays else self.render(added)
-            cut = {"truncated": self.truncated(item)} if self.truncated(item) else {}
-            yield {**self.keys.texts(item.record), **item.record.extra, **values, **cut}
+        for window in self.run_windows(records, arrays=arrays):
+            yield from window
+
+    def run_windows(
+        self, records: Iterable[TextExample], *, arrays: bool = False, start: int = 0
+    ) -> Iterator[Iterator[dict[str, Any]]]:
+        """Yield the results of ``run`` window by window.
+
+        Records after the end of a window may be run later, by another process, with the results of
+        an uninterrupted run.
+
+        Args:
+            records: see ``run``.
+            arrays: see ``run``.
+            start: number of records before these, all in windows that were run.
+        """
+        for window in self.stream_windows(records, start=start):
+            yield (self._joined(item, added, arrays=arrays) for item, added in window)
+
+    def _joined(
+        self, item: EncodedExample, added: dict[str, Any], *, arrays: bool
+    ) -> dict[str, Any]:
+        values = added if arrays else self.render(added)
+        cut = {"truncated": self.truncated(item)} if self.truncated(item) else {}
+        return {**self.keys.texts(item.record), **item.record.extra, **values, **cut}
 
     def stream(
         self, records: Iterable[TextExample]
     ) -> Iterator[tuple[EncodedExample, dict[str, Any]]]:
         """Yield each input with the values that the task adds, in order; see ``run``."""
+        for window in self.stream_windows(records):
+            yield from window
+
+    def stream_windows(
+        self, records: Iterable[TextExample], *, start: int = 0
+    ) -> Iterator[Iterator[tuple[EncodedExample, dict[str, Any]]]]:
+        """Yield the windows of ``stream``, each to be read before the next; see ``run_windows``."""
         texts = tokens = 0
-        for window in self._windows(records):
+
+        def counted(
+            window: list[EncodedExample],
+        ) -> Iterator[tuple[EncodedExample, dict[str, Any]]]:
+            nonlocal texts, tokens
             for item, added in self.run_window(window):
                 texts += self.truncated(item) > 0
                 tokens += self.truncated(item)
                 yield item, added
+
+        for window in self._windows(records, start):
+            yield counted(window)
         if texts:
             warnings.warn(
                 f"{texts} {'text was' if texts == 1 else 'texts were'} cut at {self.max_tokens} "
@@ -227,9 +265,15 @@ class Task(ABC):
                 stacklevel=2,
             )
 
-    def _windows(self, records: Iterable[TextExample]) -> Iterator[list[EncodedExample]]:
+    def no_vectors(self) -> "NDArray[Any]":
+        """Return the array of the vectors of no texts, (0, dimensions), if there are vectors."""
+        raise NotImplementedError
+
+    def _windows(
+        self, records: Iterable[TextExample], before: int
+    ) -> Iterator[list[EncodedExample]]:
         """Tokenize the input in windows; records before an invalid one are yielded first."""
-        source, error, before = iter(records), None, 0
+        source, error = iter(records), None
         while error is None:
             window: list[TextExample] = []
             try:

@@ -42,6 +42,23 @@ PROMPTS = (
         metavar="TEXT",
     ),
 )
+VECTORS = (
+    TaskOption(
+        "dim",
+        "Keep the first N numbers of each embedding, as Matryoshka models allow; those of unit "
+        "length are scaled to it again.",
+        int,
+        minimum=1,
+        metavar="N",
+    ),
+    TaskOption("normalize", "Scale embeddings to unit length.", bool, default=False),
+    TaskOption(
+        "output_dtype",
+        "Numbers of the embeddings; int8 has the largest of each as 127, which keeps cosines.  "
+        "[default: those of the computation]",
+        choices=("float32", "float16", "int8"),
+    ),
+)
 GENERATION = (
     TaskOption(
         "max_new_tokens",

@@ -55,7 +55,8 @@ def test_embeddings_and_similarities_are_the_library_s(
     )
     theirs.save(str(tmp_path / "hub"), create_model_card=False)
     ours = load(str(converted(tmp_path / "hub", tmp_path / "model").path), backend="cpu")
-    for options in ({}, {"prompt_name": "query"}, {"prompt": "f g "}):
+    cases: list[dict[str, Any]] = [{}, {"prompt_name": "query"}, {"prompt": "f g "}]
+    for options in cases:
         expected = theirs.encode(TEXTS, **options)
         np.testing.assert_allclose(ours.embed(TEXTS, **options), expected, rtol=1e-4, atol=1e-5)
         pairs = [*zip(TEXTS, TEXTS[::-1], strict=True)]

@@ -1,6 +1,7 @@
 """The command ``zoo run``, with one subcommand per task."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,13 +21,14 @@ from zoo.cli.task_options import add_options
 from zoo.plugins.tasks import built_in_tasks, commands, find_tasks, load_part
 
 if TYPE_CHECKING:
-    from zoo.inference.processing.records import TextExample
     from zoo.inference.task import Task
+    from zoo.tasks.table import TaskInput
 
 EPILOG = """\b
 Examples:
   zoo run {name} REF "a text" "another text"
   zoo run {name} REF --input texts.txt > results.jsonl
+  zoo run {name} REF --input table.csv --text title -o results.csv
   cat texts.jsonl | zoo run {name} REF -
 
 Plain text has one text per line. JSON lines have the key "text", optionally "text_pair", and any
@@ -85,7 +87,17 @@ def task_command(name: str) -> click.Command:
     verb = first.command
 
     def run(ref: str, texts: tuple[str, ...], as_json: bool, **options: Any) -> None:
-        if options.pop("stream", False):
+        written = {key: options.pop(key) for key in ("output", "resume", "force")}
+        target: Path | None = written.pop("output")
+        stream = options.pop("stream", False)
+        if target is not None and str(target) != "-":
+            if stream:
+                raise click.UsageError("--stream writes to standard output; leave --output out")
+            _write(name, ref, texts, as_json, options, target, **written)
+            return
+        if given := [key for key, value in written.items() if value]:
+            raise click.UsageError(f"--{given[0]} is for --output FILE")
+        if stream:
             _stream(name, ref, texts, as_json, options)
             return
         results = _counted(_results(name, ref, texts, options))
@@ -112,6 +124,15 @@ def task_command(name: str) -> click.Command:
         ),
         shared_option("text"),
         shared_option("pair"),
+        shared_option(
+            "output",
+            "Write the results to a file: .jsonl, .csv, .tsv, .parquet, or vectors as .npy.  "
+            "[default: JSON lines on standard output]",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+        ),
+        click.option("--resume", is_flag=True, help="Continue an interrupted --output."),
+        shared_option("force", "Replace the file of --output."),
         lambda function: add_options(function, list(options.values())),
         shared_option(
             "max_seq_len",
@@ -154,9 +175,10 @@ def _stream(
 
     if as_json:
         raise UsageError("--stream and --json exclude each other", "leave one out")
-    task, records = _prepared(name, ref, texts, options)
-    for row_id, record in enumerate(records):
-        for piece in task.stream_text(record, row_id):
+    task, given = _prepared(name, ref, texts, options)
+    generating: Any = task
+    for row_id, record in enumerate(given.records):
+        for piece in generating.stream_text(record, row_id):
             output.piece(piece)
         output.line("")
 
@@ -164,40 +186,51 @@ def _stream(
 def _results(
     name: str, ref: str, texts: tuple[str, ...], options: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
-    task, records = _prepared(name, ref, texts, options)
-    results: Iterator[dict[str, Any]] = task.run(records)
-    return results
+    task, given = _prepared(name, ref, texts, options)
+    return task.run(given.records)
+
+
+def _write(
+    name: str,
+    ref: str,
+    texts: tuple[str, ...],
+    as_json: bool,
+    options: dict[str, Any],
+    path: Path,
+    *,
+    resume: bool,
+    force: bool,
+) -> None:
+    """Write the results to a file."""
+    from zoo.tasks.table import require_output, write_results
+
+    source = "-" if texts == ("-",) else options["source"]
+    require_output(name, path, resume=resume, force=force, source=source)
+    task, given = _prepared(name, ref, texts, options, digests=True)
+    rows = write_results(task, given, path, resume=resume, force=force)
+    value = {"task": find_tasks(name, "predict")[0].command, "output": str(path), "rows": rows}
+    output.result(value, [f"wrote {path}, {rows:,} rows"], as_json=as_json)
 
 
 def _prepared(
-    name: str, ref: str, texts: tuple[str, ...], options: dict[str, Any]
-) -> "tuple[Any, Iterator[TextExample]]":
-    """Return the task and its input records."""
-    from dataclasses import replace
-
+    name: str, ref: str, texts: tuple[str, ...], options: dict[str, Any], *, digests: bool = False
+) -> "tuple[Task, TaskInput]":
+    """Return the task and its input."""
     from zoo.convert.cache import resolve_checkpoint
     from zoo.export.session import open_session
-    from zoo.inference.processing.inputs import read_records
     from zoo.inference.task_checks import require_head
     from zoo.tasks import make_task
+    from zoo.tasks.table import open_input
 
     checkpoint_options = {key: options.pop(key) for key in ("revision", "offline", "lock")}
     compute = {key: options.pop(key) for key in ("backend", "device", "dtype", "threads")}
-    source, kind = options.pop("source"), options.pop("kind")
-    text, pair = options.pop("text"), options.pop("pair")
-    specs = find_tasks(name, "predict")
-    task: type[Task] = load_part(specs[0], "predict")
-    columns = task.columns(options, text, pair)
-    others: list[type[Task]] = [load_part(spec, "predict") for spec in specs[1:]]
-    reserved = (key for other in others for key in other.output_keys)  # the head decides later
-    columns = replace(columns, reserved=(*columns.reserved, *reserved))
-    records = read_records(texts, source, kind=kind, keys=task.keys, columns=columns)
-    options["max_tokens"] = options.pop("max_seq_len")
-    records, options = task.from_command(records, options)
+    columns = {key: options.pop(key) for key in ("source", "kind", "text", "pair")}
+    given = open_input(name, texts, **columns, options=options, digests=digests)
+    task: type[Task] = load_part(find_tasks(name, "predict")[0], "predict")
     checkpoint = resolve_checkpoint(ref, **checkpoint_options)
     require_head(checkpoint, task.name, task.heads)  # before the slow loading of weights
     session = open_session(checkpoint, **compute, fastest=not task.reads_layers)
-    return make_task(name, checkpoint, session, **options), records
+    return make_task(name, checkpoint, session, **given.options), given
 
 
 command = Tasks(

@@ -18,7 +18,7 @@ def short_floats(array: "NDArray[np.floating[Any]]") -> list[Any]:
     import numpy as np
 
     if array.dtype != np.float32:
-        return list(array.tolist())
+        return array.tolist()  # type: ignore[no-any-return]
     exact = array.astype(np.float64)
     size = np.abs(exact)
     # Powers of ten up to 10**22 and 9-digit integers are exact doubles, so that the quotient is
@@ -28,7 +28,7 @@ def short_floats(array: "NDArray[np.floating[Any]]") -> list[Any]:
         decimals = DIGITS - 1 - np.floor(np.log10(np.where(ordinary, size, 1.0)))
         scale = 10.0 ** np.clip(decimals, 0, 22)
         rounded = np.rint(exact * scale) / scale
-    return list(np.where(ordinary, rounded, exact).tolist())
+    return np.where(ordinary, rounded, exact).tolist()  # type: ignore[no-any-return]
 
 
 def softmax(logits: "NDArray[np.floating[Any]]") -> "NDArray[np.float64]":

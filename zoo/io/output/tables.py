@@ -28,7 +28,7 @@ def check_table(path: Path, *, force: bool = False, sources: Iterable[Path] = ()
         raise UsageError(f"{path}: the format is unknown", f"end the name in {', '.join(FORMATS)}")
     check_file(path, force=force, sources=sources)
     if path.suffix.lower() == PARQUET:
-        _pyarrow(path)
+        require_pyarrow(path)
 
 
 @contextlib.contextmanager
@@ -82,7 +82,15 @@ class _Writer:
 class _JsonLines(_Writer):
     @override
     def __call__(self, row: Row) -> None:
-        self._file.write(f"{dump_json(row, ensure_ascii=False)}\n".encode())
+        self._file.write(json_row(row))
+
+
+def json_row(row: Row) -> bytes:
+    """Return a row of JSON lines."""
+    try:
+        return f"{dump_json(row, ensure_ascii=False)}\n".encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can escape
+        return f"{dump_json(row)}\n".encode()
 
 
 class _Delimited(_Writer):
@@ -98,7 +106,7 @@ class _Delimited(_Writer):
         if not self._columns:
             self._columns = list(row)
             self._rows.writerow(self._columns)
-        self._rows.writerow([_cell(row.get(name)) for name in self._columns])
+        self._rows.writerow([format_cell(row.get(name)) for name in self._columns])
 
     @override
     def close(self) -> None:
@@ -106,7 +114,8 @@ class _Delimited(_Writer):
         self._text.detach()
 
 
-def _cell(value: Any) -> Any:
+def format_cell(value: Any) -> Any:
+    """Return the cell of a delimited table for a value: JSON for lists and mappings."""
     if isinstance(value, bool | list | tuple | dict):
         return dump_json(value, ensure_ascii=False)
     return "" if value is None else value
@@ -115,7 +124,7 @@ def _cell(value: Any) -> Any:
 class _Parquet(_Writer):
     def __init__(self, file: BinaryIO, path: Path) -> None:
         super().__init__(file, path)
-        self._pyarrow = _pyarrow(path)
+        self._pyarrow = require_pyarrow(path)
         self._waiting = list[Row]()
         self._writer: Any = None
 
@@ -160,7 +169,8 @@ class _Parquet(_Writer):
         self._waiting.clear()
 
 
-def _pyarrow(path: Path) -> Any:
+def require_pyarrow(path: Path) -> Any:
+    """Return the module pyarrow, which writes Parquet."""
     try:
         import pyarrow
         import pyarrow.parquet

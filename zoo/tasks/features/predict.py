@@ -37,6 +37,8 @@ class Features(BatchTask):
         cls, records: Iterator[TextExample], options: dict[str, Any]
     ) -> tuple[Iterator[TextExample], dict[str, Any]]:
         """Parse the layers, a list of numbers."""
+        if not isinstance(options["layers"], str):
+            return records, options
         layers = [parse_int(part) for part in options["layers"].split(",")]
         if None in layers:
             raise UsageError(

@@ -1,7 +1,7 @@
 """Vectors of texts that are close where the texts belong together."""
 
 from zoo.families.tasks import TaskOption, TaskSpec
-from zoo.tasks.options import LABELLED, PAIR, PROMPTS
+from zoo.tasks.options import LABELLED, PAIR, PROMPTS, VECTORS
 
 EXAMPLES = """\b
 Examples:
@@ -22,7 +22,7 @@ TASKS = (
         predict="zoo.tasks.sentence_embedding.predict:Embed",
         train="zoo.tasks.sentence_embedding.train:SentenceEmbedding",
         evaluate="zoo.tasks.sentence_embedding.evaluate:SentenceEmbedding",
-        run_options=PROMPTS,
+        run_options=(*PROMPTS, *VECTORS),
         train_options=(
             TaskOption(
                 "negative",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from zoo.errors import UsageError
 from zoo.inference.processing.batching import Batch
 from zoo.inference.processing.numbers import short_floats
-from zoo.inference.processing.pooling import count_prompt_tokens, pool
+from zoo.inference.processing.pooling import count_prompt_tokens, pool, unit
 from zoo.inference.processing.records import TextExample, validate_text
 from zoo.inference.task import BatchTask, EncodedExample, EncodedTexts, TaskWarning
 from zoo.overrides import override
@@ -19,8 +19,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+DTYPES = ("float32", "float16", "int8")  # of embeddings in results
+
+
 class Embed(BatchTask):
     """Sentence embeddings, pooled as the sentence-transformers files of the checkpoint specify.
+
+    See ``zoo.api.Model.embed`` for the arguments.
 
     Without such files the embedding is the mean over the tokens, not normalized, with a
     ``TaskWarning``. Results have the key ``embedding``. A text follows a prompt of the checkpoint,
@@ -28,16 +33,28 @@ class Embed(BatchTask):
     """
 
     name: ClassVar[str] = "embed"
-    output_keys: ClassVar[tuple[str, ...]] = ("embedding",)
+    output_keys: ClassVar[tuple[str, ...]] = ("embedding", "embedding_scale")
+    vector_key: ClassVar[str | None] = "embedding"
 
     def __init__(
         self,
         *args: Any,
         prompt_name: str | None = None,
         prompt: str | None = None,
+        dim: int | None = None,
+        normalize: bool = False,
+        output_dtype: str | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
+        if output_dtype not in (None, *DTYPES):
+            raise UsageError(
+                f"embeddings are not written as {output_dtype}", f"give {', '.join(DTYPES)}"
+            )
+        if dim is not None and dim < 1:
+            raise UsageError(f"embeddings cannot be cut at {dim} numbers", "give 1 or more")
+        self.dim, self.output_dtype = dim, output_dtype
+        self.normalizes = normalize or self.pooling.normalize
         if prompt is not None and prompt_name is not None:
             raise UsageError("a prompt is a name or a text, and not both", "leave one out")
         if prompt is not None:
@@ -81,16 +98,32 @@ class Embed(BatchTask):
         hidden = self.output("last_hidden_state", items, batch)  # (texts, tokens, hidden)
         mask = batch.mask.copy()
         mask[:, : self.prompt_tokens] = False
-        return [{"embedding": vector} for vector in pool(hidden, mask, self.pooling)]
+        vectors = pool(hidden, mask, self.pooling)
+        if self.dim is not None and self.dim > vectors.shape[1]:
+            raise UsageError(
+                f"embeddings cannot be cut at {self.dim} numbers",
+                f"those of the model have {vectors.shape[1]}",
+            )
+        vectors = vectors[:, : self.dim]
+        if self.normalizes and (self.dim is not None or not self.pooling.normalize):
+            vectors = unit(vectors)
+        if self.output_dtype == "int8":
+            codes, scales = quantize(vectors)
+            pairs = zip(codes, scales, strict=True)
+            return [{"embedding": code, "embedding_scale": scale} for code, scale in pairs]
+        if self.output_dtype == "float16":
+            require_half(vectors, items)
+        vectors = vectors.astype(self.output_dtype or vectors.dtype, copy=False)
+        return [{"embedding": vector} for vector in vectors]
 
     @override
     def render(self, added: dict[str, Any]) -> dict[str, Any]:
-        return {"embedding": short_floats(added["embedding"])}
+        return {name: short_floats(value) for name, value in added.items()}
 
     @override
-    def stream(
-        self, records: Iterable[TextExample]
-    ) -> Iterator[tuple[EncodedExample, dict[str, Any]]]:
+    def stream_windows(
+        self, records: Iterable[TextExample], *, start: int = 0
+    ) -> Iterator[Iterator[tuple[EncodedExample, dict[str, Any]]]]:
         if self.checkpoint.model.pooling is None:
             warnings.warn(
                 f"{self.checkpoint.path} does not say how it pools tokens: taking their mean, "
@@ -98,14 +131,41 @@ class Embed(BatchTask):
                 TaskWarning,
                 stacklevel=2,
             )
-        yield from super().stream(records)
+        yield from super().stream_windows(records, start=start)
 
     def vectors(self, records: Iterable[TextExample]) -> "NDArray[np.floating[Any]]":
         """Return the embeddings as one array, (texts, dimensions)."""
         import numpy as np
 
         rows = [added["embedding"] for _, added in self.stream(records)]
-        if not rows:
-            size = self.pooling.dimension(getattr(self.checkpoint.config, "hidden_size", 0))
-            return np.empty((0, size), np.float32)
-        return np.stack(rows)
+        return np.stack(rows) if rows else self.no_vectors()
+
+    @override
+    def no_vectors(self) -> "NDArray[Any]":
+        import numpy as np
+
+        size = self.pooling.dimension(getattr(self.checkpoint.config, "hidden_size", 0))
+        computed = "float64" if self.session.dtype == "float64" else "float32"
+        return np.empty((0, min(self.dim or size, size)), self.output_dtype or computed)
+
+
+def quantize(vectors: "NDArray[np.floating[Any]]") -> "tuple[NDArray[np.int8], NDArray[Any]]":
+    """Return embeddings as integers, the largest magnitude of each as 127, and their scales.
+
+    An embedding is about its integers times its scale. Returns (texts, dimensions) and (texts,).
+    """
+    import numpy as np
+
+    scales = np.abs(vectors).max(axis=1) / 127
+    codes = np.rint(vectors / np.where(scales > 0, scales, 1)[:, None])
+    return codes.astype(np.int8), scales
+
+
+def require_half(vectors: "NDArray[np.floating[Any]]", items: list[EncodedExample]) -> None:
+    """Check that float16 holds the numbers of embeddings."""
+    import numpy as np
+
+    large = np.abs(vectors).max(axis=1) > np.finfo(np.float16).max
+    if large.any():
+        where = items[int(large.argmax())].record.location
+        raise UsageError(f"the embedding of {where} is too large for float16", "add --normalize")

@@ -23,6 +23,7 @@ class Similarity(Embed):
 
     name: ClassVar[str] = "similarity"
     output_keys: ClassVar[tuple[str, ...]] = ("similarity",)
+    vector_key: ClassVar[str | None] = None
     pairs: ClassVar[bool] = True
     keys: ClassVar[RecordKeys] = RecordKeys(None)
 

@@ -64,12 +64,20 @@ def failure(done: Result, code: int) -> str:
     return line
 
 
+def sent(directory: Path) -> dict[str, bytes]:
+    """Return the files with the name of the repository in the snippets of the model card."""
+    files = files_of(directory)
+    assert b"organisation/name" in files["README.md"]
+    card = files["README.md"].replace(b"organisation/name", REPO.encode())
+    return {**files, "README.md": card}
+
+
 def test_without_yes_the_files_are_listed_and_nothing_is_sent(directory: Path, hub: Hub) -> None:
     (directory / "notes.txt").write_text("mine")
     done = push(directory, REPO, "--json")
     assert done.exception is None, done.exception
     value = json.loads(done.stdout)
-    expected = {n: c for n, c in files_of(directory).items() if n != "notes.txt"}
+    expected = {n: c for n, c in sent(directory).items() if n != "notes.txt"}
     assert {file["name"]: file["sha256"] for file in value["files"]} == {
         name: hashlib.sha256(content).hexdigest() for name, content in expected.items()
     }
@@ -91,7 +99,7 @@ def test_an_upload_is_downloaded_as_it_was(
     printed = pushed(directory, REPO, "--message", "First version")
     repo = hub.repos[REPO]
     assert repo.private and hub.messages == ["First version"]
-    assert repo.refs["main"].files == files_of(directory)
+    assert repo.refs["main"].files == sent(directory)
     assert f"{hub.url}/{REPO}/commit/{repo.refs['main'].sha}" in printed
     digest = hashlib.sha256((directory / WEIGHTS).read_bytes()).hexdigest()
     stored = [request for request in hub.requests if request.what == digest]
@@ -121,7 +129,7 @@ def test_transient_failures_are_repeated(directory: Path, hub: Hub, token: None)
     hub.fail(COMMIT, Fault(status=503, headers=soon))
     hub.fail(f"/{REPO}.git/info/lfs/objects/batch", Fault(status=502, headers=soon))
     pushed(directory, REPO)
-    assert hub.repos[REPO].refs["main"].files == files_of(directory)
+    assert hub.repos[REPO].refs["main"].files == sent(directory)
 
 
 def test_refusals_are_one_line(directory: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

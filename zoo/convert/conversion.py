@@ -31,8 +31,9 @@ from zoo.convert.open import OpenCheckpoint, lazy_arrays, open_source
 from zoo.convert.report import ConversionReport
 from zoo.convert.tokenizer import read_source_tokenizer
 from zoo.convert.writers import LAYOUTS, CheckpointWriter
-from zoo.errors import UsageError, VerificationError
+from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.hub.source import CheckpointDir
+from zoo.hub.upload.plan import card_licence
 from zoo.io.digests.background import BackgroundHasher
 from zoo.io.digests.files import FileDigest
 from zoo.io.output.atomic import atomic_directory
@@ -64,6 +65,7 @@ def convert(
     ignore_crc: bool = False,
     tokenizer: CheckpointDir | None = None,  # directory of the tokenizer; by default ``source``
     force: bool = False,
+    licence: str | None = None,  # by default as the source states it
     dry_run: bool = False,  # match by the headers of the files, and write nothing
     starting: Callable[[], object] | None = None,  # called before weights are read
 ) -> ConversionReport:
@@ -89,6 +91,7 @@ def convert(
         require_computable(plan, code)
         layout = LAYOUTS[to](opened, plan, text, code)
         report = ConversionReport.of(opened, plan, layout, readable)
+        report = replace(report, licence=licence or report.licence or source_licence(source))
         if dry_run:
             return report
         if path is None:
@@ -101,6 +104,14 @@ def convert(
             check_readable(staging, path, plan, text)
             states.check(_read_files(opened, tokenizer))
             return report
+
+
+def source_licence(source: CheckpointDir) -> str | None:
+    """Return the licence that the model card of a source states, if it has one that can be read."""
+    try:
+        return card_licence(source.directory)
+    except (UsageError, VerificationError, SourceError):
+        return None
 
 
 def _read_files(opened: OpenCheckpoint, tokenizer: CheckpointDir | None) -> list[Path]:

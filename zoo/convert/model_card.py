@@ -1,10 +1,8 @@
-"""Model card of a directory in the Hub's layout: facts of the manifest, and nothing else.
+"""Model card of a directory in the Hub's layout: what the model does, how to use it, its results.
 
 https://huggingface.co/docs/hub/model-cards describes the YAML at the top. Cards have no date and no
-local path, so that a conversion that is repeated writes the same bytes. The classes of
-huggingface_hub would add its import to every conversion for three keys of YAML, and its
-``EvalResult`` needs a dataset of the Hub, where evaluations here are of files; tests read cards by
-its ``ModelCard``.
+local path, so that a conversion that is repeated writes the same bytes. Digests of files and what
+became of each tensor are in the manifest of the model in zoo's layout.
 """
 
 import re
@@ -13,87 +11,146 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import yaml
 
-from zoo.checkpoint.records import MappingRecord
 from zoo.convert.infer_head import ConversionPlan
 from zoo.convert.open import OpenCheckpoint
 from zoo.convert.report import ConversionReport
+from zoo.convert.usage import UsedModel, usage
 from zoo.io.tensors.formats import DTYPE_NAMES
 from zoo.io.terminal import escape_controls
+from zoo.metrics import METRICS
 from zoo.plugins.tasks import built_in_tasks
 from zoo.version import __version__
 
 if TYPE_CHECKING:
+    from zoo.checkpoint import Manifest
     from zoo.checkpoint.records import EvaluationRecord
-    from zoo.io.digests.files import FileDigest
+    from zoo.families.base import Family
+    from zoo.families.tasks import TaskSpec
 
 MODEL_CARD = "README.md"
 LICENCE_ID = re.compile(r"[a-z0-9][a-z0-9.-]*")
 # between the values of a setting such as `data.train=[/a/b, c]`
 SIGNS = re.compile(r"(:\s+|[=,\[\]{}'\"]+\s*)")
-Rows = list[tuple[str, str]]
+MOST_LABELS = 20  # that are named
+Rows = list[tuple[str, ...]]
 
 
-def model_card(opened: OpenCheckpoint, plan: ConversionPlan, report: ConversionReport) -> bytes:
+def model_card(
+    opened: OpenCheckpoint,
+    plan: ConversionPlan,
+    report: ConversionReport,
+    mask_token: str | None = None,
+) -> bytes:
     """Return the model card of a conversion to the Hub's layout."""
     manifest = opened.checkpoint.manifest if opened.checkpoint else None
-    if opened.checkpoint is not None:
-        mapping = opened.checkpoint.read_part("account", MappingRecord)
-    else:
-        mapping = msgspec.convert(report.mapping_record(), MappingRecord)
-    metadata = card_metadata(opened, plan, report)
+    same_head = opened.checkpoint is not None and opened.checkpoint.head_name == plan.head
+    training = (manifest.training if manifest and same_head else None) or {}
+    task = task_of_head(opened.family, plan.head, training.get("task"))
+    pooled = opened.pooling is not None
+    model = UsedModel(opened.family, plan.config, plan.head, task, pooled, mask_token)
+    results = list(_results(manifest, training)) if manifest is not None and same_head else []
+    name = _name(opened, task)
+    metadata = card_metadata(opened, model, report, results, name)
     front = yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True) if metadata else ""
-    source = manifest.source if manifest else None
-    files = source.files if source else {}
-    repo, _ = _origin(opened)
-    title = _text(repo.rpartition("/")[2]) if repo else None
-    title = title or f"{opened.family.title(plan.config)}, {plan.head}"
     lines = [
         "---",
         f"{front}---",
         "",
-        f"# {title}",
+        f"# {name}",
         "",
-        f"A model of the family {opened.family.name} with the head {plan.head} and "
-        f"{report.parameters:,} parameters, written by plm-zoo {__version__}.",
-        *_table("", _facts(opened, plan, report)),
-        *_table("## Source files", [(name, _digest(file)) for name, file in sorted(files.items())]),
-        *_table("## Conversion", list(_conversion(mapping))),
+        *_summary(opened, plan, report, task, training),
+        *usage(model),
+        *_evaluations(results),
+        *(_training(manifest.training) if manifest is not None and manifest.training else ()),
+        *table_lines("## Origin", _origin_rows(opened, plan, report)),
     ]
-    if manifest is not None and manifest.training:
-        lines += _training(manifest.training)
-    if opened.checkpoint is not None and opened.checkpoint.head_name == plan.head:
-        lines += _evaluations(opened.checkpoint.manifest.evaluations)
     return ("\n".join(lines) + "\n").encode()
 
 
+def task_of_head(family: "Family", head_name: str, trained: Any = None) -> "TaskSpec | None":
+    """Return the task of a head: the one it was trained for, or the first that fits."""
+    head, specs = family.heads()[head_name], built_in_tasks()
+    axes = head.outputs.values()
+    fitting = [
+        spec
+        for spec in specs.values()
+        if spec.command in head.tasks and (not spec.output or spec.output in axes)
+    ]
+    named = [spec for spec in fitting if spec.name == trained]
+    tagged = [spec for spec in fitting if spec.pipeline_tag]
+    return next(iter([*named, *tagged, *fitting]), None)
+
+
+def pipeline_tag(family: "Family", head_name: str, *, pooled: bool) -> str | None:
+    """Return the Hub's name of the task of a head; ``pooled`` for a sentence encoder."""
+    if pooled and "embed" in family.heads()[head_name].tasks:
+        return "sentence-similarity"
+    task = task_of_head(family, head_name)
+    return (task.pipeline_tag or None) if task else None
+
+
 def card_metadata(
-    opened: OpenCheckpoint, plan: ConversionPlan, report: ConversionReport
+    opened: OpenCheckpoint,
+    model: UsedModel,
+    report: ConversionReport,
+    results: "Sequence[EvaluationRecord]",
+    name: str,
 ) -> dict[str, Any]:
-    """Return the YAML of a card: licence, library and task; see ``model_card``."""
+    """Return the YAML of a card: licence, library, task, base model and results."""
     metadata: dict[str, Any] = {}
     if report.licence and LICENCE_ID.fullmatch(report.licence):
         metadata["license"] = report.licence
+    if (base := base_model(opened)) is not None:
+        metadata["base_model"] = base
     if opened.family.weight_format == "safetensors":
-        pooled = opened.pooling is not None
-        metadata["library_name"] = "sentence-transformers" if pooled else "transformers"
-    if tag := _pipeline_tag(opened, plan):
+        metadata["library_name"] = "sentence-transformers" if model.pooled else "transformers"
+    if tag := model.pipeline_tag:
         metadata["pipeline_tag"] = tag
+    if results:
+        metadata |= _model_index(results, tag or results[0].task, name)
     return metadata
 
 
-def _pipeline_tag(opened: OpenCheckpoint, plan: ConversionPlan) -> str | None:
-    head = opened.family.heads()[plan.head]
-    tasks = head.tasks
-    if opened.pooling is not None and "embed" in tasks:
-        return "sentence-similarity"
-    axes = head.outputs.values()
-    for spec in built_in_tasks().values():
-        if spec.command in tasks and (not spec.output or spec.output in axes) and spec.pipeline_tag:
-            return spec.pipeline_tag
-    return None
+def _model_index(results: "Sequence[EvaluationRecord]", tag: str, name: str) -> dict[str, Any]:
+    """Return the metrics as the Hub shows them next to a card."""
+    from huggingface_hub import EvalResult
+    from huggingface_hub.repocard_data import eval_results_to_model_index
+
+    entries = [
+        EvalResult(
+            task_type=tag,
+            task_name=record.task,
+            dataset_type=_dataset(record),  # not a data set of the Hub: the file that was read
+            dataset_name=_dataset(record),
+            metric_type=metric,
+            metric_value=value,
+            metric_name=metric.replace("_", " "),
+        )
+        for record in results
+        for metric, value in _measures(record)
+    ]
+    names = dict.fromkeys(entry.metric_type for entry in entries)
+    return {"metrics": list(names), "model-index": eval_results_to_model_index(name, entries)}
+
+
+def _measures(record: "EvaluationRecord") -> list[tuple[str, float]]:
+    """Return the metrics of a record, without numbers of samples and the like."""
+    known = {metric.name for metric in METRICS} | {"loss", "perplexity", "bits_per_byte"}
+    return [(name, value) for name, value in record.metrics.items() if name in known]
+
+
+def _dataset(record: "EvaluationRecord") -> str:
+    return _text(", ".join(sorted(record.data))) or "evaluation data"
+
+
+def base_model(opened: OpenCheckpoint) -> str | None:
+    """Return the repository of the model that was trained further, if any."""
+    value: Any = opened.checkpoint.manifest.training if opened.checkpoint else None
+    for key in ("init_from", "models", "model", "source", "repo"):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value if isinstance(value, str) else None
 
 
 def _origin(opened: OpenCheckpoint) -> tuple[str | None, str | None]:
@@ -104,21 +161,52 @@ def _origin(opened: OpenCheckpoint) -> tuple[str | None, str | None]:
     return (source.repo, source.revision) if source else (None, None)
 
 
-def _facts(opened: OpenCheckpoint, plan: ConversionPlan, report: ConversionReport) -> Rows:
+def _name(opened: OpenCheckpoint, task: "TaskSpec | None") -> str:
+    """Return the title: the name of the repository, or what the model is for."""
+    repo, _ = _origin(opened)
+    if repo is not None:
+        return _text(repo.rpartition("/")[2])
+    title = _text(opened.family.name)
+    return f"{title} for {task.name.replace('-', ' ')}" if task else title
+
+
+def _summary(
+    opened: OpenCheckpoint,
+    plan: ConversionPlan,
+    report: ConversionReport,
+    task: "TaskSpec | None",
+    training: Mapping[str, Any],
+) -> Iterator[str]:
+    """Yield a paragraph: what the model does, what it is, what it was trained from."""
+    pooled = opened.pooling is not None
+    if pooled:
+        yield "Encodes texts as vectors whose similarity is that of their meaning."
+    elif task is not None:
+        yield f"Task: {task.name}. {task.summary}"
+    labels = getattr(plan.config, "labels", ())
+    if labels and "classify" in opened.family.heads()[plan.head].tasks:
+        shown = ", ".join(f"`{_text(label)}`" for label in labels[:MOST_LABELS])
+        yield f"Labels: {shown}{', ...' if len(labels) > MOST_LABELS else ''}."
+    start = base_model(opened)
+    trained = f", trained from [{start}](https://huggingface.co/{start})" if start else ""
+    yield (
+        f"A model of the family {opened.family.name} with the head {plan.head} and "
+        f"{report.parameters:,} parameters{trained}."
+    )
+
+
+def _origin_rows(opened: OpenCheckpoint, plan: ConversionPlan, report: ConversionReport) -> Rows:
     repo, revision = _origin(opened)
-    rows = [("licence", report.licence or "not stated")]
+    rows: Rows = [("licence", report.licence or "not stated")]
     if opened.checkpoint and (licence := opened.checkpoint.manifest.base_licence):
         rows += [("licence of the base model", licence)]
     if repo is not None:
         rows += [("source", f"[{repo}](https://huggingface.co/{repo})")]
         rows += [("commit", revision)] if revision else []
-    rows += [("dtypes", ", ".join(f"{n} tensors in {name}" for name, n in report.dtypes.items()))]
-    labels = getattr(plan.config, "labels", ())
-    if labels and "classify" in opened.family.heads()[plan.head].tasks:
-        rows += [("labels", ", ".join(labels))]
+    rows += [("dtype", ", ".join(report.dtypes))]
     if repo is not None:
         rows += [("command", f"`{_command(repo, revision, plan.head, report)}`")]
-    return rows
+    return [*rows, ("written by", f"plm-zoo {__version__}")]
 
 
 def _command(repo: str, revision: str | None, head: str, report: ConversionReport) -> str:
@@ -128,33 +216,40 @@ def _command(repo: str, revision: str | None, head: str, report: ConversionRepor
     return " ".join([*words, "--to hub -o DIR"])
 
 
-def _digest(file: "FileDigest") -> str:
-    return f"{file.bytes:,} bytes, BLAKE3 {file.blake3}"
-
-
-def _conversion(mapping: MappingRecord) -> Iterator[tuple[str, str]]:
-    """Yield what became of the tensors of the source; records of older releases say less."""
-    if mapping.rebuilt:
-        yield "round trip", mapping.rebuilt
-    for change, count in mapping.cast.items():
-        yield "cast", f"{count} tensors from {change}"
-    for name, reason in mapping.dropped.items():
-        yield f"dropped: {name}", reason
-    for name, owner in mapping.tied.items():
-        yield f"tied: {name}", f"{'equal' if mapping.tied_equal else 'tied'} to {owner}"
-    for name, owner in mapping.aliases.items():
-        yield f"alias: {name}", f"read as {owner}"
-
-
 def _training(training: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the training record: the command, its data, and all other values."""
-    values = dict(training)
-    command, data = values.pop("command", None), values.pop("corpus", values.pop("data", None))
-    yield from _table("## Training", list(_flat("", values)))
+    """Yield the settings that matter, the data and the command of a training."""
+    data = training.get("data")
+    data = data if isinstance(data, Mapping) else {}
+    rows: Rows = []
+    for key in ("objective", "steps", "tokens", "seed"):
+        if key in training:
+            rows.append((key, _value(training[key])))
+    settings = training.get("settings")
+    rows += [*_flat("", settings)] if isinstance(settings, Mapping) else []
+    if isinstance(data.get("rows"), Mapping):
+        rows += [(f"rows, {split}", _value(count)) for split, count in data["rows"].items()]
+    for split in ("train", "eval"):
+        if isinstance(data.get(split), Mapping) and data[split]:
+            names = ", ".join(PurePath(str(name)).name for name in data[split])
+            rows.append((f"data, {split}", names))
+    yield from table_lines("## Training", rows)
+    command = training.get("command")
     if isinstance(command, str):
         yield from ("", "```console", f"$ {escape_controls(_without_directories(command))}", "```")
-    if data:
-        yield from _table("## Training data", list(_flat("", data)))
+
+
+def without_directories(record: Any) -> Any:
+    """Return a nested record in which only the last part of absolute paths is left."""
+    if isinstance(record, Mapping):
+        return {
+            key: _without_directories(value)
+            if key == "command" and isinstance(value, str)
+            else without_directories(value)
+            for key, value in record.items()
+        }
+    if isinstance(record, list | tuple):
+        return [without_directories(value) for value in record]
+    return _value(record) if isinstance(record, str) else record
 
 
 def _without_directories(command: str) -> str:
@@ -166,33 +261,49 @@ def _without_directories(command: str) -> str:
     return shlex.join("".join(map(_value, SIGNS.split(word))) for word in words)
 
 
+def _results(manifest: "Manifest", training: Mapping[str, Any]) -> "Iterator[EvaluationRecord]":
+    """Yield the evaluations of a model; without any, the best one of its training."""
+    from zoo.checkpoint.records import EvaluationRecord
+
+    yield from manifest.evaluations
+    metrics, data = training.get("metrics"), training.get("data")
+    if manifest.evaluations or not isinstance(metrics, Mapping) or not metrics:
+        return
+    held = data.get("eval") if isinstance(data, Mapping) else None
+    names = [PurePath(str(name)).name for name in held] if isinstance(held, Mapping) else []
+    values = {str(k): float(v) for k, v in metrics.items() if isinstance(v, int | float)}
+    digests: Any = dict.fromkeys(names or ["held-out part of the training data"])
+    yield EvaluationRecord(task=str(training.get("task", "")), data=digests, metrics=values)
+
+
 def _evaluations(records: "Sequence[EvaluationRecord]") -> Iterator[str]:
-    """Yield a table for each evaluation: its data, and its metrics with their intervals."""
-    for record in records:
-        rows = [(f"data {name}", _digest(file)) for name, file in sorted(record.data.items())]
-        rows += list(_flat("", record.settings))
-        rows += [("computed", f"{record.backend}, {record.dtype}")]
-        rows += [
-            (name, _measured(value, record.intervals.get(name)))
+    """Yield a table of the metrics on each data set, with their intervals."""
+    for number, record in enumerate(records):
+        if number == 0:
+            yield from ("", "## Evaluation")
+        settings = [f"{name} {value}" for name, value in _flat("", record.settings)]
+        computed = [f"{record.backend}, {record.dtype}"] if record.backend else []
+        note = "; ".join([*settings, *computed])
+        yield from (
+            "",
+            _text(f"{record.task} on {_dataset(record)}{f' ({note})' if note else ''}:"),
+        )
+        rows = [
+            (name, *_measured(value, record.intervals.get(name)))
             for name, value in record.metrics.items()
         ]
-        yield from _table(f"## Evaluation: {_text(record.task)}", rows)
+        yield from table_lines("", rows, ("metric", "value", "95 % interval"))
 
 
-def _measured(value: float, interval: tuple[float, float] | None) -> str:
+def _measured(value: float, interval: tuple[float, float] | None) -> tuple[str, str]:
     if value.is_integer() and interval is None:
-        return f"{int(value):,}"
-    shown = f"{value:.4f}"
-    if interval is None:
-        return shown
-    return f"{shown} (95 % interval {interval[0]:.4f} to {interval[1]:.4f})"
+        return f"{int(value):,}", ""
+    return f"{value:.4f}", "" if interval is None else f"{interval[0]:.4f} to {interval[1]:.4f}"
 
 
 def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
     """Yield the path and the text of each value of a nested record."""
-    if isinstance(value, Mapping) and _is_digest(value):
-        yield prefix, f"{value['bytes']:,} bytes, BLAKE3 {value['blake3']}"
-    elif isinstance(value, Mapping):
+    if isinstance(value, Mapping):
         for key, part in value.items():
             yield from _flat(f"{prefix} {key}".strip(), part)
     elif isinstance(value, list | tuple):
@@ -201,22 +312,21 @@ def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
         yield prefix, _value(value)
 
 
-def _is_digest(value: Mapping[str, Any]) -> bool:
-    """Return whether a value of an untyped record is the digest of a file."""
-    return isinstance(value.get("bytes"), int) and isinstance(value.get("blake3"), str)
-
-
 def _value(value: Any) -> str:
     """Return a value as text, of an absolute path its last part."""
     text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
     return PurePath(text).name if text.startswith(("/", "~")) else text
 
 
-def _table(title: str, rows: Rows) -> Iterator[str]:
+def table_lines(
+    title: str, rows: Sequence[tuple[str, ...]], header: Sequence[str] = ("", "")
+) -> Iterator[str]:
+    """Yield the lines of a table of names and values; none without rows."""
     if rows:
         yield from ("", title, "") if title else ("",)
-        yield from ("| | |", "| --- | --- |")
-        yield from (f"| {_text(name)} | {_text(value)} |" for name, value in rows)
+        yield "|" + "".join(f" {name} |" if name else " |" for name in header)
+        yield "|" + " --- |" * len(header)
+        yield from ("| " + " | ".join(map(_text, row)) + " |" for row in rows)
 
 
 def _text(text: str) -> str:

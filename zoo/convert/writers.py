@@ -292,7 +292,8 @@ class HubWriter(CheckpointWriter):
             pooling=self.opened.pooling,
             generation=self.opened.generation,
         )
-        files[MODEL_CARD] = model_card(self.opened, self.plan, report)
+        mask = self.tokenizer.info.special.get("mask") if self.tokenizer else None
+        files[MODEL_CARD] = model_card(self.opened, self.plan, report, mask)
         return _write(staging, files)
 
     @override

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from blake3 import blake3
+
 from zoo.errors import UsageError, VerificationError
 from zoo.hub.reference import REPO
 from zoo.io.digests.files import FileDigest, check_files
@@ -20,6 +22,7 @@ from zoo.io.yaml import parse_yaml
 BRANCH = "main"
 AGAIN = "convert the model again"
 MODEL_CARD = "README.md"
+PLACEHOLDER = "organisation/name"  # of the repository, in snippets of a model card
 ZOO_MANIFEST = "zoo.json"
 
 
@@ -32,12 +35,15 @@ class UploadPlan:
         files: file name -> length and digests.
         licence: licence that the model card states, or ``None``.
         left_out: files of the directory that are not sent.
+        card: the model card with the name of the repository, in place of the file; ``None`` to send
+            the file, as one that was edited.
     """
 
     path: Path
     files: Mapping[str, FileDigest]
     licence: str | None = None
     left_out: tuple[str, ...] = ()
+    card: bytes | None = None
 
     @property
     def bytes(self) -> int:
@@ -59,7 +65,21 @@ def plan_upload(path: Path, repo: str) -> UploadPlan:
     names = [*([MODEL_CARD] if os.path.lexists(path / MODEL_CARD) else []), *sorted(others)]
     left_out = [n for n in sorted(files_inside(path)) if n not in (*names, HUB_RECORD)]
     files = {name: _with_sha256(path, name, listed.get(name)) for name in names}
-    return UploadPlan(path, files, _licence(path), tuple(left_out))
+    card = _filled_card(path, repo, listed.get(MODEL_CARD))
+    if card is not None:
+        sha256 = hashlib.sha256(card).hexdigest()
+        files[MODEL_CARD] = FileDigest(bytes=len(card), blake3="", sha256=sha256)
+    return UploadPlan(path, files, card_licence(path), tuple(left_out), card)
+
+
+def _filled_card(path: Path, repo: str, written: FileDigest | None) -> bytes | None:
+    """Return the card with a name in its snippets; ``None`` for one that zoo did not write."""
+    if written is None or not os.path.lexists(path / MODEL_CARD):
+        return None
+    card = read_inside(path, MODEL_CARD, "model card", MAX_YAML_BYTES)
+    if blake3(card).hexdigest() != written.blake3:
+        return None
+    return card.replace(PLACEHOLDER.encode(), repo.encode())
 
 
 def _listed_files(path: Path) -> dict[str, FileDigest]:
@@ -93,8 +113,8 @@ def _with_sha256(path: Path, name: str, digest: FileDigest | None) -> FileDigest
     return FileDigest(bytes=length, blake3=digest.blake3 if digest else "", sha256=sha256)
 
 
-def _licence(path: Path) -> str | None:
-    """Return the licence in the YAML of a model card."""
+def card_licence(path: Path) -> str | None:
+    """Return the licence in the YAML of the model card of a directory."""
     card = path / MODEL_CARD
     if not os.path.lexists(card):
         return None

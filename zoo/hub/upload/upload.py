@@ -23,7 +23,7 @@ from zoo.hub.client import HubCall
 from zoo.hub.errors import HubRequest
 from zoo.hub.listing import check_names, is_offline
 from zoo.hub.retry import TransientError, with_retries
-from zoo.hub.upload.plan import BRANCH, UploadPlan
+from zoo.hub.upload.plan import BRANCH, MODEL_CARD, UploadPlan
 from zoo.io.limits import MAX_HUB_LISTING_BYTES
 from zoo.io.output.inside import reader_inside
 from zoo.io.progress import progress
@@ -87,6 +87,9 @@ def upload(plan: UploadPlan, repo: str, *, private: bool, message: str) -> str:
 @contextlib.contextmanager
 def _addition(plan: UploadPlan, name: str) -> Iterator[CommitOperationAdd]:
     """Yield a file of the commit, which stays open: what was listed is what is sent."""
+    if plan.card is not None and name == MODEL_CARD:
+        yield CommitOperationAdd(name, plan.card)
+        return
     with reader_inside(plan.path, name) as file:
         addition = CommitOperationAdd(name, file)
         if addition.upload_info.sha256.hex() != plan.files[name].sha256:

@@ -32,6 +32,7 @@ from zoo.training.state.state_dict import trainer_state_dict, unique_state_dict
 
 if TYPE_CHECKING:
     from zoo.training.base import RunSetup
+    from zoo.training.config.run_config import RunConfig
     from zoo.training.trainer import Trainer
 
 
@@ -117,10 +118,27 @@ class CheckpointCallback(Callback):
             "steps": trainer.step,
             "tokens": trainer.tokens,
             **({} if trainer.stopped_at is None else {"stopped_by": MAX_TIME}),
+            "settings": _settings_that_matter(trainer.config),
             **self.setup.training_record(self.run, trainer.best),
             "best": trainer.best,
             "init_from": msgspec.to_builtins(self.pretrained),
         }
+
+
+def _settings_that_matter(config: "RunConfig") -> dict[str, Any]:
+    """Return the settings that a reader of a model card looks for."""
+    optimizer = config.optimizer
+    names = ("batch_size", "global_batch_tokens", "max_seq_len", "seq_len", "num_train_epochs")
+    return {
+        "learning_rate": optimizer.learning_rate,
+        "weight_decay": optimizer.weight_decay,
+        **{
+            name: value
+            for name in names
+            if (value := getattr(config, name, None)) is not None and not callable(value)
+        },
+        "precision": config.precision,
+    }
 
 
 def _has_ended(trainer: "Trainer") -> bool:

@@ -1,0 +1,123 @@
+"""Snippets of model cards: how each program that can open a model runs it.
+
+tests/convert/test_usage.py runs them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from zoo.families.base import GENERATING, Family, Head
+from zoo.families.config import Config
+from zoo.families.tasks import TaskSpec
+from zoo.hub.upload.plan import PLACEHOLDER as REPO
+
+TEXTS = ("A text.", "Another text.")
+PIPELINES = {  # tag of the Hub -> what a pipeline of transformers takes
+    "text-classification": '"A text."',
+    "token-classification": '"A text."',
+    "feature-extraction": '"A text."',
+    "text-generation": '"A text", max_new_tokens=20',
+    "fill-mask": 'f"A text with a {model.tokenizer.mask_token} in it."',
+}
+PAIRS = {"question-answering", "multiple-choice"}  # tags of tasks on two texts
+
+
+@dataclass(frozen=True)
+class UsedModel:
+    """What snippets need to know of a model.
+
+    Attributes:
+        family: family of the model.
+        config: its configuration.
+        head_name: name of its head.
+        task: task of the head, if any.
+        pooled: whether it is a sentence encoder.
+        mask_token: the mask token of its tokenizer, if any.
+    """
+
+    family: Family
+    config: Config
+    head_name: str
+    task: TaskSpec | None
+    pooled: bool
+    mask_token: str | None = None
+
+    @property
+    def head(self) -> Head:
+        """The head."""
+        return self.family.heads()[self.head_name]
+
+    @property
+    def pipeline_tag(self) -> str | None:
+        """Name of the task on the Hub."""
+        if self.pooled and "embed" in self.head.tasks:
+            return "sentence-similarity"
+        return (self.task.pipeline_tag or None) if self.task else None
+
+
+def usage(model: UsedModel) -> Iterator[str]:
+    """Yield the lines of a section: a heading and a snippet for each program."""
+    programs = [("zoo", "console", _zoo(model))]
+    if model.family.weight_format == "safetensors":  # what these programs read
+        if model.pooled:
+            programs.insert(0, ("sentence-transformers", "python", _sentence_transformers()))
+        else:
+            programs.insert(0, ("transformers", "python", _transformers(model)))
+    yield from ("", "## Usage")
+    for program, language, lines in programs:
+        if lines:
+            yield from ("", f"With {program}:", "", f"```{language}", *lines, "```")
+
+
+def _zoo(model: UsedModel) -> list[str]:
+    """Return the first example of the task's declaration, or one for texts."""
+    task = model.task
+    if task is None or task.command not in model.head.tasks:
+        return []
+    start = f"zoo run {task.command} REF "
+    examples = [line.strip() for line in task.examples.splitlines()]
+    masked = f" with a {model.mask_token} in it" if task.pipeline_tag == "fill-mask" else ""
+    own = f'{start}"A text{masked}."'
+    first = next((line for line in examples if line.startswith(start)), own)
+    return [f"$ {first.replace('REF', REPO, 1)}"]
+
+
+def _sentence_transformers() -> list[str]:
+    return [
+        "from sentence_transformers import SentenceTransformer",
+        "",
+        f'model = SentenceTransformer("{REPO}")',
+        f"embeddings = model.encode({list(TEXTS)!r})".replace("'", '"'),
+        "print(model.similarity(embeddings, embeddings))",
+    ]
+
+
+def _transformers(model: UsedModel) -> list[str]:
+    tag = model.pipeline_tag
+    if tag in PIPELINES:
+        return [
+            "from transformers import pipeline",
+            "",
+            f'model = pipeline("{tag}", model="{REPO}")',
+            f"print(model({PIPELINES[tag]}))",
+        ]
+    name = model.family.architecture(model.config, model.head_name)
+    texts = '"A text."'
+    call = "model(**inputs)"
+    if tag == "multiple-choice":
+        texts, call = (
+            '["A text."] * 2, ["One.", "Another."], padding=True',
+            "model(**{name: value[None] for name, value in inputs.items()})",
+        )
+    elif tag in PAIRS:
+        texts = '"A question?", "A text."'
+    elif GENERATING.intersection(model.head.tasks):
+        call = "tokenizer.batch_decode(model.generate(**inputs, max_new_tokens=20))"
+    return [
+        f"from transformers import AutoTokenizer, {name}",
+        "",
+        f'tokenizer = AutoTokenizer.from_pretrained("{REPO}")',
+        f'model = {name}.from_pretrained("{REPO}")',
+        f'inputs = tokenizer({texts}, return_tensors="pt")',
+        f"print({call})",
+    ]

@@ -22,7 +22,7 @@ class RenamedMethods:
         super().__init_subclass__(**options)
         own = vars(cls)
         for old, new in cls.renamed_methods.items():
-            if new in own and old not in own:
+            if new in own and old not in own and not isinstance(own[new], int | str):
                 setattr(cls, old, _deprecated(own[new], old, new))
             elif old in own and new not in own:
                 where = f"{cls.__module__}.{cls.__qualname__}"

@@ -3,7 +3,6 @@
 import gc
 import json
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from tests.tasks.seq2seq.test_predict import path as seq2seq_path
 from zoo.api import Model
 from zoo.checkpoint import load_checkpoint
 from zoo.data.readers.labelled import Columns, Sample, iter_samples
-from zoo.evaluation.base import windows
 from zoo.inference import load_session
 from zoo.tasks import make_evaluation
 from zoo.tasks.question_answering.data import QuestionSample, read_questions
@@ -31,7 +29,7 @@ __all__ = ["hub", "seq2seq_path"]
 MEGABYTE = 1 << 20
 FEW, MANY = 4_000, 50_000
 SLACK = 50  # MB
-SLACK_OF_WINDOWS = 100  # MB; the longest windows of texts are among the later ones
+SLACK_OF_CHUNKS = 100  # MB; the longest chunks of texts are among the later ones
 SLACK_OF_TOKENS = (
     110  # MB; rows are tokenized once, and their tokens are held; their batches are not
 )
@@ -74,7 +72,7 @@ def test_samples_are_dropped_after_their_predictions(small: Small, tmp_path: Pat
     assert len(list(iter_samples([table], Columns()))) == 1000
     counting: Any = CountingSession(model.session)
     task: Any = make_evaluation("text-classification", model.checkpoint, counting)
-    task.task.window = 50
+    task.task.chunk_size = 50
     result = task.evaluate([table])
     assert result.metrics["samples"] == 1000 and len(counting.counts) >= 20
     assert max(counting.counts) <= 2
@@ -91,7 +89,7 @@ def test_sources_and_targets_are_dropped_after_their_predictions(
     counting: Any = CountingSession(load_session(checkpoint, "cpu"), TextToText)
     options: dict[str, Any] = {"max_new_tokens": 1}
     whole = make_evaluation("seq2seq", checkpoint, counting.session, **options).evaluate([table])
-    monkeypatch.setattr(generated, "windows", partial(windows, size=20))
+    monkeypatch.setattr(generated, "TEXTS_AT_ONCE", 20)
     task: Any = make_evaluation("seq2seq", checkpoint, counting, **options)
     assert task.evaluate([table]) == whole and whole.metrics["samples"] == 200
     assert counting.counts and max(counting.counts) <= 21
@@ -116,7 +114,7 @@ def test_questions_are_dropped_after_their_predictions(small: Small, tmp_path: P
     assert len(read_questions([data])) == 120
     counting: Any = CountingSession(model.session, QuestionSample)
     task: Any = make_evaluation("question-answering", model.checkpoint, counting)
-    task.task.window = 8
+    task.task.chunk_size = 8
     result = task.evaluate([data])
     assert result.metrics["questions"] == 120 and len(counting.counts) >= 10
     assert max(counting.counts) <= 10
@@ -160,7 +158,7 @@ def test_perplexity_of_fifty_thousand_documents_takes_the_memory_of_a_few(
         file.write_text("\n\n".join(lines(count)))
         path = causal[0].checkpoint.path
         commands[count] = ["zoo", "eval", path, "--task", "perplexity", "--eval", file]
-    assert_constant_memory(commands, SLACK_OF_WINDOWS)
+    assert_constant_memory(commands, SLACK_OF_CHUNKS)
 
 
 @pytest.mark.long

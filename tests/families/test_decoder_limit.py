@@ -29,7 +29,7 @@ from zoo.inference import load_session
 from zoo.inference.likelihood import Seq2SeqLikelihood
 from zoo.inference.processing.records import as_records
 from zoo.tasks import make_evaluation
-from zoo.tasks.seq2seq.predict import Seq2Seq
+from zoo.tasks.seq2seq.predict import Seq2SeqGeneration
 from zoo_t5 import T5
 
 __all__ = ["hub", "model"]
@@ -109,12 +109,12 @@ def test_generation_fills_the_decoder_and_reports_its_limit(
         checkpoint = load_checkpoint(tmp_path / "graph")
     session = load_session(checkpoint, backend)
     with pytest.raises(UsageError, match=f"13 new tokens are more .* it takes {LIMIT}"):
-        Seq2Seq(checkpoint, session, max_new_tokens=LIMIT + 1, num_beams=num_beams)
-    task = Seq2Seq(checkpoint, session, num_beams=num_beams)  # 20 new tokens by default
+        Seq2SeqGeneration(checkpoint, session, max_new_tokens=LIMIT + 1, num_beams=num_beams)
+    task = Seq2SeqGeneration(checkpoint, session, num_beams=num_beams)  # 20 new tokens by default
     assert task.settings.longest == LIMIT
     long = msgspec.structs.replace(checkpoint.model, generation={"max_length": 200})
     object.__setattr__(checkpoint, "model", long)
-    task = Seq2Seq(checkpoint, session, num_beams=num_beams)
+    task = Seq2SeqGeneration(checkpoint, session, num_beams=num_beams)
     assert task.settings.max_length == LIMIT + 1
     results = [record["stopped"] for record in task.run(as_records(sentences(6)))]
     assert "length" in results
@@ -185,7 +185,7 @@ def test_predictions_of_fine_tuning_keep_to_the_limit_and_the_rules_of_the_famil
 def test_stored_lengths_are_capped(checkpoint: Checkpoint, key: str) -> None:
     long = msgspec.structs.replace(checkpoint.model, generation={key: 200})
     object.__setattr__(checkpoint, "model", long)
-    settings = Seq2Seq(checkpoint, load_session(checkpoint, "cpu")).settings
+    settings = Seq2SeqGeneration(checkpoint, load_session(checkpoint, "cpu")).settings
     assert settings.new_tokens(1) == LIMIT
 
 

@@ -8,7 +8,7 @@ import pytest
 from zoo.data.readers.labelled import Sample
 from zoo.errors import UsageError
 from zoo.finetuning.labels import label_order, order_labels
-from zoo.tasks.text_classification.evaluate import TextClassification
+from zoo.tasks.text_classification.evaluate import TextClassificationEvaluation
 
 COUNT = 1000
 
@@ -59,7 +59,7 @@ def test_labels_are_matched_in_linear_time() -> None:
 
 
 def test_labels_of_samples_are_found_in_linear_time() -> None:
-    evaluation: Any = object.__new__(TextClassification)
+    evaluation: Any = object.__new__(TextClassificationEvaluation)
     config = SimpleNamespace(labels=tuple(names()))
     evaluation.checkpoint = SimpleNamespace(config=config)
     sample = cast("Sample", None)  # for messages only

@@ -20,7 +20,7 @@ TEXTS = ["a b c", "ab", "c c a b ab a b", "b"]
 def test_causal_scores_are_sums_of_the_references_log_probabilities(
     causal: tuple[Model, Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scoring, "WINDOW_ROWS", 3)  # several windows
+    monkeypatch.setattr(scoring, "ROWS_AT_ONCE", 3)
     model, reference, tokenizer = causal
     scorer = make_scorer(model.checkpoint, model.session)
     scores = scorer.score(scorer.tokenizer.encode(TEXTS, max_tokens=None))

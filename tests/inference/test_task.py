@@ -2,6 +2,7 @@ import io
 import json
 from collections.abc import Iterator
 from itertools import count, islice
+from typing import Any
 
 import pytest
 import torch
@@ -39,7 +40,7 @@ def test_input_is_read_a_window_ahead_and_no_further(
     small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, _ = small("BertModel")
-    monkeypatch.setattr(Embed, "window", 8)
+    monkeypatch.setattr(Embed, "chunk_size", 8)
     taken = 0
 
     def endless() -> Iterator[str]:
@@ -78,8 +79,31 @@ def test_what_stands_before_a_text_that_the_task_refuses_is_returned_first(small
 @pytest.mark.parametrize("count", [0, 7, 8, 9, 16])
 def test_every_record_of_every_window_is_returned(encoder: Model, count: int) -> None:
     task = Embed(encoder.checkpoint, encoder.session)
-    task.window = 8
+    task.chunk_size = 8
     assert len(list(task.run(as_records(["a"] * count)))) == count
+
+
+def test_a_task_with_the_names_of_version_0_2_runs(encoder: Model) -> None:
+    with pytest.warns(DeprecationWarning, match="now called"):
+
+        class Old(Embed):
+            window = 2
+
+            def admit(self, record: Any) -> None:
+                super().admit(record)  # type: ignore[misc]
+                if record.text == "b":
+                    raise UsageError("no b")
+
+            def render(self, added: dict[str, Any]) -> dict[str, Any]:
+                return {"width": len(added["embedding"])}
+
+    task = Old(encoder.checkpoint, encoder.session)
+    with pytest.warns(DeprecationWarning, match="admit is now called validate"):
+        results = list(task.run(as_records(["a", "a", "a"])))
+        with pytest.raises(UsageError, match="no b"):
+            list(task.run(as_records(["a", "b"])))
+    size = encoder.checkpoint.config.hidden_size  # type: ignore[attr-defined]
+    assert (task.chunk_size, results) == (2, [{"text": "a", "width": size}] * 3)
 
 
 @pytest.mark.filterwarnings("ignore::zoo.inference.task.TaskWarning")

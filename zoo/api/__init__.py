@@ -451,9 +451,10 @@ class Model:
         """
         from zoo.inference.processing.records import as_records
         from zoo.tasks.causal_lm.predict import Generate
-        from zoo.tasks.seq2seq.predict import Seq2Seq
+        from zoo.tasks.seq2seq.predict import Seq2SeqGeneration
 
-        kind = Seq2Seq if Seq2Seq.name in self.checkpoint.head.tasks else Generate
+        tasks = self.checkpoint.head.tasks
+        kind = Seq2SeqGeneration if Seq2SeqGeneration.name in tasks else Generate
         task = kind(self.checkpoint, self.session, tokenizer=self.tokenizer, **settings)
         return task.stream_text(next(as_records([text])))
 

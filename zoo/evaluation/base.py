@@ -42,13 +42,8 @@ class Result:
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Reread(Iterable[Item]):
-    """The first items of files, which are read anew on each iteration rather than held in memory.
-
-    Args:
-        read: function that reads the files.
-        limit: largest number of items; ``None`` for all.
-    """
+class RestartableIterable(Iterable[Item]):
+    """The first items of files, which every iteration reads again instead of keeping them."""
 
     def __init__(self, read: Callable[[], Iterable[Item]], limit: int | None) -> None:
         self._read, self._limit = read, limit
@@ -59,20 +54,14 @@ class Reread(Iterable[Item]):
 
 
 class Samples(Iterable[Item]):
-    """The first samples of files, which are read anew on each iteration and not held in memory.
+    """The first samples of files, which every iteration reads again instead of keeping them.
 
-    The first iteration, which has to be complete, counts the rows that cannot be used, and refuses
-    them at its end unless they are skipped; it also reviews the samples.
-
-    Args:
-        read: function that reads the files, and adds the rows that cannot be used.
-        review: function that returns what is reviewed of a sample.
-        limit: largest number of samples; ``None`` for all.
-        skip: leave out rows that cannot be used.
+    The first iteration, which has to be complete, reviews the samples and counts the rows that
+    cannot be used; at its end, it refuses these rows unless ``skip`` is set.
 
     Attributes:
         skipped: number of rows that were skipped.
-        notes: what the user should know about the data.
+        notes: what users should know about the data.
     """
 
     def __init__(
@@ -119,13 +108,6 @@ class Samples(Iterable[Item]):
         """Return the locations of samples by their numbers."""
         samples: Iterable[Any] = itertools.islice(self._again(), max(numbers) + 1)
         return {k: sample.location for k, sample in enumerate(samples) if k in numbers}
-
-
-def windows(items: Iterable[Item], size: int = TEXTS_AT_ONCE) -> Iterator[list[Item]]:
-    """Yield the items in lists of at most ``size``, the last of which may be shorter."""
-    source = iter(items)
-    while window := list(itertools.islice(source, size)):
-        yield window
 
 
 class Evaluation(ABC):

@@ -4,7 +4,6 @@ A text becomes one row, or for masked language models one row for each of its to
 similar length form batches. Each row names the positions whose logits are read, and their labels.
 """
 
-import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.errors import NonFiniteError, UsageError
 from zoo.families.onnx import LOGITS
-from zoo.inference.processing.batching import plan_batches
+from zoo.inference.processing.batching import batched, plan_batches
 from zoo.io.progress import progress
 from zoo.overrides import override
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 LOGITS_PER_BATCH = 1 << 24  # 64 MB in float32
 BATCH_TOKENS = (512, 8192)  # fewest and most tokens of a batch
-WINDOW_ROWS = 4096  # rows that are sorted by length and batched together
+ROWS_AT_ONCE = 4096  # rows that are sorted by length and batched together
 
 
 @dataclass(frozen=True)
@@ -128,16 +127,15 @@ class Scorer(ABC):
         self, rows: Iterable[ScoredRow]
     ) -> "Iterator[tuple[ScoredRow, Floats, NDArray[np.bool_]]]":
         """Yield each row with the results of ``log_probs`` at its positions, in order."""
-        source = iter(rows)
-        while window := list(itertools.islice(source, WINDOW_ROWS)):
+        for chunk in batched(rows, ROWS_AT_ONCE):
             results = {}
-            for indices in plan_batches([self.cost(row) for row in window], self.max_batch_tokens):
-                inputs = self.inputs([window[k] for k in indices])
+            for indices in plan_batches([self.cost(row) for row in chunk], self.max_batch_tokens):
+                inputs = self.inputs([chunk[k] for k in indices])
                 accepted = {name: inputs[name] for name in self.session.inputs if name in inputs}
                 outputs = self.session.run(accepted, (LOGITS,))[LOGITS]
                 for k, logits in zip(indices, outputs, strict=True):
-                    results[k] = self.log_probs(logits[window[k].positions], window[k].labels)
-            for k, row in enumerate(window):
+                    results[k] = self.log_probs(logits[chunk[k].positions], chunk[k].labels)
+            for k, row in enumerate(chunk):
                 values, correct = results.pop(k)
                 if not abs(values.sum()) < float("inf"):
                     raise NonFiniteError(

@@ -1,15 +1,15 @@
 """Base class of tasks: tokenization, batching, order of results, truncation, checks for NaN.
 
-A task reads its input in windows: the texts of a window are tokenized together, sorted by length,
+A task reads its input in chunks: the texts of a chunk are tokenized together, sorted by length,
 run in batches of bounded size, and returned in input order. Memory is therefore bounded for any
-length of input; results appear when a window is full or the input ends.
+length of input; results appear when a chunk is full or the input ends.
 """
 
 import contextlib
 import itertools
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from zoo.errors import NonFiniteError, UsageError
@@ -19,6 +19,7 @@ from zoo.inference.processing.table_records import InputColumns
 from zoo.inference.task_checks import max_length, require_finite, require_head, token_limits
 from zoo.io.limits import MAX_TEXT_CHARACTERS
 from zoo.overrides import override
+from zoo.renamed import RenamedMethods
 from zoo.tokenizers import Encoded
 
 if TYPE_CHECKING:
@@ -65,28 +66,28 @@ class EncodedExample(NamedTuple):
     row_id: int = 0
 
 
-class Task(ABC):
+class Task(RenamedMethods, ABC):
     """A task over a session: one result per record, in input order.
 
     Args:
         checkpoint: the checkpoint.
         session: the model.
-        tokenizer: tokenizer, by default that of the checkpoint.
+        tokenizer: tokenizer, by default the checkpoint's.
         max_tokens: length that texts are truncated to; by default, and at most, the model's limit.
         max_batch_tokens: maximum number of tokens per batch, with padding.
 
     Attributes:
         name: name of the task; the head of the checkpoint must list it, or be one of ``heads``.
         heads: names of heads that a plugin's task supports in every family.
-        options: options of the task in ``zoo run``, beside those of every task; their values are
-            arguments of the class.
+        options: options of ``zoo run`` that only this task has; the class gets their values as
+            arguments.
         output_keys: keys that results add to a record.
         vector_key: the key among these that is a vector of the same size in all results, as arrays
             are written; ``None`` if there is none.
         pairs: whether records may have a second text.
-        reads_layers: whether hidden states of single layers are read, which torch alone exposes.
+        reads_layers: whether hidden states of single layers are read, which only torch exposes.
         keys: keys of the texts in JSON lines and in results.
-        window: number of texts per window.
+        chunk_size: number of texts that are tokenized and sorted together.
         max_batch_tokens: maximum number of tokens per batch, with padding.
         max_tokens: length that texts are truncated to, or ``None``.
 
@@ -96,6 +97,12 @@ class Task(ABC):
         VerificationError: the checkpoint has no tokenizer.
     """
 
+    renamed_methods: ClassVar[Mapping[str, str]] = {
+        "admit": "validate",
+        "render": "to_json",
+        "run_window": "run_chunk",
+        "window": "chunk_size",
+    }
     name: ClassVar[str]
     heads: ClassVar[tuple[str, ...]] = ()
     options: "ClassVar[Sequence[click.Option]]" = ()
@@ -104,7 +111,7 @@ class Task(ABC):
     pairs: ClassVar[bool] = False
     reads_layers: ClassVar[bool] = False
     keys: ClassVar[RecordKeys] = RecordKeys()
-    window: int = 2048
+    chunk_size: int = 2048
     max_batch_tokens: int = MAX_BATCH_TOKENS
 
     def __init__(
@@ -163,7 +170,7 @@ class Task(ABC):
         """Tokenize texts or pairs of texts; here with truncation."""
         return self.tokenizer.encode(texts, max_tokens=self.max_tokens)
 
-    def check(self, item: EncodedExample) -> None:  # noqa: B027 (overriding is optional)
+    def check(self, item: EncodedExample) -> None:
         """Check one input.
 
         Raises:
@@ -185,7 +192,7 @@ class Task(ABC):
         """Return the number of tokens of an input that were cut."""
         return item.encoded.truncated
 
-    def render(self, added: dict[str, Any]) -> dict[str, Any]:
+    def to_json(self, added: dict[str, Any]) -> dict[str, Any]:
         """Return the values of ``compute`` as JSON-serializable values."""
         return added
 
@@ -200,36 +207,36 @@ class Task(ABC):
         reports the totals.
 
         Args:
-            records: the records, read one window ahead.
+            records: the records, read one chunk ahead.
             arrays: return numpy arrays instead of lists.
 
         Raises:
             UsageError: a record is not valid for the task; the message names it.
             NonFiniteError: an output is NaN or infinite; the message names the text.
         """
-        for window in self.run_windows(records, arrays=arrays):
-            yield from window
+        for chunk in self.run_chunks(records, arrays=arrays):
+            yield from chunk
 
-    def run_windows(
+    def run_chunks(
         self, records: Iterable[TextExample], *, arrays: bool = False, start: int = 0
     ) -> Iterator[Iterator[dict[str, Any]]]:
-        """Yield the results of ``run`` window by window.
+        """Yield the results of ``run`` chunk by chunk.
 
-        Records after the end of a window may be run later, by another process, with the results of
+        Records after the end of a chunk may be run later, by another process, with the results of
         an uninterrupted run.
 
         Args:
             records: see ``run``.
             arrays: see ``run``.
-            start: number of records before these, all in windows that were run.
+            start: number of records before these, all in chunks that were run.
         """
-        for window in self.stream_windows(records, start=start):
-            yield (self._joined(item, added, arrays=arrays) for item, added in window)
+        for chunk in self.stream_chunks(records, start=start):
+            yield (self._joined(item, added, arrays=arrays) for item, added in chunk)
 
     def _joined(
         self, item: EncodedExample, added: dict[str, Any], *, arrays: bool
     ) -> dict[str, Any]:
-        values = added if arrays else self.render(added)
+        values = added if arrays else self.to_json(added)
         cut = {"truncated": self.truncated(item)} if self.truncated(item) else {}
         return {**self.keys.texts(item.record), **item.record.extra, **values, **cut}
 
@@ -237,26 +244,26 @@ class Task(ABC):
         self, records: Iterable[TextExample]
     ) -> Iterator[tuple[EncodedExample, dict[str, Any]]]:
         """Yield each input with the values that the task adds, in order; see ``run``."""
-        for window in self.stream_windows(records):
-            yield from window
+        for chunk in self.stream_chunks(records):
+            yield from chunk
 
-    def stream_windows(
+    def stream_chunks(
         self, records: Iterable[TextExample], *, start: int = 0
     ) -> Iterator[Iterator[tuple[EncodedExample, dict[str, Any]]]]:
-        """Yield the windows of ``stream``, each to be read before the next; see ``run_windows``."""
+        """Yield the chunks of ``stream``, each to be read before the next; see ``run_chunks``."""
         texts = tokens = 0
 
         def counted(
-            window: list[EncodedExample],
+            chunk: list[EncodedExample],
         ) -> Iterator[tuple[EncodedExample, dict[str, Any]]]:
             nonlocal texts, tokens
-            for item, added in self.run_window(window):
+            for item, added in self.run_chunk(chunk):
                 texts += self.truncated(item) > 0
                 tokens += self.truncated(item)
                 yield item, added
 
-        for window in self._windows(records, start):
-            yield counted(window)
+        for chunk in self._chunks(records, start):
+            yield counted(chunk)
         if texts:
             warnings.warn(
                 f"{texts} {'text was' if texts == 1 else 'texts were'} cut at {self.max_tokens} "
@@ -269,41 +276,41 @@ class Task(ABC):
         """Return the array of the vectors of no texts, (0, dimensions), if there are vectors."""
         raise NotImplementedError
 
-    def _windows(
+    def _chunks(
         self, records: Iterable[TextExample], before: int
     ) -> Iterator[list[EncodedExample]]:
-        """Tokenize the input in windows; records before an invalid one are yielded first."""
+        """Tokenize the input in chunks; records before an invalid one are yielded first."""
         source, error = iter(records), None
         while error is None:
-            window: list[TextExample] = []
+            chunk: list[TextExample] = []
             try:
                 for record in self._next(source):
-                    self.admit(record)
-                    window.append(record)
+                    self.validate(record)
+                    chunk.append(record)
             except UsageError as caught:
                 error = caught
-            items = self.tokenize(window, before)
+            items = self.tokenize(chunk, before)
             before += len(items)
             refusals = ((k, self._refusal(item)) for k, item in enumerate(items))
             first, refused = next(((k, e) for k, e in refusals if e), (len(items), None))
             yield items[:first]
             error = refused or error
-            if not window:
+            if not chunk:
                 break
         if error is not None:
             raise error
 
     def _next(self, source: Iterator[TextExample]) -> Iterator[TextExample]:
-        """Yield the records of a window, which ends early if the texts are long."""
+        """Yield the records of a chunk, which ends early if the texts are long."""
         characters = 0
-        for record in itertools.islice(source, self.window):
+        for record in itertools.islice(source, self.chunk_size):
             yield record
             characters += len(record.text) + len(record.pair or "")
             if characters > MAX_TEXT_CHARACTERS:
                 return
 
     def tokenize(self, records: list[TextExample], before: int) -> list[EncodedExample]:
-        """Tokenize the records of a window, after ``before`` others."""
+        """Tokenize the records of a chunk, after ``before`` others."""
         texts = [
             self.prepare(r.text) if r.pair is None else (self.prepare(r.text), self.prepare(r.pair))
             for r in records
@@ -314,10 +321,10 @@ class Task(ABC):
         ]
 
     @abstractmethod
-    def run_window(
+    def run_chunk(
         self, items: list[EncodedExample]
     ) -> Iterator[tuple[EncodedExample, dict[str, Any]]]:
-        """Yield each input of a window with the values that the task adds, in order."""
+        """Yield each input of a chunk with the values that the task adds, in order."""
 
     @contextlib.contextmanager
     def name_model_in_errors(self) -> Iterator[None]:
@@ -327,7 +334,7 @@ class Task(ABC):
         except NonFiniteError as error:
             raise NonFiniteError(f"{self.checkpoint.path}: {error.what}") from error
 
-    def admit(self, record: TextExample) -> None:
+    def validate(self, record: TextExample) -> None:
         """Check one record, before it is tokenized.
 
         Raises:
@@ -380,11 +387,11 @@ class BatchTask(Task):
         """
 
     def merge(self, item: EncodedExample, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return the values that the result adds to a record, from those of its rows."""
+        """Return the values that the result adds to a record, from the values of its rows."""
         return rows[0]
 
     @override
-    def run_window(
+    def run_chunk(
         self, items: list[EncodedExample]
     ) -> Iterator[tuple[EncodedExample, dict[str, Any]]]:
         counts = []

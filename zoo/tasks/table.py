@@ -175,7 +175,7 @@ def write_results(
         no_vectors=None if task.vector_key is None else task.no_vectors(),
     ) as output:
         records = itertools.islice(given.records, output.rows, None)
-        windows = task.run_windows(records, arrays=suffix == ARRAY, start=output.rows)
+        windows = task.run_chunks(records, arrays=suffix == ARRAY, start=output.rows)
         for window in windows:
             for result in window:
                 output.write(

@@ -35,7 +35,7 @@ class GenerationTask(BatchTask):
 
     output_keys: ClassVar[tuple[str, ...]] = ("generated", "stopped")
     side: ClassVar[str]  # side of the padding: left for decoders, right for encoders
-    window = 256
+    chunk_size = 256
     max_batch_tokens = 4096  # prompts and new tokens of all beams; bounds the key-value cache
 
     @classmethod
@@ -176,7 +176,7 @@ class GenerationTask(BatchTask):
         from zoo.inference.generation.generate import stream
         from zoo.inference.generation.streaming import stream_text
 
-        self.admit(record)
+        self.validate(record)
         (encoded,) = self.encode([self.prepare(record.text)])
         item = EncodedExample(record, encoded, row_id)
         self.check(item)

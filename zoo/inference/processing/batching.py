@@ -5,18 +5,27 @@ texts sorted by length, dynamic programming over the start of the last batch fin
 lowest cost.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+Item = TypeVar("Item")
 # Tokens per batch, with padding. On 2 cores (benchmarks/embed.py), throughput is constant from 512
 # to 2,048 and falls beyond, where activations do not fit into the cache.
 MAX_BATCH_TOKENS = 1024
 # Constant cost of a forward pass in tokens: about 4 ms at 8 tokens/ms in the same benchmark.
 CALL_COST = 32
+
+
+def batched(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Yield the items in lists of ``size``; the last one may be shorter."""
+    source = iter(items)
+    while chunk := list(itertools.islice(source, size)):
+        yield chunk
 
 
 def plan_batches(

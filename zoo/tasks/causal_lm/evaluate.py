@@ -4,8 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.evaluation.base import LikelihoodEvaluation, Prediction, Result, windows
+from zoo.evaluation.base import TEXTS_AT_ONCE, LikelihoodEvaluation, Prediction, Result
 from zoo.inference.completions import CompletionTokenizer, CompletionTokens
+from zoo.inference.processing.batching import batched
 from zoo.inference.scoring import CausalScorer, ScoredRow, Scorer, TextScore
 from zoo.metrics.intervals import bootstrap_samples
 from zoo.metrics.likelihood import likelihood_metrics
@@ -82,15 +83,15 @@ def _row(sample: Completion, score: TextScore) -> Prediction:
 
 
 class CompletionStream:
-    """Tokens of prompts and completions, which are tokenized in windows; counts truncated ones."""
+    """Tokens of prompts and completions, which are tokenized in chunks; counts truncated ones."""
 
     def __init__(self, tokenizer: CompletionTokenizer, samples: Iterator[Completion]) -> None:
         self._tokenizer, self._samples, self.truncated = tokenizer, samples, 0
 
     def __iter__(self) -> Iterator[CompletionTokens]:
         """Yield the tokens of each text."""
-        for window in windows(self._samples):
-            for text in self._tokenizer.completions([(s.prompt or "", s.text) for s in window]):
+        for chunk in batched(self._samples, TEXTS_AT_ONCE):
+            for text in self._tokenizer.completions([(s.prompt or "", s.text) for s in chunk]):
                 self.truncated += text.truncated > 0
                 yield text
 

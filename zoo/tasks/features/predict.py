@@ -29,7 +29,7 @@ class Features(BatchTask):
     output_keys: ClassVar[tuple[str, ...]] = ("tokens", "offsets", "layers")
     pairs: ClassVar[bool] = True
     reads_layers: ClassVar[bool] = True
-    window: int = 128  # the states of all layers of a window are in memory at once
+    chunk_size: int = 128  # the states of all layers of a chunk are in memory at once
 
     @classmethod
     @override
@@ -55,7 +55,7 @@ class Features(BatchTask):
         if not layers:
             raise UsageError("no layers were asked for", "-1 is the last")
         self.layers = tuple(dict.fromkeys(self._number(layer) for layer in layers))
-        self.window = max(self.window // len(self.layers), 1)
+        self.chunk_size = max(self.chunk_size // len(self.layers), 1)
         self.last_alone = (
             self.layers == (self.depth,) and "last_hidden_state" in self.session.outputs
         )
@@ -100,6 +100,6 @@ class Features(BatchTask):
         return dict(zip(self.layers, states, strict=True))
 
     @override
-    def render(self, added: dict[str, Any]) -> dict[str, Any]:
+    def to_json(self, added: dict[str, Any]) -> dict[str, Any]:
         layers = {name: short_floats(values) for name, values in added["layers"].items()}
         return {**added, "layers": layers}

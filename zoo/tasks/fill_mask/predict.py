@@ -22,7 +22,7 @@ class FillMask(BatchTask):
 
     name: ClassVar[str] = "fill-mask"
     output_keys: ClassVar[tuple[str, ...]] = ("masks",)
-    window: int = 512
+    chunk_size: int = 512
     max_batch_tokens = 512  # logits are as wide as the vocabulary: 512 x 30,522 x 4 bytes are 60 MB
 
     def __init__(self, *args: Any, top_k: int = 5, **options: Any) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.readers.documents import ReaderConfig, expand_paths, read_documents
 from zoo.errors import UsageError
-from zoo.evaluation.base import TEXTS_AT_ONCE, LikelihoodEvaluation, Reread, Result
+from zoo.evaluation.base import TEXTS_AT_ONCE, LikelihoodEvaluation, RestartableIterable, Result
 from zoo.inference.scoring import CausalScorer, MaskedScorer, ScoredRow, Scorer, TextScore
 from zoo.io.limits import MAX_TEXT_CHARACTERS
 from zoo.metrics.likelihood import likelihood_metrics
@@ -47,7 +47,7 @@ class Perplexity(LikelihoodEvaluation):
 
     @override
     def measure(self, files: Sequence[Path]) -> Result:
-        documents = Reread(lambda: read_texts(files, self.limit), None)
+        documents = RestartableIterable(lambda: read_texts(files, self.limit), None)
         count = sum(1 for _ in documents)  # which finds what cannot be read, before any is scored
         texts = TextStream(documents)
         rows = (
@@ -75,7 +75,7 @@ class PseudoPerplexity(LikelihoodEvaluation):
 
     @override
     def measure(self, files: Sequence[Path]) -> Result:
-        lines = Reread(lambda: _lines(files), self.limit)
+        lines = RestartableIterable(lambda: _lines(files), self.limit)
         count = sum(1 for _ in lines)
         texts = TextStream(lines)
         encoded = texts.encode(self.scorer.tokenizer, self.scorer.max_tokens)
@@ -91,7 +91,7 @@ class PseudoPerplexity(LikelihoodEvaluation):
 
 
 class TextStream:
-    """Texts that are tokenized in windows and dropped; counts them, their bytes and cut tokens."""
+    """Texts that are tokenized in chunks and dropped; counts them, their bytes and cut tokens."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = iter(texts)
@@ -99,12 +99,12 @@ class TextStream:
 
     def encode(self, tokenizer: "TextTokenizer", max_tokens: int | None) -> "Iterator[Encoded]":
         """Yield the tokens of each text, without positions in characters."""
-        while window := list(itertools.islice(self._window(), TEXTS_AT_ONCE)):
-            for text in tokenizer.encode(window, max_tokens=max_tokens, offsets=False):
+        while chunk := list(itertools.islice(self._chunk(), TEXTS_AT_ONCE)):
+            for text in tokenizer.encode(chunk, max_tokens=max_tokens, offsets=False):
                 self.truncated += text.truncated
                 yield text
 
-    def _window(self) -> Iterator[str]:
+    def _chunk(self) -> Iterator[str]:
         """Yield texts until they have ``MAX_TEXT_CHARACTERS``."""
         characters = 0
         for text in self._texts:

@@ -28,7 +28,7 @@ class Score(Task):
     output_keys: ClassVar[tuple[str, ...]] = ("log_prob", "greedy", "tokens")
     pairs: ClassVar[bool] = True
     keys: ClassVar[RecordKeys] = RecordKeys("text", ("context", "continuation"))
-    window = 512
+    chunk_size = 512
 
     @classmethod
     @override
@@ -66,7 +66,7 @@ class Score(Task):
             raise UsageError(f"{location}: the continuation has no tokens of its own")
 
     @override
-    def run_window(
+    def run_chunk(
         self, items: list[EncodedExample]
     ) -> Iterator[tuple[EncodedExample, dict[str, Any]]]:
         tokens: dict[int, list[dict[str, Any]]] = {item.row_id: [] for item in items}

@@ -41,7 +41,7 @@ TASKS = (
         heads=("multiple-choice",),
         predict="zoo.tasks.multiple_choice.predict:Choose",
         train="zoo.tasks.multiple_choice.train:MultipleChoice",
-        evaluate="zoo.tasks.multiple_choice.evaluate:MultipleChoice",
+        evaluate="zoo.tasks.multiple_choice.evaluate:MultipleChoiceEvaluation",
         run_options=(
             TaskOption(
                 "choices",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
 
 
-class MultipleChoice(Evaluation):
+class MultipleChoiceEvaluation(Evaluation):
     """Fraction of questions with the correct choice."""
 
     name: ClassVar[str] = "multiple-choice"

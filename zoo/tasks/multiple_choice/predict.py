@@ -32,7 +32,7 @@ class Choose(BatchTask):
     output_keys: ClassVar[tuple[str, ...]] = ("label", "choice", "score", "scores")
     pairs: ClassVar[bool] = True
     keys: ClassVar[RecordKeys] = RecordKeys("context", ("context", "question"))
-    window: int = 256
+    chunk_size: int = 256
 
     @classmethod
     @override
@@ -54,8 +54,8 @@ class Choose(BatchTask):
         self.scores = next(name for name, axes in outputs.items() if axes == AXES)
 
     @override
-    def admit(self, record: TextExample) -> None:
-        super().admit(record)
+    def validate(self, record: TextExample) -> None:
+        super().validate(record)
         choices = record.extra.get(CHOICES)
         if not isinstance(choices, list | tuple) or len(choices) < 2:
             raise UsageError(

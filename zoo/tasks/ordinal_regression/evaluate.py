@@ -11,10 +11,10 @@ from zoo.metrics.intervals import bootstrap_samples
 from zoo.metrics.ordinal import ordinal_metrics
 from zoo.overrides import override
 from zoo.tasks.ordinal_regression.predict import Ordinal
-from zoo.tasks.text_classification.evaluate import TextClassification
+from zoo.tasks.text_classification.evaluate import TextClassificationEvaluation
 
 
-class OrdinalRegression(TextClassification):
+class OrdinalRegressionEvaluation(TextClassificationEvaluation):
     """Quadratic weighted kappa, mean absolute error in ranks, and accuracy."""
 
     name: ClassVar[str] = "ordinal-regression"

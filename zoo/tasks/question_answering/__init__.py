@@ -29,7 +29,7 @@ TASKS = (
         heads=("question-answering",),
         predict="zoo.tasks.question_answering.predict:Answer",
         train="zoo.tasks.question_answering.train:QuestionAnswering",
-        evaluate="zoo.tasks.question_answering.evaluate:QuestionAnswering",
+        evaluate="zoo.tasks.question_answering.evaluate:QuestionAnsweringEvaluation",
         run_options=(
             TaskOption("top_k", "Number of predictions.", int, minimum=1, default=1),
             TaskOption(

@@ -39,7 +39,7 @@ class AnswerCandidates(Answer):
         return {"candidates": self.candidates(item, rows)}
 
 
-class QuestionAnswering(Evaluation):
+class QuestionAnsweringEvaluation(Evaluation):
     """Exact match and F1 of the answers of ``zoo run answer``, from 0 to 1.
 
     If some questions have no answer, no answer competes with the spans, there are metrics for both

@@ -41,7 +41,7 @@ class Answer(BatchTask):
     output_keys: ClassVar[tuple[str, ...]] = ("answer", "score", "start", "end", "predictions")
     pairs: ClassVar[bool] = True
     keys: ClassVar[RecordKeys] = RecordKeys(None, ("question", "context"))
-    window: int = 256
+    chunk_size: int = 256
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.rng import generator
 from zoo.errors import UsageError
-from zoo.evaluation.base import LikelihoodEvaluation, Prediction, Reread, Result
+from zoo.evaluation.base import LikelihoodEvaluation, Prediction, RestartableIterable, Result
 from zoo.inference.scoring import DiscriminatorScorer, ScoredRow, Scorer
 from zoo.metrics.classification import accuracy
 from zoo.metrics.ranks import roc_auc
@@ -55,7 +55,7 @@ class ReplacedTokens(LikelihoodEvaluation):
     def measure(self, files: Sequence[Path]) -> Result:
         import numpy as np
 
-        rows = Reread(lambda: self._rows(files), self.limit)
+        rows = RestartableIterable(lambda: self._rows(files), self.limit)
         replaced, scores, predicted, count = list[Any](), list[Any](), list[Any](), 0
         for row, values, original in self.scorer.run(self._replaced(rows, files[0])):
             replaced.append(row.ids[row.positions] != row.labels)

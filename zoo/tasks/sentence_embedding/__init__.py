@@ -21,7 +21,7 @@ TASKS = (
         heads=("none",),
         predict="zoo.tasks.sentence_embedding.predict:Embed",
         train="zoo.tasks.sentence_embedding.train:SentenceEmbedding",
-        evaluate="zoo.tasks.sentence_embedding.evaluate:SentenceEmbedding",
+        evaluate="zoo.tasks.sentence_embedding.evaluate:SentenceEmbeddingEvaluation",
         run_options=(*PROMPTS, *VECTORS),
         train_options=(
             TaskOption(

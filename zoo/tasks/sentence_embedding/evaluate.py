@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 LABEL = "label"  # default column of scores
 
 
-class SentenceEmbedding(Evaluation):
+class SentenceEmbeddingEvaluation(Evaluation):
     """Correlations of the similarity of two embeddings with scores, or retrieval.
 
     The similarity is that of the model. Of pairs with scores, as those of STS, Spearman's

@@ -117,11 +117,11 @@ class Embed(BatchTask):
         return [{"embedding": vector} for vector in vectors]
 
     @override
-    def render(self, added: dict[str, Any]) -> dict[str, Any]:
+    def to_json(self, added: dict[str, Any]) -> dict[str, Any]:
         return {name: short_floats(value) for name, value in added.items()}
 
     @override
-    def stream_windows(
+    def stream_chunks(
         self, records: Iterable[TextExample], *, start: int = 0
     ) -> Iterator[Iterator[tuple[EncodedExample, dict[str, Any]]]]:
         if self.checkpoint.model.pooling is None:
@@ -131,7 +131,7 @@ class Embed(BatchTask):
                 TaskWarning,
                 stacklevel=2,
             )
-        yield from super().stream_windows(records, start=start)
+        yield from super().stream_chunks(records, start=start)
 
     def vectors(self, records: Iterable[TextExample]) -> "NDArray[np.floating[Any]]":
         """Return the embeddings as one array, (texts, dimensions)."""

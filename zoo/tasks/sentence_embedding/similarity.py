@@ -43,5 +43,5 @@ class Similarity(Embed):
         return {"similarity": float(pairwise_similarity(first, second, function))}
 
     @override
-    def render(self, added: dict[str, Any]) -> dict[str, Any]:
+    def to_json(self, added: dict[str, Any]) -> dict[str, Any]:
         return added

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.readers.labelled import Columns
 from zoo.data.readers.text_io import split_name
-from zoo.evaluation.base import Evaluation, Prediction, Result, windows
+from zoo.evaluation.base import TEXTS_AT_ONCE, Evaluation, Prediction, Result
 from zoo.inference.likelihood import Seq2SeqLikelihood
+from zoo.inference.processing.batching import batched
 from zoo.inference.processing.records import TextExample
 from zoo.inference.scoring import ScoredRow
 from zoo.inference.task_checks import require_head
@@ -18,7 +19,7 @@ from zoo.metrics.intervals import bootstrap_samples
 from zoo.metrics.likelihood import likelihood_metrics
 from zoo.overrides import override
 from zoo.tasks.seq2seq.data import TextToText, iter_text_to_text, review_target
-from zoo.tasks.seq2seq.predict import Seq2Seq as Generation
+from zoo.tasks.seq2seq.predict import Seq2SeqGeneration
 from zoo.tasks.seq2seq.text_forms import TextForm, form_of, glue_tables
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
 
 
-class Seq2Seq(Evaluation):
+class Seq2SeqEvaluation(Evaluation):
     """Exact match of generated texts and loss of the targets, and for GLUE its metrics.
 
     ``exact_match`` is the fraction of samples whose generated text equals the target, white space
@@ -62,7 +63,7 @@ class Seq2Seq(Evaluation):
     @classmethod
     @override
     def require_supported(cls, checkpoint: "Checkpoint") -> None:
-        require_head(checkpoint, Generation.name)
+        require_head(checkpoint, Seq2SeqGeneration.name)
 
     @classmethod
     @override
@@ -136,7 +137,7 @@ class Seq2Seq(Evaluation):
         """
         import numpy as np
 
-        task = Generation(
+        task = Seq2SeqGeneration(
             self.checkpoint,
             self.session,
             self.scorer.tokenizer,
@@ -176,12 +177,12 @@ class Seq2Seq(Evaluation):
 
         config: Any = self.checkpoint.config
         encode, numbers = self.scorer.tokenizer.encode, itertools.count()
-        for window in windows(samples):
+        for chunk in batched(samples, TEXTS_AT_ONCE):
             sources = encode(
-                [s.source for s in window], max_tokens=self.scorer.max_tokens, offsets=False
+                [s.source for s in chunk], max_tokens=self.scorer.max_tokens, offsets=False
             )
             most = self.scorer.decoder_limit
-            targets = encode([s.target for s in window], max_tokens=most, offsets=False)
+            targets = encode([s.target for s in chunk], max_tokens=most, offsets=False)
             self._cut_targets += sum(target.truncated > 0 for target in targets)
             for text, target in zip(sources, targets, strict=True):
                 labels = np.array(target.ids, np.int64)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Seq2Seq(GenerationTask):
+class Seq2SeqGeneration(GenerationTask):
     """Output sequences of an encoder-decoder model.
 
     Results have the keys of ``GenerationTask``. Source texts that are too long are truncated.

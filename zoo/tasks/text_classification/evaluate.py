@@ -156,7 +156,7 @@ class LabelledEvaluation(Evaluation):
         """Return the result."""
 
 
-class TextClassification(LabelledEvaluation):
+class TextClassificationEvaluation(LabelledEvaluation):
     """Accuracy, F1, Matthews correlation and calibration, with the scores of each label."""
 
     name: ClassVar[str] = "text-classification"
@@ -226,7 +226,7 @@ def _confusion(cells: "NDArray[np.int64]", labels: Sequence[str]) -> dict[str, d
     return confusion
 
 
-class Regression(LabelledEvaluation):
+class RegressionEvaluation(LabelledEvaluation):
     """Pearson's and Spearman's correlations, and the mean squared error."""
 
     name: ClassVar[str] = "regression"
@@ -270,7 +270,7 @@ class Regression(LabelledEvaluation):
         return Result({**metrics, "samples": len(actual)}, {"intervals": intervals})
 
 
-class MultiLabel(LabelledEvaluation):
+class MultiLabelEvaluation(LabelledEvaluation):
     """F1 over all labels, its mean over labels, and samples with all labels right.
 
     The labels of a sample are a list (JSON, Parquet), or text with a separator.

@@ -13,7 +13,7 @@ TASKS = (
         output="batch tokens labels",
         predict="zoo.tasks.token_classification.predict:ClassifyTokens",
         train="zoo.tasks.token_classification.train:TokenClassification",
-        evaluate="zoo.tasks.token_classification.evaluate:TokenClassification",
+        evaluate="zoo.tasks.token_classification.evaluate:TokenClassificationEvaluation",
         run_options=(
             TaskOption(
                 "aggregate",

@@ -52,7 +52,7 @@ class ClassifyWords(ClassifyTokens):
         return starts
 
 
-class TokenClassification(Evaluation):
+class TokenClassificationEvaluation(Evaluation):
     """Accuracy of words, and precision, recall and F1 of entities or labels.
 
     A word has the label that is predicted at its first token. A word that was truncated, or has no

@@ -15,7 +15,7 @@ from zoo.metrics.intervals import bootstrap_samples
 from zoo.metrics.ranks import regression_metrics
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.overrides import override
-from zoo.tasks.text_classification.evaluate import Regression as RegressionEvaluation
+from zoo.tasks.text_classification.evaluate import RegressionEvaluation
 from zoo.tasks.text_classification.predict import ClassifyTexts
 from zoo.tasks.text_classification.train import Regression
 from zoo.training.config.finetune import TableConfig

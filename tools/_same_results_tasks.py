@@ -214,8 +214,8 @@ def resumed(
     for run in sorted(path for path in begun.iterdir() if (path / "run.json").is_file()):
         copy = work / "resumed" / run.name
         shutil.copytree(run, copy)
-        last = sorted((copy / "checkpoints").iterdir())[-1]
-        shutil.rmtree(last)
+        for checkpoint in sorted((copy / "checkpoints").iterdir())[1:]:
+            shutil.rmtree(checkpoint)
         shutil.rmtree(copy / "model")
         command = json.loads((copy / "run.json").read_text()).get("kind", "pretrain")
         data: tuple[object, ...] = ()

@@ -5,6 +5,7 @@ table of the documentation from it. An option that was renamed takes its former 
 release, with a line on standard error.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -279,12 +280,24 @@ def shared_option(
 def common_options(function: Function) -> Function:
     """Add the options of all commands: ``--json``, ``--verbose`` and ``--quiet``.
 
-    While the command runs, what libraries and plugins print goes to standard error.
+    The arguments are checked first. While the command runs, what libraries and plugins print goes
+    to standard error.
     """
     return _all(
         shared_option("as_json"),
         verbosity_options,
-    )(redirect_prints(function))
+    )(redirect_prints(_checked(function)))
+
+
+def _checked(function: Function) -> Function:
+    @functools.wraps(function)
+    def run(*arguments: Any, **options: Any) -> Any:
+        from zoo.cli.preflight import check_arguments
+
+        check_arguments(click.get_current_context())
+        return function(*arguments, **options)
+
+    return run  # type: ignore[return-value]
 
 
 def verbosity_options(function: Function) -> Function:

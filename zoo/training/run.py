@@ -50,7 +50,7 @@ from zoo.training.state.location import (
     data_locations,
     missing_data,
     moved_locations,
-    resume_command,
+    require_new,
     where_it_began,
     with_absolute_paths,
     with_locations,
@@ -216,12 +216,10 @@ class Run:
     def new_path(self, config: RunConfig) -> Path:
         """Return the directory of a new run, once all processes know it."""
         path = Path(self.dist.broadcast(str(self.output or next_run_dir(config))))
-        if path.exists():
-            if not self.force:
-                command = resume_command(self.command, path)
-                raise UsageError(f"{path} exists", f"`{command}`, or another -o")
-            if self.dist.is_main_process:
-                check_set_aside(path)
+        if not self.force:
+            require_new(path, self.command)
+        elif path.exists() and self.dist.is_main_process:
+            check_set_aside(path)
         self.dist.barrier()  # all processes have chosen their path before it is created
         return path
 

@@ -121,7 +121,6 @@ def command(ref: str, onnx: bool, output: Path | None, as_json: bool, **options:
     from zoo.checkpoint import check_tokenizer
     from zoo.convert.cache import resolve_checkpoint
     from zoo.errors import UsageError
-    from zoo.export.export import export_onnx
     from zoo.io.output.overwrite import check_target
 
     if output is None:
@@ -131,6 +130,8 @@ def command(ref: str, onnx: bool, output: Path | None, as_json: bool, **options:
     check_target(output, force=target["force"])
     checkpoint = resolve_checkpoint(ref, **options)
     check_tokenizer(checkpoint)
+    from zoo.export.export import export_onnx
+
     plan = _quantization(checkpoint, **quantization)
     report = export_onnx(checkpoint, output, quantization=plan, **target)
     result(report.to_dict(), [*report.lines(), f"wrote {output}"], as_json=as_json)

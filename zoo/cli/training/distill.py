@@ -15,6 +15,7 @@ from zoo.cli.options import (
     count_option,
     shared_option,
 )
+from zoo.cli.preflight import check_settings
 from zoo.cli.training.options import (
     SHARED_SETTINGS,
     config_file,
@@ -154,6 +155,7 @@ def command(ctx: click.Context, /, file: str | None, **options: Any) -> None:
         raise click.UsageError("--no-score leaves nothing to measure or to require", ctx)
     values = settings_file(ctx, file)
     overrides = overrides_from_options(ctx, settings_of(options, values), options)
+    check_settings("distill", values, overrides, config_file(file))
     from zoo.distillation.runs import DistillRun
     from zoo.training.distributed.context import DistContext
 

@@ -10,6 +10,7 @@ from zoo.cli.options import (
     count_option,
     shared_option,
 )
+from zoo.cli.preflight import check_settings
 from zoo.cli.task_options import (
     TaskCommand,
     table_of_tasks,
@@ -110,6 +111,7 @@ def command(ctx: click.Context, /, model: str | None, **options: Any) -> None:
     values = model_values(model)
     settings = SETTINGS | task_settings(options["task"])
     overrides = overrides_from_options(ctx, settings, options)
+    check_settings("finetune", values, overrides, config_file(model))
     from zoo.finetuning.runs import SUMMARY, FineTuneRun, select_median_run
     from zoo.training.distributed.context import DistContext
 

@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from zoo.cli.options import common_options
+from zoo.cli.preflight import check_settings
 from zoo.cli.training.options import (
     SETTINGS,
     config_argument,
@@ -48,6 +49,7 @@ def command(ctx: click.Context, /, family_or_file: str | None, **options: Any) -
         raise click.UsageError("name a family to pretrain, or give --resume RUN", ctx)
     settings = config_values(family_or_file)
     overrides = overrides_from_options(ctx, SETTINGS, options)
+    check_settings("pretrain", settings, overrides, config_file(family_or_file))
     from zoo.training.distributed.context import DistContext
     from zoo.training.run import PretrainRun
 

@@ -95,8 +95,23 @@ def _files(text: str) -> Iterator[Path]:
         for match in matches:
             yield from _files(str(match))
     else:
-        what = "matches nothing" if glob.has_magic(text) else "does not exist"
-        raise SourceError(f"{text} {what}", "give a file, a directory or a pattern")
+        raise _absent(text)
+
+
+def require_files(text: str) -> None:
+    """Check that a file, directory or pattern exists, and leave other problems to its reader."""
+    try:
+        path = Path(text).expanduser()
+        exists = path.exists() or bool(list(_matches(path)))
+    except (OSError, ValueError, RuntimeError):
+        return
+    if not exists:
+        raise _absent(text)
+
+
+def _absent(text: str) -> SourceError:
+    what = "matches nothing" if glob.has_magic(text) else "does not exist"
+    return SourceError(f"{text} {what}", "give a file, a directory or a pattern")
 
 
 def _refuse_corpus(folder: Path, names: Sequence[str]) -> None:

@@ -10,30 +10,11 @@ import msgspec
 from zoo.errors import SourceError, UsageError, VerificationError, did_you_mean
 from zoo.io.paths import check_unicode
 from zoo.io.yaml import parse_yaml, read_yaml
+from zoo.training.config.synonyms import ALTERNATIVES, suggest_setting
 
 ConfigDict = dict[str, Any]
 TABLES = ("config", "data", "distillation", "init_from", "lr_scheduler", "optimizer")
 NAMES = ("family", "preset", "task")
-# settings -> what else sets the same thing
-ALTERNATIVES = {
-    "num_train_epochs": "max_steps",
-    "batch_size": "global_batch_tokens",
-    "max_seq_len": "seq_len",
-}
-# what users write -> last part of a setting's name
-SYNONYMS = {
-    "lr": "learning_rate",
-    "batch": "batch_size",
-    "epochs": "num_train_epochs",
-    "num_epochs": "num_train_epochs",
-    "steps": "max_steps",
-    "per_device_train_batch_size": "batch_size",
-    "train_batch_size": "batch_size",
-    "max_length": "max_seq_len",
-    "lr_scheduler_type": "lr_scheduler.name",
-    "bf16": "precision",
-    "gradient_accumulation_steps": "micro_batch_size",
-}
 MISSING = "Object missing required field "
 
 
@@ -113,15 +94,25 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(item)
 
 
-def check_keys(values: ConfigDict, struct_type: Any, path: str, source: str) -> None:
-    """Check that a struct has all keys of nested settings, at any depth."""
+def check_keys(
+    values: ConfigDict, struct_type: Any, path: str, source: str, root: Any = None
+) -> None:
+    """Check that a struct has all keys of nested settings, at any depth.
+
+    Args:
+        values: the settings.
+        struct_type: the struct.
+        path: its path, with a dot at its end, or empty.
+        source: file or option that the settings are from, for messages.
+        root: struct of all settings; ``None`` if it is this one.
+    """
+    root = root or struct_type
     fields = {field.name: field.type for field in msgspec.structs.fields(struct_type)}
     for key, value in values.items():
         if key not in fields:
             raise UsageError(
                 f"{source}: there is no setting {path}{key}",
-                _suggestion(str(key), struct_type, path)
-                or did_you_mean(str(key), list(fields))
+                suggest_setting(str(key), struct_type, path, root)
                 or f"there are {', '.join(fields)}",
             )
         choices = _choices(fields[key])
@@ -131,24 +122,7 @@ def check_keys(values: ConfigDict, struct_type: Any, path: str, source: str) -> 
                 did_you_mean(value, choices) or f"it is one of {', '.join(choices)}",
             )
         for inner, item, place in _nested(fields[key], value, f"{path}{key}"):
-            check_keys(item, inner, f"{place}.", source)
-
-
-def _suggestion(key: str, struct_type: Any, path: str) -> str:
-    """Return a hint that names the settings, at any depth, whose last part is a key."""
-    wanted = SYNONYMS.get(key, key)
-    names = [*_setting_names(struct_type), *(ALTERNATIVES if not path else ())]
-    found = [name for name in names if name == wanted or name.endswith(f".{wanted}")]
-    named = " or ".join(f"{path}{name}" for name in dict.fromkeys(found))
-    return f"did you mean {named}?" if found else ""
-
-
-def _setting_names(struct_type: Any, path: str = "") -> Iterator[str]:
-    for field in msgspec.structs.fields(struct_type):
-        yield f"{path}{field.name}"
-        for inner in (field.type, *get_args(field.type)):
-            if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
-                yield from _setting_names(inner, f"{path}{field.name}.")
+            check_keys(item, inner, f"{place}.", source, root)
 
 
 def wrong_entry(values: ConfigDict, struct_type: Any, path: str = "") -> str | None:

@@ -19,7 +19,6 @@ from zoo.families.recipe import Recipe, SeqLenWarmup
 from zoo.io.limits import MAX_ROW_TOKENS, MAX_RUN_NUMBER
 from zoo.training.config.checks import check_run_numbers
 from zoo.training.config.overrides import (
-    ALTERNATIVES,
     ConfigDict,
     check_keys,
     check_kinds,
@@ -28,6 +27,7 @@ from zoo.training.config.overrides import (
     with_location,
     wrong_entry,
 )
+from zoo.training.config.synonyms import ALTERNATIVES
 
 if TYPE_CHECKING:
     from zoo.families.base import Family

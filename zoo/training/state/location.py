@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from zoo.data.readers.text_io import split_name
+from zoo.errors import UsageError
 from zoo.training.config.distill import DistillTaskConfig, DistillTextConfig
 from zoo.training.config.overrides import ConfigDict, deep_merge
 from zoo.training.config.run_config import RunConfig
@@ -41,6 +42,12 @@ Locations = dict[tuple[str, str], list[str]]
 def resume_command(kind: str, path: Path) -> str:
     """Return the command that resumes a run, quoted for the shell."""
     return shlex.join(["zoo", kind, "--resume", str(path)])
+
+
+def require_new(path: Path, kind: str) -> None:
+    """Raise an error if the directory of a new run exists."""
+    if path.exists():
+        raise UsageError(f"{path} exists", f"`{resume_command(kind, path)}`, or another -o")
 
 
 @contextlib.contextmanager

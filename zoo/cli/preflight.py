@@ -1,0 +1,155 @@
+"""Checks of a command line before the command imports what it runs: mistakes are answered at once.
+
+``common_options`` calls ``check_arguments`` before every command, and commands of training call
+``check_settings``. The checks open no connection and import neither torch nor ONNX Runtime. What
+they cannot know, such as the contents of files, the command checks itself.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from zoo.cli.options import DirectoryType, InputFile, KeptFile, ReferenceType
+from zoo.errors import SourceError, UsageError
+
+CONFIG_FILES = (".yaml", ".yml")
+
+
+def check_arguments(ctx: click.Context) -> None:
+    """Check the references and paths of a command line.
+
+    Raises:
+        UsageError: a reference is unknown, or an output exists.
+        SourceError: a file or directory does not exist.
+    """
+    for parameter in ctx.command.params:
+        value = ctx.params.get(parameter.name or "")
+        values = value if isinstance(value, tuple) else (value,)
+        for item in values:
+            if item is not None:
+                _check(ctx, parameter, item)
+
+
+def _check(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
+    kind, metavar = parameter.type, parameter.metavar or ""
+    if isinstance(kind, ReferenceType):
+        _check_reference(value, {*metavar.split("|")})
+    elif isinstance(kind, InputFile | KeptFile):
+        _check_data(value)
+    elif isinstance(kind, DirectoryType):
+        _check_output(ctx, value)
+    elif metavar == "RUN" and not value.is_dir():
+        raise SourceError(f"{value} is not a run: it does not exist", "give a run's directory")
+
+
+def _check_reference(text: str, kinds: set[str]) -> None:
+    """Check a reference.
+
+    Args:
+        text: the reference.
+        kinds: what it may be, as in the metavar: ``REF``, ``FAMILY``, ``SIZE``, ``CONFIG.yaml`` or
+            a word.
+    """
+    from zoo.plugins import all_families, get_family
+
+    if text in kinds:
+        return
+    if "CONFIG.yaml" in kinds and Path(text).suffix in CONFIG_FILES:
+        if not Path(text).is_file():
+            raise UsageError(f"{text} does not exist", "give a file of settings")
+    elif "REF" not in kinds:
+        get_family(text)
+    elif "FAMILY" not in kinds or text not in all_families():
+        from zoo.hub.reference import resolve
+
+        try:
+            resolve(text)
+        except UsageError:
+            if "SIZE" in kinds and any(text in get_family(n).sizes() for n in all_families()):
+                return  # of the teacher's family, as the command finds out
+            raise
+
+
+def _check_data(path: str) -> None:
+    """Check that a file, directory or pattern of data has files."""
+    from zoo.data.readers.documents import require_files
+    from zoo.data.readers.text_io import split_name
+
+    require_files(split_name(path)[1])
+
+
+def _check_output(ctx: click.Context, path: Path) -> None:
+    """Check that an output does not exist, unless the command replaces or resumes it."""
+    options = ctx.params
+    if options.get("force") or options.get("resume") or not path.exists():
+        return
+    if "resume" in options:
+        from zoo.training.state.location import require_new
+
+        require_new(path, str(ctx.info_name))
+    elif "force" in options:
+        from zoo.io.output.overwrite import check_target
+
+        check_target(path, force=False)
+
+
+def check_settings(
+    command: str, values: Mapping[str, Any], overrides: Mapping[str, Any], file: Path | None
+) -> None:
+    """Check the names of the settings of a run, its family, size and task.
+
+    Args:
+        command: command that trains.
+        values: settings of a file, or the model alone.
+        overrides: settings of options.
+        file: file that ``values`` are from, or ``None``.
+
+    Raises:
+        UsageError: names what is unknown.
+    """
+    from zoo.training.config.overrides import check_kinds, deep_merge
+    from zoo.training.config.schema import prefix_errors
+
+    with prefix_errors(file):
+        check_kinds(values, overrides)
+        given = deep_merge(values, overrides)
+        _check_keys(command, given)
+        _check_names(given)
+
+
+def _check_keys(command: str, given: Mapping[str, Any]) -> None:
+    from zoo.training.config.overrides import check_keys
+    from zoo.training.config.run_config import config_type
+    from zoo.training.config.synonyms import ALTERNATIVES
+
+    types = [config_type(command, given)]
+    if command == "distill":  # a recipe may name the task, and has settings that become others
+        given = {k: v for k, v in given.items() if k not in ("student", "distillation")}
+        types.append(config_type(command, {"task": ""}))
+    problems = []
+    for struct_type in types:
+        fields = {*struct_type.__struct_fields__}
+        known = {k: v for k, v in given.items() if k in fields or k not in ALTERNATIVES}
+        try:
+            return check_keys(known, struct_type, "", "settings")
+        except UsageError as error:
+            problems.append(error)
+    raise problems[0]
+
+
+def _check_names(given: Mapping[str, Any]) -> None:
+    """Check the names of task, family and size."""
+    from zoo.data.readers.glue import PREFIX, glue_task
+    from zoo.plugins import get_family
+    from zoo.plugins.attribution import config_of_size
+    from zoo.plugins.tasks import find_task
+
+    task, family, size = (given.get(name) for name in ("task", "family", "size"))
+    if task and task.startswith(PREFIX):
+        glue_task(task)
+    elif task:
+        find_task(task, "train")
+    if family:
+        config_of_size(get_family(family), size if isinstance(size, str) else "tiny")

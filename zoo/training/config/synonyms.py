@@ -1,0 +1,100 @@
+"""Settings under the names that other programs and papers give them."""
+
+from collections.abc import Iterator
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+import msgspec
+
+from zoo.errors import did_you_mean
+
+# settings -> what else sets the same thing, in runs on text
+ALTERNATIVES = {
+    "num_train_epochs": "max_steps",
+    "batch_size": "global_batch_tokens",
+    "max_seq_len": "seq_len",
+}
+# other name, without separators -> names of settings; the first that a struct has is meant
+SYNONYMS: dict[str, tuple[str, ...]] = {
+    "lr": ("learning_rate",),
+    "rate": ("learning_rate",),
+    "wd": ("weight_decay",),
+    "clip": ("max_grad_norm",),
+    "gradclip": ("max_grad_norm",),
+    "gradientclipping": ("max_grad_norm",),
+    "optim": ("optimizer.name",),
+    "batch": ("batch_size",),
+    "bs": ("batch_size",),
+    "batchsize": ("batch_size",),
+    "trainbatchsize": ("batch_size",),
+    "perdevicetrainbatchsize": ("batch_size",),
+    "gradientaccumulationsteps": ("micro_batch_size", "micro_batch_tokens"),
+    "epoch": ("num_train_epochs",),
+    "epochs": ("num_train_epochs",),
+    "numepochs": ("num_train_epochs",),
+    "numtrainepochs": ("num_train_epochs",),
+    "steps": ("max_steps",),
+    "numsteps": ("max_steps",),
+    "trainsteps": ("max_steps",),
+    "warmup": ("warmup_steps", "warmup_ratio"),
+    "scheduler": ("lr_scheduler.name",),
+    "schedule": ("lr_scheduler.name",),
+    "lrschedulertype": ("lr_scheduler.name",),
+    "maxlen": ("max_seq_len",),
+    "maxlength": ("max_seq_len",),
+    "maxseqlength": ("max_seq_len",),
+    "length": ("max_seq_len",),
+    "sequencelength": ("max_seq_len",),
+    "fp16": ("precision",),
+    "bf16": ("precision",),
+    "evalevery": ("eval_steps",),
+    "logevery": ("logging_steps",),
+    "saveevery": ("save_steps",),
+    "dropout": ("config.dropout",),
+    "ema": ("ema_decay",),
+    "patience": ("early_stopping_patience",),
+    "freeze": ("freeze_layers",),
+}
+
+
+def synonyms(name: str) -> tuple[str, ...]:
+    """Return the settings that a name may mean, with the name itself, in words as of a setting."""
+    words = name.lower().replace("-", "_")
+    return words, *SYNONYMS.get(words.replace("_", ""), ())
+
+
+def suggest_setting(name: str, struct_type: Any, path: str, root: Any) -> str:
+    """Return a remedy that names settings like one that does not exist; empty if none is.
+
+    Args:
+        name: the unknown key.
+        struct_type: struct that does not have it.
+        path: path of the struct, with a dot at its end, or empty.
+        root: struct of all settings.
+    """
+    here = [f"{path}{place}" for place in _paths(struct_type)]
+    for paths in (here, [*_paths(root), *ALTERNATIVES]):
+        for meant in synonyms(name):
+            if meant.partition(".")[0] in paths:  # a field of a table without fixed keys
+                return f"did you mean {meant}?"
+            if found := [place for place in paths if place.rpartition(".")[2] == meant]:
+                return f"did you mean {found[0]}?"
+    fields = [field.name for field in msgspec.structs.fields(struct_type)]
+    fields += ALTERNATIVES if not path else ()
+    return did_you_mean(name, fields)
+
+
+def _paths(struct_type: Any, path: str = "") -> Iterator[str]:
+    """Yield the paths of the settings of a struct, at any depth."""
+    for field in msgspec.structs.fields(struct_type):
+        yield f"{path}{field.name}"
+        for inner in _structs(field.type):
+            yield from _paths(inner, f"{path}{field.name}.")
+
+
+def _structs(field_type: Any) -> Iterator[Any]:
+    if isinstance(field_type, type) and issubclass(field_type, msgspec.Struct):
+        yield field_type
+    elif get_origin(field_type) in (Union, UnionType):
+        for inner in get_args(field_type):
+            yield from _structs(inner)

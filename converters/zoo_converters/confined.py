@@ -43,16 +43,15 @@ def call_confined(
     seconds: int,  # of CPU time; the limit of the elapsed time is higher
     output: int | None = None,  # descriptor of a file for output of the function
 ) -> Any:
-    """Call a module-level function in a subprocess, and return its result, a JSON value.
-
-    The function calls ``limit_resources`` after its imports, and ``forbid_files`` after it opened
-    the file.
-    """
+    """Call a module-level function in a subprocess, and return its result, a JSON value."""
+    # The function calls ``limit_resources`` after its imports, and ``forbid_files`` after it opened
+    # the file
+    folders = [str(Path(module).parent.parent) for module in (__file__, zoo.__file__)]
     request = {
         **arguments,
         "module": function.__module__,
         "function": function.__name__,
-        "import_path": _import_path(),
+        "import_path": [path for path in sys.path if os.path.isabs(path)] + folders,
         "limits": {"memory": memory, "seconds": seconds + START_SECONDS},
     }
     environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
@@ -109,12 +108,6 @@ def serve(function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
     sys.stdout.write(answer)
     sys.stdout.flush()
     os._exit(status)  # a library with corrupted memory may crash at exit
-
-
-def _import_path() -> list[str]:
-    """Return the import path of the modules for the subprocess."""
-    folders = [Path(__file__).parent.parent, Path(zoo.__file__).parent.parent]
-    return [path for path in sys.path if os.path.isabs(path)] + [str(path) for path in folders]
 
 
 def _reason(status: int, raw: bytes) -> str:

@@ -103,7 +103,15 @@ class Hdf5Reader(TensorReader):
         self.tensors: Mapping[str, TensorInfo] = {
             name: _info(path, name, array) for name, array in self._arrays.items()
         }
-        self._check_sizes()
+        claimed = sum(info.nbytes for info in self.tensors.values())
+        check_limit(
+            path, "size of its arrays in bytes", claimed, MAX_STORAGE_USES * max(self._size, 4096)
+        )
+        for name, array in self._arrays.items():
+            if array.offset is not None:
+                end = array.offset + self.tensors[name].nbytes
+                if array.offset < 0 or end > self._size:
+                    raise VerificationError(f"{path} is cut short: {name} extends past its end")
         self._file = DataFile(path, self._size)
         self._decoded: _Decoded | None = None
 
@@ -123,7 +131,11 @@ class Hdf5Reader(TensorReader):
         if not info.nbytes:
             return np.empty(info.shape, code)
         if array.offset is None:
-            return self._decode().lazy(name, code, info.shape)
+            if self._decoded is None:
+                names = [n for n, other in self._arrays.items() if other.offset is None]
+                sizes = {n: size for n in names if (size := self.tensors[n].nbytes)}
+                self._decoded = _Decoded(self.files[0], sizes)
+            return self._decoded.lazy(name, code, info.shape)
         stored = FileArray.stored(self._file, array.dtype, info.shape, array.offset)
         return stored if array.dtype == code else stored.read().astype(code)  # to native byte order
 
@@ -131,25 +143,6 @@ class Hdf5Reader(TensorReader):
     def close(self) -> None:
         if self._decoded is not None:
             self._decoded.scratch.close()
-
-    def _check_sizes(self) -> None:
-        path = self.files[0]
-        claimed = sum(info.nbytes for info in self.tensors.values())
-        check_limit(
-            path, "size of its arrays in bytes", claimed, MAX_STORAGE_USES * max(self._size, 4096)
-        )
-        for name, array in self._arrays.items():
-            if array.offset is not None:
-                end = array.offset + self.tensors[name].nbytes
-                if array.offset < 0 or end > self._size:
-                    raise VerificationError(f"{path} is cut short: {name} lies behind its end")
-
-    def _decode(self) -> "_Decoded":
-        if self._decoded is None:
-            names = [n for n, array in self._arrays.items() if array.offset is None]
-            sizes = {name: size for name in names if (size := self.tensors[name].nbytes)}
-            self._decoded = _Decoded(self.files[0], sizes)
-        return self._decoded
 
 
 class _Array(NamedTuple):
@@ -197,4 +190,4 @@ def _info(path: Path, name: str, array: _Array) -> TensorInfo:
             info = TensorInfo(code, tuple(array.shape))
             if is_sound_shape(info):
                 return info
-    raise VerificationError(f"{path}: {name} holds {array.dtype}, where numbers are read")
+    raise VerificationError(f"{path}: {name} holds {array.dtype}, not numbers")

@@ -3,12 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from zoo.io.limits import (
-    MAX_HDF5_CHUNK_BYTES,
-    MAX_HDF5_DEPTH,
-    MAX_HDF5_OBJECTS,
-    MAX_NAME_LENGTH,
-)
+from zoo.io.limits import MAX_HDF5_CHUNK_BYTES, MAX_HDF5_DEPTH, MAX_HDF5_OBJECTS, MAX_NAME_LENGTH
 from zoo_converters.confined import forbid_files, limit_resources
 
 BLOCK = 1 << 24  # bytes decoded at a time
@@ -17,10 +12,8 @@ FILTERS = {1, 2, 3, 32000}
 
 
 def list_arrays(path: str, limits: Mapping[str, int]) -> dict[str, tuple[str, Any, int | None]]:
-    """Return path inside the file -> dtype, shape and offset of each array.
-
-    The offset is the position of its data in the file, or ``None`` if they must be decoded.
-    """
+    """Return path inside the file -> dtype, shape and offset of each array."""
+    # The offset is the position of its data in the file, or ``None`` if they must be decoded
     with _open(path, limits) as file:
         return {
             name: (array.dtype.str, array.shape, _offset(file, array))
@@ -105,12 +98,12 @@ def _check_array(path: str, array: Any) -> None:
     if array.is_virtual or settings.get_external_count():
         raise ValueError(f"{path} keeps its data in another file")
     if array.shape is None or array.dtype.kind not in "biuf":
-        raise ValueError(f"{path} holds {array.dtype!s:.100}, where numbers are read")
+        raise ValueError(f"{path} holds {array.dtype!s:.100}, not numbers")
     if array.nbytes and not array.id.get_storage_size():
-        raise ValueError(f"{path} has a shape and no data")
+        raise ValueError(f"{path} has a shape but no data")
     for number in range(settings.get_nfilters()):
         if settings.get_filter(number)[0] not in FILTERS:
-            raise ValueError(f"{path} is stored with a filter that is not known")
+            raise ValueError(f"{path} is stored with an unknown filter")
     if array.chunks is not None:
         size = array.dtype.itemsize
         for length in array.chunks:
@@ -123,11 +116,9 @@ def _check_array(path: str, array: Any) -> None:
 
 
 def _offset(file: Any, array: Any) -> int | None:
-    """Return the position of an array's data in the file, if they are stored as in numpy.
-
-    A file may define its own number types, such as floats of other widths, which h5py converts.
-    Versions of the library differ in whether offsets include a user block.
-    """
+    """Return the position of an array's data in the file, if they are stored as in numpy."""
+    # A file may define its own number types, such as floats of other widths, which h5py converts.
+    # Versions of the library differ in whether offsets include a user block
     import h5py
 
     offset: int | None = array.id.get_offset()

@@ -69,7 +69,9 @@ class NpyReader(TensorReader):
 
     def __init__(self, shapes: Path, parts: Sequence[Path]) -> None:
         self.files = (shapes, *parts)
-        listed = _read_shapes(shapes)
+        listed = read_json(shapes, max_bytes=MAX_SHAPES_BYTES)
+        if not isinstance(listed, list) or not listed or not all(map(_is_shape, listed)):
+            raise VerificationError(f"{shapes} is not a list of shapes", "fetch it again")
         for number, path in enumerate(parts):
             if path.name != f"params_{number}.npy":
                 raise VerificationError(f"{shapes.parent} lacks params_{number}.npy", "fetch it")
@@ -79,7 +81,8 @@ class NpyReader(TensorReader):
             raise VerificationError(f"{shapes.parent}: the parts are of several dtypes")
         (code,) = dtypes
         self.tensors: Mapping[str, TensorInfo] = {
-            str(number): TensorInfo(DTYPES[code], shape) for number, shape in enumerate(listed)
+            str(number): TensorInfo(DTYPES[code], tuple(shape))
+            for number, shape in enumerate(listed)
         }
         self._joined: dict[str, ScratchFile] = {}
         self._ends = list(accumulate(math.prod(shape) for shape in listed))
@@ -87,7 +90,7 @@ class NpyReader(TensorReader):
         if held != self._ends[-1]:
             raise VerificationError(
                 f"{shapes} lists {self._ends[-1]} numbers, and the parts hold {held}",
-                "a part is missing, or of another checkpoint",
+                "a part is missing, or belongs to another checkpoint",
             )
 
     @override
@@ -170,13 +173,6 @@ def _read_header(file: BinaryIO) -> tuple[str, int]:
     if match is None or match[1] not in DTYPES:
         raise ValueError(f"its header is {header.strip()!r:.200}")
     return match[1], int(match[2])
-
-
-def _read_shapes(path: Path) -> list[tuple[int, ...]]:
-    listed = read_json(path, max_bytes=MAX_SHAPES_BYTES)
-    if not isinstance(listed, list) or not listed or not all(map(_is_shape, listed)):
-        raise VerificationError(f"{path} is not a list of shapes", "fetch it again")
-    return [tuple(shape) for shape in listed]
 
 
 def _is_shape(item: Any) -> bool:

@@ -32,10 +32,8 @@ DAMAGE = (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowE
 
 
 def scan(stream: BinaryIO, max_steps: int = MAX_PICKLE_STEPS) -> tuple[Any, dict[str, Storage]]:
-    """Execute a pickle symbolically; return its value, and the storages that it refers to, by key.
-
-    The stream must be bounded, since a pickle contains lengths to read.
-    """
+    """Execute a pickle symbolically; return its value, and key -> storage that it refers to."""
+    # The stream must be bounded, since a pickle contains lengths to read
     machine = _Machine(max_steps)
     try:
         for instruction, argument, _ in pickletools.genops(stream):

@@ -88,11 +88,9 @@ class Ordered(dict[Any, Any]):
 
 
 def put(target: dict[Any, Any], key: Any, value: Any) -> None:
-    """Set an entry of a dict.
-
-    Keys are strings or small integers. Hashing nested tuples can take exponential time, and large
-    integers can be chosen to have equal hashes.
-    """
+    """Set an entry of a dict."""
+    # Keys are strings or small integers. Hashing nested tuples can take exponential time, and large
+    # integers can be chosen to have equal hashes
     if type(key) not in (str, int) or (type(key) is int and abs(key) >= MAX_INT_KEY):
         refuse("a dict has for a key", key)
     if key in target:

@@ -11,11 +11,9 @@ from zoo.io.paths import safe_join
 
 
 def choose(names: Sequence[str], stem: str, suffix: str) -> tuple[str, ...]:
-    """Return a single file, or an index and its shards, among file names.
-
-    A single file has precedence over shards, as in transformers, so that a directory has the same
-    weights in both.
-    """
+    """Return a single file, or an index and its shards, among file names."""
+    # A single file has precedence over shards, as in transformers, so that a directory has the same
+    # weights in both
     if f"{stem}.{suffix}" in names:
         return (f"{stem}.{suffix}",)
     index = f"{stem}.{suffix}.index.json"

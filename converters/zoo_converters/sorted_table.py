@@ -55,7 +55,7 @@ def _block(content: bytes, handle: tuple[int, int], checksum: Checksum) -> bytes
     offset, size = handle
     end = offset + size + TRAILER.size
     if end > len(content):
-        raise ValueError("a block lies behind its end")
+        raise ValueError("a block extends past its end")
     kind, stored = TRAILER.unpack(content[offset + size : end])
     if checksum(content[offset : offset + size + 1]) != unmasked(stored):
         raise ValueError("a block's checksum does not match")

@@ -74,21 +74,22 @@ class TensorFlow(Format):
         """Return the index and its data files; of several checkpoints all files, after the state
         file that names the latest.
         """
-        stems = _stems(names)
+        data = {match[1] for name in names if (match := DATA.fullmatch(name))}
+        stems = sorted(stem for stem in data if f"{stem}.index" in names)
         entry = [name for stem in stems for name in _files(stem, names)]
         return tuple([STATE] * (len(stems) > 1 and STATE in names) + entry)
 
     @override
     def open(self, directory: Path, names: Sequence[str]) -> TensorReader:
         index, *data = _files(_select_checkpoint(directory, names), names)
-        _check_complete(directory, data)
+        for number, name in enumerate(data):  # their names have the number of data files
+            match = DATA.fullmatch(name)
+            if match is None or int(match[2]) != number or int(match[3]) != len(data):
+                raise VerificationError(
+                    f"{directory / name} is one data file of several, and not all are there",
+                    "fetch the checkpoint again",
+                )
         return TensorFlowReader(directory / index, [directory / name for name in data])
-
-
-def _stems(names: Sequence[str]) -> list[str]:
-    """Return the names of the checkpoints that have an index and data files."""
-    data = {match[1] for name in names if (match := DATA.fullmatch(name))}
-    return sorted(stem for stem in data if f"{stem}.index" in names)
 
 
 def _files(stem: str, names: Sequence[str]) -> list[str]:
@@ -123,7 +124,12 @@ class TensorFlowReader(TensorReader):
         self._checked: set[str] = set()
         self._checksum = load_checksum()
         self._entries = _read_index(index, len(data), self._checksum)
-        self._check_overlaps(index)
+        # if tensors could overlap, a small file could contain large ones
+        stored = [(name, entry) for name, entry in self._entries.items() if entry.info.nbytes]
+        stored.sort(key=lambda item: (item[1].shard, item[1].offset))
+        for (name, entry), (follower, after) in pairwise(stored):
+            if entry.shard == after.shard and after.offset < entry.offset + entry.info.nbytes:
+                raise VerificationError(f"{index}: {name} and {follower} overlap")
         self.tensors = {name: entry.info for name, entry in self._entries.items()}
         self._files = [DataFile(path, size) for path, size in self._sizes(index)]
 
@@ -147,42 +153,21 @@ class TensorFlowReader(TensorReader):
         self._checked.add(name)
         return FileArray.stored(file, STORAGE[info.dtype], info.shape, entry.offset)
 
-    def _check_overlaps(self, index: Path) -> None:
-        """Check that tensors do not overlap; otherwise a small file could contain large tensors."""
-        stored = [(name, entry) for name, entry in self._entries.items() if entry.info.nbytes]
-        stored.sort(key=lambda item: (item[1].shard, item[1].offset))
-        for (name, entry), (follower, after) in pairwise(stored):
-            if entry.shard == after.shard and after.offset < entry.offset + entry.info.nbytes:
-                raise VerificationError(f"{index}: {name} and {follower} overlap")
-
     def _sizes(self, index: Path) -> list[tuple[Path, int]]:
         """Return the data files with their sizes; check that every tensor lies within its file."""
-        sizes = [_size(path) for path in self._data]
+        sizes = []
+        for path in self._data:
+            with open_regular(path) as file:
+                sizes.append(file.seek(0, os.SEEK_END))
         for name, entry in self._entries.items():
             if entry.shard >= len(sizes):
                 raise VerificationError(f"{index}: the data file with {name} is missing")
             if entry.offset + entry.info.nbytes > sizes[entry.shard]:
                 raise VerificationError(
-                    f"{self._data[entry.shard]} is cut short: {name} lies behind its end",
+                    f"{self._data[entry.shard]} is cut short: {name} extends past its end",
                     "fetch it again",
                 )
         return list(zip(self._data, sizes, strict=True))
-
-
-def _size(path: Path) -> int:
-    with open_regular(path) as file:
-        return file.seek(0, os.SEEK_END)
-
-
-def _check_complete(directory: Path, data: Sequence[str]) -> None:
-    """Check that all data files exist, by the count in their names."""
-    for number, name in enumerate(data):
-        match = DATA.fullmatch(name)
-        if match is None or int(match[2]) != number or int(match[3]) != len(data):
-            raise VerificationError(
-                f"{directory / name} is one data file of several, and not all are there",
-                "fetch the checkpoint again",
-            )
 
 
 def load_checksum() -> Checksum:
@@ -230,7 +215,7 @@ def _check_header(name: bytes, content: bytes, shards: int) -> None:
         raise ValueError("the data are big-endian, which is not implemented")
     stated = as_int(header.get(1, 0))
     if stated != shards:
-        raise ValueError(f"it is of {stated} data files, and {shards} are there: one is missing")
+        raise ValueError(f"it has {stated} data files, and {shards} are there: one is missing")
 
 
 def _name(key: bytes) -> str:

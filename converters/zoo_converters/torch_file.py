@@ -113,9 +113,15 @@ def _read_zip(path: Path, file: BinaryIO, size: int, ignore_crc: bool) -> _Layou
     stream = io.BytesIO(content("data.pkl", MAX_PICKLE_BYTES))
     root, storages = scan(stream)
     if stream.read(1):
-        raise Refused("its pickle goes on behind its end")
+        raise Refused("its pickle continues past its end")
     for storage in storages.values():
-        _check_size(storage, records)
+        record = records.get(f"data/{storage.key}")
+        if record is None or storage.nbytes != record.length:
+            state = "is missing" if record is None else f"has {record.length}"
+            raise Refused(
+                f"its pickle claims {storage.nbytes} bytes for storage {storage.key!r:.40}, which "
+                f"{state}"
+            )
     if SERIALIZATION_ID in records and not content(SERIALIZATION_ID, 64).isascii():
         raise Refused(f"its record {SERIALIZATION_ID!r} is not text")  # torch.load decodes it
     byte_order = content("byteorder", 16) if "byteorder" in records else b"little"
@@ -162,16 +168,6 @@ def _read_stream(file: BinaryIO, size: int) -> _Layout:
 
 def _is_number(value: Any, expected: int) -> bool:
     return type(value) is int and value == expected
-
-
-def _check_size(storage: Storage, records: Mapping[str, Record]) -> None:
-    record = records.get(f"data/{storage.key}")
-    stored_length = -1 if record is None else record.length
-    if storage.nbytes != stored_length:
-        raise Refused(
-            f"its pickle claims {storage.nbytes} bytes for storage {storage.key!r:.40}, "
-            + (f"which has {stored_length}" if stored_length >= 0 else "which is missing")
-        )
 
 
 def _check_widths(views: Mapping[str, Tensor]) -> None:

@@ -40,12 +40,10 @@ PRESETS = {
 
 
 def recipe(size: str) -> Recipe:
-    """Return the paper's settings, or for ``tiny`` a run of a few minutes on two cores.
-
-    Dropout of 0.1 is part of the sizes. Batches have 256 rows, of 128 tokens in the first 90 % of
-    the steps and of 512 in the rest (appendix A.2). The released models with whole word masking
-    have ``mask_strategy`` set to ``words``.
-    """
+    """Return the paper's settings, or for ``tiny`` a run of a few minutes on two cores."""
+    # Dropout of 0.1 is part of the sizes. Batches have 256 rows, of 128 tokens in the first 90 % of
+    # the steps and of 512 in the rest (appendix A.2). The released models with whole word masking
+    # have ``mask_strategy`` set to ``words``
     if size == "tiny":
         copies = 10  # dupe_factor of create_pretraining_data.py
         return tiny_recipe(

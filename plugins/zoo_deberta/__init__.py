@@ -99,10 +99,8 @@ class Deberta(EncoderFamily):
 
 
 def _separates_words(character: str) -> bool:
-    """Return whether a character is white space, a control character or punctuation.
-
-    All ASCII characters but letters and digits are punctuation.
-    """
+    """Return whether a character is white space, a control character or punctuation."""
+    # All ASCII characters but letters and digits are punctuation
     if character.isascii():
         return not character.isalnum()
     category = unicodedata.category(character)

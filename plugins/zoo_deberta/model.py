@@ -137,10 +137,8 @@ class Deberta(Encoder):
         return table[rows], None
 
     def optimize_for_inference(self) -> None:
-        """Cache each block's projected positions, which only depend on the weights.
-
-        Neither the weights nor their device may change afterwards.
-        """
+        """Cache each block's projected positions, which only depend on the weights."""
+        # Neither the weights nor their device may change afterwards
         self.positions_are_cached = False
         with torch.inference_mode():
             table, rows = self._positions(len(self.rows) // 2)

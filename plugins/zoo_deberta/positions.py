@@ -10,11 +10,9 @@ from zoo_deberta.config import DebertaConfig
 
 
 def bucket(difference: int, buckets: int, farthest: int) -> int:
-    """Return the bucket of a difference of positions.
-
-    Half of the buckets of each direction hold one difference each. The others grow
-    logarithmically, and the last one ends at ``farthest``.
-    """
+    """Return the bucket of a difference of positions."""
+    # Half of the buckets of each direction hold one difference each. The others grow
+    # logarithmically, and the last one ends at ``farthest``
     middle = buckets // 2
     if abs(difference) <= middle:
         return difference

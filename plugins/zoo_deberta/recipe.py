@@ -71,11 +71,9 @@ def recipe(size: str) -> Recipe:
 def _masked(size: str) -> Recipe:
     """Return the settings of versions 1 and 2 (arXiv:2006.03654, appendix A.3, table of
     hyper-parameters for pre-training): 2,048 rows, 1,000,000 updates, a rate of 2e-4, and
-    1.5e-4 for version 2.
-
-    Masks are of up to three words in a row: appendix A.3 adds spans of a size up to three, and
-    experiments/language_model/mlm.sh has ``--max_ngram 3`` for the sizes of version 2.
-    """
+    1.5e-4 for version 2."""
+    # Masks are of up to three words in a row: appendix A.3 adds spans of a size up to three, and
+    # experiments/language_model/mlm.sh has ``--max_ngram 3`` for the sizes of version 2
     rate = 1.5e-4 if size.startswith("v2-") else 2e-4
     return Recipe(
         objective="masked-lm",

@@ -3,13 +3,7 @@
 from typing import Any
 
 from zoo.families.distillation import DistillationRecipe, Term
-from zoo.families.recipe import (
-    TINY_CONFIG,
-    LRSchedulerConfig,
-    OptimizerConfig,
-    Recipe,
-    tiny_recipe,
-)
+from zoo.families.recipe import TINY_CONFIG, LRSchedulerConfig, OptimizerConfig, Recipe, tiny_recipe
 
 OBJECTIVE = "replaced-token-detection"
 # Table 6: rows in a batch, updates, learning rate. Section 3.3: rows of 128 tokens for small.
@@ -43,10 +37,8 @@ PRESETS = {
 
 
 def recipe(size: str) -> Recipe:
-    """Return the paper's settings, or for ``tiny`` a run of a few minutes on two cores.
-
-    A generator has the settings of its discriminator's size.
-    """
+    """Return the paper's settings, or for ``tiny`` a run of a few minutes on two cores."""
+    # A generator has the settings of its discriminator's size
     if size == "tiny":
         return _tiny()
     size = size.removesuffix("-generator")

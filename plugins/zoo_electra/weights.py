@@ -37,13 +37,11 @@ def weights(config: ElectraConfig, head: str) -> WeightMap:
 
 
 def from_tensorflow(names: Collection[str], head: str) -> dict[str, ReleaseTensor]:
-    """Return name -> tensor for Google's release (google-research/electra, run_pretraining.py).
-
-    A file holds both models. ``masked-lm`` is the head of the generator; all other heads are on the
-    discriminator. The generator is under ``generator/``. It shares the embeddings of the
-    discriminator, which are under ``electra/``, unless it has its own; if nothing is under
-    ``generator/``, the two share all blocks.
-    """
+    """Return name -> tensor for Google's release (google-research/electra, run_pretraining.py)."""
+    # A file holds both models. ``masked-lm`` is the head of the generator; all other heads are on
+    # the discriminator. The generator is under ``generator/``. It shares the embeddings of the
+    # discriminator, which are under ``electra/``, unless it has its own; if nothing is under
+    # ``generator/``, the two share all blocks
     scopes = {name.split("/")[1] for name in names if name.startswith("generator/")}
     return {name: _released(name, scopes, generator=head == "masked-lm") for name in names}
 

@@ -34,12 +34,10 @@ PRESETS: dict[str, Any] = {
 
 
 def recipe(size: str) -> Recipe:
-    """Return the released settings, or for ``tiny`` a run of a few minutes on two cores.
-
-    The released code multiplies the mean loss by the words of a window. With Adagrad, the updates
-    are the same if its sums start with 1 / 20**2 instead of 1, and gradients are clipped at 10 / 20
-    instead of 10.
-    """
+    """Return the released settings, or for ``tiny`` a run of a few minutes on two cores."""
+    # The released code multiplies the mean loss by the words of a window. With Adagrad, the updates
+    # are the same if its sums start with 1 / 20**2 instead of 1, and gradients are clipped at 10 /
+    # 20 instead of 10
     if size == "tiny":
         return Recipe(
             objective=OBJECTIVE,

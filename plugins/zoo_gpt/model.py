@@ -96,10 +96,7 @@ class MultipleChoice(CausalLM, Gpt):
         of the token that scores a choice, by default the last one.
         """
         hidden, choices = self.hidden_and_logits(input_ids, attention_mask, mc_token_ids)
-        return {
-            "logits": self.scores(hidden).view(*input_ids.shape, -1),
-            "mc_logits": choices,
-        }
+        return {"logits": self.scores(hidden).view(*input_ids.shape, -1), "mc_logits": choices}
 
     def choice_logits(
         self,
@@ -146,10 +143,8 @@ class GptFactory(CausalModelFactory):
 
 
 def build(config: GptConfig, head: str) -> Encoder:
-    """Return a model with randomly initialized weights.
-
-    In GPT-2, those that feed the residual path are scaled by 1 / sqrt(2 * num_layers).
-    """
+    """Return a model with randomly initialized weights."""
+    # In GPT-2, those that feed the residual path are scaled by 1 / sqrt(2 * num_layers)
     model = GptFactory(config).build(head)
     if config.norm == "pre":
         std = config.initializer_range / (2 * config.num_layers) ** 0.5

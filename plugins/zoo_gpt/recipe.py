@@ -25,10 +25,7 @@ _PAPER: dict[str, Any] = {
 # of 0.5 of the auxiliary loss (section 4.1)
 _INPUTS = {"task_args": {"input_tokens": ["_start_", "_delimiter_", "_classify_"], "lm_coef": 0.5}}
 _TASKS = ("text-classification", "regression", "multi-label", "multiple-choice")
-PRESETS = {
-    "paper": _PAPER,
-    "paper-inputs": {**_PAPER, "tasks": dict.fromkeys(_TASKS, _INPUTS)},
-}
+PRESETS = {"paper": _PAPER, "paper-inputs": {**_PAPER, "tasks": dict.fromkeys(_TASKS, _INPUTS)}}
 
 
 # DistilGPT2 has the recipe of DistilBERT, with the causal loss in place of the masked one. Its
@@ -52,12 +49,10 @@ def recipe(size: str) -> Recipe:
 
 def _first() -> Recipe:
     """Return the settings of GPT, section 4.1: Adam with a learning rate of 2.5e-4 after 2,000
-    warm-up updates, then a cosine to 0; weight decay of 0.01; 64 rows of 512 tokens, 100 epochs.
-
-    These are 3,000,000 updates for its corpus, 985 million words (Zhu et al. 2015,
-    arXiv:1506.06724, table 2), were each word a token. Gradients are clipped as
-    in the released code, which fine-tunes the model (train.py, ``max_grad_norm``).
-    """
+    warm-up updates, then a cosine to 0; weight decay of 0.01; 64 rows of 512 tokens, 100 epochs."""
+    # These are 3,000,000 updates for its corpus, 985 million words (Zhu et al. 2015,
+    # arXiv:1506.06724, table 2), were each word a token. Gradients are clipped as in the released
+    # code, which fine-tunes the model (train.py, ``max_grad_norm``)
     return _recipe(64, 512, 3_000_000, 2000, 2.5e-4, weight_decay=0.01, max_grad_norm=1.0)
 
 

@@ -77,10 +77,8 @@ def from_npy(names: Collection[str], head: str) -> dict[str, ReleaseTensor]:
 
 
 def _numbered(number: int) -> ReleaseTensor:
-    """Return the Hub's counterpart of an array (finetune-transformer-lm, train.py).
-
-    Kernels are stored as convolutions of width 1, with a first axis of that size.
-    """
+    """Return the Hub's counterpart of an array (finetune-transformer-lm, train.py)."""
+    # Kernels are stored as convolutions of width 1, with a first axis of that size
     if number < len(_FIRST):
         return ReleaseTensor(_PREFIX + _FIRST[number])
     layer, index = divmod(number - len(_FIRST), 2 * len(_PARTS))

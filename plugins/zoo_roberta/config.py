@@ -47,10 +47,7 @@ SPECIAL_TOKENS = {
     "cls": "<s>",
     "mask": "<mask>",
 }
-CONFIG_MAP = ConfigMap(
-    keys={**KEYS, "classifier_dropout": "classifier_dropout"},
-    fixed=FIXED,
-)
+CONFIG_MAP = ConfigMap(keys={**KEYS, "classifier_dropout": "classifier_dropout"}, fixed=FIXED)
 # the other model types have other defaults on the Hub
 CONFIG_MAPS = {
     name: replace(CONFIG_MAP, implied={"model_type": name, "vocab_size": 30522})

@@ -60,12 +60,10 @@ DISTILLATION = (
 
 
 def recipe(size: str) -> Recipe:
-    """Return the paper's settings, or for ``tiny`` a run of a few minutes on two cores.
-
-    Sizes of later papers and of other languages have the settings of the size in their name, or
-    of ``base``. As in section 4.2 (full sentences), rows are packed across documents; here, each
-    document has special tokens of its own, and attention stays within it.
-    """
+    """Return the paper's settings, or for ``tiny`` a run of a few minutes on two cores."""
+    # Sizes of later papers and of other languages have the settings of the size in their name, or
+    # of ``base``. As in section 4.2 (full sentences), rows are packed across documents; here, each
+    # document has special tokens of its own, and attention stays within it
     if size == "tiny":
         changes = {**TINY_CONFIG, "max_positions": 130}
         return tiny_recipe(OBJECTIVE, betas=BETAS, objective_args=OPTIONS, config=changes)

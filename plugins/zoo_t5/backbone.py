@@ -75,13 +75,11 @@ class RelativePositions(nn.Module):
 
 @functools.cache
 def buckets(count: int, max_distance: int, bidirectional: bool) -> tuple[int, ...]:
-    """Return the bucket of each relative position from ``-max_distance`` to ``max_distance``.
-
-    For earlier keys, each of the first distances has a bucket of its own; larger ones share
-    buckets that grow logarithmically up to ``max_distance`` (arXiv:1910.10683, section 2.1). Later
-    keys use the other half of the buckets in the same way, or bucket 0 if the stack is causal. The
-    logarithms are compared as powers of integers, which do not round.
-    """
+    """Return the bucket of each relative position from ``-max_distance`` to ``max_distance``."""
+    # For earlier keys, each of the first distances has a bucket of its own; larger ones share
+    # buckets that grow logarithmically up to ``max_distance`` (arXiv:1910.10683, section 2.1).
+    # Later keys use the other half of the buckets in the same way, or bucket 0 if the stack is
+    # causal. The logarithms are compared as powers of integers, which do not round
     half = count // 2 if bidirectional else count
     exact, steps = half // 2, half - half // 2  # the first buckets, and the growing ones
 
@@ -266,8 +264,8 @@ class EncoderDecoder(T5Backbone):
             decoder_document_ids: (batch, decoder_tokens), int64: the same for the target.
 
         Returns:
-            The last hidden states of encoder and decoder, (batch, tokens, hidden) and
-            (batch, decoder_tokens, hidden).
+            The last hidden states of encoder and decoder, (batch, tokens, hidden) and (batch,
+            decoder_tokens, hidden).
         """
         x = self.embeddings(input_ids)
         if document_ids is not None and decoder_document_ids is not None:

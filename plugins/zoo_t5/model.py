@@ -39,13 +39,7 @@ from zoo.nn.heads import (
 )
 from zoo.nn.layers.init import scale_rows_
 from zoo.overrides import override
-from zoo_t5.backbone import (
-    Encoder,
-    EncoderDecoder,
-    RelativePositions,
-    T5Backbone,
-    causal_bias_mask,
-)
+from zoo_t5.backbone import Encoder, EncoderDecoder, RelativePositions, T5Backbone, causal_bias_mask
 from zoo_t5.config import T5Config
 
 
@@ -170,16 +164,13 @@ _HEADS: dict[str, type[T5Backbone]] = {
 
 
 def build(config: T5Config, head: str) -> T5Backbone:
-    """Return a model with randomly initialized weights, as in the released code.
-
-    Matrices preserve the scale of their input; query matrices are scaled by
-    ``head_size ** -0.5``, in place of the scores; embeddings have unit standard deviation.
-
-    With ``mimetic_init_scale``, the product of query and key weights of cross-attention is close to
-    a multiple of the identity: mimetic initialization (Trockman and Kolter 2023, arXiv:2305.09828),
-    which the paper has for self-attention, and there for the product of value and output weights,
-    too. Those are independent here.
-    """
+    """Return a model with randomly initialized weights, as in the released code."""
+    # Matrices preserve the scale of their input; query matrices are scaled by ``head_size **
+    # -0.5``, in place of the scores; embeddings have unit standard deviation
+    # With ``mimetic_init_scale``, the product of query and key weights of cross-attention is close
+    # to a multiple of the identity: mimetic initialization (Trockman and Kolter 2023,
+    # arXiv:2305.09828), which the paper has for self-attention, and there for the product of value
+    # and output weights, too. Those are independent here
     model, factor = _HEADS[head](config), config.initializer_factor
     for module in model.modules():
         if isinstance(module, nn.Linear):

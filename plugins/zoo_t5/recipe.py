@@ -38,16 +38,14 @@ def recipe(size: str) -> Recipe:
 
 
 def _tiny() -> Recipe:
-    """Return a recipe with 30 % of the tokens as noise, twice as many as in T5's paper.
-
-    A model learns only from the tokens of the targets, which are few at 15 % of a row; with the
-    50 % of the paper's table 6, it has less of a source to learn from. In the
-    first steps, targets are whole texts, each of whose tokens the source has or masks: from them,
-    and with ``mimetic_init_scale``, the decoder learns to attend to the source, without which span
-    corruption teaches it frequencies of tokens. Adafactor, whose rate is relative to the scale of a
-    weight, suits embeddings of unit scale and unscaled attention scores; its rate is 4 times that
-    of the papers, and decays.
-    """
+    """Return a recipe with 30 % of the tokens as noise, twice as many as in T5's paper."""
+    # A model learns only from the tokens of the targets, which are few at 15 % of a row; with the
+    # 50 % of the paper's table 6, it has less of a source to learn from. In the first steps,
+    # targets are whole texts, each of whose tokens the source has or masks: from them, and with
+    # ``mimetic_init_scale``, the decoder learns to attend to the source, without which span
+    # corruption teaches it frequencies of tokens. Adafactor, whose rate is relative to the scale of
+    # a weight, suits embeddings of unit scale and unscaled attention scores; its rate is 4 times
+    # that of the papers, and decays
     width = {"hidden_size": 128, "intermediate_size": 256, "head_size": 32}
     return Recipe(
         objective=OBJECTIVE,

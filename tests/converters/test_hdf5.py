@@ -216,10 +216,10 @@ def bombs(folder: Path) -> dict[str, str]:
         "name": "has 2000 characters",
         "chunk": "x is stored in chunks of 3,221,225,472 bytes",
         "packed": "size of its arrays in bytes is 33,554,432",
-        "absent": "x has a shape and no data",
+        "absent": "x has a shape but no data",
         "reference": "x holds object",
         "type": "x is not an array",
-        "filter": "x is stored with a filter that is not known",
+        "filter": "x is stored with an unknown filter",
     }
 
 

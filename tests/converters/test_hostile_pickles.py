@@ -356,7 +356,7 @@ def test_ambiguous_archives(tmp_path: Path) -> None:
         (archive(DATA), "it has no data.pkl"),
         (archive(PICKLE, DATA, ("archive/constants.pkl", b"")), "TorchScript"),
         (archive(PICKLE, DATA, compression=zipfile.ZIP_DEFLATED), "is compressed"),
-        (archive(("archive/data.pkl", GOOD + b"N."), DATA), "goes on behind its end"),
+        (archive(("archive/data.pkl", GOOD + b"N."), DATA), "continues past its end"),
         (
             archive(("archive/data.pkl", bytes((1 << 23) + 1))),
             "'data.pkl' has 8388609 bytes",

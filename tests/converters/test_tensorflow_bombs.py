@@ -112,13 +112,13 @@ HOSTILE: dict[
     ),
     "many data files": (
         lambda: rows((b"a", entry()), header=field(1, 10**9)),
-        "of 1000000000 data files",
+        "has 1000000000 data files",
     ),
     "a far data file": (
         lambda: rows((b"a", entry(shard=10**9))),
         "the data file with a is missing",
     ),
-    "a far offset": (lambda: rows((b"a", entry(offset=1 << 62))), "a lies behind its end"),
+    "a far offset": (lambda: rows((b"a", entry(offset=1 << 62))), "a extends past its end"),
     "a number without end": (
         lambda: rows((b"a", b"\x08" + b"\xff" * 1000)),
         "a number is too long",

@@ -71,7 +71,7 @@ def test_empty_sentences_and_documents_are_skipped(tmp_path: Path) -> None:
 def test_documents_and_sentences_are_kept(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(SMALL, "utf-8")
     corpus = built(tmp_path / "out", tmp_path / "a.txt")
-    decode = Tokenizer.from_buffer(corpus.tokenizer_json()).decode
+    decode = Tokenizer.from_buffer(corpus.tokenizer_json).decode
     documents = [
         [decode(ids).replace(" ", "") for ids in d] for d in contents(corpus.split("train"))
     ]
@@ -229,7 +229,7 @@ def test_the_packaged_corpus_has_the_files_of_its_table() -> None:
 def test_a_corpus_gives_its_tokenizer_to_another(tmp_path: Path, texts: Path) -> None:
     first = built(tmp_path / "first", texts)
     tokenizer = load_tokenizer(str(first.path))
-    assert (tokenizer.json, tokenizer.info) == (first.tokenizer_json(), first.record.tokenizer)
+    assert (tokenizer.json, tokenizer.info) == (first.tokenizer_json, first.record.tokenizer)
 
 
 def test_a_tokenizer_that_was_exchanged_is_noticed(tmp_path: Path, texts: Path) -> None:
@@ -237,7 +237,7 @@ def test_a_tokenizer_that_was_exchanged_is_noticed(tmp_path: Path, texts: Path) 
     with (corpus.path / "tokenizer.json").open("ab") as file:
         file.write(b" ")
     with pytest.raises(Exception, match=r"tokenizer\.json is not the file that"):
-        Corpus(corpus.path).tokenizer_json()
+        _ = Corpus(corpus.path).tokenizer_json
     with pytest.raises(UsageError, match="no split 'validation'"):
         corpus.split("validation")
 

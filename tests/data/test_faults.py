@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from tests.disks import small_disk
 from tests.processes import run_limited
 from zoo.data import build as build_module
 from zoo.data.corpus_cache import cached_corpus
+from zoo.data.encoding import EncodedDocuments, encode_all
 from zoo.data.readers.documents import expand_paths
 from zoo.data.tokenizer import load_tokenizer
 from zoo.errors import SourceError, UsageError, VerificationError, ZooError
@@ -204,14 +205,14 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
     source = tmp_path / "a.txt"
     source.write_text(GOOD)
     state = source.stat()
-    real = build_module._fill
+    real = encode_all
 
-    def fill(*arguments: Any) -> None:
-        real(*arguments)
+    def encode(*arguments: Any) -> Iterator[EncodedDocuments]:
+        yield from real(*arguments)
         source.write_text(GOOD.replace("good", "goat"))
         os.utime(source, ns=(state.st_atime_ns, state.st_mtime_ns))
 
-    monkeypatch.setattr(build_module, "_fill", fill)
+    monkeypatch.setattr(build_module, "encode_all", encode)
     with pytest.raises(VerificationError, match=r"a\.txt changed while it was read"):
         built(tmp_path / "out", source)
     assert not (tmp_path / "out").exists()

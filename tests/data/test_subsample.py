@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.data.making import built, files_of, paragraphs
-from zoo.data import subsample as module
-from zoo.data.subsample import PIECE_CHARS, Texts, subsample
-from zoo.data.tokenizer import SAMPLE_CHARS, TokenizerToTrain
+from zoo.data import tokenizer as module
+from zoo.data.tokenizer import PIECE_CHARS, SAMPLE_CHARS, Texts, TokenizerToTrain, subsample
 from zoo.plugins import get_family
 
 
@@ -97,5 +96,5 @@ def test_a_corpus_records_the_training_of_its_tokenizer(tmp_path: Path) -> None:
     )
     assert "sample" not in usual.record.settings["tokenizer"]
     assert small.record.settings["tokenizer"]["sample"] == 5000
-    assert usual.tokenizer_json() != small.tokenizer_json()
+    assert usual.tokenizer_json != small.tokenizer_json
     assert files_of(small.path) == files_of(again.path)

@@ -20,7 +20,7 @@ from tests.plugins.laying import find_again
 from tests.plugins.test_plugins import HEALTHY, HOOKIMPL, distribution
 from zoo.plugins import discovery, loading
 from zoo.plugins.discovery import PluginInfo
-from zoo.plugins.isolation import isolated
+from zoo.plugins.loading import isolated
 
 PRINTS = "import os\nprint('noise')\nos.write(1, b'more noise\\n')\nos.system('echo even more')\n"
 SLEEPS = "import os, time\ntime.sleep(float(os.environ.get('SLEEPS', 0.5)))\n"

@@ -267,12 +267,10 @@ def _types() -> dict[str, Any]:
 
 
 def generation_config(stored: Mapping[str, Any], given: Mapping[str, Any]) -> GenerationConfig:
-    """Return the settings of a call: the given ones, and the checkpoint's for all others.
-
-    Settings of the checkpoint that the given ones replace or make meaningless do not count, such
-    as ``length_penalty`` without beams, or ``max_length`` next to ``max_new_tokens``. As in
-    transformers, a checkpoint with ``do_sample`` and without ``top_k`` samples from 50 tokens.
-    """
+    """Return the settings of a call: the given ones, and the checkpoint's for all others."""
+    # Settings of the checkpoint that the given ones replace or make meaningless do not count, such
+    # as ``length_penalty`` without beams, or ``max_length`` next to ``max_new_tokens``. As in
+    # transformers, a checkpoint with ``do_sample`` and without ``top_k`` samples from 50 tokens
     chosen = {name: value for name, value in given.items() if value is not None}
     for name in chosen:
         if name not in _types():
@@ -414,10 +412,8 @@ _UNUSED: Mapping[str, tuple[Any, ...]] = {
 
 
 def generation_of_model_config(hub: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return the settings of generation in ``config.json``, where older checkpoints have them.
-
-    As in transformers, they count only where there is no ``generation_config.json``.
-    """
+    """Return the settings of generation in ``config.json``, where older checkpoints have them."""
+    # As in transformers, they count only where there is no ``generation_config.json``
     known = {key: value for key, value in hub.items() if key in GENERATION_KEYS}
     settings = checked_generation_config(known, path)
     kept = {k: v for k, v in settings.items() if GENERATION_KEYS[k].treatment is Treatment.HONOURED}

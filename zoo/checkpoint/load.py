@@ -62,11 +62,7 @@ class Checkpoint:
         return self.manifest.export is not None
 
     def read_part(self, field: str, kind: type[Record]) -> Record:
-        """Return an untyped field of the manifest, such as ``account``, as a record of a type.
-
-        Raises:
-            VerificationError: a value has the wrong type.
-        """
+        """Return an untyped field of the manifest, such as ``account``, as a record of a type."""
         try:
             return msgspec.convert(getattr(self.manifest, field) or {}, kind)
         except msgspec.ValidationError as error:
@@ -96,30 +92,25 @@ class Checkpoint:
             )
         reader = SafetensorsReader(files)
         if (self.path / WEIGHTS_INDEX).is_file():
-            self._check_index(reader)
+            listed = self._index()
+            stored = {name: reader.file_of(name).name for name in reader.tensors}
+            for name in listed.keys() | stored.keys():
+                if listed.get(name) != stored.get(name):
+                    raise VerificationError(
+                        f"{self.path / WEIGHTS_INDEX}: {name} is listed in {listed.get(name)} and "
+                        f"stored in {stored.get(name)}",
+                        "convert it again",
+                    )
         return reader
 
     def require_unchanged(self) -> None:
-        """Compare configuration, tokenizer and weights with the digests of the manifest.
-
-        Files that did not change since their last comparison are not read; see
-        ``zoo.io.digests.verified``.
-        """
+        """Compare configuration, tokenizer and weights with the digests of the manifest."""
+        # Files that did not change since their last comparison are not read; see
+        # ``zoo.io.digests.verified``
         names = [name for name in (CONFIG, TOKENIZER, WEIGHTS_INDEX) if name in self.manifest.files]
         for path in (*(self.path / name for name in names), *self.weight_files()):
             digest = self.manifest.files.get(path.name)
             require_blake3(path, digest.blake3 if digest else None, self.path / MANIFEST)
-
-    def _check_index(self, reader: SafetensorsReader) -> None:
-        listed = self._index()
-        stored = {name: reader.file_of(name).name for name in reader.tensors}
-        for name in listed.keys() | stored.keys():
-            if listed.get(name) != stored.get(name):
-                raise VerificationError(
-                    f"{self.path / WEIGHTS_INDEX}: {name} is listed in {listed.get(name)} and "
-                    f"stored in {stored.get(name)}",
-                    "convert it again",
-                )
 
 
 def is_checkpoint(path: Path) -> bool:

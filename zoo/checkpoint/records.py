@@ -69,24 +69,17 @@ class SourceRecord(JsonStruct):
 
 
 class MappingRecord(msgspec.Struct):
-    """The fields of a manifest's ``account`` that commands read; older releases wrote fewer.
+    """The fields of a manifest's ``account`` that commands read; older releases wrote fewer."""
 
-    Attributes:
-        rebuilt: how many tensors of the source were rebuilt.
-        dropped: tensor of the source -> reason.
-        tied, aliases: tensor of the source -> tensor that it shares its values with.
-        tied_equal: whether tied tensors were compared and are equal.
-        cast: change of dtype -> number of tensors.
-        initialised: tensors with random weights.
-    """
-
-    rebuilt: str | None = None
-    dropped: dict[str, str] = msgspec.field(default_factory=dict)
+    rebuilt: str | None = None  # how many tensors of the source were rebuilt
+    dropped: dict[str, str] = msgspec.field(default_factory=dict)  # tensor of the source -> reason
+    # tensor of the source -> tensor that it shares its values with
     tied: dict[str, str] = msgspec.field(default_factory=dict)
     aliases: dict[str, str] = msgspec.field(default_factory=dict)
-    tied_equal: bool | None = None
+    tied_equal: bool | None = None  # whether tied tensors were compared and are equal
+    # change of dtype -> number of tensors
     cast: dict[str, int] = msgspec.field(default_factory=dict)
-    initialised: list[str] = msgspec.field(default_factory=list)
+    initialised: list[str] = msgspec.field(default_factory=list)  # tensors with random weights
 
 
 class EvaluationRecord(JsonStruct):

@@ -49,26 +49,21 @@ def check_declaration(module: str) -> float:
     heavy = sorted(set(HEAVY).intersection(result["modules"]))
     if heavy:
         raise VerificationError(f"{module} imports {heavy[0]} when it is declared")
-    others = sorted(_other_plugins(module).intersection(result["modules"]))
+    # The built-in ones are there wherever zoo is, so third parties may derive from them
+    plugins = [plugin for rivals in entry_points_by_name().values() for plugin in rivals]
+    modules = {plugin.module.partition(":")[0].strip(): plugin for plugin in plugins}
+    plugin_of_module = modules.get(module)
+    third_party = plugin_of_module is None or not plugin_of_module.built_in
+    others = sorted(
+        {
+            name
+            for name, plugin in modules.items()
+            if name not in (module, LOGGERS) and not (third_party and plugin.built_in)
+        }.intersection(result["modules"])
+    )
     if others:
         raise VerificationError(f"{module} imports another plugin, {others[0]}")
     seconds: float = result["seconds"]
     if seconds > SECONDS:
         raise VerificationError(f"{module} takes {seconds:.1f} s to import")
     return seconds
-
-
-def _other_plugins(module: str) -> set[str]:
-    """Return the modules of other plugins that a plugin must not import.
-
-    The built-in ones are there wherever zoo is, so third parties may derive from them.
-    """
-    plugins = [plugin for rivals in entry_points_by_name().values() for plugin in rivals]
-    modules = {plugin.module.partition(":")[0].strip(): plugin for plugin in plugins}
-    plugin_of_module = modules.get(module)
-    third_party = plugin_of_module is None or not plugin_of_module.built_in
-    return {
-        name
-        for name, plugin in modules.items()
-        if name not in (module, LOGGERS) and not (third_party and plugin.built_in)
-    }

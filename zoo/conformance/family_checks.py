@@ -20,12 +20,7 @@ from zoo.conformance.encoder_decoder_checks import EncoderDecoderChecks
 from zoo.conformance.golden import Golden
 from zoo.conformance.objective_checks import ObjectiveChecks
 from zoo.conformance.packing_checks import PackingChecks
-from zoo.conformance.smoke_train import (
-    SMOKE_TASKS,
-    resume_finetune,
-    smoke_finetune,
-    smoke_train,
-)
+from zoo.conformance.smoke_train import SMOKE_TASKS, resume_finetune, smoke_finetune, smoke_train
 from zoo.conformance.tiny_model import (
     LENGTHS,
     TOLERANCE,

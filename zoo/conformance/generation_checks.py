@@ -86,16 +86,10 @@ class GenerationChecks(TinyModel):
         return TARGET in self.family.onnx(self.config, head).inputs
 
     def _compare(
-        self,
-        head: str,
-        model: Any,
-        rows: Sequence[tuple[list[int], list[int]]],
-        logits: Tensor,
+        self, head: str, model: Any, rows: Sequence[tuple[list[int], list[int]]], logits: Tensor
     ) -> None:
-        """Compare the next logits of a batch, (rows, vocabulary), with each row by itself.
-
-        ``rows`` has prompt and new tokens of each row.
-        """
+        """Compare the next logits of a batch, (rows, vocabulary), with each row by itself."""
+        # ``rows`` has prompt and new tokens of each row
         for row, (prompt, tokens) in enumerate(rows):
             difference = largest_difference(
                 logits[row], self._separate(head, model, prompt, tokens)

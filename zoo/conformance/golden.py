@@ -26,21 +26,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Golden:
-    """The contents of a golden file.
-
-    Attributes:
-        head: name of the head.
-        hub_config: the configuration, with the Hub's keys.
-        weights: weights by Hub name.
-        inputs: a batch by input name.
-        outputs: outputs of the reference library in float64, by our output names.
-    """
+    """The contents of a golden file."""
 
     head: str
-    hub_config: dict[str, Any]
-    weights: "Arrays"
-    inputs: "Arrays"
-    outputs: "Arrays"
+    hub_config: dict[str, Any]  # the configuration, with the Hub's keys
+    weights: "Arrays"  # weights by Hub name
+    inputs: "Arrays"  # a batch by input name
+    outputs: "Arrays"  # outputs of the reference library in float64, by our output names
 
     @classmethod
     def read(cls, path: Path) -> "Golden":
@@ -54,12 +46,7 @@ class Golden:
         return cls(metadata["head"], json.loads(metadata["config"]), **parts)
 
     def write(self, path: Path, made_with: str) -> None:
-        """Write a golden file.
-
-        Args:
-            path: the file.
-            made_with: names and versions of the libraries that computed the outputs.
-        """
+        """Write a golden file."""
         import numpy as np
         from safetensors.numpy import save_file
 
@@ -73,11 +60,7 @@ class Golden:
         save_file(tensors, path, {"head": self.head, "config": config, "made_with": made_with})
 
     def convert(self, family: "Family") -> "tuple[Config, Arrays]":
-        """Return the family's configuration and the state dict of its model.
-
-        Raises:
-            VerificationError: the rules do not match the tensors of the file.
-        """
+        """Return the family's configuration and the state dict of its model."""
         from zoo.io.tensors.formats import TensorInfo
         from zoo.weights import match_tensors
 

@@ -28,15 +28,10 @@ Run = Callable[[], "dict[str, Tensor]"]
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference of two tensors.
+    """The difference of two tensors."""
 
-    Attributes:
-        absolute: largest absolute difference of elements; infinite if the shapes differ.
-        relative: the same, relative to the reference's largest magnitude.
-    """
-
-    absolute: float
-    relative: float
+    absolute: float  # largest absolute difference of elements; infinite if the shapes differ
+    relative: float  # the same, relative to the reference's largest magnitude
 
     @classmethod
     def between(cls, tensor: "Tensor", reference: "Tensor") -> "Difference":
@@ -51,17 +46,13 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of a comparison.
-
-    Attributes:
-        outputs: output name -> its difference.
-        layers: embeddings and layers, in order -> the difference of their outputs.
-        first_diverging: the first of the layers, then of the outputs, whose relative difference
-            exceeds the tolerance; ``None`` if all agree.
-    """
+    """The result of a comparison."""
 
     outputs: Mapping[str, Difference]
+    # embeddings and layers, in order -> the difference of their outputs
     layers: Mapping[str, Difference]
+    # the first of the layers, then of the outputs, whose relative difference exceeds the tolerance;
+    # ``None`` if all agree
     first_diverging: str | None
 
 
@@ -75,24 +66,7 @@ def compare_with_reference(
     lengths: Sequence[int] | None = None,
     tolerance: float = 1e-5,
 ) -> Comparison:
-    """Run a model and the reference library's with the same weights.
-
-    Args:
-        family: the family.
-        config: its configuration.
-        head: name of the head.
-        model: the model with its weights, in float32 or float64 on the CPU.
-        inputs: a batch; by default rows of random tokens, one by one if the reference has no
-            padding token.
-        lengths: number of tokens of these rows; by default of three different ones.
-        tolerance: the relative difference above which a layer diverges.
-
-    Returns:
-        the differences of all outputs and layers.
-
-    Raises:
-        UsageError, VerificationError: see ``reference_model``.
-    """
+    """Run a model and the reference library's with the same weights."""
     reference = reference_model(family, config, head, model.state_dict())
     return compare_models(
         family, config, head, model, reference, inputs, lengths=lengths, tolerance=tolerance
@@ -117,30 +91,30 @@ def compare_models(
     else:
         longest = min([48, *spec.limits.values()])
         lengths = lengths or (longest, longest // 2 + 1, spec.minimums.get("tokens", 1))
+        # without a padding token, the reference cannot find the last token of a row in a batch
+        unpadded = getattr(reference.config, "pad_token_id", None) is None
+        groups = [[length] for length in lengths] if unpadded else [lengths]
         batches = [
             random_inputs(spec, config, rows, seed=seed, padding_side=family.padding_side)
-            for seed, rows in enumerate(_split(lengths, reference))
+            for seed, rows in enumerate(groups)
         ]
-    results = [
-        _compare(
-            model.eval(),
-            reference,
-            batch,
-            family.reference_inputs(head, batch),
-            list(spec.outputs),
-        )
-        for batch in batches
-    ]
-    outputs, layers = (_largest([result[part] for result in results]) for part in (0, 1))
+    results = []
+    for batch in batches:
+        named, hidden = _run(model.eval(), batch)
+        arguments = family.reference_inputs(head, batch)
+        expected, states = _run_reference(reference, arguments, list(spec.outputs))
+        by_layer = _differences(hidden, dict(zip(hidden, states, strict=True)))
+        results.append((_differences(named, expected), by_layer))
+    # the largest difference of each tensor over the batches
+    outputs, layers = (
+        {
+            name: max((result[part][name] for result in results), key=lambda d: d.relative)
+            for name in results[0][part]
+        }
+        for part in (0, 1)
+    )
     first = (name for name, d in (layers | outputs).items() if d.relative > tolerance)
     return Comparison(outputs, layers, next(first, None))
-
-
-def _split(lengths: Sequence[int], reference: "nn.Module") -> list[Sequence[int]]:
-    """Return the lengths of the rows of each batch."""
-    # without a padding token, the reference cannot find the last token of a row in a batch
-    unpadded = getattr(reference.config, "pad_token_id", None) is None
-    return [[length] for length in lengths] if unpadded else [lengths]
 
 
 def reference_runs(
@@ -151,10 +125,8 @@ def reference_runs(
     reference: "nn.Module",
     inputs: "Mapping[str, Tensor]",
 ) -> "tuple[Run, Run]":
-    """Return functions that run a model and the reference in their current mode.
-
-    Both return hidden states and outputs under the same names.
-    """
+    """Return functions that run a model and the reference in their current mode."""
+    # Both return hidden states and outputs under the same names
     outputs = list(family.onnx(config, head).outputs)
 
     def run() -> "dict[str, Tensor]":
@@ -169,28 +141,6 @@ def reference_runs(
         return {**dict(zip(names, states, strict=True)), **named}
 
     return run, run_reference
-
-
-def _compare(
-    model: "nn.Module",
-    reference: "nn.Module",
-    inputs: "Mapping[str, Tensor]",
-    reference_inputs: "Mapping[str, Tensor]",
-    names: Sequence[str],
-) -> tuple[dict[str, Difference], dict[str, Difference]]:
-    """Return the differences of the outputs and of the layers on one batch."""
-    outputs, layers = _run(model, inputs)
-    expected, states = _run_reference(reference, reference_inputs, names)
-    by_layer = _differences(layers, dict(zip(layers, states, strict=True)))
-    return _differences(outputs, expected), by_layer
-
-
-def _largest(batches: Sequence[Mapping[str, Difference]]) -> dict[str, Difference]:
-    """Return the largest difference of each tensor over several batches."""
-    return {
-        name: max((batch[name] for batch in batches), key=lambda d: d.relative)
-        for name in batches[0]
-    }
 
 
 def reference_model(
@@ -287,10 +237,8 @@ def reference_tokenizer_class(family: Family, config: Any) -> Any:
 
 
 def reference_tensors(family: Family, config: Any, head: str) -> "dict[str, TensorInfo]":
-    """Return the tensors of the reference library's model as it saves them, without our rules.
-
-    Names and layout in its files may differ from those in its modules.
-    """
+    """Return the tensors of the reference library's model as it saves them, without our rules."""
+    # Names and layout in its files may differ from those in its modules
     import torch
 
     from zoo.io.tensors.formats import TensorInfo
@@ -346,11 +294,9 @@ def reference_start(family: Family, config: Any, head: str) -> int | None:
 
 
 def saved_state(model: "nn.Module") -> "Mapping[str, Tensor]":
-    """Return the state dict of a reference model as ``save_pretrained`` converts it.
-
-    It includes copies of tied tensors, which ``save_pretrained`` leaves out. Versions before 5
-    save the state dict unchanged.
-    """
+    """Return the state dict of a reference model as ``save_pretrained`` converts it."""
+    # It includes copies of tied tensors, which ``save_pretrained`` leaves out. Versions before 5
+    # save the state dict unchanged
     try:
         loading = importlib.import_module(f"{REFERENCE}.core_model_loading")
     except ModuleNotFoundError:
@@ -410,11 +356,9 @@ def _run_reference(
 
 
 def keep_float64() -> "TorchFunctionMode":
-    """Return a context in which operations on float64 return float64.
-
-    Some models, ours and the reference's, compute a norm, a softmax or a rotation in float32
-    whatever the dtype of their weights.
-    """
+    """Return a context in which operations on float64 return float64."""
+    # Some models, ours and the reference's, compute a norm, a softmax or a rotation in float32
+    # whatever the dtype of their weights
     import torch
     from torch.overrides import TorchFunctionMode
 

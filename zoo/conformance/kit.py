@@ -11,12 +11,14 @@ import tempfile
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from zoo.errors import UsageError, ZooError
+from zoo.overrides import override
 
 if TYPE_CHECKING:
     from zoo.conformance.family_checks import FamilyChecks
@@ -28,23 +30,16 @@ VOCABULARY = 1000  # tokens of the models of quick checks
 
 @dataclass(frozen=True)
 class Check:
-    """How a check is run: the method of ``FamilyChecks`` with its name after ``check_``.
+    """How a check is run: the method of ``FamilyChecks`` with its name after ``check_``."""
 
-    Attributes:
-        test: name of the pytest test after ``test_``; by default the check's.
-        slow: it trains, exports or compares with the reference library, on a model of full size;
-            ``zoo plugins check`` runs it with ``--full``.
-        optional: a ``UsageError`` means that the family has no such head, or the library no such
-            class.
-        compares: it is a test of ``ReferenceTests``, not of ``FamilyTests``.
-        elsewhere: why ``zoo plugins check`` does not run it with the others.
-    """
-
-    test: str = ""
+    test: str = ""  # name of the pytest test after ``test_``; by default the check's
+    # it trains, exports or compares with the reference library, on a model of full size; ``zoo
+    # plugins check`` runs it with ``--full``
     slow: bool = False
+    # a ``UsageError`` means that the family has no such head, or the library no such class
     optional: bool = False
-    compares: bool = False
-    elsewhere: str = ""
+    compares: bool = False  # it is a test of ``ReferenceTests``, not of ``FamilyTests``
+    elsewhere: str = ""  # why ``zoo plugins check`` does not run it with the others
 
 
 CHECKS: Mapping[str, Check] = {
@@ -110,15 +105,10 @@ def run_check(checks: "FamilyChecks", name: str, arguments: Mapping[str, Any]) -
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Problem of a family, or a check that does not apply to it.
+    """Problem of a family, or a check that does not apply to it."""
 
-    Attributes:
-        text: the check, what it ran on, and the problem or why it does not apply.
-        skipped: the check does not apply, and nothing was checked.
-    """
-
-    text: str
-    skipped: bool = False
+    text: str  # the check, what it ran on, and the problem or why it does not apply
+    skipped: bool = False  # the check does not apply, and nothing was checked
 
 
 def check_family(family: "Family", *, full: bool) -> Iterator[Finding]:
@@ -137,7 +127,10 @@ def check_family(family: "Family", *, full: bool) -> Iterator[Finding]:
         for name, check in sorted(CHECKS.items()):
             if check.slow == slow and not check.elsewhere:
                 for arguments in _calls(getattr(checks, f"check_{name}"), heads):
-                    yield from _attempt_check(checks, name, arguments)
+                    label = f"{name.replace('_', ' ')} of {family.name}"
+                    kinds = (kind for kind in ("head", "task") if kind in arguments)
+                    label += "".join(f" with {kind} {arguments[kind]}" for kind in kinds)
+                    yield from attempt(label, partial(run_check, checks, name, arguments))
     if full:
         reason = CHECKS["golden_file"].elsewhere
         yield Finding(f"golden file of {family.name}: {reason}", skipped=True)
@@ -161,6 +154,7 @@ def _checks(provided: "Family", configuration: "Config") -> "FamilyChecks":
         family = provided
 
         @property
+        @override
         def config(self) -> Any:
             return configuration
 
@@ -179,16 +173,6 @@ def _calls(check: Any, heads: Sequence[str]) -> Iterator[dict[str, Any]]:
             yield from ({**values, name: choice} for choice in choices)
             return
     yield values
-
-
-def _attempt_check(
-    checks: "FamilyChecks", name: str, arguments: Mapping[str, Any]
-) -> Iterator[Finding]:
-    label = f"{name.replace('_', ' ')} of {checks.family.name}"
-    for kind in ("head", "task"):
-        if kind in arguments:
-            label += f" with {kind} {arguments[kind]}"
-    yield from attempt(label, lambda: run_check(checks, name, arguments))
 
 
 def check_labels(objective: str) -> Iterator[Finding]:

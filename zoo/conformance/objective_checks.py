@@ -20,7 +20,7 @@ from zoo.families.random_inputs import randomize_weights
 from zoo.nn.heads import VocabularyProjection
 from zoo.objectives import objective_type
 from zoo.objectives.base import Example, Objective, Outputs
-from zoo.objectives.examples.vocabulary import Ids, TokenizerView
+from zoo.objectives.examples.vocabulary import Ids
 from zoo.overrides import override
 from zoo.plugins import iter_families
 
@@ -33,15 +33,10 @@ ROUNDING = 1e-6  # of logits in float32, relative to the largest
 
 @dataclass
 class Visible:
-    """Predictions of a loss term whose label changes with an exchanged token.
+    """Predictions of a loss term whose label changes with an exchanged token."""
 
-    Attributes:
-        labels: number of predictions.
-        seen: number of these predictions whose logits change as well.
-    """
-
-    labels: int = 0
-    seen: int = 0
+    labels: int = 0  # number of predictions
+    seen: int = 0  # number of these predictions whose logits change as well
 
 
 class ObjectiveChecks(TinyModel):
@@ -131,19 +126,21 @@ class _RecordedSplit(Split):
 
 
 def _exchanged_pairs(objective: Objective, split: Split) -> Iterator[tuple[Example, Example]]:
-    """Yield pairs of examples: of a text, and of the text with one token exchanged.
-
-    Both examples of a pair are drawn by the same random numbers. Pairs whose predictions are in
-    different places are left out, as are examples that read the token twice, which happens where
-    the second segment may be any part of the text.
-    """
+    """Yield pairs of examples: of a text, and of the text with one token exchanged."""
+    # Both examples of a pair are drawn by the same random numbers. Pairs whose predictions are in
+    # different places are left out, as are examples that read the token twice, which happens where
+    # the second segment may be any part of the text
     text = _beginning(split)
     (tokens,) = text.shards
     rng = generator(0, "exchanges")
     plain = objective.dataset(text, 0)
     for place in rng.permutation(len(tokens))[:EXCHANGES].tolist():
         changed = np.array(tokens)
-        changed[place] = _another(objective.vocabulary, int(tokens[place]), rng)
+        token = int(tokens[place])
+        starts = objective.vocabulary.starts_word
+        known = objective.vocabulary.ordinary_ids
+        alike = known[(known != token) & (starts[known] == starts[token])]
+        changed[place] = int(rng.choice(alike if len(alike) else known[known != token]))
         recorded = _RecordedSplit(changed, text)
         other = objective.dataset(recorded, 0)
         for row in rng.permutation(len(plain)).tolist():
@@ -171,14 +168,6 @@ def _beginning(split: Split) -> Split:
     return Split.from_documents(documents)
 
 
-def _another(vocabulary: TokenizerView, token: int, rng: np.random.Generator) -> int:
-    """Return a different token, which starts a word if the first does."""
-    starts = vocabulary.starts_word
-    known = vocabulary.ordinary_ids
-    alike = known[(known != token) & (starts[known] == starts[token])]
-    return int(rng.choice(alike if len(alike) else known[known != token]))
-
-
 def _differ(first: Example, second: Example) -> bool:
     return not all(
         np.array_equal(part[name], other[name])
@@ -201,11 +190,9 @@ def _measure(
     pairs: list[tuple[Example, Example]],
     measured: dict[str, Visible],
 ) -> None:
-    """Count the predictions whose label changes, and those whose logits change with it.
-
-    With the same logits, the derivative of the loss with respect to them changes if and only if
-    the label does.
-    """
+    """Count the predictions whose label changes, and those whose logits change with it."""
+    # With the same logits, the derivative of the loss with respect to them changes if and only if
+    # the label does
     batches = [objective.collate(examples).tensors for examples in zip(*pairs, strict=True)]
     with torch.no_grad():
         plain, other = (_with_logits(objective.forward(model, batch)) for batch in batches)

@@ -20,26 +20,30 @@ from zoo.objectives import objective_type
 
 
 class PackingChecks(TinyModel):
-    """Checks of packed rows.
+    """Checks of packed rows."""
 
-    Attributes:
-        packed_lengths: number of tokens of the documents of a packed row, the longest first.
-    """
-
+    # number of tokens of the documents of a packed row, the longest first
     packed_lengths: ClassVar[Sequence[int]] = (9, 5)
 
     def check_packed_rows(self, head: str) -> None:
-        """Check that documents of a packed row have the hidden states of separate rows.
-
-        Applies to models whose ``encode`` takes packed rows, or whose ``hidden`` takes packed pairs
-        of source and target.
-        """
+        """Check that documents of a packed row have the hidden states of separate rows."""
+        # Applies to models whose ``encode`` takes packed rows, or whose ``hidden`` takes packed
+        # pairs of source and target
         model: Any = self.model(head)
         hidden, encode = getattr(model, "hidden", None), getattr(model, "encode", None)
         if _takes(hidden, "decoder_document_ids"):
             self._compare_pairs(model.hidden)
         elif _takes(encode, "document_ids"):
-            self._compare_documents(model.encode)
+            texts = self._documents(seed=0)
+            positions = torch.cat([torch.arange(len(text)) for text in texts])
+            with torch.no_grad():
+                packed = model.encode(
+                    torch.cat(texts)[None],
+                    position_ids=positions[None],
+                    document_ids=_numbers(texts),
+                )
+                separate = torch.cat([model.encode(text[None]) for text in texts], dim=-2)
+            _require_equal(packed, separate, "documents of a packed row")
         else:
             trains = f"the recipe of tiny packs rows of the head {head}"
             require(head != self._packed_head(), f"{trains}, and encode has no document_ids")
@@ -55,18 +59,6 @@ class PackingChecks(TinyModel):
         return (
             None if kind.stateful else kind.head
         )  # rows of a stateful objective are not documents
-
-    def _compare_documents(self, encode: Callable[..., Tensor]) -> None:
-        texts = self._documents(seed=0)
-        positions = torch.cat([torch.arange(len(text)) for text in texts])
-        with torch.no_grad():
-            packed = encode(
-                torch.cat(texts)[None],
-                position_ids=positions[None],
-                document_ids=_numbers(texts),
-            )
-            separate = torch.cat([encode(text[None]) for text in texts], dim=-2)
-        _require_equal(packed, separate, "documents of a packed row")
 
     def _compare_pairs(self, hidden: Callable[..., tuple[Tensor, Tensor]]) -> None:
         """Compare the sources and the targets of an encoder-decoder."""

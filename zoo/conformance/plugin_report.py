@@ -21,36 +21,23 @@ OK, DISABLED = "ok", "disabled"
 
 @dataclass
 class PluginReport:
-    """Description of one plugin.
+    """Description of one plugin."""
 
-    Attributes:
-        name: name of the entry point.
-        distribution: name of its distribution.
-        version: version of the distribution.
-        api: version of the plugin API that it is written for.
-        module: module of the entry point.
-        location: path of the module's package; ``None`` without one.
-        record_sha256: SHA-256 of the distribution's list of files and digests; ``None`` without
-            such a list.
-        provides: kind (``families``, ``formats``, ...) -> names; empty unless it loads.
-        health: ``ok``, ``disabled``, or the error.
-        remedy: what to do about the error.
-        problems: problems of its conformance checks, if they ran.
-        skipped: checks that do not apply, with the reasons.
-    """
-
-    name: str
+    name: str  # name of the entry point
     distribution: str
-    version: str
-    api: int
-    module: str
-    location: str | None
+    version: str  # version of the distribution
+    api: int  # version of the plugin API that it is written for
+    module: str  # module of the entry point
+    location: str | None  # path of the module's package; ``None`` without one
+    # SHA-256 of the distribution's list of files and digests; ``None`` without such a list
     record_sha256: str | None
+    # kind (``families``, ``formats``, ...) -> names; empty unless it loads
     provides: dict[str, list[str]] = field(default_factory=dict)
-    health: str = OK
-    remedy: str = ""
+    health: str = OK  # ``ok``, ``disabled``, or the error
+    remedy: str = ""  # what to do about the error
+    # problems of its conformance checks, if they ran
     problems: list[str] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)  # checks that do not apply, with the reasons
 
     def as_json(self) -> dict[str, Any]:
         """Return the values for JSON."""
@@ -63,8 +50,8 @@ class PluginReport:
         errors = [] if self.health in (OK, DISABLED) else [self.health]
         return self.problems or errors
 
-    def blame(self, error: PluginError) -> None:
-        """Take health and remedy from an error."""
+    def set_error(self, error: PluginError) -> None:
+        """Set health and remedy from an error."""
         self.health, self.remedy = error.what, error.hint
 
     @property
@@ -88,7 +75,7 @@ def report_plugins(names: Iterable[str] = (), commands: Collection[str] = ()) ->
         for plugin_name, error in conflicts(kind, built_in):
             for report in reports:
                 if report.name == plugin_name and report.health == OK:
-                    report.blame(error)
+                    report.set_error(error)
     return reports
 
 
@@ -119,7 +106,7 @@ def _report(plugin: PluginInfo) -> PluginReport:
             raise error
         report.provides = provided_names(plugin)
     except PluginError as error:
-        report.blame(error)
+        report.set_error(error)
     return report
 
 
@@ -128,23 +115,18 @@ def provided_names(plugin: PluginInfo) -> dict[str, list[str]]:
     provided = {}
     for name, hook in HOOKS.items():
         values = implementations(plugin.name, name)
-        if name == "zoo_checkpoints":
+        try:
             provided[hook.kind] = [
-                name for path in values for name in _registry_names(plugin, path)
+                entry
+                for value in values
+                for entry in (read_registry(value) if isinstance(value, Path) else [value.name])
             ]
-        else:
-            provided[hook.kind] = [value.name for value in values]
+        except ZooError as error:
+            raise broken(plugin, error.what) from error
     for kind in KINDS:
         own = (named for named in named_objects(kind) if named.plugin_name == plugin.name)
         provided[kind] = [named.name for named in own]
     return {kind: names for kind, names in provided.items() if names}
-
-
-def _registry_names(plugin: PluginInfo, path: Path) -> list[str]:
-    try:
-        return list(read_registry(path))
-    except ZooError as error:
-        raise broken(plugin, error.what) from error
 
 
 def _location(plugin: PluginInfo) -> str | None:

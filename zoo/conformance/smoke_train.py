@@ -47,10 +47,8 @@ def smoke_settings(family: Family, config: Any) -> dict[str, Any]:
 
 
 def training_losses(path: Path) -> list[float]:
-    """Return the training loss of each step of a run.
-
-    Terms that are 0 at first, because a later stage trains them, do not count.
-    """
+    """Return the training loss of each step of a run."""
+    # Terms that are 0 at first, because a later stage trains them, do not count
     log = (path / "metrics.jsonl").read_text("utf-8").splitlines()
     records = [record for record in map(json.loads, log) if record["split"] == "train"]
     first = records[0]["losses"]

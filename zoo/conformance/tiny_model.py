@@ -38,11 +38,7 @@ def require_finite(outputs: Mapping[str, Tensor], label: str) -> None:
 
 
 class TinyModel:
-    """Models and inputs of a family's size ``tiny``.
-
-    Attributes:
-        family: the family.
-    """
+    """Models and inputs of a family's size ``tiny``."""
 
     family: ClassVar[Family]
 

@@ -11,13 +11,7 @@ from zoo.data.corpus_cache import SAMPLE
 from zoo.errors import UsageError
 from zoo.io.json import dump_json
 from zoo.tokenizers import SourceFiles, TextTokenizer, tokenizer_info
-from zoo.tokenizers.source_files import (
-    MERGES,
-    PIECE_MODELS,
-    TOKENIZER_JSON,
-    VOCAB_JSON,
-    VOCABULARY,
-)
+from zoo.tokenizers.source_files import MERGES, PIECE_MODELS, TOKENIZER_JSON, VOCAB_JSON, VOCABULARY
 from zoo.tokenizers.tokenizer import Text
 from zoo.tokenizers.train import TokenizerTrainSpec, train
 from zoo.tokenizers.wordpiece import DEFAULTS
@@ -71,7 +65,18 @@ class TokenizerChecks(TinyModel):
                 f"the {role} token has the id {number}, and {its_number} in the reference",
             )
         for text in TEXTS:
-            _require_same_tokens(ours, expected, text)
+            # check that ids and token types of a text or a pair are the reference's
+            (encoded,) = ours.encode([text], max_tokens=None)
+            parts = text if isinstance(text, tuple) else (text,)
+            columns = expected(*parts, return_token_type_ids=True)
+            what = "pair" if isinstance(text, tuple) else "text"
+            shown = f"{what} {dump_json(text, ensure_ascii=False)}"
+            for name, actual in (("input_ids", encoded.ids), ("token_type_ids", encoded.type_ids)):
+                require(
+                    actual == columns[name],
+                    f"the {shown} has the {name} {actual}, and {columns[name]} by "
+                    f"{type(expected).__name__} of the reference",
+                )
 
     def _write_tokenizer(self, directory: Path, kind: str, name: str) -> None:
         """Train a tokenizer, and write its files as they are published."""
@@ -111,17 +116,3 @@ def _piece_model(spec: TokenizerTrainSpec, roles: Mapping[str, str], lines: list
         **options,
     )
     return written.getvalue()
-
-
-def _require_same_tokens(ours: TextTokenizer, expected: Any, text: Text) -> None:
-    """Check that ids and token types of a text or a pair are the reference's."""
-    (encoded,) = ours.encode([text], max_tokens=None)
-    parts = text if isinstance(text, tuple) else (text,)
-    columns = expected(*parts, return_token_type_ids=True)
-    what = "pair" if isinstance(text, tuple) else "text"
-    for name, actual in (("input_ids", encoded.ids), ("token_type_ids", encoded.type_ids)):
-        require(
-            actual == columns[name],
-            f"the {what} {dump_json(text, ensure_ascii=False)} has the {name} {actual}, and "
-            f"{columns[name]} by {type(expected).__name__} of the reference",
-        )

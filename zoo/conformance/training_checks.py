@@ -1,7 +1,7 @@
 """Checks of initial weights and of dropout, against the reference library."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -27,13 +27,9 @@ ERRORS = 6  # standard errors by which measurements differ at random
 
 
 class TrainingChecks(TinyModel):
-    """Checks of initial weights and of dropout.
+    """Checks of initial weights and of dropout."""
 
-    Attributes:
-        dropout_difference: accepted relative difference of the variance that dropout adds, beyond
-            chance.
-    """
-
+    # accepted relative difference of the variance that dropout adds, beyond chance
     dropout_difference: ClassVar[float] = 0.1
 
     def check_reference_initialization(self, head: str) -> None:
@@ -100,8 +96,10 @@ class TrainingChecks(TinyModel):
             _noise(module, run, ROWS if one_by_one else 1)
             for module, run in zip((model, reference), runs, strict=True)
         )
+        # the last layer of each stack, such as ``layers.1`` and ``decoder.layers.2``
+        last = {name.rpartition(".")[0]: name for name in ours if "layers." in name}.values()
         for name, (noise, error) in ours.items():
-            if name in _last_layers(ours):
+            if name in last:
                 continue  # some models return it after one more dropout; the outputs show it
             expected, its_error = theirs[name]
             chance = ERRORS * math.hypot(error, its_error)
@@ -139,12 +137,6 @@ class TrainingChecks(TinyModel):
         require(not twice, f"{', '.join(twice)} drops values that were dropped before")
 
 
-def _last_layers(names: Iterable[str]) -> list[str]:
-    """Return the last layer of each stack, such as ``layers.1`` and ``decoder.layers.2``."""
-    last = {name.rpartition(".")[0]: name for name in names if "layers." in name}
-    return list(last.values())
-
-
 def _is_constant(tensor: Tensor) -> bool:
     return bool((tensor == tensor.flatten()[0]).all())
 
@@ -172,10 +164,8 @@ def _require_same_start(name: str, tensor: Tensor, expected: Tensor) -> None:
 def _noise(
     module: nn.Module, run: Callable[[], Mapping[str, Tensor]], repeats: int
 ) -> dict[str, tuple[float, float]]:
-    """Return the noise that training mode adds to each tensor, and its standard error.
-
-    Noise is relative to the tensor's variance.
-    """
+    """Return the noise that training mode adds to each tensor, and its standard error."""
+    # Noise is relative to the tensor's variance
     module.eval()
     quiet = run()
     module.train()

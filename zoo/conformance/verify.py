@@ -19,7 +19,8 @@ REMEDY = "make it again"
 
 def verify(path: Path, *, reference: bool = True) -> Iterator[Check]:
     """Check a directory that a command wrote, and yield the result of each check."""
-    from zoo.data.verify import is_corpus, verify_corpus
+    from zoo.data.corpus import is_corpus
+    from zoo.data.verify import verify_corpus
     from zoo.training.state.verify import (
         is_run,
         is_run_checkpoint,

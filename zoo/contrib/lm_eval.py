@@ -120,11 +120,9 @@ def _by_settings(requests: Sequence[Request]) -> dict[str, list[int]]:
 
 
 def generation_settings(options: dict[str, Any]) -> dict[str, Any]:
-    """Return stop sequences and fields of ``GenerationConfig`` from the harness's options.
-
-    As in the harness, a request samples if ``do_sample`` is true, or absent and
-    ``temperature`` is over 0.
-    """
+    """Return stop sequences and fields of ``GenerationConfig`` from the harness's options."""
+    # As in the harness, a request samples if ``do_sample`` is true, or absent and ``temperature``
+    # is over 0
     remaining = {name: value for name, value in options.items() if value is not None}
     until = remaining.pop("until", [])
     settings: dict[str, Any] = {"until": [until] if isinstance(until, str) else list(until)}

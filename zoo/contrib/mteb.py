@@ -80,7 +80,7 @@ class Encoder:
             prompt_type: ``query``, ``document`` or ``None``.
 
         Raises:
-            UsageError: the inputs are no texts.
+            UsageError: the inputs are not texts.
         """
         prompt = self._prompt(task_metadata, prompt_type)
         return self.model.embed((text for batch in inputs for text in _texts(batch)), prompt=prompt)

@@ -82,10 +82,8 @@ def _require_locked(checkpoint: "Checkpoint", path: Path | None) -> "Checkpoint"
 
 
 def _with_digests(source: "CheckpointDir") -> "CheckpointDir":
-    """Return a directory restricted to the files that a conversion reads, with their digests.
-
-    Digests come from the cache of ``zoo.io.digests.verified``.
-    """
+    """Return a directory restricted to the files that a conversion reads, with their digests."""
+    # Digests come from the cache of ``zoo.io.digests.verified``
     from zoo.convert import convert
     from zoo.convert.inspect import local_files
     from zoo.io.digests.files import FileDigest

@@ -11,12 +11,7 @@ from zoo.convert.checks.constants import check_constant
 from zoo.convert.checks.readback import check_readable
 from zoo.convert.checks.round_trip import require_bitwise_equal
 from zoo.convert.checks.unchanged import FileStates
-from zoo.convert.dtypes import (
-    cast,
-    cast_pieces,
-    equal_values,
-    parse_dtype,
-)
+from zoo.convert.dtypes import cast, cast_pieces, equal_values, parse_dtype
 from zoo.convert.infer_head import (
     ConversionPlan,
     plan_conversion,
@@ -25,13 +20,13 @@ from zoo.convert.infer_head import (
     require_label_outputs,
     with_labels,
 )
-from zoo.convert.init_head import init_tensor
 from zoo.convert.model_tensors import check_rules_of_plugin
 from zoo.convert.open import OpenCheckpoint, lazy_arrays, open_source
 from zoo.convert.report import ConversionReport
 from zoo.convert.tokenizer import read_source_tokenizer
 from zoo.convert.writers import LAYOUTS, CheckpointWriter
 from zoo.errors import SourceError, UsageError, VerificationError
+from zoo.families.config import Config
 from zoo.hub.source import CheckpointDir
 from zoo.hub.upload.plan import card_licence
 from zoo.io.digests.background import BackgroundHasher
@@ -95,14 +90,17 @@ def convert(
         if dry_run:
             return report
         if path is None:
-            raise UsageError("a directory to write is needed", "give -o")
+            raise UsageError("an output directory is needed", "give -o")
         if starting is not None:
             starting()
         report = replace(report, equal_copies=check_values(opened, plan))
         with atomic_directory(path, force=force, sources=sources) as staging:
             report = _Conversion(opened, plan, layout, report).write(staging, path)
             check_readable(staging, path, plan, text)
-            states.check(_read_files(opened, tokenizer))
+            paths = [opened.source.directory / name for name in opened.files_read()]
+            if tokenizer is not None:
+                paths += [tokenizer.directory / name for name in tokenizer.files.names_read]
+            states.check([*paths, *opened.reader.files])
             return report
 
 
@@ -112,14 +110,6 @@ def source_licence(source: CheckpointDir) -> str | None:
         return card_licence(source.directory)
     except (UsageError, VerificationError, SourceError):
         return None
-
-
-def _read_files(opened: OpenCheckpoint, tokenizer: CheckpointDir | None) -> list[Path]:
-    """Return the paths of all files that were read."""
-    paths = [opened.source.directory / name for name in opened.files_read()]
-    if tokenizer is not None:
-        paths += [tokenizer.directory / name for name in tokenizer.files.names_read]
-    return [*paths, *opened.reader.files]
 
 
 def check_values(opened: OpenCheckpoint, plan: ConversionPlan) -> dict[str, bool]:
@@ -181,7 +171,13 @@ class _Conversion:
             sources = [*(directory / name for name in names), *self.opened.reader.files]
             for path in sources:
                 digests.start(path)
-            weights = self._write_tensors(staging, digests)
+            mapping = self.plan.mapping
+            outputs = [out for copy in mapping.copies for out in self._copied(copy)]
+            outputs += [out for entry in mapping.initialized for out in self._initialized(entry)]
+            outputs += self.layout.constants(self.report.main_dtype)
+            total = sum(out.info.nbytes for out in outputs)
+            with progress("writing", total, bytes_=True) as advance:
+                weights = self.layout.write_tensors(staging, outputs, advance, digests.create)
             files = [*weights, *self.layout.write_side_files(staging, self.report)]
             for path in files:
                 digests.start(path)
@@ -209,16 +205,6 @@ class _Conversion:
             sources[name].sha256 = expected.sha256
         return sources
 
-    def _write_tensors(self, staging: Path, digests: BackgroundHasher) -> list[Path]:
-        outputs = [out for copy in self.plan.mapping.copies for out in self._copied(copy)]
-        outputs += [
-            out for entry in self.plan.mapping.initialized for out in self._initialized(entry)
-        ]
-        outputs += self.layout.constants(self.report.main_dtype)
-        total = sum(out.info.nbytes for out in outputs)
-        with progress("writing", total, bytes_=True) as advance:
-            return self.layout.write_tensors(staging, outputs, advance, digests.create)
-
     def _copied(self, copy: TensorCopy) -> list[TensorToWrite]:
         entry = self.plan.entries[copy.entry.target]
 
@@ -242,10 +228,8 @@ class _Conversion:
         ]
 
     def _check_round_trip(self, files: Sequence[Path]) -> None:
-        """Rebuild the tensors of the source from the written files, and compare bit by bit.
-
-        Of two dtypes, the comparison is in the source's, or in the dtype that the user asked for.
-        """
+        """Rebuild the tensors of the source from the written files, and compare bit by bit."""
+        # Of two dtypes, the comparison is in the source's, or in the dtype that the user asked for
         with self.layout.open_tensors(files) as written:
             for copy in self.plan.mapping.copies:
                 entry = self.plan.entries[copy.entry.target]
@@ -255,14 +239,25 @@ class _Conversion:
                 parts = zip(rebuilt, original, codes, strict=True)
                 stored = itertools.cycle(self.layout.dtypes(copy))  # one of ours may be several
                 for (part, source, code), new in zip(parts, stored, strict=False):
+                    pair, (old, into) = (source, part), (new, code)
                     if self.layout.dtype:
-                        pair, change = (part, source), (code, new)
-                    else:
-                        pair, change = (source, part), (new, code)
-                    require_bitwise_equal(entry.target, *pair, _cast(change, entry.target))
+                        pair, (old, into) = (part, source), (code, new)
+                    change = partial(cast, stored=old, target=into, name=entry.target)
+                    require_bitwise_equal(entry.target, *pair, None if old == into else change)
 
 
-def _cast(change: tuple[str, str], name: str) -> "Callable[[NumpyArray], NumpyArray] | None":
-    """Return a cast from one dtype to another; ``None`` if they are equal."""
-    stored, target = change
-    return None if stored == target else lambda part: cast(part, stored, target, name)
+def init_tensor(entry: TensorMapping, config: Config, seed: int = 0) -> "NDArray[np.float32]":
+    """Return the initial value of a parameter."""
+    # Weights are normal with the standard deviation ``initializer_range`` of the configuration,
+    # biases 0, and scales of norms 1. The values depend only on the seed and the parameter name
+    import numpy as np
+    from blake3 import blake3
+
+    if entry.target.endswith(".bias"):
+        return np.zeros(entry.shape, np.float32)
+    if len(entry.shape) == 1:
+        return np.ones(entry.shape, np.float32)
+    key = int.from_bytes(blake3(f"{seed}\0{entry.target}".encode()).digest(8))
+    deviation = getattr(config, "initializer_range", 0.02)
+    generator = np.random.Generator(np.random.Philox(key))
+    return (generator.standard_normal(entry.shape) * deviation).astype(np.float32)

@@ -17,16 +17,8 @@ if TYPE_CHECKING:
     Array = NDArray[np.generic[Any]]
 
 # dtype name -> safetensors code
-NAMES = {
-    "float64": "F64",
-    "float32": "F32",
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "fp64": "F64",
-    "fp32": "F32",
-    "fp16": "F16",
-    "bf16": "BF16",
-}
+NAMES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+NAMES |= {"fp64": "F64", "fp32": "F32", "fp16": "F16", "bf16": "BF16"}
 EXTENDED = {"BF16", *FLOAT8}  # codes that only ml_dtypes has a dtype for, not numpy
 
 

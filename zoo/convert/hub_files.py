@@ -14,12 +14,7 @@ from zoo.io.json import encode_json
 if TYPE_CHECKING:
     from zoo.tokenizers.pooling import Pooling
 
-TOKEN_IDS = (
-    "bos_token_id",
-    "eos_token_id",
-    "pad_token_id",
-    "decoder_start_token_id",
-)
+TOKEN_IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
 
 
 def hub_side_files(
@@ -51,16 +46,11 @@ def hub_side_files(
         content = hub_token_ids(tokenizer.json, tokenizer.info) | content
     files[family.config_files[0]] = encode_json({**content, **(more or {})})
     if GENERATING.intersection(family.heads()[head].tasks):
-        files[GENERATION_CONFIG] = encode_json(generation or _token_ids(content))
+        known = {key: content[key] for key in TOKEN_IDS if content.get(key) is not None}
+        files[GENERATION_CONFIG] = encode_json(generation or {"_from_model_config": True, **known})
     if pooling is not None:
         files |= hub_pooling_files(pooling, getattr(config, "hidden_size", 0))
     return files
-
-
-def _token_ids(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the token ids with which generation begins and ends."""
-    known = {key: content[key] for key in TOKEN_IDS if content.get(key) is not None}
-    return {"_from_model_config": True, **known}
 
 
 def require_hub_class(

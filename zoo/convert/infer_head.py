@@ -59,11 +59,10 @@ class ConversionPlan:
 def plan_conversion(
     opened: OpenCheckpoint, requested: str | None, *, init: bool = False
 ) -> ConversionPlan:
-    """Choose the head, and match all tensors to its parameters.
-
-    By default, the head is the one whose rules match every tensor. If several do, the class name in
-    the Hub's configuration decides. For a requested head, only tensors of other heads are ignored.
-    """
+    """Choose the head, and match all tensors to its parameters."""
+    # By default, the head is the one whose rules match every tensor. If several do, the class name
+    # in the Hub's configuration decides. For a requested head, only tensors of other heads are
+    # ignored
     heads = opened.family.heads()
     weights = opened.family.weights(opened.config, next(iter(heads)))
     check_counts(weights, opened.reader.tensors, str(opened.source.directory))
@@ -117,7 +116,11 @@ def _plan(
     opened = opened.for_head(head)
     weights = opened.family.weights(opened.config, head)
     weight_map = identity_map(weights, opened.checkpoint.weights) if opened.checkpoint else weights
-    initializable = _initializable(opened, weights) if init else ()
+    initializable = set[str]()
+    if init:  # all except the bare backbone's
+        backbone = opened.family.weights(opened.config, "none").entries()
+        required = {entry.target for entry in backbone if not entry.optional}
+        initializable = {entry.target for entry in weights.entries()} - required
     mapping = match_tensors(
         weight_map,
         opened.reader.tensors,
@@ -129,13 +132,6 @@ def _plan(
     config = msgspec.structs.replace(opened.config, **flags)
     entries = {entry.target: entry for entry in opened.family.weights(config, head).entries()}
     return ConversionPlan(head, opened, config, mapping, entries)
-
-
-def _initializable(opened: OpenCheckpoint, weights: WeightMap) -> set[str]:
-    """Return the parameters that may be initialized: all except the bare backbone's."""
-    backbone = opened.family.weights(opened.config, "none").entries()
-    required = {entry.target for entry in backbone if not entry.optional}
-    return {entry.target for entry in weights.entries()} - required
 
 
 def identity_map(weights: WeightMap, stored: WeightMap | None = None) -> WeightMap:

@@ -71,10 +71,8 @@ def _with_model_type(hub: dict[str, Any], source: "CheckpointDir", name: str) ->
 
 
 def model_type_of(hub: Mapping[str, Any], source: "CheckpointDir") -> str | None:
-    """Return the ``model_type`` of a configuration without that key.
-
-    It is inferred from the class name, else from the registry entry; ``None`` if neither is known.
-    """
+    """Return the ``model_type`` of a configuration without that key."""
+    # It is inferred from the class name, else from the registry entry; ``None`` if neither is known
     classes = class_names(hub)
     for family in iter_families():
         for head in family.heads().values():

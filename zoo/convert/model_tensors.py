@@ -8,10 +8,8 @@ if TYPE_CHECKING:
 
 
 def differing_tensors(family: "Family", config: Any, head: str) -> list[str]:
-    """Return the names of tensors whose shapes in rules and model differ, or that one lacks.
-
-    The model is built without memory for its weights.
-    """
+    """Return the names of tensors whose shapes in rules and model differ, or that one lacks."""
+    # The model is built without memory for its weights
     from zoo.nn.layers.skip_init import init_empty_weights
 
     with init_empty_weights():

@@ -14,10 +14,10 @@ from zoo.convert.dtypes import widened
 from zoo.convert.inspect import class_names, find_config
 from zoo.errors import UsageError
 from zoo.families.base import GENERATING, Family
-from zoo.families.config import Config, TranslatedConfig
+from zoo.families.config import Config
 from zoo.hub.select_files import CONFIG, SIDE_FILES, choose_format
 from zoo.hub.source import CheckpointDir
-from zoo.io.tensors.formats import Format, TensorReader
+from zoo.io.tensors.formats import TensorReader
 from zoo.tokenizers import SourceFiles
 from zoo.tokenizers.info import TokenizerInfo
 from zoo.tokenizers.pooling import Pooling
@@ -89,18 +89,14 @@ class OpenCheckpoint:
         return self.checkpoint.model.pooling if self.checkpoint else read_pooling(self.files)
 
     def zoo_tensor(self, entry: TensorMapping, names: Sequence[str]) -> "Sequence[Array]":
-        """Return the chunks of a tensor of the zoo's layout, in storage dtype.
-
-        Parts of several dtypes are read in the smallest that holds all their values.
-        """
+        """Return the chunks of a tensor of the zoo's layout, in storage dtype."""
+        # Parts of several dtypes are read in the smallest that holds all their values
         arrays = self._widened(names)
         return arrays if self.checkpoint else entry.op.chunks(arrays)
 
     def hub_tensors(self, entry: TensorMapping, names: Sequence[str]) -> "Sequence[Array]":
-        """Return the Hub's tensors from which a tensor of the zoo's layout is computed.
-
-        Tensors of several dtypes are read in the smallest that holds all their values.
-        """
+        """Return the Hub's tensors from which a tensor of the zoo's layout is computed."""
+        # Tensors of several dtypes are read in the smallest that holds all their values
         arrays = self._widened(names)
         return entry.op.to_hub(arrays[0]) if self.checkpoint else arrays
 
@@ -119,10 +115,8 @@ class OpenCheckpoint:
 
 
 def lazy_arrays(reader: TensorReader, names: Sequence[str]) -> "list[Array]":
-    """Return tensors that are read on use.
-
-    A ``FileArray`` is not a numpy array, but has the methods that operations on weights use.
-    """
+    """Return tensors that are read on use."""
+    # A ``FileArray`` is not a numpy array, but has the methods that operations on weights use
     return [cast("Array", reader.lazy(name)) for name in names]
 
 
@@ -130,40 +124,42 @@ def open_source(
     source: CheckpointDir, *, allow_pickle: bool = False, ignore_crc: bool = False
 ) -> OpenCheckpoint:
     """Open a checkpoint directory."""
+    from zoo.tokenizers.cross_encoder import read_cross_encoder
+
     if is_checkpoint(source.directory):
         if source.model_type is not None:
             raise UsageError(
                 f"{source.directory} is a converted checkpoint, whose family is known",
                 "leave out --model-type",
             )
-        return _open_zoo(source, load_checkpoint(source.directory))
+        checkpoint = load_checkpoint(source.directory)
+        if not checkpoint.is_export:
+            checkpoint.require_unchanged()
+        before, path = checkpoint.manifest.source, checkpoint.path
+        listed = [CONFIG, "zoo.json", "tokenizer.json"]
+        return OpenCheckpoint(
+            source=source,
+            family=checkpoint.family,
+            config=checkpoint.config,
+            reader=checkpoint.open_weights(),
+            format="zoo",
+            extra=before.extra_config if before else None,
+            generation=checkpoint.model.generation,
+            checkpoint=checkpoint,
+            side_files=tuple(name for name in listed if (path / name).is_file()),
+        )
     config_name, family, hub = find_config(source)
     translation = family.from_hub(hub, str(source.directory / config_name))
     names = [*source.names(), *source.graphs()]
     file_format, files = choose_format(names, str(source.directory), allow_pickle=allow_pickle)
     if ignore_crc:
         file_format = file_format.without_checksums()
-    reader = file_format.open(source.directory, files)
-    return _open_hub(source, config_name, family, translation, hub, file_format, reader)
-
-
-def _open_hub(
-    source: CheckpointDir,
-    config_file: str,
-    family: Family,
-    translation: TranslatedConfig,
-    hub: Mapping[str, Any],
-    file_format: Format,
-    reader: TensorReader,
-) -> OpenCheckpoint:
-    from zoo.tokenizers.cross_encoder import read_cross_encoder
-
     present = source.files
     return OpenCheckpoint(
         source=source,
         family=family,
         config=translation.config,
-        reader=reader,
+        reader=file_format.open(source.directory, files),
         format=file_format.name,
         architectures=class_names(hub),
         extra={**translation.extra, **read_cross_encoder(present)},
@@ -171,7 +167,7 @@ def _open_hub(
         declared_optional=translation.declared_optional,
         doubt=translation.doubt,
         generation=_generation(family, present, hub),
-        side_files=(config_file, *(n for side in SIDE_FILES for n in present.matching(side))),
+        side_files=(config_name, *(n for side in SIDE_FILES for n in present.matching(side))),
         naming_scheme=file_format.naming_scheme,
     )
 
@@ -184,21 +180,3 @@ def _generation(family: Family, files: SourceFiles, hub: Mapping[str, Any]) -> d
         path = files.path(GENERATION_CONFIG)
         return checked_generation_config(files.json(GENERATION_CONFIG), path)
     return generation_of_model_config(hub, files.path(CONFIG))
-
-
-def _open_zoo(source: CheckpointDir, checkpoint: Checkpoint) -> OpenCheckpoint:
-    manifest = checkpoint.manifest
-    if not checkpoint.is_export:
-        checkpoint.require_unchanged()
-    present = [CONFIG, "zoo.json", "tokenizer.json"]
-    return OpenCheckpoint(
-        source=source,
-        family=checkpoint.family,
-        config=checkpoint.config,
-        reader=checkpoint.open_weights(),
-        format="zoo",
-        extra=manifest.source.extra_config if manifest.source else None,
-        generation=checkpoint.model.generation,
-        checkpoint=checkpoint,
-        side_files=tuple(n for n in present if (checkpoint.path / n).is_file()),
-    )

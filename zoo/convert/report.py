@@ -142,9 +142,8 @@ class ConversionReport:
             "dropped": self.dropped(),
             "tied": dict(mapping.ties),
             "constants": {name: constant.reason for name, constant in mapping.constants.items()},
-            "tied_equal": None
-            if self.equal_copies is None
-            else True,  # otherwise nothing is written
+            # otherwise nothing is written
+            "tied_equal": None if self.equal_copies is None else True,
             "aliases": dict(mapping.adopted),
             "rebuilt": self.rebuilt() if self.equal_copies is not None else None,
             "cast": dict(Counter(map(str, self.casts.values()))),
@@ -178,7 +177,12 @@ class ConversionReport:
         yield f"  parameters   {self.parameters:,}"
         yield f"  mapped       {self.mapped} tensors to {len(mapping.copies)} ({dtypes})"
         yield f"  prefix       {mapping.prefix or 'none'}"
-        yield from self._cast()
+        if counts := Counter(map(str, self.casts.values())):
+            how = "rounded" if self.rounded else "without loss"
+            changes = ", ".join(f"{n} from {change}" for change, n in counts.items())
+            yield f"  cast         {changes}, {how}"
+        mixed = {name: str(cast) for name, cast in self.casts.items() if cast.mixed}
+        yield from _listed("mixed dtypes", mixed, ": ")
         yield from _listed("dropped", self.dropped(), ": ")
         equal = "" if self.equal_copies is None else ", equal"
         yield from _listed("tied", {a: f"{o}{equal}" for a, o in mapping.ties.items()}, " = ")
@@ -208,23 +212,12 @@ class ConversionReport:
         line = f"{count} {self.source_tensors} tensors of the source were rebuilt{how}"
         return f"{line}; not rebuilt: {others}" if others else line
 
-    def _cast(self) -> Iterator[str]:
-        counts = Counter(map(str, self.casts.values()))
-        if counts:
-            how = "rounded" if self.rounded else "without loss"
-            changes = ", ".join(f"{n} from {change}" for change, n in counts.items())
-            yield f"  cast         {changes}, {how}"
-        mixed = {name: str(cast) for name, cast in self.casts.items() if cast.mixed}
-        yield from _listed("mixed dtypes", mixed, ": ")
-
 
 def _changes(
     opened: OpenCheckpoint, plan: ConversionPlan, layout: "CheckpointWriter"
 ) -> Iterator[tuple[str, Cast]]:
-    """Yield the name of each tensor of the source whose dtype changes, and the change.
-
-    If one of our tensors is several on the Hub, and these are written, their names are yielded.
-    """
+    """Yield the name of each tensor of the source whose dtype changes, and the change."""
+    # If one of our tensors is several on the Hub, and these are written, their names are yielded
     for copy in plan.mapping.copies:
         written = layout.dtypes(copy)
         names, old = copy.names, copy.dtypes

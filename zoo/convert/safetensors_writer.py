@@ -5,7 +5,7 @@ at a time, so that a model may be larger than memory, and hashes files while wri
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -45,15 +45,21 @@ def write_weights(
     shard_bytes: int = SHARD_BYTES,
 ) -> list[Path]:
     """Write tensors to ``model.safetensors``, or to shards with an index; return the paths."""
-    shards = list(_shards(outputs, shard_bytes))
-    if len(shards) == 1:
-        with create(directory / WEIGHTS) as file:
-            _write_shard(file, shards[0], advance, metadata)
-        return [directory / WEIGHTS]
+    shards, size = [list[TensorToWrite]()], 0
+    for out in outputs:
+        if shards[-1] and size + out.info.nbytes > shard_bytes:
+            shards.append([])
+            size = 0
+        shards[-1].append(out)
+        size += out.info.nbytes
     names = [f"model-{k + 1:05d}-of-{len(shards):05d}.safetensors" for k in range(len(shards))]
+    if len(shards) == 1:
+        names = [WEIGHTS]
     for name, shard in zip(names, shards, strict=True):
         with create(directory / name) as file:
             _write_shard(file, shard, advance, metadata)
+    if len(shards) == 1:
+        return [directory / WEIGHTS]
     weight_map = {o.name: name for name, shard in zip(names, shards, strict=True) for o in shard}
     index = {
         "metadata": {"total_size": sum(out.info.nbytes for out in outputs)},
@@ -63,34 +69,17 @@ def write_weights(
     return [*(directory / name for name in names), directory / WEIGHTS_INDEX]
 
 
-def _shards(outputs: Sequence[TensorToWrite], limit: int) -> Iterator[list[TensorToWrite]]:
-    shard: list[TensorToWrite] = []
-    size = 0
-    for out in outputs:
-        if shard and size + out.info.nbytes > limit:
-            yield shard
-            shard, size = [], 0
-        shard.append(out)
-        size += out.info.nbytes
-    yield shard
-
-
 def _write_shard(
     file: BinaryIO, outputs: Sequence[TensorToWrite], advance: Advance, metadata: Mapping[str, str]
 ) -> None:
     file.write(header_bytes({out.name: out.info for out in outputs}, metadata))
     for out in outputs:
         for piece in out.chunks():
-            _append(file, piece)
+            if (span := file_range_of(piece)) is not None:
+                file.flush()
+                # bytes that are unchanged in a source file are copied by the kernel
+                if copy_range(span, file.fileno()):
+                    file.seek(0, os.SEEK_END)
+                    continue
+            write_chunks(file, (piece,))
         advance(out.info.nbytes)
-
-
-def _append(file: BinaryIO, piece: "Array") -> None:
-    """Append an array; bytes that are unchanged in a source file are copied by the kernel."""
-    span = file_range_of(piece)
-    if span is not None:
-        file.flush()
-        if copy_range(span, file.fileno()):
-            file.seek(0, os.SEEK_END)
-            return
-    write_chunks(file, (piece,))

@@ -37,9 +37,12 @@ def read_source_tokenizer(
 
 def _read(family: "Family", source: "CheckpointDir", config: Config) -> SourceTokenizer | None:
     from zoo.tokenizers import check_vocabulary, has_tokenizer, tokenizer_info
+    from zoo.tokenizers.tokenizer_json import read_checked
 
     if is_checkpoint(source.directory):
-        return _ours(source)
+        known = load_checkpoint(source.directory).model.tokenizer
+        path = source.directory / TOKENIZER
+        return None if known is None else SourceTokenizer(read_checked(path), known)
     files = source.files
     if not has_tokenizer(files):
         return None
@@ -60,12 +63,3 @@ def unique_vocabulary(backend: "Backend", origin: str) -> dict[str, int]:
             pair = f"{token!r} and {tokens[number]!r}"
             raise VerificationError(f"{origin}: the tokens {pair} have both the id {number}")
     return vocabulary
-
-
-def _ours(source: "CheckpointDir") -> SourceTokenizer | None:
-    from zoo.tokenizers.tokenizer_json import read_checked
-
-    info = load_checkpoint(source.directory).model.tokenizer
-    if info is None:
-        return None
-    return SourceTokenizer(read_checked(source.directory / TOKENIZER), info)

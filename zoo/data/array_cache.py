@@ -32,11 +32,9 @@ class ArraysRecord(JsonStruct):
 
 
 def cached_arrays(kind: str, key: str, make: Callable[[], Arrays]) -> dict[str, NDArray[Any]]:
-    """Return arrays by name, made and written by the first process that needs them.
-
-    Other processes wait for it and map its files. Damaged files are replaced. If the cache cannot
-    be written, each process makes its own arrays in memory.
-    """
+    """Return arrays by name, made and written by the first process that needs them."""
+    # Other processes wait for it and map its files. Damaged files are replaced. If the cache cannot
+    # be written, each process makes its own arrays in memory
     target = home() / kind / key
     if (found := _open(target)) is not None:  # without a lock: the directory may be read-only
         return found

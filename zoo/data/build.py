@@ -26,14 +26,7 @@ from zoo.data.corpus import (
     CorpusRecord,
     SplitRecord,
 )
-from zoo.data.encoding import (
-    DocumentTokenizer,
-    chunks,
-    encode_all,
-    join_lines,
-    select_documents,
-    vocabulary_size,
-)
+from zoo.data.encoding import DocumentTokenizer, chunks, encode_all, join_lines, select_documents
 from zoo.data.readers.documents import ReaderConfig, expand_paths, read_documents
 from zoo.data.shard_writer import SHARD_BYTES, SplitWriter
 from zoo.data.split import ValidationSplit
@@ -48,9 +41,7 @@ from zoo.io.progress import progress
 from zoo.version import __version__
 
 Dtype = Literal["uint16", "uint32"]
-SINGLE_PROCESS_BYTES = (
-    8 << 20
-)  # bytes of sources up to which starting processes takes longer than it saves
+SINGLE_PROCESS_BYTES = 8 << 20  # of sources; starting processes would take longer than it saves
 
 
 @dataclass(frozen=True)
@@ -79,7 +70,11 @@ class CorpusSpec:
     @cached_property
     def sources(self) -> dict[str, FileDigest]:
         """Digests of all files at the first access."""
-        return {str(file): _digest(file) for files in self.files.values() for file in files}
+        return {
+            str(file): FileDigest(bytes=_stamp(file)[2], blake3=compute_blake3(file))
+            for files in self.files.values()
+            for file in files
+        }
 
     @cached_property
     def file_stats(self) -> dict[str, tuple[int, ...]]:
@@ -112,7 +107,7 @@ def build(
         held = _held_out(spec)
         tokenizer = spec.tokenizer.make(lambda: _training_texts(spec, held))
         (staging / TOKENIZER).write_bytes(tokenizer.json)
-        size = _size(tokenizer)
+        size = tokenizer.vocab_size()
         dtype: Dtype = "uint16" if size <= 1 << 16 else "uint32"
         encoder = DocumentTokenizer(
             tokenizer.json, tokenizer.info, spec.reader.sentence_splitter, dtype
@@ -146,7 +141,19 @@ def _write_splits(
 ) -> dict[str, SplitRecord]:
     """Write the tokens of all splits, and return their records."""
     try:
-        _fill(spec, encoder, held, writers, workers)
+        with progress("tokenizing documents", None) as advance:
+            for name, files in spec.files.items():
+                number = 0
+                for encoded in encode_all(encoder, read_documents(files, spec.reader), workers):
+                    count = len(encoded.documents)
+                    out = np.ones(count, dtype=bool)
+                    if name == TRAIN:
+                        out = held.is_held_out(number, count)
+                    number += count
+                    writers[TRAIN].add(select_documents(encoded, ~out))
+                    if out.any():
+                        writers[VALIDATION].add(select_documents(encoded, out))
+                    advance(count)
         splits = {name: writer.close() for name, writer in writers.items()}
     finally:
         for writer in writers.values():
@@ -186,43 +193,10 @@ def _training_texts(plan: CorpusSpec, held: ValidationSplit) -> Iterator[list[st
         ]
 
 
-def _size(tokenizer: ExistingTokenizer) -> int:
-    from tokenizers import Tokenizer
-
-    return vocabulary_size(Tokenizer.from_buffer(tokenizer.json))
-
-
 def _processes(sources: Mapping[str, FileDigest]) -> int:
     if sum(source.bytes for source in sources.values()) <= SINGLE_PROCESS_BYTES:
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _fill(
-    plan: CorpusSpec,
-    encoder: DocumentTokenizer,
-    held: ValidationSplit,
-    writers: Mapping[str, SplitWriter],
-    workers: int,
-) -> None:
-    """Tokenize and write all documents."""
-    with progress("tokenizing documents", None) as advance:
-        for name, files in plan.files.items():
-            number = 0
-            for encoded in encode_all(encoder, read_documents(files, plan.reader), workers):
-                count = len(encoded.documents)
-                out = (
-                    held.is_held_out(number, count) if name == TRAIN else np.ones(count, dtype=bool)
-                )
-                number += count
-                writers[TRAIN].add(select_documents(encoded, ~out))
-                if out.any():
-                    writers[VALIDATION].add(select_documents(encoded, out))
-                advance(count)
-
-
-def _digest(file: Path) -> FileDigest:
-    return FileDigest(bytes=_stamp(file)[2], blake3=compute_blake3(file))
 
 
 def _stamp(file: Path) -> tuple[int, ...]:
@@ -234,10 +208,8 @@ def _stamp(file: Path) -> tuple[int, ...]:
 
 
 def _check_unchanged(plan: CorpusSpec) -> None:
-    """Check that no file was changed between hashing and reading.
-
-    If only the ctime is new, permissions may have changed: then the digest decides.
-    """
+    """Check that no file was changed between hashing and reading."""
+    # If only the ctime is new, permissions may have changed: then the digest decides
     for name, before in plan.file_stats.items():
         file = Path(name)
         now = _stamp(file) if file.is_file() else ()

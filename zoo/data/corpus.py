@@ -34,6 +34,7 @@ from zoo.io.limits import (
     MAX_CORPUS_MANIFEST_VALUES,
     MAX_CORPUS_TOKENIZER_BYTES,
 )
+from zoo.io.paths import safe_join
 from zoo.tokenizers.info import TokenizerInfo
 
 MANIFEST, FORMAT_VERSION = "corpus.json", 1
@@ -151,24 +152,20 @@ class Corpus:
         if self.record.digest:
             check_digest(path / MANIFEST, content, self.record.digest, hint=REBUILD)
         for name, split in self.record.splits.items():
-            self._check_record(name, split)
-
-    def _check_record(self, name: str, split: SplitRecord) -> None:
-        """Check that the files of a split agree with its counts."""
-        width = np.dtype(self.record.dtype).itemsize
-        shards = split.shards(name)
-        wanted = {
-            f"{name}/sentences.bin": 8 * (split.sentences + 1),
-            f"{name}/documents.bin": 8 * (split.documents + 1),
-            **{shard: split.files[shard].bytes for shard in shards},
-        }
-        total = sum(split.files[shard].bytes for shard in shards)
-        lengths = {file: digest.bytes for file, digest in split.files.items()}
-        if lengths != wanted or total != width * split.tokens or min(lengths.values()) < 0:
-            raise VerificationError(
-                f"{self.path / MANIFEST}: the files of split {name!r} do not go with its counts",
-                REBUILD,
-            )
+            width = np.dtype(self.record.dtype).itemsize
+            shards = split.shards(name)
+            wanted = {
+                f"{name}/sentences.bin": 8 * (split.sentences + 1),
+                f"{name}/documents.bin": 8 * (split.documents + 1),
+                **{shard: split.files[shard].bytes for shard in shards},
+            }
+            total = sum(split.files[shard].bytes for shard in shards)
+            lengths = {file: digest.bytes for file, digest in split.files.items()}
+            if lengths != wanted or total != width * split.tokens or min(lengths.values()) < 0:
+                raise VerificationError(
+                    f"{path / MANIFEST}: the files of split {name!r} do not go with its counts",
+                    REBUILD,
+                )
 
     def split(self, name: str) -> Split:
         """Open a split: ``train`` or ``validation``."""
@@ -183,15 +180,20 @@ class Corpus:
             self._map(f"{name}/documents.bin", record, "int64"),
         )
 
+    @cached_property
     def tokenizer_json(self) -> bytes:
-        """Return ``tokenizer.json``; ``record.tokenizer`` has the special tokens."""
-        return self._tokenizer_json
+        """``tokenizer.json``; ``record.tokenizer`` has the special tokens."""
+        path = self.path / TOKENIZER
+        content = read_regular(path, "tokenizer", MAX_CORPUS_TOKENIZER_BYTES)
+        if blake3(content).hexdigest() != self.record.tokenizer_digest:
+            raise VerificationError(f"{path} is not the file that {MANIFEST} lists", REBUILD)
+        return content
 
     def vocabulary(self) -> dict[str, int]:
         """Return token -> id of the tokenizer; see ``tokenizer_json``."""
         from zoo.tokenizers.tokenizer_json import parse
 
-        ids: dict[str, int] = parse(self.tokenizer_json(), self.path / TOKENIZER).get_vocab()
+        ids: dict[str, int] = parse(self.tokenizer_json, self.path / TOKENIZER).get_vocab()
         return ids
 
     def build_command(self, tokenizer: str, output: str) -> str:
@@ -209,17 +211,7 @@ class Corpus:
         exist = paths and all(map(os.path.exists, paths))
         return f"zoo corpus build {shlex.join(paths) if exist else 'PATH...'} {shlex.join(words)}"
 
-    @cached_property
-    def _tokenizer_json(self) -> bytes:
-        path = self.path / TOKENIZER
-        content = read_regular(path, "tokenizer", MAX_CORPUS_TOKENIZER_BYTES)
-        if blake3(content).hexdigest() != self.record.tokenizer_digest:
-            raise VerificationError(f"{path} is not the file that {MANIFEST} lists", REBUILD)
-        return content
-
     def _map(self, file: str, record: SplitRecord, dtype: str) -> NDArray[Any]:
-        from zoo.io.paths import safe_join
-
         path = safe_join(self.path, file, MANIFEST)
         kind = np.dtype(dtype).newbyteorder("<")
         if not path.is_file() or path.stat().st_size != record.files[file].bytes:

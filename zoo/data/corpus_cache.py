@@ -30,10 +30,8 @@ def cached_corpus(
     seed: int = 0,
     workers: int | None = None,
 ) -> Corpus:
-    """Return the corpus of some texts, built now if the cache does not have it.
-
-    ``paths`` may be one prebuilt corpus, which keeps its tokenizer, or empty for the package's.
-    """
+    """Return the corpus of some texts, built now if the cache does not have it."""
+    # ``paths`` may be one prebuilt corpus, which keeps its tokenizer, or empty for the package's
     if len(paths) == 1 and is_corpus(Path(paths[0])):
         if eval_paths:
             raise UsageError(

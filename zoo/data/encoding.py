@@ -67,10 +67,8 @@ class DocumentTokenizer:
 
     @cached_property
     def _ordinary(self) -> NDArray[Any]:
-        """Map of token ids in a text, (vocabulary,): special tokens become the unknown token.
-
-        With a vocabulary of words, a text can contain a special token as a word.
-        """
+        """Map of token ids in a text, (vocabulary,): special tokens become the unknown token."""
+        # With a vocabulary of words, a text can contain a special token as a word
         tokenizer, named = self._tokenizer, self.info.special
         added = tokenizer.get_added_tokens_decoder()
         special = {number for number, token in added.items() if token.special}

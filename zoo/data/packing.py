@@ -112,11 +112,9 @@ class PackingPlan:
 def pack_documents(
     documents: Documents, *, length: int, new_row: BudgetFactory, seed: int
 ) -> PackingPlan:
-    """Fill rows with segments of documents.
-
-    A document that does not fit continues in the next row. The end of a row is padded only if less
-    than 1/64 of the row is left, too short a context to train on.
-    """
+    """Fill rows with segments of documents."""
+    # A document that does not fit continues in the next row. The end of a row is padded only if
+    # less than 1/64 of the row is left, too short a context to train on
     least = max(1, length // 64)
     row = new_row()
     if row.capacity() < least:

@@ -12,7 +12,7 @@ import re
 SENTENCE_END = re.compile(
     r"(?<![.!?\u2026])[.!?\u2026]++[\"'\u201d\u2019)\]\u00bb]*+(\s++)(?=(.))", re.DOTALL
 )
-OPENING = frozenset("\"'`(\u201c\u2018[\u00ab")
+OPENING = "\"'`(\u201c\u2018[\u00ab"
 ABBREVIATIONS = """
     Mr Mrs Ms Mx Dr Prof St Sr Jr Rev Hon Gen Col Maj Capt Cpt Lt Sgt Cmdr Gov Sen Rep Messrs
     Mme Mlle Esq Mt Ft Nos Vol Fig Figs pp vs cf viz e.g i.e al ca approx
@@ -26,14 +26,12 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
     """Return start and end of each sentence of a text; between spans is only white space."""
     starts, ends = [0], []
     for match in SENTENCE_END.finditer(text):
-        if _begins(match[2]) and not _abbreviated(text, match.start()):
+        first = match[2]
+        begins = first.isupper() or first.isdigit() or first in OPENING
+        if begins and not _abbreviated(text, match.start()):
             ends.append(match.start(1))
             starts.append(match.end())
     return list(zip(starts, [*ends, len(text)], strict=True))
-
-
-def _begins(character: str) -> bool:
-    return character.isupper() or character.isdigit() or character in OPENING
 
 
 def _abbreviated(text: str, end: int) -> bool:
@@ -41,7 +39,7 @@ def _abbreviated(text: str, end: int) -> bool:
     if text[end] != "." or not text[end + 1].isspace():
         return False
     words = text[max(0, end - MAX_ABBREVIATION) : end].split()
-    word = words[-1].lstrip("\"'`(\u201c\u2018[\u00ab") if words else ""
+    word = words[-1].lstrip(OPENING) if words else ""
     if word in ABBREVIATION_SET:
         return True
     initial = word.rpartition(".")[2]

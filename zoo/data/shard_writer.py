@@ -74,15 +74,12 @@ class SplitWriter:
                 if self._shards and not self._shards[-1].bytes:  # a document longer than a shard
                     end = int(ends[np.searchsorted(ends, at, side="right")])
                 else:
-                    self._next_shard()
+                    if self._shards:
+                        self._shards[-1].file.close()
+                    self._shards.append(self._open(f"tokens-{len(self._shards):05}.bin"))
                     continue
             self._shards[-1].write(tokens[at:end])
             at = end
-
-    def _next_shard(self) -> None:
-        if self._shards:
-            self._shards[-1].file.close()
-        self._shards.append(self._open(f"tokens-{len(self._shards):05}.bin"))
 
     def close(self) -> SplitRecord:
         """Close the files, and return their record."""

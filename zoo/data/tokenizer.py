@@ -1,12 +1,12 @@
 """The tokenizer of a corpus: an existing one, or one that is trained on its texts."""
 
 import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.checkpoint import TOKENIZER, is_checkpoint, load_checkpoint
-from zoo.data.subsample import Texts, subsample
 from zoo.errors import UsageError
 from zoo.io.limits import MAX_NEW_VOCABULARY
 from zoo.tokenizers.info import TokenizerInfo
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 TRAIN = "train"
 SAMPLE_CHARS = 100_000_000  # characters
+Texts = Callable[[], Iterable[Sequence[str]]]
+PIECE_CHARS = 1 << 14  # largest number of characters per piece
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,14 @@ class ExistingTokenizer:
         from blake3 import blake3
 
         return {"blake3": blake3(self.json).hexdigest()}
+
+    def vocab_size(self) -> int:
+        """Return the highest token id plus 1."""
+        from tokenizers import Tokenizer
+
+        from zoo.data.encoding import vocabulary_size
+
+        return vocabulary_size(Tokenizer.from_buffer(self.json))
 
     def keeps_ids_of(self, other: "ExistingTokenizer") -> bool:
         """Return whether each token of another tokenizer has the same id in this one."""
@@ -80,7 +90,7 @@ class TokenizerToTrain:
             )
         if vocab_size > MAX_NEW_VOCABULARY:
             raise UsageError(
-                f"a tokenizer of {vocab_size:,} tokens is asked for",
+                f"a tokenizer of {vocab_size:,} tokens is requested",
                 f"at most {MAX_NEW_VOCABULARY:,} is accepted",
             )
         new = known[tokenizer_type]
@@ -130,13 +140,20 @@ def load_tokenizer(text: str, family: "Family | None" = None, **hub: Any) -> Exi
     from zoo.hub.reference import resolve
     from zoo.hub.source import locate_or_download
     from zoo.tokenizers import has_tokenizer, tokenizer_info
+    from zoo.tokenizers.tokenizer_json import read_checked
 
     reference = resolve(text)
     if reference.path is not None and (reference.path / MANIFEST).is_file():
         corpus = Corpus(reference.path)
-        return ExistingTokenizer(corpus.tokenizer_json(), corpus.record.tokenizer)
+        return ExistingTokenizer(corpus.tokenizer_json, corpus.record.tokenizer)
     if reference.path is not None and is_checkpoint(reference.path):
-        return _of_checkpoint(reference.path)
+        info, stored = load_checkpoint(reference.path).model.tokenizer, reference.path / TOKENIZER
+        if info is None or not stored.is_file():
+            raise UsageError(
+                f"{reference.path} has no {TOKENIZER}",
+                "give another model's: --tokenizer REF, or --set data.tokenizer=REF",
+            )
+        return ExistingTokenizer(read_checked(stored), info)
     source = locate_or_download(reference, **hub, tokenizer_alone=True)
     if not has_tokenizer(source.files):
         trained = None if reference.path is None else reference.path / "model"
@@ -147,18 +164,6 @@ def load_tokenizer(text: str, family: "Family | None" = None, **hub: Any) -> Exi
     tokenizer = family.tokenizer(source.files)
     info = tokenizer_info(source.files, tokenizer, family.special_tokens)
     return ExistingTokenizer(tokenizer.to_str(pretty=True).encode(), info)
-
-
-def _of_checkpoint(path: Path) -> ExistingTokenizer:
-    info = load_checkpoint(path).model.tokenizer
-    if info is None or not (path / TOKENIZER).is_file():
-        raise UsageError(
-            f"{path} has no {TOKENIZER}",
-            "give another model's: --tokenizer REF, or --set data.tokenizer=REF",
-        )
-    from zoo.tokenizers.tokenizer_json import read_checked
-
-    return ExistingTokenizer(read_checked(path / TOKENIZER), info)
 
 
 def _family(reference: "Reference") -> "Family":
@@ -176,3 +181,33 @@ def _family(reference: "Reference") -> "Family":
     if family is None:
         raise UsageError(f"nothing says what family {reference.text} is of", "give --family")
     return family
+
+
+def subsample(texts: Texts, max_chars: int) -> Texts:
+    """Return all texts if they are few, else evenly spaced pieces of them."""
+    # The selection only depends on the texts. It is held in memory, since training reads it several
+    # times; texts that are not subsampled are read again each time
+    total = sum(len(text) for batch in texts() for text in batch)
+    if total <= max_chars:
+        return texts
+    sample: list[str] = []
+    seen = taken = 0
+    for piece in _pieces(texts()):
+        seen += len(piece)
+        if taken * total < seen * max_chars:  # the selected fraction is below the target
+            sample.append(piece)
+            taken += len(piece)
+    return lambda: [sample]
+
+
+def _pieces(batches: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Yield texts, long ones in pieces that end before a space if possible."""
+    for batch in batches:
+        for text in batch:
+            at = 0
+            while len(text) - at > PIECE_CHARS:
+                space = text.rfind(" ", at + 1, at + PIECE_CHARS)
+                end = space if space > 0 else at + PIECE_CHARS
+                yield text[at:end]
+                at = end
+            yield text[at:]

@@ -18,18 +18,11 @@ from zoo.io.untrusted import parsing
 BLOCK_NUMBERS = 1 << 20  # number of values per block
 
 
-def is_corpus(path: Path) -> bool:
-    """Return whether a directory is a corpus."""
-    return (path / MANIFEST).is_file()
-
-
 def verify_corpus(path: Path) -> list[Check]:
-    """Check a corpus: its manifest, the digest of every file, and the contents of the files.
-
-    Every byte of every file is read. Files that the manifest does not list are errors, except for
-    hidden ones.
-    """
-    checks = [run_check("manifest", partial(_check_manifest, path))]
+    """Check a corpus: its manifest, the digest of every file, and the contents of the files."""
+    # Every byte of every file is read. Files that the manifest does not list are errors, except for
+    # hidden ones
+    checks = [run_check("manifest", partial(check_manifest, path))]
     stages: list[tuple[str, Callable[[Corpus], str]]] = [
         ("digests", check_digests),
         ("tokenizer", check_tokenizer),
@@ -37,10 +30,16 @@ def verify_corpus(path: Path) -> list[Check]:
     ]
     for name, stage in stages:
         if checks[-1].outcome == "ok":
-            checks.append(run_check(name, partial(_on_corpus, path, stage)))
+            checks.append(run_check(name, partial(stage, Corpus(path))))
         else:
             checks.append(Check(name, "not run", "see above"))
     return checks
+
+
+def check_manifest(path: Path) -> str:
+    """Open a corpus, which checks its manifest."""
+    record = Corpus(path).record
+    return "as it was written" if record.digest else "has no digest: an earlier version wrote it"
 
 
 def require_intact(
@@ -57,9 +56,7 @@ def listed_files(corpus: Corpus) -> dict[str, FileDigest]:
     """Return the files of a corpus besides its manifest, with their digests."""
     splits = corpus.record.splits.values()
     listed = {name: digest for split in splits for name, digest in split.files.items()}
-    tokenizer = FileDigest(
-        bytes=len(corpus.tokenizer_json()), blake3=corpus.record.tokenizer_digest
-    )
+    tokenizer = FileDigest(bytes=len(corpus.tokenizer_json), blake3=corpus.record.tokenizer_digest)
     return {**listed, TOKENIZER: tokenizer}
 
 
@@ -79,7 +76,7 @@ def check_tokenizer(corpus: Corpus) -> str:
 
     path = corpus.path / TOKENIZER
     with parsing(path, "a tokenizer"):
-        size = vocabulary_size(Tokenizer.from_buffer(corpus.tokenizer_json()))
+        size = vocabulary_size(Tokenizer.from_buffer(corpus.tokenizer_json))
     if size != corpus.record.vocab_size:
         raise VerificationError(
             f"{path} has ids below {size:,}, and {MANIFEST} says {corpus.record.vocab_size:,}",
@@ -105,15 +102,6 @@ def check_contents(corpus: Corpus) -> str:
                 )
     documents = sum(record.documents for record in corpus.record.splits.values())
     return f"{documents:,} documents"
-
-
-def _check_manifest(path: Path) -> str:
-    record = Corpus(path).record
-    return "as it was written" if record.digest else "has no digest: an earlier version wrote it"
-
-
-def _on_corpus(path: Path, stage: Callable[[Corpus], str]) -> str:
-    return stage(Corpus(path))
 
 
 def _check_offsets(path: Path, offsets: Offsets, end: int) -> None:

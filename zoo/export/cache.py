@@ -7,13 +7,7 @@ from pathlib import Path
 import msgspec
 from blake3 import blake3
 
-from zoo.checkpoint import (
-    CONFIG,
-    Checkpoint,
-    encode_manifest,
-    is_checkpoint,
-    load_checkpoint,
-)
+from zoo.checkpoint import CONFIG, Checkpoint, encode_manifest, is_checkpoint, load_checkpoint
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.inference import QUANTIZED
 from zoo.inference.exported import check_files
@@ -24,11 +18,9 @@ from zoo.version import __version__, package_version
 
 
 def cached_graph(checkpoint: Checkpoint, dtype: str | None = None) -> Checkpoint:
-    """Return the cached export of a checkpoint; export it on first use.
-
-    Processes that need the same graph wait for the one that exports it. A damaged entry is exported
-    again.
-    """
+    """Return the cached export of a checkpoint; export it on first use."""
+    # Processes that need the same graph wait for the one that exports it. A damaged entry is
+    # exported again
     target = home() / "onnx" / _key(checkpoint, dtype)
     with _locked(target):
         if not _intact(target):

@@ -9,23 +9,12 @@ import torch
 from zoo.checkpoint import MANIFEST, Checkpoint
 from zoo.convert.dtypes import parse_dtype
 from zoo.errors import UsageError, VerificationError
-from zoo.export.graph.onnx_file import (
-    EXTERNAL_OVER,
-    check_graph,
-    check_opset,
-    min_onnxruntime,
-)
+from zoo.export.graph.onnx_file import EXTERNAL_OVER, check_graph, check_opset, min_onnxruntime
 from zoo.export.graph.write import WrittenGraph, example_shape, write_graphs
 from zoo.export.layout import unreadable_elsewhere, write_side_files
 from zoo.export.quantization.variants import QuantizationPlan, write_quantized
-from zoo.export.report import ExportReport, ShapeCheck
-from zoo.export.validate import (
-    compare,
-    compare_with_cache,
-    require_equal,
-    run_reference,
-    worst,
-)
+from zoo.export.report import ExportReport
+from zoo.export.validate import compare, compare_with_cache, require_equal, run_reference, worst
 from zoo.families.onnx import PAST
 from zoo.inference.ort.decoder import OrtDecoder
 from zoo.io.digests.files import FileDigest, hash_file
@@ -56,10 +45,8 @@ def export_onnx(
     optimize: bool = False,  # fuse layers into operators that only ONNX Runtime has
     quantization: QuantizationPlan | None = None,
 ) -> ExportReport:
-    """Export a checkpoint to ONNX, and publish it if its outputs equal torch's.
-
-    The reference is torch in float32 for any dtype of the graph.
-    """
+    """Export a checkpoint to ONNX, and publish it if its outputs equal torch's."""
+    # The reference is torch in float32 for any dtype of the graph
     opset, dtype = check_opset(opset), _check_dtype(dtype)
     check_unicode(target.absolute(), "the directory of the export")
     if quantization is not None:
@@ -134,11 +121,22 @@ def _gate(
     graphs: list[WrittenGraph],
     weights: dict[str, FileDigest],
 ) -> ExportReport:
+    from zoo.inference.load_model import load_model
+
     traced, tolerance = example_shape(spec), spec.tolerance[dtype]
     cache = any(name.startswith(f"{PAST}.") for name in graphs[-1].spec.inputs)
     files = [folder / graph.file for graph in graphs]
-    checks = _compare_with_torch(checkpoint, spec, files, traced, cache=cache)
+    # the model is freed before ONNX Runtime loads the same weights
+    references = run_reference(
+        load_model(checkpoint, torch.float32), spec, checkpoint.config, traced
+    )
+    checks = (
+        compare_with_cache(references, OrtDecoder(files), spec)
+        if cache
+        else compare(references, files[0], spec)
+    )
     require_equal(checks, tolerance)
+    codes = [STORED.get(t.data_type, "") for m in models for t in m.graph.initializer]
     model = models[0]
     opset = model.opset_import[0].version
     return ExportReport(
@@ -152,35 +150,10 @@ def _gate(
         cache=cache,
         graphs={graph.file: graph.described() for graph in graphs},
         weights=weights,
-        tensors=_count_dtypes(models),
+        tensors={code: codes.count(code) for code in STORED.values() if code in codes},
         unreadable_elsewhere=unreadable_elsewhere(checkpoint),
         traced=list(traced),
         tolerance=tolerance,
         checks=checks,
         **worst(checks),
     )
-
-
-def _compare_with_torch(
-    checkpoint: Checkpoint,
-    spec: "OnnxSpec",
-    files: list[Path],
-    traced: tuple[int, int],
-    *,
-    cache: bool,
-) -> list[ShapeCheck]:
-    from zoo.inference.load_model import load_model
-
-    # the model is freed before ONNX Runtime loads the same weights
-    references = run_reference(
-        load_model(checkpoint, torch.float32), spec, checkpoint.config, traced
-    )
-    if cache:
-        return compare_with_cache(references, OrtDecoder(files), spec)
-    return compare(references, files[0], spec)
-
-
-def _count_dtypes(models: list[onnx.ModelProto]) -> dict[str, int]:
-    """Return dtype -> number of tensors."""
-    codes = [STORED.get(t.data_type, "") for model in models for t in model.graph.initializer]
-    return {code: codes.count(code) for code in STORED.values() if code in codes}

@@ -1,6 +1,5 @@
 """Files of an export other than its graphs, as readers of the Hub's layout expect them."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +21,8 @@ from zoo.version import __version__
 
 
 def unreadable_elsewhere(checkpoint: Checkpoint) -> str | None:
-    """Return the reason why programs that read the Hub's layout do not compute the model's results.
-
-    ``None`` if they do. Such an export is complete for ``zoo run`` and for ONNX Runtime.
-    """
+    """Return why programs that read the Hub's layout compute other results; ``None`` if not."""
+    # Such an export is complete for ``zoo run`` and for ONNX Runtime
     model = checkpoint.model
     try:
         checkpoint.family.architecture(checkpoint.config, model.head)
@@ -46,6 +43,7 @@ def write_side_files(checkpoint: Checkpoint, staging: Path, report: ExportReport
     """Write configuration, tokenizer and pooling in the Hub's layout, and the manifest."""
     manifest, family = checkpoint.manifest, checkpoint.family
     known = unreadable_elsewhere(checkpoint) is None
+    info, stored = checkpoint.model.tokenizer, checkpoint.path / TOKENIZER
     files = hub_side_files(
         family,
         checkpoint.config,
@@ -55,7 +53,7 @@ def write_side_files(checkpoint: Checkpoint, staging: Path, report: ExportReport
         if known
         else None,
         extra=manifest.source.extra_config if manifest.source else None,
-        tokenizer=_tokenizer(checkpoint),
+        tokenizer=None if info is None else SourceTokenizer(stored.read_bytes(), info),
         pooling=checkpoint.model.pooling,
         generation=checkpoint.model.generation,
         more=_transformers_js(report),
@@ -63,14 +61,21 @@ def write_side_files(checkpoint: Checkpoint, staging: Path, report: ExportReport
     for name, content in files.items():
         (staging / name).parent.mkdir(exist_ok=True)
         (staging / name).write_bytes(content)
-    (staging / MANIFEST).write_bytes(encode_manifest(_manifest(checkpoint, staging, report)))
-
-
-def _tokenizer(checkpoint: Checkpoint) -> SourceTokenizer | None:
-    info = checkpoint.model.tokenizer
-    if info is None:
-        return None
-    return SourceTokenizer((checkpoint.path / TOKENIZER).read_bytes(), info)
+    plugin = installed().get(family.name)
+    creator = {plugin.distribution: plugin.version} if plugin else {}
+    written = sorted(path for path in staging.rglob("*") if path.is_file())
+    record = Manifest(
+        zoo=FORMAT_VERSION,
+        created_by={"plm-zoo": __version__, **creator},
+        files={path.relative_to(staging).as_posix(): hash_file(path) for path in written},
+        source=manifest.source,
+        licence=manifest.licence,
+        training=manifest.training,
+        dtypes=dict(report.tensors),
+        export=report.to_dict(),
+        model=checkpoint.model,
+    )
+    (staging / MANIFEST).write_bytes(encode_manifest(record))
 
 
 def _transformers_js(report: ExportReport) -> dict[str, Any]:
@@ -84,26 +89,3 @@ def _transformers_js(report: ExportReport) -> dict[str, Any]:
     if report.cache and report.dtype == "float16":
         settings["kv_cache_dtype"] = {"fp16": report.dtype}
     return {"transformers.js_config": settings} if settings else {}
-
-
-def _manifest(checkpoint: Checkpoint, staging: Path, report: ExportReport) -> Manifest:
-    before, plugin = checkpoint.manifest, installed().get(checkpoint.family.name)
-    return Manifest(
-        zoo=FORMAT_VERSION,
-        created_by={
-            "plm-zoo": __version__,
-            **({plugin.distribution: plugin.version} if plugin else {}),
-        },
-        files={name: hash_file(staging / name) for name in _files(staging)},
-        source=before.source,
-        licence=before.licence,
-        training=before.training,
-        dtypes=dict(report.tensors),
-        export=report.to_dict(),
-        model=checkpoint.model,
-    )
-
-
-def _files(folder: Path) -> Sequence[str]:
-    paths = (path for path in folder.rglob("*") if path.is_file())
-    return sorted(path.relative_to(folder).as_posix() for path in paths)

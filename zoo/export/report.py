@@ -91,11 +91,7 @@ class Agreement(JsonStruct):
         if loss:
             loss = loss / abs(reference) if reference else math.copysign(math.inf, loss)
         return msgspec.structs.replace(
-            self,
-            measure=name,
-            drop=at_least_0(loss),
-            metric=value,
-            reference_metric=reference,
+            self, measure=name, drop=at_least_0(loss), metric=value, reference_metric=reference
         )
 
     def line(self) -> str:

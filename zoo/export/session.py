@@ -21,12 +21,10 @@ def open_session(
     *,
     fastest: bool = False,
 ) -> "Session":
-    """Load a checkpoint into a backend; for ``onnx``, export weights to a graph on first use.
-
-    The graph is cached under ``$ZOO_HOME/onnx``; see ``cached_graph``. With ``fastest``, the
-    backend ``auto`` is the fastest one that ``zoo bench`` measured here, unless a device or an
-    export without weights leaves no choice. The dtype never changes.
-    """
+    """Load a checkpoint into a backend; for ``onnx``, export weights to a graph on first use."""
+    # The graph is cached under ``$ZOO_HOME/onnx``; see ``cached_graph``. With ``fastest``, the
+    # backend ``auto`` is the fastest one that ``zoo bench`` measured here, unless a device or an
+    # export without weights leaves no choice. The dtype never changes
     if fastest and backend == "auto" and device is None and not checkpoint.is_export:
         from zoo.export.fastest import fastest_backend
 

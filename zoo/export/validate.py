@@ -33,11 +33,9 @@ class ReferenceBatch(NamedTuple):
 def run_reference(
     model: nn.Module, spec: OnnxSpec, config: Config, traced: tuple[int, int]
 ) -> list[ReferenceBatch]:
-    """Run a model in torch on random batches that its graph is compared on.
-
-    The batches are a single token, batches with padding, and one of the maximum length. All run
-    before the graph is loaded, so that only one copy of the weights is in memory.
-    """
+    """Run a model in torch on random batches that its graph is compared on."""
+    # The batches are a single token, batches with padding, and one of the maximum length. All run
+    # before the graph is loaded, so that only one copy of the weights is in memory
     references = []
     for number, lengths in enumerate(batches(spec.limits.get("tokens", UNLIMITED), traced)):
         inputs = random_inputs(spec, config, lengths, seed=number)
@@ -67,11 +65,9 @@ def compare(
 def compare_with_cache(
     references: Sequence[ReferenceBatch], graphs: OrtDecoder, spec: OnnxSpec
 ) -> list[ShapeCheck]:
-    """Compare graphs with a key-value cache with their model in torch.
-
-    Each batch is run at once with an empty cache, and in two steps, the second with the cache of
-    the first. In two steps, decoders without an encoder get left padding, as in generation.
-    """
+    """Compare graphs with a key-value cache with their model in torch."""
+    # Each batch is run at once with an empty cache, and in two steps, the second with the cache of
+    # the first. In two steps, decoders without an encoder get left padding, as in generation
     checks: list[ShapeCheck] = []
     axes = spec.outputs[LOGITS]
     for number, batch in enumerate(references):

@@ -36,12 +36,7 @@ _INSTALLING = threading.Lock()
 
 
 class HubCall:
-    """Context of one call of huggingface_hub, with limits on the responses.
-
-    Args:
-        request: file or list of files, for messages.
-        limit: maximum size of the decompressed body in bytes.
-    """
+    """Context of one call of huggingface_hub, with limits on the responses."""
 
     def __init__(self, request: HubRequest, limit: int) -> None:
         self.request = request
@@ -50,7 +45,12 @@ class HubCall:
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
         """Apply the limits to the requests of the block, and map its errors."""
-        _install_hooks()
+        # huggingface_hub creates new clients after some errors. A factory that the program set, for
+        # proxies or certificates, is wrapped
+        with _INSTALLING:
+            factory: Any = _http._GLOBAL_CLIENT_FACTORY
+            if not isinstance(factory, _HookedFactory):  # the program may set its own at any time
+                set_client_factory(_HookedFactory(factory))
         token = CALL.set(self)
         try:
             with map_errors(self.request), quiet():
@@ -151,17 +151,6 @@ class _HookedFactory:
             "response": [*hooks["response"], _on_response],
         }
         return client
-
-
-def _install_hooks() -> None:
-    """Install the factory in huggingface_hub, which creates new clients after some errors.
-
-    A factory that the program set, for proxies or certificates, is wrapped.
-    """
-    with _INSTALLING:
-        factory: Any = _http._GLOBAL_CLIENT_FACTORY
-        if not isinstance(factory, _HookedFactory):  # the program may set its own at any time
-            set_client_factory(_HookedFactory(factory))
 
 
 def _on_request(request: httpx2.Request) -> None:

@@ -51,11 +51,7 @@ def download(
 
 
 class Transfer(HubCall):
-    """Download of one file, over one or several requests.
-
-    Attributes:
-        digest: digest of the whole file after its last byte; ``None`` before.
-    """
+    """Download of one file, over one or several requests."""
 
     def __init__(self, request: HubRequest, remote: RemoteFile, advance: Advance) -> None:
         super().__init__(request, remote.bytes)
@@ -78,17 +74,15 @@ class Transfer(HubCall):
     @override
     def on_request(self, request: httpx2.Request) -> None:
         super().on_request(request)
-        if request.method == "GET" and (have := self._usable()):
-            request.headers["Range"] = f"bytes={have}-"
-
-    def _usable(self) -> int:
-        """Return the number of bytes to skip, less than the whole file."""
+        if request.method != "GET":
+            return
         have = self.partial_bytes()
         if have > self.remote.bytes:
             self._discard()
         elif have == self.remote.bytes > 0:  # a range must not be empty
             os.truncate(self._partial, have - 1)
-        return self.partial_bytes()
+        if have := self.partial_bytes():
+            request.headers["Range"] = f"bytes={have}-"
 
     @override
     def on_response(self, response: httpx2.Response) -> None:
@@ -101,11 +95,8 @@ class Transfer(HubCall):
         response.headers["X-Repo-Commit"] = self.request.revision
         response.headers["X-Linked-Etag"] = f'"{self.remote.etag}"'
         response.headers["X-Linked-Size"] = str(self.remote.bytes)
-        if response.request.method == "GET" and response.is_success:
-            self._check_range(response)
-
-    def _check_range(self, response: httpx2.Response) -> None:
-        """Raise an error if the response has a different range or length."""
+        if response.request.method != "GET" or not response.is_success:
+            return
         begin, size = 0, self.remote.bytes
         if response.status_code == 206:
             stated = re.match(r"bytes ([0-9]+)-", response.headers.get("content-range", ""))
@@ -116,10 +107,9 @@ class Transfer(HubCall):
             response.headers["Content-Range"] = f"bytes {begin}-{size - 1}/{size}"
         elif self.partial_bytes():
             self._discard()
-        length = response.headers.get("content-length", "")
-        stated_length = parse_int(length)
-        if stated_length is not None and begin + stated_length != size:
-            raise self._wrong_length(begin + stated_length)
+        length = parse_int(response.headers.get("content-length", ""))
+        if length is not None and begin + length != size:
+            raise self._wrong_length(begin + length)
 
     @override
     def body(self, response: httpx2.Response, chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -143,9 +133,6 @@ class Transfer(HubCall):
                 self._show(file.tell())
                 hasher.update(chunk)
                 yield chunk
-        self._finish(hasher)
-
-    def _finish(self, hasher: Hasher) -> None:
         if self.partial_bytes() < self.remote.bytes:  # a response without Content-Length
             raise TransientError(f"the response for {self.request} stopped too early", "try again")
         digest, matches = hasher.result(self.partial_bytes())

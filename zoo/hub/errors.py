@@ -27,16 +27,10 @@ MESSAGE_LENGTH = 200  # characters of a server's message
 
 @dataclass(frozen=True)
 class HubRequest:
-    """Subject of a request: a file, or the list of files of a repository.
-
-    Attributes:
-        repo: name of the repository.
-        revision: branch, tag or commit.
-        name: name of the file; ``None`` for the list of files.
-    """
+    """Subject of a request: a file, or the list of files of a repository."""
 
     repo: str
-    revision: str
+    revision: str  # branch, tag or commit
     name: str | None = None
 
     def __str__(self) -> str:
@@ -50,33 +44,23 @@ def map_errors(request: HubRequest) -> Iterator[None]:
         yield
         return
     except (errors.LocalEntryNotFoundError, errors.FileMetadataError) as raised:
-        error: Exception = _request_error(raised)  # before OSError, its base class
+        error: Exception = raised  # before OSError, its base class
     except (ZooError, OSError):
         raise
     except Exception as raised:
-        error = _request_error(raised)
-    raise _mapped(error, request) from None
-
-
-def _request_error(error: Exception) -> Exception:
-    """Return the failed request that caused an error, or the error itself.
-
-    After a failed request, huggingface_hub searches its cache, and raises an error about the cache.
-    """
-    cause = error.__cause__
-    return cause if isinstance(cause, httpx2.HTTPError) else error
-
-
-def _mapped(error: Exception, request: HubRequest) -> SourceError:
+        error = raised
+    # After a failed request, huggingface_hub searches its cache, and raises an error about that
+    if isinstance(error.__cause__, httpx2.HTTPError):
+        error = error.__cause__
     if isinstance(error, httpx2.TransportError):
-        return _connection_error(error, request)
+        raise _connection_error(error, request) from None
     if isinstance(error, httpx2.HTTPError | httpx2.InvalidURL | httpx2.StreamError):
-        return SourceError(f"cannot ask {endpoint()} for {request}: {one_line(error)}")
-    # Any other exception comes from a parser of an unexpected response.
-    return SourceError(
+        raise SourceError(f"cannot ask {endpoint()} for {request}: {one_line(error)}") from None
+    # Any other exception comes from a parser of an unexpected response
+    raise SourceError(
         f"{endpoint()} does not respond as a Hub does: {one_line(error) or type(error).__name__}",
         "check $HF_ENDPOINT",
-    )
+    ) from None
 
 
 def _connection_error(error: httpx2.TransportError, request: HubRequest) -> SourceError:
@@ -113,7 +97,11 @@ def error_of_status(response: httpx2.Response, request: HubRequest) -> SourceErr
     status, headers = response.status_code, response.headers
     answer = f"{endpoint()} answered {status} when asked for {request}"
     if status == 429:
-        return _rate_limited(headers, answer)
+        limit, wait = parse_ratelimit_headers(headers), _retry_after(headers)
+        if wait is None and limit is not None and limit.remaining == 0:
+            wait = float(limit.reset_in_seconds)
+        when = f"in {wait:.0f} s" if wait else "later"
+        return TransientError(f"{answer}: too many requests", f"try again {when}", wait=wait)
     if status == 408 or status >= 500:
         return TransientError(answer, "try again later", wait=_retry_after(headers))
     if status in (401, 403):
@@ -139,15 +127,6 @@ def _refusal(error: errors.HfHubHTTPError, request: HubRequest) -> SourceError |
                 "give a branch, a tag or a commit of it",
             )
     return None
-
-
-def _rate_limited(headers: Mapping[str, str], answer: str) -> TransientError:
-    limit = parse_ratelimit_headers(headers)
-    wait = _retry_after(headers)
-    if wait is None and limit is not None and limit.remaining == 0:
-        wait = float(limit.reset_in_seconds)
-    when = f"in {wait:.0f} s" if wait else "later"
-    return TransientError(f"{answer}: too many requests", f"try again {when}", wait=wait)
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

@@ -24,20 +24,13 @@ NO_ROOM = "make room, or set $HF_HUB_CACHE and $ZOO_HOME to another place"
 
 @dataclass(frozen=True)
 class DownloadResult:
-    """Files of a repository in the local cache.
+    """Files of a repository in the local cache."""
 
-    Attributes:
-        directory: directory with the files; it may have more files of the repository than were
-            requested.
-        repo: the repository.
-        revision: commit hash.
-        files: file name -> digest, of every requested file.
-    """
-
+    # directory with the files; it may have more files of the repository than were requested
     directory: Path
     repo: str
-    revision: str
-    files: "Mapping[str, FileDigest]"
+    revision: str  # commit hash
+    files: "Mapping[str, FileDigest]"  # file name -> digest, of every requested file
 
 
 def fetch(
@@ -48,11 +41,9 @@ def fetch(
     offline: bool = False,
     lock: "Lock | None" = None,
 ) -> DownloadResult:
-    """Return files of a Hub repository; download those that are not in the cache.
-
-    For a commit whose list of files was recorded, no connection is opened if its files are in
-    the cache.
-    """
+    """Return files of a Hub repository; download those that are not in the cache."""
+    # For a commit whose list of files was recorded, no connection is opened if its files are in the
+    # cache
     from huggingface_hub import constants
 
     from zoo.hub.listing import check_names, is_offline
@@ -103,21 +94,14 @@ def _not_cached_error(repo: str, subject: str) -> SourceError:
 
 @dataclass(frozen=True)
 class _Checkout:
-    """One commit, and the files of it that are requested.
+    """One commit, and the files of it that are requested."""
 
-    Attributes:
-        metadata: recorded list of files and digests of the commit.
-        listing: all files of the commit; those in the cache if the list was never requested.
-        root: directory of the cache.
-        offline: open no connection.
-        lock: lock file that the files are compared with, or ``None``.
-    """
-
-    metadata: "CommitMetadata"
+    metadata: "CommitMetadata"  # recorded list of files and digests of the commit
+    # all files of the commit; those in the cache if the list was never requested
     listing: "Mapping[str, RemoteFile]"
-    root: Path
-    offline: bool
-    lock: "Lock | None"
+    root: Path  # directory of the cache
+    offline: bool  # open no connection
+    lock: "Lock | None"  # lock file that the files are compared with, or ``None``
 
     @property
     def repo(self) -> str:
@@ -144,19 +128,19 @@ class _Checkout:
             )
         missing = sum(self.listing[name].bytes for name in names if self._path(name) is None)
         with progress(f"fetching {self.repo}", missing, bytes_=True) as advance:
-            return {name: self._obtain(name, advance) for name in names}
-
-    def _obtain(self, name: str, advance: Advance) -> "FileDigest":
-        digest = self._cached_digest(name)
-        if digest is None and self.offline:
-            if self._path(name) is None:
-                raise _not_cached_error(self.repo, name)
-            raise self._damaged(name)
-        digest = digest or self._download(name, advance)
-        if self.lock:
-            self.lock.check(self.repo, name, digest)
-        self.metadata.add(name, digest)
-        return digest
+            digests = {}
+            for name in names:
+                digest = self._cached_digest(name)
+                if digest is None and self.offline:
+                    if self._path(name) is None:
+                        raise _not_cached_error(self.repo, name)
+                    raise self._damaged(name)
+                digest = digest or self._download(name, advance)
+                if self.lock:
+                    self.lock.check(self.repo, name, digest)
+                self.metadata.add(name, digest)
+                digests[name] = digest
+        return digests
 
     def _download(self, name: str, advance: Advance) -> "FileDigest":
         """Download a file, or wait for another process that downloads it."""
@@ -171,7 +155,10 @@ class _Checkout:
                 digest = download(request, remote, advance) or self._cached_digest(name)
             if digest is None:
                 LOG.info("%s %s in the cache is damaged; downloading it again", self.repo, name)
-                self._unlink_copy(name)
+                # remove a damaged file that is not a link: huggingface_hub replaces only links
+                path = self._path(name)
+                if path is not None and not path.is_symlink():
+                    path.unlink()
                 digest = download(request, remote, advance, replace=True)
                 digest = digest or self._cached_digest(name)
         if digest is None:
@@ -179,10 +166,8 @@ class _Checkout:
         return digest
 
     def _cached_digest(self, name: str) -> "FileDigest | None":
-        """Return the digest of a file in the cache; ``None`` if it is missing or damaged.
-
-        It is compared with the recorded digest, else with the digest that the Hub publishes.
-        """
+        """Return the digest of a file in the cache; ``None`` if it is missing or damaged."""
+        # It is compared with the recorded digest, else with the digest that the Hub publishes
         path = self._path(name)
         if path is None:
             return None
@@ -197,12 +182,6 @@ class _Checkout:
 
         path = try_to_load_from_cache(self.repo, name, revision=self.commit)
         return Path(path) if isinstance(path, str) else None
-
-    def _unlink_copy(self, name: str) -> None:
-        """Remove a damaged file that is not a link: huggingface_hub replaces only links."""
-        path = self._path(name)
-        if path is not None and not path.is_symlink():
-            path.unlink()
 
     def _damaged(self, name: str) -> VerificationError:
         return VerificationError(

@@ -15,13 +15,7 @@ SHA256_LENGTH = 64
 
 
 class Hasher:
-    """Incremental BLAKE3 digest of a file, with the digest that the Hub publishes.
-
-    Args:
-        etag: hexadecimal digest that the Hub publishes: SHA-256 for a file in LFS, SHA-1 of the git
-            blob for any other; empty for none.
-        size: length of the file in bytes, which is part of a git blob.
-    """
+    """Incremental BLAKE3 digest of a file, with the digest that the Hub publishes."""
 
     def __init__(self, etag: str, size: int) -> None:
         from blake3 import blake3
@@ -40,10 +34,8 @@ class Hasher:
             self._published.update(chunk)
 
     def result(self, size: int) -> tuple[FileDigest, bool]:
-        """Return the digest, and ``True`` if the contents match the digest of the Hub.
-
-        The result has a SHA-256 only if the Hub publishes one and it matches.
-        """
+        """Return the digest, and ``True`` if the contents match the digest of the Hub."""
+        # The result has a SHA-256 only if the Hub publishes one and it matches
         matches = not self._etag or self._published.hexdigest() == self._etag
         sha256 = self._etag if matches and len(self._etag) == SHA256_LENGTH else None
         return FileDigest(bytes=size, blake3=self._blake3.hexdigest(), sha256=sha256), matches

@@ -1,10 +1,11 @@
 """Commit of a revision and list of its files, from the Hub or from the cache."""
 
+import contextlib
 import os
 import re
 from pathlib import Path
 
-from huggingface_hub import HfApi, ModelInfo, constants, errors, snapshot_download
+from huggingface_hub import HfApi, constants, errors, snapshot_download
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from zoo.errors import SourceError, UsageError, VerificationError
@@ -47,27 +48,21 @@ def list_files(repo: str, revision: str) -> tuple[str, dict[str, RemoteFile]]:
 def _list_files(repo: str, revision: str) -> tuple[str, dict[str, RemoteFile]]:
     with HubCall(HubRequest(repo, revision), MAX_HUB_LISTING_BYTES).active():
         info = HfApi(library_name="zoo").model_info(
-            repo,
-            revision=revision,
-            files_metadata=True,
-            timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT,
+            repo, revision=revision, files_metadata=True, timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT
         )
         if not COMMIT.fullmatch(info.sha or ""):
             raise ValueError(f"{info.sha!r} is not a commit")
-        return str(info.sha), _files(info, f"the file list of {repo}")
-
-
-def _files(info: ModelInfo, source: str) -> dict[str, RemoteFile]:
-    siblings = info.siblings or []
-    check_limit(source, "number of files", len(siblings), MAX_HUB_LISTED_FILES)
-    files = {}
-    for file in siblings:
-        _check_file_name(file.rfilename, source)
-        etag = file.lfs.sha256 if file.lfs else file.blob_id or ""
-        if not ETAG.fullmatch(etag) or type(file.size) is not int or file.size < 0:
-            raise ValueError(f"it states no digest or length of {file.rfilename!r}")
-        files[file.rfilename] = RemoteFile(bytes=file.size, etag=etag)
-    return files
+        source = f"the file list of {repo}"
+        siblings = info.siblings or []
+        check_limit(source, "number of files", len(siblings), MAX_HUB_LISTED_FILES)
+        files = {}
+        for file in siblings:
+            _check_file_name(file.rfilename, source)
+            etag = file.lfs.sha256 if file.lfs else file.blob_id or ""
+            if not ETAG.fullmatch(etag) or type(file.size) is not int or file.size < 0:
+                raise ValueError(f"it states no digest or length of {file.rfilename!r}")
+            files[file.rfilename] = RemoteFile(bytes=file.size, etag=etag)
+        return str(info.sha), files
 
 
 def _check_file_name(name: str, source: str) -> None:
@@ -81,24 +76,20 @@ def _check_file_name(name: str, source: str) -> None:
 
 
 def record_revision(repo: str, revision: str, commit: str) -> None:
-    """Record the commit of a branch in the cache of huggingface_hub, for offline use.
+    """Record the commit of a branch in the cache of huggingface_hub, for offline use."""
+    # This takes one more request if the branch has moved
+    if commit == revision:
+        return
+    with contextlib.suppress(errors.RevisionResolutionError):
+        known = HfApi().resolve_revision(repo, revision=revision, local_files_only=True)
+        if known.resolved == commit:
+            return
 
-    This takes one more request if the branch has moved.
-    """
-    if commit != revision and _recorded_commit(repo, revision) != commit:
+    def resolve() -> None:
+        with HubCall(HubRequest(repo, revision), MAX_HUB_LISTING_BYTES).active():
+            HfApi(library_name="zoo").resolve_revision(repo, revision=revision)
 
-        def resolve() -> None:
-            with HubCall(HubRequest(repo, revision), MAX_HUB_LISTING_BYTES).active():
-                HfApi(library_name="zoo").resolve_revision(repo, revision=revision)
-
-        with_retries(resolve)
-
-
-def _recorded_commit(repo: str, revision: str) -> str | None:
-    try:
-        return HfApi().resolve_revision(repo, revision=revision, local_files_only=True).resolved
-    except errors.RevisionResolutionError:
-        return None
+    with_retries(resolve)
 
 
 def cached_snapshot(repo: str, revision: str) -> Path | None:

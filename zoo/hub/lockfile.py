@@ -20,35 +20,21 @@ Commit = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{40}$")]
 
 
 class LockedRepo(JsonStruct):
-    """Lock entry of a repository.
+    """Lock entry of a repository."""
 
-    Attributes:
-        revision: commit hash.
-        files: file name -> digest, of every file used so far.
-    """
-
-    revision: Commit
-    files: dict[str, FileDigest]
+    revision: Commit  # commit hash
+    files: dict[str, FileDigest]  # file name -> digest, of every file used so far
 
 
 class LockFile(JsonStruct):
-    """Contents of the lock file.
+    """Contents of the lock file."""
 
-    Attributes:
-        zoo: version of the format.
-        models: ``repository@requested revision`` -> lock entry.
-    """
-
-    zoo: int
-    models: dict[str, LockedRepo]
+    zoo: int  # version of the format
+    models: dict[str, LockedRepo]  # ``repository@requested revision`` -> lock entry
 
 
 class Lock:
-    """An open lock file.
-
-    Attributes:
-        path: path of the lock file.
-    """
+    """An open lock file."""
 
     def __init__(self, path: Path) -> None:
         """Read a lock file; a missing file counts as empty."""

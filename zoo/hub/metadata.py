@@ -18,33 +18,23 @@ FORMAT_VERSION = 1
 
 
 class RemoteFile(JsonStruct):
-    """Length and digest of a file on the Hub.
+    """Length and digest of a file on the Hub."""
 
-    Attributes:
-        bytes: length in bytes.
-        etag: digest that the Hub publishes, SHA-256 (64 digits) or SHA-1 of the git blob (40);
-            empty if unknown.
-    """
-
-    bytes: int
+    bytes: int  # length in bytes
+    # digest that the Hub publishes, SHA-256 (64 digits) or SHA-1 of the git blob (40); empty if
+    # unknown
     etag: str
 
 
 class CommitMetadata(JsonStruct):
-    """Recorded metadata of a commit.
+    """Recorded metadata of a commit."""
 
-    Attributes:
-        zoo: version of the format.
-        repo: name of the repository.
-        revision: commit hash.
-        listing: every file of the commit; ``None`` if the list was never requested.
-        files: file name -> digest, of the files that were downloaded and checked.
-    """
-
-    zoo: int
+    zoo: int  # version of the format
     repo: str
-    revision: str
+    revision: str  # commit hash
+    # every file of the commit; ``None`` if the list was never requested
     listing: dict[str, RemoteFile] | None = None
+    # file name -> digest, of the files that were downloaded and checked
     files: dict[str, FileDigest] = msgspec.field(default_factory=dict)
 
     def add(self, name: str, digest: FileDigest) -> None:

@@ -20,27 +20,17 @@ REPO = re.compile(r"(?!.*\.\.)\w[\w.-]*/\w[\w.-]*")
 
 @dataclass(frozen=True)
 class Reference:
-    """A resolved model reference; nothing is read or downloaded yet.
+    """A resolved model reference; nothing is read or downloaded yet."""
 
-    Attributes:
-        text: reference as the user typed it.
-        kind: kind of the reference.
-        name: name of the converted model in the store.
-        path: directory, for kinds ``path`` and ``store``.
-        stem: prefix of the files, if the path is not a directory.
-        row: registry entry, for kind ``registry`` and for repositories that the registry has.
-        repo: Hub repository, for kinds ``registry`` and ``hub``.
-        revision: requested branch, tag or commit, or ``None``.
-    """
-
-    text: str
+    text: str  # reference as the user typed it
     kind: Kind
-    name: str
-    path: Path | None = None
-    stem: str | None = None
+    name: str  # name of the converted model in the store
+    path: Path | None = None  # directory, for kinds ``path`` and ``store``
+    stem: str | None = None  # prefix of the files, if the path is not a directory
+    # registry entry, for kind ``registry`` and for repositories that the registry has
     row: registry.RegistryEntry | None = None
-    repo: str | None = None
-    revision: str | None = None
+    repo: str | None = None  # Hub repository, for kinds ``registry`` and ``hub``
+    revision: str | None = None  # requested branch, tag or commit, or ``None``
 
     @property
     def stored(self) -> Path:
@@ -53,14 +43,17 @@ def resolve(text: str, *, revision: str | None = None, stored: bool = True) -> R
     path = Path(text).expanduser()
     if text and path.is_dir():
         return Reference(text, "path", path.resolve().name, path=path, revision=revision)
-    if (stem := _stem(path)) is not None:
+    stem = path.name.removesuffix(".index")  # of the files of a TensorFlow checkpoint
+    if (path.parent / f"{stem}.index").is_file():
         return Reference(text, "path", stem, path=path.parent, stem=stem, revision=revision)
     if not text or text.startswith((".", "/", "~")) or path.exists():
         problem = "is not a directory" if path.exists() and text else "does not exist"
         hint = "give the directory of a checkpoint"
         raise UsageError(f"{text or 'an empty name'} {problem}", hint)
     stored_reference = None
-    if _is_stored(text) and revision is None:
+    inside = ".." not in path.parts and text != "."
+    manifests = (store() / text / name for name in ("zoo.json", "config.json"))
+    if revision is None and inside and any(file.is_file() for file in manifests):
         stored_reference = Reference(text, "store", text, path=store() / text)
     if stored_reference is not None and stored:
         return stored_reference
@@ -73,7 +66,9 @@ def resolve(text: str, *, revision: str | None = None, stored: bool = True) -> R
         branch = revision or (None if row.revision == "main" else row.revision)
         return Reference(text, "registry", text, row=row, repo=row.repo, revision=branch)
     if REPO.fullmatch(text):
-        row = _row_of_repo(text)
+        # plugins are asked if no other registry has it
+        rows = (e for plugins in (False, True) for e in registry.entries(plugins=plugins).values())
+        row = next((entry for entry in rows if entry.repo == text), None)
         return Reference(text, "hub", text, row=row, repo=text, revision=revision)
     if stored_reference is not None:
         return stored_reference
@@ -84,26 +79,6 @@ def resolve(text: str, *, revision: str | None = None, stored: bool = True) -> R
         f"no model is called {text!r}",
         did_you_mean(text, names) or "see `zoo models`, or give a path or organisation/name",
     )
-
-
-def _row_of_repo(repo: str) -> "registry.RegistryEntry | None":
-    """Return the registry entry of a repository; plugins are asked if no other has it."""
-    for plugins in (False, True):
-        for row in registry.entries(plugins=plugins).values():
-            if row.repo == repo:
-                return row
-    return None
-
-
-def _stem(path: Path) -> str | None:
-    """Return the common prefix of the files of a TensorFlow checkpoint: ``model.ckpt``."""
-    stem = path.name.removesuffix(".index")
-    return stem if (path.parent / f"{stem}.index").is_file() else None
-
-
-def _is_stored(text: str) -> bool:
-    inside = ".." not in Path(text).parts and text not in ("", ".")
-    return inside and any((store() / text / f).is_file() for f in ("zoo.json", "config.json"))
 
 
 def stored_names() -> list[str]:

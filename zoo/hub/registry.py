@@ -24,33 +24,21 @@ Text = Annotated[str, msgspec.Meta(max_length=1000, pattern=r"^[^\x00-\x1f\x7f-\
 
 
 class RegistryEntry(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """Registry entry of a published checkpoint. Omitted fields are read from its files.
-
-    Attributes:
-        family: name of the family.
-        repo: Hub repository, ``organisation/name``; entries without one have ``page``.
-        page: download page of a checkpoint that is not on the Hub.
-        files: names of files that a conversion needs at least.
-        head: name of the head of the published weights.
-        parameters: number of parameters of backbone and head, tied ones counted once.
-        size: name of the family's size that the configuration is based on.
-        config: fields of the configuration that differ from ``size``.
-        revision: branch, tag or commit to read.
-        licence: licence that the publishers state.
-        citation: paper to cite.
-    """
+    """Registry entry of a published checkpoint. Omitted fields are read from its files."""
 
     family: Text
+    # Hub repository, ``organisation/name``; entries without one have ``page``
     repo: Text | None = None
-    page: Text | None = None
-    files: tuple[Text, ...] = ()
-    head: Text | None = None
+    page: Text | None = None  # download page of a checkpoint that is not on the Hub
+    files: tuple[Text, ...] = ()  # names of files that a conversion needs at least
+    head: Text | None = None  # name of the head of the published weights
+    # number of parameters of backbone and head, tied ones counted once
     parameters: int | None = None
-    size: Text | None = None
-    config: dict[str, Any] = {}
-    revision: Text = "main"
-    licence: Text | None = None
-    citation: Text | None = None
+    size: Text | None = None  # name of the family's size that the configuration is based on
+    config: dict[str, Any] = {}  # fields of the configuration that differ from ``size``
+    revision: Text = "main"  # branch, tag or commit to read
+    licence: Text | None = None  # licence that the publishers state
+    citation: Text | None = None  # paper to cite
 
 
 def read_registry(path: Path) -> dict[str, RegistryEntry]:
@@ -67,14 +55,15 @@ def read_registry(path: Path) -> dict[str, RegistryEntry]:
         raise UsageError(error.what) from error
     if not isinstance(raw, dict | None):
         raise VerificationError(f"{path}: not a map of names to checkpoints")
-    return {_name(path, name): _row(path, str(name), entry) for name, entry in (raw or {}).items()}
-
-
-def _name(path: Path, name: Any) -> str:
-    try:
-        return msgspec.convert(str(name), Text)
-    except msgspec.ValidationError as error:
-        raise VerificationError(f"{path}: {str(name)[:100]!r} cannot be a name: {error}") from error
+    rows = {}
+    for name, entry in (raw or {}).items():
+        try:
+            text = msgspec.convert(str(name), Text)
+        except msgspec.ValidationError as error:
+            shown = f"{str(name)[:100]!r}"
+            raise VerificationError(f"{path}: {shown} cannot be a name: {error}") from error
+        rows[text] = _row(path, text, entry)
+    return rows
 
 
 def _row(path: Path, name: str, entry: Any) -> RegistryEntry:
@@ -105,11 +94,9 @@ def user_entries() -> Mapping[str, RegistryEntry]:
 
 
 def entries(*, plugins: bool = True) -> dict[str, RegistryEntry]:
-    """Return all entries by name.
-
-    A plugin whose file cannot be read, or has a name that is taken, is reported as broken; see
-    ``zoo.plugins.warn_or_raise``.
-    """
+    """Return all entries by name."""
+    # A plugin whose file cannot be read, or has a name that is taken, is reported as broken; see
+    # ``zoo.plugins.warn_or_raise``
     known: dict[str, tuple[str, RegistryEntry]] = {}
     _add(known, "the built-in registry", builtin())
     _add(known, str(home() / FILE), user_entries())

@@ -12,13 +12,7 @@ MAX_RETRY_AFTER = 60.0  # seconds of waiting that a Hub may request in all
 
 
 class TransientError(SourceError):
-    """A failure after which a retry may succeed.
-
-    Args:
-        what: see ``ZooError``.
-        hint: see ``ZooError``.
-        wait: seconds of waiting that the Hub requests, or ``None``.
-    """
+    """A failure after which a retry may succeed."""
 
     def __init__(self, what: str, hint: str = "", wait: float | None = None) -> None:
         super().__init__(what, hint)

@@ -62,11 +62,9 @@ LOCAL_SIDE_FILES = (*SIDE_FILES, "*/config.json", "*/sentence_*_config.json")
 def choose_format(
     names: Sequence[str], source: str, *, allow_pickle: bool
 ) -> "tuple[Format, tuple[str, ...]]":
-    """Choose the file format to read by file names.
-
-    Formats of plugins are considered if no built-in one can be read, so that other plugins are not
-    imported for ordinary checkpoints.
-    """
+    """Choose the file format to read by file names."""
+    # Formats of plugins are considered if no built-in one can be read, so that other plugins are
+    # not imported for ordinary checkpoints
     for formats in (built_in_formats, all_formats):
         candidates = [(file_format, file_format.find(names)) for file_format in formats()]
         matches = [(file_format, files) for file_format, files in candidates if files]

@@ -20,27 +20,18 @@ LOG = logging.getLogger("zoo")
 
 @dataclass(frozen=True)
 class CheckpointDir:
-    """A directory with a checkpoint in any layout, local or downloaded.
-
-    Attributes:
-        directory: directory of the files.
-        reference: model reference of the user.
-        repo: Hub repository, or ``None``.
-        revision: commit hash, or ``None``.
-        digests: file name -> digest, if already computed. Then no other file is read, and these
-            files must not have changed.
-        row: registry entry of the repository, or ``None``.
-        stem: common prefix of the files, see ``Reference``.
-        model_type: ``model_type`` given by the user, for a configuration that has none.
-    """
+    """A directory with a checkpoint in any layout, local or downloaded."""
 
     directory: Path
     reference: str
-    repo: str | None = None
-    revision: str | None = None
+    repo: str | None = None  # Hub repository, or ``None``
+    revision: str | None = None  # commit hash, or ``None``
+    # file name -> digest, if already computed. Then no other file is read, and these files must not
+    # have changed
     digests: "dict[str, FileDigest]" = field(default_factory=dict)
-    row: "RegistryEntry | None" = None
-    stem: str | None = None
+    row: "RegistryEntry | None" = None  # registry entry of the repository, or ``None``
+    stem: str | None = None  # common prefix of the files, see ``Reference``
+    # ``model_type`` given by the user, for a configuration that has none
     model_type: str | None = None
 
     def names(self) -> list[str]:

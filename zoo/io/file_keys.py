@@ -45,5 +45,5 @@ def written_anew(reason: str) -> FileKey:
 
 
 def refused(reason: str) -> FileKey:
-    """Return the entry of a key, some values of which stop a conversion."""
+    """Return the entry of a key that stops a conversion with some of its values."""
     return FileKey(Treatment.REFUSED, reason)

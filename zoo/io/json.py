@@ -49,11 +49,9 @@ class JsonStruct(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_
 
 
 def encode_json(value: Any) -> bytes:
-    """Return a value as JSON in UTF-8, indented by two spaces, with a final newline.
-
-    What the readers of this module would refuse is refused here, so that what was written can be
-    read; msgspec writes NaN and infinity as ``null``.
-    """
+    """Return a value as JSON in UTF-8, indented by two spaces, with a final newline."""
+    # What the readers of this module would refuse is refused here, so that what was written can be
+    # read; msgspec writes NaN and infinity as ``null``
     data = msgspec.json.encode(value)
     name = type(value).__name__
     if b"null" in data:
@@ -136,11 +134,7 @@ def parse_json_record(
 
 
 def parse_json(
-    data: bytes,
-    name: "str | Path",
-    *,
-    max_values: int = MAX_JSON_VALUES,
-    unique_keys: bool = False,
+    data: bytes, name: "str | Path", *, max_values: int = MAX_JSON_VALUES, unique_keys: bool = False
 ) -> Any:
     """Parse JSON text."""
     _check_structure(data, name, max_values)
@@ -201,10 +195,8 @@ class JsonItems:
         check_limit(self.path, "size of a JSON value in bytes", len(buffer), self.max_bytes)
 
     def _split(self, data: bytes) -> Generator[Any, None, bytes]:
-        """Yield the items that end in some bytes, and return the beginning of a string at the end.
-
-        Brackets in strings do not count.
-        """
+        """Yield the items that end in some bytes, and return an unfinished string at the end."""
+        # Brackets in strings do not count
         start, end = 0, len(data)
         for match in _STRING_OR_BRACKET.finditer(data):
             position, level = match.start(), _LEVELS.get(match[0][0])

@@ -33,11 +33,9 @@ def file_lock(path: Path) -> Iterator[None]:
 
 
 def lock_at_once(path: Path, busy: UsageError) -> "BaseFileLock":
-    """Acquire an exclusive lock without waiting, and return it; its file stays.
-
-    The system releases it when the process ends. Where a file system has no locks, as some network
-    file systems, nothing is locked.
-    """
+    """Acquire an exclusive lock without waiting, and return it; its file stays."""
+    # The system releases it when the process ends. Where a file system has no locks, as some
+    # network file systems, nothing is locked
     from filelock import FileLock, Timeout
 
     lock = FileLock(path)
@@ -52,11 +50,9 @@ def lock_at_once(path: Path, busy: UsageError) -> "BaseFileLock":
 
 @contextlib.contextmanager
 def directory_lock(path: Path, *, shared: bool = False) -> Iterator[None]:
-    """Hold a lock on a directory, without a lock file in it.
-
-    A record that several processes change is read, changed and written under this lock. Where a
-    file system has no locks, nothing is locked.
-    """
+    """Hold a lock on a directory, without a lock file in it."""
+    # A record that several processes change is read, changed and written under this lock. Where a
+    # file system has no locks, nothing is locked
     descriptor = lock_directory(path, shared=shared)
     try:
         yield

@@ -61,11 +61,9 @@ def use_cached(directory: Path) -> bool:
 
 
 def touch_and_evict(directory: Path) -> None:
-    """Update the time of last use of a cached directory, and evict the least recently used ones.
-
-    The ``MAX_CACHED`` most recently used siblings are not removed, including the directory itself,
-    and neither are those that another process reads, see ``use_cached``.
-    """
+    """Update the time of last use of a cached directory, and evict the least recently used ones."""
+    # The ``MAX_CACHED`` most recently used siblings are not removed, including the directory
+    # itself, and neither are those that another process reads, see ``use_cached``
     with contextlib.suppress(OSError):  # a shared home may be read-only
         paths = [path for path in directory.parent.iterdir() if path.is_dir()]
         times = {p: p.stat().st_mtime_ns for p in paths if not p.name.startswith(".")}

@@ -73,11 +73,6 @@ def field(number: int, value: "Value | str | float") -> bytes:
     return _key(number, BYTES) + _varint(len(content)) + content
 
 
-def field_of_single(number: int, value: float) -> bytes:
-    """Encode a ``float`` field of 4 bytes."""
-    return _key(number, FIXED32) + struct.pack("<f", value)
-
-
 def _key(number: int, wire: int) -> bytes:
     return _varint(number << 3 | wire)
 

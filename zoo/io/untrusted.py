@@ -12,11 +12,9 @@ from zoo.errors import VerificationError, ZooError
 
 @contextlib.contextmanager
 def parsing(path: "str | os.PathLike[str]", kind: str) -> Iterator[None]:
-    """Convert any exception of a library's parser to a ``VerificationError`` that names the file.
-
-    Wrap only the call of the parser: a bug of the caller inside the block would be reported as an
-    error of the file. Errors of the operating system and interrupts pass unchanged.
-    """
+    """Convert exceptions of a library's parser to a ``VerificationError`` that names the file."""
+    # Wrap only the call of the parser: a bug of the caller inside the block would be reported as an
+    # error of the file. Errors of the operating system and interrupts pass unchanged
     try:
         yield
     except (ZooError, OSError):
@@ -31,11 +29,9 @@ def parsing(path: "str | os.PathLike[str]", kind: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def rust_parsing(path: "str | os.PathLike[str]", kind: str) -> Iterator[None]:
-    """Convert exceptions like ``parsing``, and suppress the message of a panic of Rust code.
-
-    The message is written to the file descriptor of standard error before the exception is
-    raised. Other output to standard error appears when the block ends.
-    """
+    """Convert exceptions like ``parsing``, and suppress the message of a panic of Rust code."""
+    # The message is written to the file descriptor of standard error before the exception is
+    # raised. Other output to standard error appears when the block ends
     with parsing(path, kind):
         _STANDARD_ERROR.hold()
         panicked = False

@@ -99,21 +99,13 @@ def dump_yaml(value: Any, *, width: int = 80) -> str:
     """Return a value as YAML that ``parse_yaml`` reads back, in the order of its keys."""
     import yaml
 
-    text: str = yaml.dump(value, Dumper=_dumper(), sort_keys=False, allow_unicode=True, width=width)
-    parse_yaml(text, "settings")
-    return text
-
-
-@cache
-def _dumper() -> Any:
-    """Return the dumper class, which quotes texts that ``_loader`` would read as numbers."""
-    import yaml
-
     class Dumper(yaml.SafeDumper):
-        pass
+        """Quotes texts that ``_loader`` would read as numbers."""
 
     _add_numbers(Dumper)
-    return Dumper
+    text: str = yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=width)
+    parse_yaml(text, "settings")
+    return text
 
 
 def _add_numbers(kind: Any) -> None:

@@ -27,13 +27,7 @@ class ClassCounts(NamedTuple):
     actual: NDArray[np.int64]  # samples of each label
 
     @classmethod
-    def of(
-        cls,
-        labels: Ints,
-        predictions: Ints,
-        classes: int,
-        weights: Ints | None = None,
-    ) -> Self:
+    def of(cls, labels: Ints, predictions: Ints, classes: int, weights: Ints | None = None) -> Self:
         """Count labels and predictions, (n,) from 0; each sample counts once, or by its weight."""
         times = np.ones(len(labels), np.int64) if weights is None else weights
         hits = np.where(labels == predictions, times, 0)
@@ -57,10 +51,8 @@ def confusion_cells(labels: Ints, predictions: Ints) -> NDArray[np.int64]:
 
 
 def class_scores(counts: ClassCounts) -> dict[str, NDArray[np.float64]]:
-    """Return ``precision``, ``recall`` and ``f1`` of each class, (..., classes) each.
-
-    0 / 0 is 0, as in scikit-learn.
-    """
+    """Return ``precision``, ``recall`` and ``f1`` of each class, (..., classes) each."""
+    # 0 / 0 is 0, as in scikit-learn
 
     def ratio(above: Any, below: Any) -> NDArray[np.float64]:
         quotient: NDArray[np.float64] = np.zeros(np.broadcast(above, below).shape)
@@ -75,22 +67,18 @@ def class_scores(counts: ClassCounts) -> dict[str, NDArray[np.float64]]:
 
 
 def f1_macro(counts: ClassCounts) -> NDArray[np.float64]:
-    """Return the mean F1 of the classes that have samples or predictions, (...,).
-
-    This is ``f1_score(average="macro")`` of scikit-learn without ``labels``: a class that the data
-    lacks counts as 0 if it is predicted, and is left out otherwise.
-    """
+    """Return the mean F1 of the classes that have samples or predictions, (...,)."""
+    # This is ``f1_score(average="macro")`` of scikit-learn without ``labels``: a class that the
+    # data lacks counts as 0 if it is predicted, and is left out otherwise
     seen = counts.predicted + counts.actual > 0
     mean: NDArray[np.float64] = class_scores(counts)["f1"].sum(-1) / np.maximum(seen.sum(-1), 1)
     return mean
 
 
 def matthews_correlation(counts: ClassCounts) -> NDArray[np.float64]:
-    """Return the Matthews correlation of several classes, (...,).
-
-    Gorodkin 2004, Computational Biology and Chemistry 28, equation 8. It is 0 where all labels or
-    all predictions are equal.
-    """
+    """Return the Matthews correlation of several classes, (...,)."""
+    # Gorodkin 2004, Computational Biology and Chemistry 28, equation 8. It is 0 where all labels or
+    # all predictions are equal
     hits, predicted, actual = (values.astype(np.float64) for values in counts)
     total = actual.sum(-1)
     above = hits.sum(-1) * total - (predicted * actual).sum(-1)
@@ -101,10 +89,8 @@ def matthews_correlation(counts: ClassCounts) -> NDArray[np.float64]:
 
 
 def classification_metrics(counts: ClassCounts) -> dict[str, NDArray[np.float64]]:
-    """Return the metrics of a classifier, (...,) each.
-
-    With two classes, ``f1`` scores the second one; with more, ``f1_macro`` takes its place.
-    """
+    """Return the metrics of a classifier, (...,) each."""
+    # With two classes, ``f1`` scores the second one; with more, ``f1_macro`` takes its place
     two = counts.hits.shape[-1] == 2
     f1 = {"f1": class_scores(counts)["f1"][..., 1]} if two else {"f1_macro": f1_macro(counts)}
     return {

@@ -7,11 +7,9 @@ Entity = tuple[str, int, int]  # type, first word, last word
 
 
 def entities(labels: Sequence[str]) -> set[Entity]:
-    """Return the entities of a sentence.
-
-    As conlleval, the script of the shared task of CoNLL 2000, has it for ``B-`` and ``I-``: an
-    entity begins at ``B-``, and also at ``I-`` after another type or ``O``.
-    """
+    """Return the entities of a sentence."""
+    # As conlleval, the script of the shared task of CoNLL 2000, has it for ``B-`` and ``I-``: an
+    # entity begins at ``B-``, and also at ``I-`` after another type or ``O``
     spans: set[Entity] = set()
     kind, first = "", 0
     for position, name in enumerate([*labels, "O"]):  # which ends an entity at the last word

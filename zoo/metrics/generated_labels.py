@@ -34,10 +34,7 @@ class GeneratedLabels:
     predicted_numbers: NDArray[np.float64]
 
     def metrics(
-        self,
-        names: Sequence[str],
-        classes: int | None,
-        rows: NDArray[Any] | slice = slice(None),
+        self, names: Sequence[str], classes: int | None, rows: NDArray[Any] | slice = slice(None)
     ) -> dict[str, float]:
         """Return metrics by name; labels are numbers where there are no classes."""
         if not names:

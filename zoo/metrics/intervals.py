@@ -43,12 +43,10 @@ def bootstrap_samples(
 def bootstrap_classification(
     cells: Ints, classes: int, seed: int, resamples: int = RESAMPLES
 ) -> dict[str, tuple[float, float]]:
-    """Return percentile bootstrap intervals of ``classification_metrics`` (Efron 1979).
-
-    Takes the cells of ``confusion_cells``: the counts of samples that are drawn with replacement
-    have a multinomial distribution over them. Memory is bounded by ``DRAWN``, and grows neither
-    with the square of the labels nor with the samples.
-    """
+    """Return percentile bootstrap intervals of ``classification_metrics`` (Efron 1979)."""
+    # Takes the cells of ``confusion_cells``: the counts of samples that are drawn with replacement
+    # have a multinomial distribution over them. Memory is bounded by ``DRAWN``, and grows neither
+    # with the square of the labels nor with the samples
     labels, predictions, counts = cells.T
     rng, total = np.random.default_rng(seed), int(counts.sum())
     hit = labels == predictions

@@ -23,12 +23,10 @@ def ordinal_metrics(
 def quadratic_kappa(
     predicted: "NDArray[np.integer[Any]]", actual: "NDArray[np.integer[Any]]"
 ) -> float:
-    """Return Cohen's kappa with weights that grow with the square of the distance.
-
-    Cohen 1968, Psychol. Bull. 70:213. 1 is agreement, 0 what independent ranks would have; 0 where
-    all ranks are one and the same.
-    """
-    # the mean squared distance of pairs drawn independently is that of all pairs
+    """Return Cohen's kappa with weights that grow with the square of the distance."""
+    # Cohen 1968, Psychol. Bull. 70:213. 1 is agreement, 0 what independent ranks would have; 0
+    # where all ranks are one and the same
+    # pairs drawn independently have the mean squared distance of all pairs
     expected = predicted.var() + actual.var() + (predicted.mean() - actual.mean()) ** 2
     observed = ((predicted - actual) ** 2).mean()
     return float(1 - observed / expected) if expected else 0.0

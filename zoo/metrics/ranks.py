@@ -17,11 +17,9 @@ def mean_ranks(values: Floats) -> NDArray[np.float64]:
 
 
 def roc_auc(scores: Floats, labels: NDArray[np.bool_]) -> float:
-    """Return the area under the ROC curve of scores, (n,), or NaN if all labels are equal.
-
-    It is the probability that a positive outranks a negative, where ties count a half
-    (Mann-Whitney statistic).
-    """
+    """Return the area under the ROC curve of scores, (n,), or NaN if all labels are equal."""
+    # It is the probability that a positive outranks a negative, where ties count a half
+    # (Mann-Whitney statistic)
     positives = int(labels.sum())
     negatives = len(labels) - positives
     if not positives or not negatives:

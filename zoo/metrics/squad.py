@@ -25,7 +25,7 @@ def normalize_answer(text: str) -> str:
 def token_f1(prediction: str, answer: str, *, empty: bool) -> float:
     """Return the F1 of the words of a prediction, in any order."""
     predicted, actual = normalize_answer(prediction).split(), normalize_answer(answer).split()
-    # two texts without words match in the script of 2.0, and have no word in common in that of 1.1
+    # two texts without words match in the script of 2.0; the script of 1.1 finds no common word
     if empty and not (predicted and actual):
         return float(predicted == actual)
     common = sum((Counter(predicted) & Counter(actual)).values())
@@ -35,10 +35,8 @@ def token_f1(prediction: str, answer: str, *, empty: bool) -> float:
 def answer_scores(
     prediction: str, answers: Sequence[str], *, unanswerable: bool
 ) -> tuple[float, float]:
-    """Return exact match and F1 of a prediction, each the best over the correct answers.
-
-    An empty prediction means no answer. Data with unanswerable questions follow the script of 2.0.
-    """
+    """Return exact match and F1 of a prediction, each the best over the correct answers."""
+    # An empty prediction means no answer. Data with unanswerable questions follow the script of 2.0
     if unanswerable:  # that script leaves out answers that are empty when normalized
         answers = [text for text in answers if normalize_answer(text)] or [""]
     normal = normalize_answer(prediction)
@@ -65,11 +63,9 @@ class ScoredAnswers:
         return cls(exact, f1, answerable)
 
     def metrics(self, rows: NDArray[np.integer[Any]] | None = None) -> dict[str, float]:
-        """Return means over the questions of some rows, (n,), or over all; from 0 to 1.
-
-        If some questions have no answers, there are also means over the questions with answers and
-        over the rest. A mean over no question is 0.
-        """
+        """Return means over the questions of some rows, (n,), or over all; from 0 to 1."""
+        # If some questions have no answers, there are also means over the questions with answers
+        # and over the rest. A mean over no question is 0
         rows = np.arange(len(self.exact)) if rows is None else rows
         exact, f1, answerable = self.exact[rows], self.f1[rows], self.answerable[rows]
         parts = {"": np.ones(len(rows), bool)}
@@ -83,17 +79,12 @@ class ScoredAnswers:
 
 
 def best_threshold(
-    scores: Floats,
-    null_scores: Floats,
-    answerable: NDArray[np.bool_],
-    answered: NDArray[np.bool_],
+    scores: Floats, null_scores: Floats, answerable: NDArray[np.bool_], answered: NDArray[np.bool_]
 ) -> tuple[float, float]:
-    """Return the highest mean score over all thresholds of no answer, and that threshold.
-
-    As ``find_best_thresh`` in the script of 2.0: a question is not answered if its score of no
-    answer is above the threshold. ``scores`` are exact match or F1 of the best spans, never of no
-    answer, and ``answered`` tells whether there is a span, (questions,) each.
-    """
+    """Return the highest mean score over all thresholds of no answer, and that threshold."""
+    # As ``find_best_thresh`` in the script of 2.0: a question is not answered if its score of no
+    # answer is above the threshold. ``scores`` are exact match or F1 of the best spans, never of no
+    # answer, and ``answered`` tells whether there is a span, (questions,) each
     order = np.argsort(null_scores, kind="stable")
     gains = np.where(answerable, scores, -1.0 * answered)[order]  # of an answer instead of none
     totals = np.concatenate([[0.0], gains.cumsum()]) + (~answerable).sum()

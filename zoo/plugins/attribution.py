@@ -16,17 +16,20 @@ if TYPE_CHECKING:
 
 
 def plugin_error(error: BaseException) -> PluginError | None:
-    """Return the error for an exception that passed through a third party's plugin, else ``None``.
-
-    An exception in a built-in family is a bug of zoo.
-    """
+    """Return the error for an exception from a third party's plugin, else ``None``."""
+    # An exception in a built-in family is a bug of zoo
     parties = _third_parties()
     if not parties:
         return None
     for module, path, number in _locations(error):
         for package, plugin in parties.items():
-            if _belongs(module, package) or _in_package(path, package):
-                return broken(plugin, _describe(error, module or package, path, number))
+            folders = getattr(sys.modules.get(package), "__path__", ())
+            inside = any(path.startswith(folder + os.sep) for folder in folders)
+            if inside or _belongs(module, package):
+                message = str(error.msg if isinstance(error, SyntaxError) else error)
+                text = ": ".join(filter(None, (type(error).__name__, " ".join(message.split()))))
+                place = f"{os.path.basename(path)}, line {number}, of {module or package}"
+                return broken(plugin, f"{text} ({place})")
     return None
 
 
@@ -62,13 +65,6 @@ def _belongs(module: str, package: str) -> bool:
     return module == package or module.startswith(f"{package}.")
 
 
-def _describe(error: BaseException, module: str, path: str, number: int) -> str:
-    message = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
-    place = f"{os.path.basename(path)}, line {number}, of {module}"
-    kind = type(error).__name__
-    return f"{kind}: {message} ({place})" if message else f"{kind} ({place})"
-
-
 def _third_parties() -> dict[str, PluginInfo]:
     """Return package -> plugin, for plugins of other distributions."""
     try:
@@ -76,14 +72,11 @@ def _third_parties() -> dict[str, PluginInfo]:
         plugins += [named.plugin for kind in KINDS for named in named_objects(kind)]
     except ZooError:  # reported where a command loads plugins
         return {}
-    return {_package(p.module): p for p in plugins if not p.built_in}
-
-
-def _package(entry: str) -> str:
-    """Return the package of an entry point: its module, or the module's parent."""
-    module = entry.partition(":")[0].strip()
-    known = sys.modules.get(module)
-    return (getattr(known, "__package__", None) or module) if known else module
+    parties = {}
+    for plugin in (plugin for plugin in plugins if not plugin.built_in):
+        module = plugin.module.partition(":")[0].strip()
+        parties[getattr(sys.modules.get(module), "__package__", None) or module] = plugin
+    return parties
 
 
 def _locations(error: BaseException) -> Iterator[tuple[str, str, int]]:
@@ -92,10 +85,3 @@ def _locations(error: BaseException) -> Iterator[tuple[str, str, int]]:
         yield "", error.filename, error.lineno or 0
     for frame, number in reversed(list(traceback.walk_tb(error.__traceback__))):
         yield frame.f_globals.get("__name__", ""), frame.f_code.co_filename, number
-
-
-def _in_package(path: str, package: str) -> bool:
-    """Return ``True`` if a file belongs to an imported package."""
-    known = sys.modules.get(package)
-    folders = list(getattr(known, "__path__", ())) if known else []
-    return any(path.startswith(folder + os.sep) for folder in folders)

@@ -27,21 +27,13 @@ ALWAYS = (FORMATS, LOGGERS)
 
 @dataclass(frozen=True)
 class PluginInfo:
-    """An installed plugin, not necessarily imported.
+    """An installed plugin, not necessarily imported."""
 
-    Attributes:
-        name: name of the entry point.
-        distribution: name of its distribution.
-        version: version of the distribution.
-        module: value of the entry point, a module.
-        api: version of the plugin API that it is written for.
-    """
-
-    name: str
+    name: str  # name of the entry point
     distribution: str
-    version: str
-    module: str
-    api: int = API
+    version: str  # version of the distribution
+    module: str  # value of the entry point, a module
+    api: int = API  # version of the plugin API that it is written for
 
     @property
     def built_in(self) -> bool:
@@ -56,11 +48,9 @@ class PluginInfo:
 
 @functools.cache
 def all_entry_points() -> dict[str, list[PluginInfo]]:
-    """Return name -> plugins with that name, including those that may not be loaded.
-
-    Built-in ones are first. A distribution may have an entry point for several versions of the
-    plugin API; the one for this version counts.
-    """
+    """Return name -> plugins with that name, including those that may not be loaded."""
+    # Built-in ones are first. A distribution may have an entry point for several versions of the
+    # plugin API; the one for this version counts
     plugins: dict[str, list[PluginInfo]] = {}
     for points in installed_entry_points():
         for name, (module, api) in points.plugins().items():
@@ -71,11 +61,9 @@ def all_entry_points() -> dict[str, list[PluginInfo]]:
 
 @functools.cache
 def entry_points_by_name() -> dict[str, list[PluginInfo]]:
-    """Return name -> plugins with that name, of those that may be loaded. Imports none.
-
-    ``$ZOO_PLUGINS`` restricts them, else the file ``$ZOO_HOME/plugins.yaml``; built-in formats and
-    loggers are always included.
-    """
+    """Return name -> plugins with that name, of those that may be loaded. Imports none."""
+    # ``$ZOO_PLUGINS`` restricts them, else the file ``$ZOO_HOME/plugins.yaml``; built-in formats
+    # and loggers are always included
     plugins = all_entry_points()
     requested, place = requested_plugins(), "$ZOO_PLUGINS names"
     if requested is None:
@@ -102,11 +90,9 @@ def installed() -> dict[str, PluginInfo]:
 
 @functools.cache
 def declared_model_types() -> dict[str, tuple[str, ...]]:
-    """Return model type -> names of the plugins that may be loaded and declare it.
-
-    A plugin declares the model types of its families by entry points with its own module, and need
-    not declare its name.
-    """
+    """Return model type -> names of the plugins that may be loaded and declare it."""
+    # A plugin declares the model types of its families by entry points with its own module, and
+    # need not declare its name
     names = {(p.distribution, p.module): p.name for p in installed().values()}
     declared: dict[str, tuple[str, ...]] = {}
     for points in installed_entry_points():

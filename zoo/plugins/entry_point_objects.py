@@ -27,23 +27,14 @@ T = TypeVar("T")
 
 
 class NamedObject(NamedTuple):
-    """An objective, a task or a command of a plugin, not necessarily imported.
-
-    Attributes:
-        kind: one of ``KINDS``.
-        name: its name.
-        target: ``module:attribute``.
-        plugin_name: name of the plugin that it belongs to, the first of its distribution.
-        distribution: name of the distribution.
-        version: version of the distribution.
-    """
+    """An objective, a task or a command of a plugin, not necessarily imported."""
 
     kind: str
     name: str
-    target: str
-    plugin_name: str
+    target: str  # ``module:attribute``
+    plugin_name: str  # name of the plugin that it belongs to, the first of its distribution
     distribution: str
-    version: str
+    version: str  # version of the distribution
 
     @property
     def noun(self) -> str:
@@ -91,11 +82,9 @@ def is_named(kind: str, name: str) -> bool:
 
 
 def usable(kind: str, built_in: Collection[str]) -> dict[str, NamedObject]:
-    """Return name -> object that may be used.
-
-    A built-in object precedes one of a plugin with its name; of several plugins' objects with one
-    name there is none. Both are reported.
-    """
+    """Return name -> object that may be used."""
+    # A built-in object precedes one of a plugin with its name; of several plugins' objects with one
+    # name there is none. Both are reported
     objects = {}
     for name, rivals in _by_name(kind).items():
         if error := _conflict(rivals, built_in):

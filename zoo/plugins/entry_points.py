@@ -23,15 +23,9 @@ _VERSION = re.compile(r"^Version: *(\S+)", re.MULTILINE)
 
 
 class EntryPoints(NamedTuple):  # a dataclass would take as long to import as all of this module
-    """Entry points of one distribution.
+    """Entry points of one distribution."""
 
-    Attributes:
-        distribution: normalized name of the distribution, such as ``zoo-mine``.
-        version: its version.
-        groups: group -> name -> value.
-    """
-
-    distribution: str
+    distribution: str  # normalized name of the distribution, such as ``zoo-mine``
     version: str
     groups: Mapping[str, Mapping[str, str]]
 
@@ -60,7 +54,9 @@ def installed_entry_points() -> tuple[EntryPoints, ...]:
         groups = _parse(_read(folder, "entry_points.txt"))
         if match and any(group.partition(".")[0] == "zoo" for group in groups):
             name = re.sub(r"[-_.]+", "-", match[1]).lower()
-            version = match[2] or _version(folder)
+            # the folder of a source tree lacks the version
+            stated = None if match[2] else _VERSION.search(_read(folder, "PKG-INFO"))
+            version = match[2] or (stated[1] if stated else "")
             # the first on the path is imported, as importlib.metadata also finds it
             distributions.setdefault(name, EntryPoints(name, version, groups))
     return tuple(
@@ -110,12 +106,6 @@ def _read(folder: str, name: str) -> str:
             return file.read().decode("utf-8", "replace")
     except OSError:
         return ""
-
-
-def _version(folder: str) -> str:
-    """Return the version in the metadata of a source tree, whose folder name lacks it."""
-    match = _VERSION.search(_read(folder, "PKG-INFO"))
-    return match[1] if match else ""
 
 
 def _parse(text: str) -> dict[str, dict[str, str]]:

@@ -22,19 +22,12 @@ _CAUSE = re.compile(r"(?:[Ee]rror|fatal|cause): ")
 
 @dataclass(frozen=True)
 class Change:
-    """A distribution that an installation adds or replaces.
-
-    Attributes:
-        name: its name.
-        version: its version; empty if the installer does not tell.
-        url: where its files are from; empty if the installer does not tell.
-        replaces: version that is installed now; ``None`` if there is none.
-    """
+    """A distribution that an installation adds or replaces."""
 
     name: str
-    version: str
-    url: str
-    replaces: str | None
+    version: str  # its version; empty if the installer does not tell
+    url: str  # where its files are from; empty if the installer does not tell
+    replaces: str | None  # version that is installed now; ``None`` if there is none
 
 
 def installer() -> list[str]:
@@ -136,15 +129,16 @@ def _parse_uv(text: str) -> list[Change]:
     """Return the additions of uv's list of changes."""
     lines = [match.groups(default="") for match in _UV_LINE.finditer(text)]
     return [
-        Change(name, version or _wheel_version(url), url or source, _installed_version(name))
+        Change(
+            name,
+            # a wheel's file name has the version (PEP 427)
+            version or (url.rpartition("/")[2].split("-")[1] if url.endswith(".whl") else ""),
+            url or source,
+            _installed_version(name),
+        )
         for sign, name, version, url, source in lines
         if sign == "+"
     ]
-
-
-def _wheel_version(url: str) -> str:
-    """Return the version in a wheel's file name (PEP 427); empty for other files."""
-    return url.rpartition("/")[2].split("-")[1] if url.endswith(".whl") else ""
 
 
 def install(specs: Sequence[str], *, upgrade: bool = False) -> None:

@@ -4,21 +4,15 @@ import contextlib
 import functools
 import importlib
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from zoo.errors import PluginError, UsageError, did_you_mean
-from zoo.plugins.discovery import (
-    PluginInfo,
-    choose,
-    conflict,
-    disabled_hint,
-    entry_points_by_name,
-)
+from zoo.plugins.discovery import PluginInfo, choose, conflict, disabled_hint, entry_points_by_name
 from zoo.plugins.entry_points import API, DISTRIBUTION
-from zoo.plugins.isolation import isolated
 
 if TYPE_CHECKING:
     import pluggy
@@ -66,10 +60,6 @@ def load(name: str) -> Any:
         warn_or_raise(error)
     assert plugin is not None, "rivals without a conflict are one"
     check_api(plugin)
-    return _register(plugin)
-
-
-def _register(plugin: PluginInfo) -> Any:
     hooks, module = manager(), import_target(plugin, plugin.module)
     try:
         with plugin_errors(plugin):
@@ -107,10 +97,8 @@ def plugin_errors(plugin: PluginInfo, what: str = "") -> Iterator[None]:
 
 @contextlib.contextmanager
 def guarded(plugin: PluginInfo) -> Iterator[None]:
-    """Isolate the code of a third party's plugin within the block, and warn while it takes long.
-
-    The warning does not wait for the end, since the code may hang.
-    """
+    """Isolate the code of a third party's plugin within the block, and warn while it takes long."""
+    # The warning does not wait for the end, since the code may hang
     if plugin.built_in:
         yield
         return
@@ -169,3 +157,44 @@ def hooks_of(name: str) -> list[str]:
     """Return the names of the hooks that a loaded plugin implements."""
     callers: Iterable[Any] = manager().get_hookcallers(load(name)) or ()
     return sorted(caller.name for caller in callers)
+
+
+@contextlib.contextmanager
+def isolated() -> Iterator[None]:
+    """Send printed text to standard error, and turn ``os._exit`` into ``SystemExit``."""
+    # Standard output has the results of commands and may be JSON. Text that C code or a subprocess
+    # writes to its descriptor is redirected as well
+    with _stdout_to_stderr(), contextlib.redirect_stdout(sys.stderr), _exits_raised():
+        yield
+
+
+@contextlib.contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    """Point descriptor 1 at standard error within the block."""
+    saved = None
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # closed or replaced streams
+        sys.stdout.flush()
+        saved = os.dup(1)
+        os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        if saved is not None:
+            os.dup2(saved, 1)
+            os.close(saved)
+
+
+@contextlib.contextmanager
+def _exits_raised() -> Iterator[None]:
+    real_exit, process = os._exit, os.getpid()
+
+    def raise_exit(status: int) -> NoReturn:
+        if os.getpid() != process:  # a forked process may exit
+            real_exit(status)
+        raise SystemExit(status)
+
+    os._exit = raise_exit
+    try:
+        yield
+    finally:
+        os._exit = real_exit

@@ -1,7 +1,7 @@
 """Interfaces of loggers of training runs, which plugins provide with the hook ``zoo_loggers``."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -66,20 +66,15 @@ class ScalarLogger(Logger, ABC):
 
     @override
     def log(self, record: Mapping[str, Any]) -> None:
-        self.log_scalars(dict(_scalars(record)), record["step"])
+        split = record["split"]
+        names = ("loss", "learning_rate", "gradient_norm")
+        scalars = {f"{split}/{name}": record[name] for name in names if name in record}
+        for group, prefix in (("losses", "loss/"), ("metrics", "")):
+            values = record.get(group, {}).items()
+            scalars |= {f"{split}/{prefix}{name}": value for name, value in values}
+        self.log_scalars(scalars, record["step"])
 
     @override
     def log_performance(self, record: Mapping[str, Any]) -> None:
         names = sorted(record.keys() - {"step", "seconds"})
         self.log_scalars({f"speed/{name}": record[name] for name in names}, record["step"])
-
-
-def _scalars(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Yield tag and value of each scalar of a record."""
-    split = record["split"]
-    for name in ("loss", "learning_rate", "gradient_norm"):
-        if name in record:
-            yield f"{split}/{name}", record[name]
-    for group, prefix in (("losses", "loss/"), ("metrics", "")):
-        for name, value in record.get(group, {}).items():
-            yield f"{split}/{prefix}{name}", value

@@ -35,23 +35,14 @@ def _are_texts(value: object) -> bool:
 
 
 class Hook(NamedTuple):
-    """What a hook of plugins returns.
+    """What a hook of plugins returns."""
 
-    Attributes:
-        kind: what ``zoo plugins`` calls the values.
-        target: class of the values, ``module:class``.
-        is_class: whether the hook returns subclasses, not instances.
-        attribute: attribute of the values that is checked in addition to ``name``.
-        is_valid: check of that attribute.
-        expected: what the attribute has to be, for the message.
-    """
-
-    kind: str
-    target: str
-    is_class: bool = False
-    attribute: str = ""
-    is_valid: Callable[[object], bool] = _is_text
-    expected: str = "a text"
+    kind: str  # what ``zoo plugins`` calls the values
+    target: str  # class of the values, ``module:class``
+    is_class: bool = False  # whether the hook returns subclasses, not instances
+    attribute: str = ""  # attribute of the values that is checked in addition to ``name``
+    is_valid: Callable[[object], bool] = _is_text  # check of that attribute
+    expected: str = "a text"  # what the attribute has to be, for the message
 
     def problem(self, value: Any) -> str:
         """Return why the hook may not return a value; empty if it may."""
@@ -149,10 +140,8 @@ def get_family(name: str, mentioned_in: str = "") -> "Family":
 
 
 def state_of_family(name: str) -> str:
-    """Return a text that changes with a family's code: distribution, version and list of files.
-
-    Empty for built-in families, which change only with zoo.
-    """
+    """Return a text that changes with a family's code: distribution, version and list of files."""
+    # Empty for built-in families, which change only with zoo
     if any(family.name == name for family in _of_plugin(name, "zoo_families")):
         plugin = installed()[name]
     else:
@@ -176,11 +165,9 @@ def iter_families() -> "Iterator[Family]":
 
 
 def _by_name(hook: str, noun: str, requested: str = "") -> dict[str, Any]:
-    """Return name -> value, for every value of every plugin's hook.
-
-    A built-in value wins over third parties', which are reported; a name that only several third
-    parties provide is left out.
-    """
+    """Return name -> value, for every value of every plugin's hook."""
+    # A built-in value wins over third parties', which are reported; a name that only several third
+    # parties provide is left out
     providers: dict[str, list[tuple[PluginInfo, Any]]] = {}
     for plugin, item in _of_all(hook):
         providers.setdefault(item.name, []).append((plugin, item))
@@ -198,11 +185,9 @@ def _by_name(hook: str, noun: str, requested: str = "") -> dict[str, Any]:
 
 
 def family_of_model_type(model_type: str) -> "Family | None":
-    """Return the family with a Hub ``model_type``, or ``None``.
-
-    Imports the plugins that have that name or declare it, and other third parties' only if none of
-    these provides it. A built-in family wins over a third party's, which is reported.
-    """
+    """Return the family with a Hub ``model_type``, or ``None``."""
+    # Imports the plugins that have that name or declare it, and other third parties' only if none
+    # of these provides it. A built-in family wins over a third party's, which is reported
     providers = list(_providers(model_type))
     if not providers:
         others = _of_all("zoo_families", built_in=(False,))
@@ -217,11 +202,9 @@ def family_of_model_type(model_type: str) -> "Family | None":
 
 
 def _providers(model_type: str) -> "Iterator[tuple[PluginInfo, Family]]":
-    """Yield the families with a model type, of the plugins that have that name or declare it.
-
-    Built-in ones are first. If their metadata declares no model types, as in an editable
-    installation of an earlier commit, all built-in plugins are asked.
-    """
+    """Yield the families with a model type, of the plugins that have that name or declare it."""
+    # Built-in ones are first. If their metadata declares no model types, as in an editable
+    # installation of an earlier commit, all built-in plugins are asked
     plugins = installed()
     declared = declared_model_types()
     names = {*declared.get(model_type, ()), *({model_type} & plugins.keys())}
@@ -258,10 +241,8 @@ def _by_priority(formats: "Iterable[Format]") -> "list[Format]":
 
 
 def get_logger(name: str) -> "type[Logger]":
-    """Return the class of a logger by name. Imports only the built-in ones and the plugin ``name``.
-
-    Other plugins are imported if these do not provide it.
-    """
+    """Return the class of a logger by name."""
+    # The built-in ones and the plugin with the name are imported first, others only if needed
     if LOGGERS not in installed():  # an editable installation of an earlier commit
         raise PluginError(
             "the built-in loggers are not installed",

@@ -18,21 +18,13 @@ from zoo.plugins.registry import family_of_model_type
 
 @dataclass(frozen=True)
 class Kind:
-    """Parts of the shared files that differ between templates.
-
-    Attributes:
-        description: what the models are.
-        base: base class of the family, ``module:class``.
-        heads: function of that module that returns the heads.
-        head: head of the example in the registry.
-        parameters: number of parameters of the size ``base`` with that head.
-    """
+    """Parts of the shared files that differ between templates."""
 
     description: str
-    base: str
-    heads: str
-    head: str
-    parameters: int
+    base: str  # base class of the family, ``module:class``
+    heads: str  # function of that module that returns the heads
+    head: str  # head of the example in the registry
+    parameters: int  # number of parameters of the size ``base`` with that head
 
     @property
     def imports(self) -> str:
@@ -68,16 +60,12 @@ _PREFIX = re.compile(r"[A-Z][A-Za-z0-9]*")
 
 @dataclass(frozen=True)
 class PluginNames:
-    """Names of a new plugin.
+    """Names of a new plugin."""
 
-    Attributes:
-        name: name of the family and of the entry point, and the ``model_type`` of its checkpoints,
-            such as ``my-model``.
-        prefix: prefix of the names of classes; ``None`` for the words of the name.
-    """
-
+    # name of the family and of the entry point, and the ``model_type`` of its checkpoints, such as
+    # ``my-model``
     name: str
-    prefix: str | None = None
+    prefix: str | None = None  # prefix of the names of classes; ``None`` for the words of the name
 
     @property
     def module(self) -> str:

@@ -58,7 +58,7 @@ def built_in_tasks() -> dict[str, TaskSpec]:
 
 
 def reserved_names() -> set[str]:
-    """Return the names and verbs of built-in tasks, which precede those of plugins."""
+    """Return the names and verbs of built-in tasks, which take precedence over plugins'."""
     specs = built_in_tasks().values()
     return {name for spec in specs for name in (spec.name, spec.command)}
 
@@ -78,14 +78,11 @@ def commands() -> dict[str, str]:
 
 
 def plugin_task(named: "NamedObject") -> TaskSpec:
-    """Return the declaration of a plugin's task; imports the plugin.
-
-    Raises:
-        PluginError: the plugin is broken, or the object is neither a declaration nor a class.
-    """
+    """Return the declaration of a plugin's task; imports the plugin."""
     value = import_object(named)
     if isinstance(value, type) and issubclass(value, _imported(BASE)):
-        value = _spec_of_class(value, named.target)
+        summary = (value.__doc__ or "").strip().partition("\n")[0]
+        value = TaskSpec(getattr(value, "name", ""), summary, predict=named.target)
     if not isinstance(value, TaskSpec):
         raise broken_object(named, f"{named.target} is neither a TaskSpec nor a Task")
     if getattr(value, "name", None) != named.name:
@@ -93,25 +90,14 @@ def plugin_task(named: "NamedObject") -> TaskSpec:
     return value
 
 
-def _spec_of_class(kind: type[Any], target: str) -> TaskSpec:
-    """Return the declaration of a class that is a task of ``zoo run`` only."""
-    summary = (kind.__doc__ or "").strip().partition("\n")[0]
-    return TaskSpec(getattr(kind, "name", ""), summary, predict=target)
-
-
 def compared_tasks() -> list[TaskSpec]:
-    """Return the tasks with metrics by which models are compared, those of plugins included."""
+    """Return the tasks with metrics by which models are compared, including plugins' tasks."""
     specs = [*built_in_tasks().values(), *_plugin_tasks()]
     return [spec for spec in specs if spec.metrics and spec.has("evaluate")]
 
 
 def find_tasks(name: str, part: Part) -> list[TaskSpec]:
-    """Return the tasks of a name, verb or synonym that have a part; several may share a verb.
-
-    Raises:
-        UsageError: there is none; the nearest name is given.
-        PluginError: the plugin of the task is broken, or two plugins have it.
-    """
+    """Return the tasks of a name, verb or synonym that have a part; several may share a verb."""
     specs = [spec for spec in built_in_tasks().values() if spec.has(part)]
     if exact := [spec for spec in specs if spec.name == name]:
         _warn_of_conflict(name)
@@ -120,20 +106,22 @@ def find_tasks(name: str, part: Part) -> list[TaskSpec]:
         _warn_of_conflict(name)
         return shared
     if is_named("tasks", name):
-        return [_with_part(plugin_task(find_object("tasks", name, reserved_names())), part)]
+        spec = plugin_task(find_object("tasks", name, reserved_names()))
+        if not spec.has(part):
+            raise UsageError(f"{spec.name} is not a {NOUNS[part]}", "its plugin has no such part")
+        return [spec]
     if known := [spec for spec in specs if name in spec.synonyms]:
         return known
     if others := [spec for spec in _plugin_tasks() if spec.known_as(name) and spec.has(part)]:
         return others
-    listed, names = _names(part)
-    hint = did_you_mean(name, names) or f"there are {', '.join(sorted(listed))}"
+    plugins = [named.name for named in named_objects("tasks")]
+    public = public_tasks(part)
+    names = [known for spec in public for known in (spec.name, spec.command)] + plugins
+    listed = {spec.command if part == "predict" else spec.name for spec in public} | {*plugins}
+    hint = (
+        did_you_mean(name, list(dict.fromkeys(names))) or f"there are {', '.join(sorted(listed))}"
+    )
     raise UsageError(f"no {NOUNS[part]} is called {name!r}", hint)
-
-
-def _with_part(spec: TaskSpec, part: Part) -> TaskSpec:
-    if spec.has(part):
-        return spec
-    raise UsageError(f"{spec.name} is not a {NOUNS[part]}", "its plugin has no such part")
 
 
 def _warn_of_conflict(name: str) -> None:
@@ -146,22 +134,8 @@ def _plugin_tasks() -> Iterator[TaskSpec]:
     yield from map(plugin_task, usable("tasks", reserved_names()).values())
 
 
-def _names(part: Part) -> tuple[list[str], list[str]]:
-    """Return the names that help lists, and those that a message may suggest."""
-    specs = public_tasks(part)
-    plugins = [named.name for named in named_objects("tasks")]
-    listed = [spec.command if part == "predict" else spec.name for spec in specs] + plugins
-    known = [name for spec in specs for name in (spec.name, spec.command)] + plugins
-    return list(dict.fromkeys(listed)), list(dict.fromkeys(known))
-
-
 def find_task(name: str, part: Part) -> TaskSpec:
-    """Return the task of a name, verb or synonym that has a part.
-
-    Raises:
-        UsageError: there is none, or the verb is of several tasks.
-        PluginError: see ``find_tasks``.
-    """
+    """Return the task of a name, verb or synonym that has a part."""
     found = find_tasks(name, part)
     if len(found) > 1:
         names = ", ".join(spec.name for spec in found)
@@ -170,11 +144,7 @@ def find_task(name: str, part: Part) -> TaskSpec:
 
 
 def load_part(spec: TaskSpec, part: Part) -> Any:
-    """Return the class of a task's part; imports its module.
-
-    Raises:
-        PluginError: the plugin of the task is broken.
-    """
+    """Return the class of a task's part; imports its module."""
     target: str = getattr(spec, part)
     if spec.name not in built_in_tasks():
         named = find_object("tasks", spec.name, reserved_names())

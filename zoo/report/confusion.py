@@ -34,10 +34,8 @@ def worst_pairs(counts: Counts) -> list[tuple[str, str, int]]:
 
 
 def confusion_lines(counts: Counts, width: int) -> list[str]:
-    """Return a matrix as lines of text, or its worst pairs if it has more than ``width`` columns.
-
-    Columns are headed by the predicted labels, or by their numbers where the names are too long.
-    """
+    """Return a matrix as lines of text, or its worst pairs if it is wider than ``width``."""
+    # Columns are headed by the predicted labels, or by their numbers where the names are too long
     if 3 * len(counts) >= width:  # a column takes three characters; no labels² cells are made
         return list(_pairs(counts, width))
     cells = [[row.get(name, 0) for name in counts] for row in counts.values()]

@@ -111,10 +111,7 @@ def plot_speeds(path: Path, speeds: Mapping[str, Sequence[float]]) -> None:
     slowest = max(max(values[1:]) for values in speeds.values())
     left = Plot(Axis.around(0, fastest, 4), rows, margin, margin + 270, 10, bottom)
     right = Plot(Axis.around(0, slowest, 4), rows, left.right + 30, left.right + 300, 10, bottom)
-    drawn = [
-        left.scale("tokens per second"),
-        right.scale("latency of one row, ms (dot: median)"),
-    ]
+    drawn = [left.scale("tokens per second"), right.scale("latency of one row, ms (dot: median)")]
     for row, (name, (speed, *latencies)) in enumerate(zip(names, speeds.values(), strict=True)):
         end, down = left.place((speed, len(speeds) - row - 0.5))
         drawn.append(

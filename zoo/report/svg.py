@@ -18,15 +18,10 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class Series:
-    """A curve of a chart.
+    """A curve of a chart."""
 
-    Attributes:
-        name: name in the legend and CSS class; empty for a curve without a legend.
-        points: step and value, in order of steps.
-    """
-
-    name: str
-    points: Sequence[Point]
+    name: str  # name in the legend and CSS class; empty for a curve without a legend
+    points: Sequence[Point]  # step and value, in order of steps
 
 
 def line_chart(
@@ -54,8 +49,11 @@ def line_chart(
         *(_mark(*mark, plot) for mark in inside),
         *(_curve(line, plot) for line in lines),
     ]
+    names = [escape(line.name) for line in lines if line.name]
+    keys = "".join(f'<span class="{name}">{name}</span>' for name in names)
+    legend = f'<span class="legend">{keys}</span>' if keys else ""
     return (
-        f"<figure><figcaption>{escape(title)}{_legend(lines)}</figcaption>"
+        f"<figure><figcaption>{escape(title)}{legend}</figcaption>"
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)} by step">'
         f"{''.join(drawn)}</svg></figure>"
     )
@@ -64,10 +62,8 @@ def line_chart(
 def scatter_chart(
     title: str, units: tuple[str, str], points: Sequence[tuple[str, float, float]]
 ) -> str:
-    """Return a chart of named points, as an HTML ``figure``; both axes start at zero.
-
-    The last point is highlighted. ``units`` are the horizontal and the vertical axis's.
-    """
+    """Return a chart of named points, as an HTML ``figure``; both axes start at zero."""
+    # The last point is highlighted. ``units`` are the horizontal and the vertical axis's
     x = Axis.around(0, max(across for _, across, _ in points), 6)
     y = Axis.around(0, max(value for _, _, value in points), 5)
     plot = Plot(x, y)
@@ -91,17 +87,11 @@ def scatter_chart(
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis: a range of numbers, and the distance of its ticks.
+    """An axis: a range of numbers, and the distance of its ticks."""
 
-    Attributes:
-        low: lower end.
-        high: upper end.
-        step: distance of ticks.
-    """
-
-    low: float
-    high: float
-    step: float
+    low: float  # lower end
+    high: float  # upper end
+    step: float  # distance of ticks
 
     @classmethod
     def around(cls, low: float, high: float, count: int, *, tight: bool = False) -> "Axis":
@@ -109,7 +99,9 @@ class Axis:
         if (high - low) / count <= 0:  # a constant, or a difference too small for a float
             spread = abs(low) / 10 or 1.0
             low, high = low - spread, high + spread
-        step = _round_step((high - low) / count)
+        width = (high - low) / count
+        power = 10.0 ** math.floor(math.log10(width))
+        step = next(power * nice for nice in (1, 2, 5, 10) if power * nice >= width * (1 - 1e-9))
         first, last = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
         return cls(first, high if tight else last, step)
 
@@ -126,16 +118,11 @@ class Axis:
 
 @dataclass(frozen=True)
 class Plot:
-    """The area of a chart, between two axes.
+    """The area of a chart, between two axes."""
 
-    Attributes:
-        x: horizontal axis.
-        y: vertical axis.
-        left: left edge in the chart's units; ``right``, ``top`` and ``bottom`` are the others.
-    """
-
-    x: Axis
-    y: Axis
+    x: Axis  # horizontal axis
+    y: Axis  # vertical axis
+    # left edge in the chart's units; ``right``, ``top`` and ``bottom`` are the others
     left: float = LEFT
     right: float = RIGHT
     top: float = TOP
@@ -174,12 +161,6 @@ class Plot:
         return "".join(drawn)
 
 
-def _round_step(width: float) -> float:
-    """Return 1, 2 or 5 times a power of ten, at least ``width``."""
-    power = 10.0 ** math.floor(math.log10(width))
-    return next(power * nice for nice in (1, 2, 5, 10) if power * nice >= width * (1 - 1e-9))
-
-
 def label(value: float, step: float) -> str:
     """Format the value of a tick with as many digits as distinguish it from the next one."""
     return _label(value, step).replace("-", "\N{MINUS SIGN}")
@@ -190,17 +171,13 @@ def _label(value: float, step: float) -> str:
     if size < step / 1e6:
         return "0"
     if step < 1e-3 and size < 0.1:
-        return _scientific(value, _places(size) - _places(step))
+        mantissa, _, power = f"{value:.{max(0, _places(size) - _places(step))}e}".partition("e")
+        return f"{_trimmed(mantissa)}e{int(power)}"
     for least, unit, letter in UNITS:
         if size >= least and step >= unit / 100:
             digits = max(0, -_places(step / unit))
             return _trimmed(f"{value / unit:,.{digits}f}") + letter
     return f"{value:,.{max(0, -_places(step))}f}"
-
-
-def _scientific(value: float, digits: int) -> str:
-    mantissa, _, power = f"{value:.{max(0, digits)}e}".partition("e")
-    return f"{_trimmed(mantissa)}e{int(power)}"
 
 
 def _trimmed(digits: str) -> str:
@@ -251,9 +228,3 @@ def _curve(line: Series, plot: Plot) -> str:
         for across, down, step, value in coordinates
     )
     return f'{drawn}<g class="{escape(line.name)}">{dots}</g>'
-
-
-def _legend(lines: Sequence[Series]) -> str:
-    names = [escape(line.name) for line in lines if line.name]
-    marks = "".join(f'<span class="{name}">{name}</span>' for name in names)
-    return f'<span class="legend">{marks}</span>' if marks else ""

@@ -3,7 +3,7 @@
 ``source_files`` and ``config_files`` read the files of a checkpoint. A builder for each type of
 tokenizer (``wordpiece``, ``bpe``, ``sentencepiece``) returns a ``tokenizers.Tokenizer``, with
 shared code in ``tokenizer_json``, ``special_tokens`` and ``template``. ``info`` has the properties
-that ``tokenizer.json`` lacks, ``hf_files`` and ``sentence_files`` read and write files of other
+that ``tokenizer.json`` lacks, ``hub_files`` and ``sentence_files`` read and write files of other
 libraries, ``pooling`` has the settings of sentence encoders,
 ``tokenizer`` is the tokenizer of tasks, and ``train`` trains a new one. The ``tokenizers`` library
 is imported on first use.
@@ -11,7 +11,7 @@ is imported on first use.
 
 from zoo.tokenizers.bpe.byte_level import byte_level_bpe_tokenizer
 from zoo.tokenizers.bpe.word_level import word_bpe_tokenizer
-from zoo.tokenizers.hf_files import hub_token_ids, hub_tokenizer_files
+from zoo.tokenizers.hub_files import hub_token_ids, hub_tokenizer_files
 from zoo.tokenizers.info import check_template, check_vocabulary, tokenizer_info
 from zoo.tokenizers.sentence_files import POOLING_FILES, hub_pooling_files, read_pooling
 from zoo.tokenizers.sentencepiece.proto import piece_model

@@ -108,13 +108,15 @@ class TokenizerFilesConfig:
 
     def add_to(self, tokenizer: "Tokenizer", defaults: Sequence[AddedTokenSpec] = ()) -> None:
         """Add missing tokens to a tokenizer, and set the flags of existing ones."""
+        # Of ``defaults``, those in the vocabulary are added
+        known = [t for t in defaults if tokenizer.token_to_id(t.content) is not None]
         existing = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
         stated = sorted(self.added, key=lambda token: token.id or 0)
         if DECODER not in self.config:
             stated = [token for token in stated if token.content not in existing]
         existing |= {token.content for token in stated}
         missing: dict[str, AddedTokenSpec] = {}
-        for token in (*self.named.values(), *defaults, *self.extra):
+        for token in (*self.named.values(), *known, *self.extra):
             if token.content not in existing:
                 missing.setdefault(token.content, token)  # the first source has precedence
         if new := [token.build() for token in (*stated, *missing.values())]:

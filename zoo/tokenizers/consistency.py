@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from importlib import resources
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,18 +32,17 @@ def check_same_tokenization(
         source.normalizer, source.pre_tokenizer = stored.normalizer, stored.pre_tokenizer
     stored_ids = _ids(stored, files.path(TOKENIZER_JSON))
     source_ids = _ids(source, files.path(name))
-    for text in _texts():
-        if (first_ids := stored_ids(text)) != (second_ids := source_ids(text)):
+    for text in resources.files(__package__).joinpath(TEXTS).read_text("utf-8").split("\n"):
+        if (first := stored_ids(text)) != (second := source_ids(text)):
+            # both lists of ids from the first difference on
+            pairs = enumerate(zip_longest(first, second))
+            start = next(number for number, (one, other) in pairs if one != other)
             raise VerificationError(
                 f"{files.directory}: {TOKENIZER_JSON} and {name} differ on {text!r}: "
-                f"{_excerpt(first_ids, second_ids)}",
+                f"{first[start : start + 4]} and {second[start : start + 4]} from token "
+                f"{start + 1} on",
                 "they belong to different tokenizers: remove the one that is not the model's",
             )
-
-
-def _texts() -> list[str]:
-    texts = resources.files(__package__).joinpath(TEXTS).read_bytes().decode("utf-8")
-    return texts.split("\n")
 
 
 def _ids(tokenizer: "Tokenizer", path: Path) -> Callable[[str], list[int]]:
@@ -51,12 +51,3 @@ def _ids(tokenizer: "Tokenizer", path: Path) -> Callable[[str], list[int]]:
             return list(tokenizer.encode(text, add_special_tokens=False).ids)
 
     return ids
-
-
-def _excerpt(first_ids: list[int], second_ids: list[int]) -> str:
-    """Return both lists of ids from the first difference on."""
-    pairs = zip(first_ids, second_ids, strict=False)
-    shorter = min(len(first_ids), len(second_ids))
-    start = next((i for i, (a, b) in enumerate(pairs) if a != b), shorter)
-    excerpts = first_ids[start : start + 4], second_ids[start : start + 4]
-    return f"{excerpts[0]} and {excerpts[1]} from token {start + 1} on"

@@ -53,10 +53,8 @@ UNUSED = ("prompts", "default_prompt_name", "max_seq_length", "do_lower_case", "
 
 
 def read_cross_encoder(files: SourceFiles) -> dict[str, Any]:
-    """Return the keys of ``config.json`` that say what a cross-encoder's files say.
-
-    They are empty for other models, and for a cross-encoder without these files.
-    """
+    """Return the keys of ``config.json`` that say what a cross-encoder's files say."""
+    # They are empty for other models, and for a cross-encoder without these files
     if not files.has(MODULES):
         return {}
     settings = files.json_if_any(SETTINGS)

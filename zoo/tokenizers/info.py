@@ -126,10 +126,8 @@ def _has_token_types(settings: TokenizerFilesConfig, tokenizer: "Tokenizer") -> 
 def _extra_config(
     files: SourceFiles, settings: TokenizerFilesConfig, tokenizer: "Tokenizer"
 ) -> dict[str, Any]:
-    """Return the keys that neither a field nor ``tokenizer.json`` keeps.
-
-    Tokens have their flags in ``tokenizer.json``.
-    """
+    """Return the keys that neither a field nor ``tokenizer.json`` keeps."""
+    # Tokens have their flags in ``tokenizer.json``
     from tokenizers import normalizers
 
     kept = {*(key for key, entry in KEYS.items() if entry.treatment == Treatment.WRITTEN_ANEW)}

@@ -38,23 +38,13 @@ def with_input_tokens(content: bytes, info: TokenizerInfo, tokens: InputTokens) 
     tokenizer = parse(content, Path("tokenizer.json"))
     tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in tokens])
     definition = json.loads(tokenizer.to_str())
-    processors = [
-        processor
-        for processor in _processors(definition["post_processor"])
-        if processor["type"] != "TemplateProcessing"
-    ]
+    processor = definition["post_processor"] or {"type": "Sequence", "processors": []}
+    steps = processor["processors"] if processor["type"] == "Sequence" else [processor]
+    kept = [step for step in steps if step["type"] != "TemplateProcessing"]
     ids = {token: tokenizer.token_to_id(token) for token in tokens}
-    definition["post_processor"] = {
-        "type": "Sequence",
-        "processors": [*processors, _template(tokens, ids)],
-    }
+    template = _template(tokens, ids)
+    definition["post_processor"] = {"type": "Sequence", "processors": [*kept, template]}
     return dump_json(definition, ensure_ascii=False, indent=2).encode()
-
-
-def _processors(processor: dict[str, Any] | None) -> list[dict[str, Any]]:
-    if processor is None:
-        return []
-    return list(processor["processors"]) if processor["type"] == "Sequence" else [processor]
 
 
 def _template(tokens: InputTokens, ids: Mapping[str, int | None]) -> dict[str, Any]:

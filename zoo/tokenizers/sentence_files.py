@@ -76,8 +76,7 @@ SENTENCE_KEYS: FileKeys = {
     "query_expansion": refused("mask tokens after queries"),
     "tokenizer_name_or_path": refused("a tokenizer of another directory"),
     **dict.fromkeys(
-        ARGUMENTS,
-        refused("arguments except `attn_implementation` and `trust_remote_code`"),
+        ARGUMENTS, refused("arguments except `attn_implementation` and `trust_remote_code`")
     ),
 }
 POOLING_KEYS: FileKeys = {
@@ -125,7 +124,11 @@ def read_pooling(files: SourceFiles) -> Pooling | None:
         raise VerificationError(
             f"{files.path(MODULES)}: the folder {folder!r:.100} of its model is not there"
         )
-    name = _sentence_file(files, f"{folder}/" if folder else "")
+    prefix = f"{folder}/" if folder else ""
+    found = files.matching(prefix + ANY_SENTENCE)
+    if len(found) > 1 and prefix + SENTENCE not in found:
+        raise VerificationError(f"{files.directory} holds {' and '.join(found)}", "keep only one")
+    name = found[0] if len(found) == 1 else prefix + SENTENCE
     sentence = files.json_if_any(name)
     extra[SENTENCE] = check_keys(sentence, SENTENCE_KEYS, str(files.path(name)))
     if len(modules) > 2:
@@ -158,8 +161,12 @@ def check_keys(
     for key, value in config.items():
         if key not in keys:
             continue
-        if keys[key].treatment is Treatment.REFUSED and not _is_accepted(key, value, accepted):
-            values = " or ".join(map(repr, accepted.get(key, (None,))))
+        allowed = accepted.get(key, (None,))
+        if key in ARGUMENTS:
+            known = isinstance(value, dict) and value.keys() <= HARMLESS_ARGUMENTS
+            allowed = (None, value) if known else (None,)
+        if keys[key].treatment is Treatment.REFUSED and value not in allowed:
+            values = " or ".join(map(repr, allowed))
             raise VerificationError(
                 f"{origin}: {key} = {shown(value)} is not implemented",
                 f"only {' and '.join(sorted(HARMLESS_ARGUMENTS))} are"
@@ -168,18 +175,10 @@ def check_keys(
             )
     for key in config.keys() - keys.keys():
         raise VerificationError(
-            f"{origin}: the key {key!r:.100} is unknown",
-            "remove it if results do not depend on it",
+            f"{origin}: the key {key!r:.100} is unknown", "remove it if results do not depend on it"
         )
     kept = (Treatment.CARRIED, Treatment.REFUSED)  # of the latter, what is accepted
     return {key: value for key, value in config.items() if keys[key].treatment in kept}
-
-
-def _is_accepted(key: str, value: Any, accepted: Mapping[str, tuple[Any, ...]]) -> bool:
-    """Return whether a value of a refused key means what is implemented."""
-    if key in ARGUMENTS:
-        return value is None or (isinstance(value, dict) and value.keys() <= HARMLESS_ARGUMENTS)
-    return value in accepted.get(key, (None,))
 
 
 def hub_pooling_files(pooling: Pooling, hidden_size: int) -> dict[str, bytes]:
@@ -240,13 +239,6 @@ def _pooling_options(files: SourceFiles, name: str) -> dict[str, Any]:
             f"{origin}: {' and '.join(modes)} at once are not implemented", "only one mode is"
         )
     return {"mode": modes[0], "include_prompt": _flag(config, "include_prompt", origin, True)}
-
-
-def _sentence_file(files: SourceFiles, folder: str) -> str:
-    content = files.matching(folder + ANY_SENTENCE)
-    if len(content) > 1 and folder + SENTENCE not in content:
-        raise VerificationError(f"{files.directory} holds {' and '.join(content)}", "keep only one")
-    return content[0] if len(content) == 1 else folder + SENTENCE
 
 
 def _settings(config: Mapping[str, Any], origin: str) -> dict[str, Any]:

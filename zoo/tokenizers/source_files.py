@@ -8,12 +8,7 @@ from typing import Any
 from zoo.errors import SourceError, VerificationError
 from zoo.io.files import decode_text, read_regular
 from zoo.io.json import parse_json
-from zoo.io.limits import (
-    MAX_JSON_BYTES,
-    MAX_JSON_VALUES,
-    MAX_TOKENIZER_BYTES,
-    MAX_TOKENIZER_VALUES,
-)
+from zoo.io.limits import MAX_JSON_BYTES, MAX_JSON_VALUES, MAX_TOKENIZER_BYTES, MAX_TOKENIZER_VALUES
 from zoo.io.paths import safe_join
 
 MAX_NAME = 255  # bytes; limit of common file systems

@@ -12,10 +12,8 @@ def tokens_by_role(settings: TokenizerFilesConfig, roles: Mapping[str, str]) -> 
 
 
 def usual_tokens(roles: Mapping[str, str], mask_takes_space: bool) -> list[AddedTokenSpec]:
-    """Return the special tokens of a family without duplicates.
-
-    A mask token that takes a space includes the space before it.
-    """
+    """Return the special tokens of a family without duplicates."""
+    # A mask token that takes a space includes the space before it
     tokens = [special(token, role) for role, token in roles.items()]
     unique = {token.content: token for token in tokens}
     mask = unique.get(roles.get("mask", ""))

@@ -233,11 +233,9 @@ class TextTokenizer:
 
 
 def longest_first(first: int, second: int, max_tokens: int) -> tuple[int, int]:
-    """Truncate the lengths of a pair, the longer text first.
-
-    If both are truncated and ``max_tokens`` is odd, the longer text keeps one token more; of
-    equally long texts, the second.
-    """
+    """Truncate the lengths of a pair, the longer text first."""
+    # If both are truncated and ``max_tokens`` is odd, the longer text keeps one token more; of
+    # equally long texts, the second
     if first + second <= max_tokens:
         return first, second
     short, long = sorted((first, second))
@@ -250,10 +248,9 @@ def longest_first(first: int, second: int, max_tokens: int) -> tuple[int, int]:
 def _cuts(
     encoding: "Encoding", max_tokens: int | None, ending: int, *, left: bool
 ) -> tuple[slice, ...]:
-    """Return the ranges of the tokens to remove, in one text or in both.
-
-    The ``ending`` special tokens at the end do not count. ``left`` removes the beginnings of texts.
-    """
+    """Return the ranges of the tokens to remove, in one text or in both."""
+    # The ``ending`` special tokens at the end do not count. ``left`` removes the beginnings of
+    # texts
     if max_tokens is None or len(encoding) - ending <= max_tokens:
         return ()
     texts = encoding.sequence_ids

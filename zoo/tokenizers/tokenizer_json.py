@@ -41,7 +41,15 @@ def parse(content: bytes, path: Path) -> "Tokenizer":
     text = decode_text(content, path) if same else dump_json(definition, ensure_ascii=False)
     with rust_parsing(path, "a tokenizer"):
         tokenizer = Tokenizer.from_str(text)
-    _check_added(tokenizer, definition, path)
+    check_normalized(tokenizer, path)
+    # the library assigns ids after the vocabulary, in the order of the file
+    for added in definition.get("added_tokens") or ():
+        number = tokenizer.token_to_id(added["content"])
+        if number != added.get("id"):
+            raise VerificationError(
+                f"{path} gives the added token {added['content']!r:.100} the id "
+                f"{added.get('id')!r:.100}, and its place is {number}"
+            )
     # the library does not check the ids of the post-processor, and aborts if one is missing
     for token, number in _ends(definition.get("post_processor")):
         expected = tokenizer.token_to_id(token)
@@ -98,21 +106,6 @@ def read_checked(path: Path) -> bytes:
     return content
 
 
-def _check_added(tokenizer: "Tokenizer", definition: Mapping[str, Any], path: Path) -> None:
-    """Check that added tokens have the ids that the file states.
-
-    The library assigns ids after the vocabulary, in the order of the file.
-    """
-    check_normalized(tokenizer, path)
-    for token in definition.get("added_tokens") or ():
-        number = tokenizer.token_to_id(token["content"])
-        if number != token.get("id"):
-            raise VerificationError(
-                f"{path} gives the added token {token['content']!r:.100} the id "
-                f"{token.get('id')!r:.100}, and its place is {number}"
-            )
-
-
 def stored_kind(files: SourceFiles) -> str | None:
     """Return the kind of model of ``tokenizer.json``: ``BPE``, ``Unigram`` or another.
 
@@ -162,12 +155,10 @@ def _ends(processor: Any) -> Iterator[tuple[str, int | None]]:
 
 
 def finalize(tokenizer: "Tokenizer", settings: TokenizerFilesConfig) -> None:
-    """Set the final options of a tokenizer before it is stored.
-
-    The decoder is extended by the clean-up of spaces that the configuration specifies; for BPE, as
-    in transformers 5, only if it insists. Truncation and padding are disabled, since they are
-    options of each run.
-    """
+    """Set the final options of a tokenizer before it is stored."""
+    # The decoder is extended by the clean-up of spaces that the configuration specifies; for BPE,
+    # as in transformers 5, only if it insists. Truncation and padding are disabled, since they are
+    # options of each run
     from tokenizers import decoders
 
     kinds = (bool, type(None))
@@ -181,8 +172,3 @@ def finalize(tokenizer: "Tokenizer", settings: TokenizerFilesConfig) -> None:
     check_normalized(tokenizer, settings.origin)
     tokenizer.no_truncation()
     tokenizer.no_padding()
-
-
-def one_line(error: Exception) -> str:
-    """Return the message of an exception on one line."""
-    return " ".join(str(error).split())[:200]

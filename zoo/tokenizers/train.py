@@ -117,8 +117,7 @@ def train(
     unknown: str,
 ) -> None:
     """Train a tokenizer and write its files."""
-    params = _TrainParams(new, batches, size, unknown)
-    files = _TRAINERS[kind](params)
+    files = _TRAINERS[kind](_TrainParams(new, batches, size, unknown))
     for name, content in files.items():
         (directory / name).write_bytes(content.encode())
 

@@ -12,7 +12,7 @@ The ``tokenizers`` library tokenizes. This module defines the precedence of the 
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,15 +69,28 @@ def wordpiece_tokenizer(
         VerificationError: a file is malformed, two files contradict each other, the vocabulary
             lacks a special token, or an option is not supported.
     """
+    from tokenizers import Tokenizer, models
+
     settings = TokenizerFilesConfig.read(files)
     stored = files.has(TOKENIZER_JSON)
     tokenizer = load(files) if stored else _from_vocabulary(files, settings, roles)
     if type(tokenizer.model).__name__ == "WordPiece":
         if stored and files.has(VOCABULARY):
-            _compare(files, tokenizer)
-        name = TOKENIZER_JSON if stored else VOCABULARY
-        _check_unknown(tokenizer, settings, files.path(name))
-        _complete(tokenizer, settings, files.path(name), roles, template)
+            model: Any = tokenizer.model
+            names = ("unk_token", "continuing_subword_prefix", "max_input_chars_per_word")
+            options: Any = {name: getattr(model, name) for name in names}
+            source = Tokenizer(models.WordPiece(_vocabulary(files), **options))
+            check_same_tokenization(files, tokenizer, source, VOCABULARY)
+        path = files.path(TOKENIZER_JSON if stored else VOCABULARY)
+        model = tokenizer.model
+        named = settings.named.get("unk")
+        if named and named.content != model.unk_token:
+            raise VerificationError(
+                f"{path}: the unknown token is {model.unk_token}, and {named.content} in "
+                f"{TOKENIZER_CONFIG}"
+            )
+        _require(model.token_to_id(model.unk_token), model.unk_token, path)
+        _complete(tokenizer, settings, path, roles, template)
     else:
         settings.add_to(tokenizer)
     finalize(tokenizer, settings)
@@ -98,7 +111,15 @@ def _from_vocabulary(
     unknown = tokens_by_role(settings, roles)["unk"]
     vocabulary = _vocabulary(files)
     if "do_lower_case" not in settings.config:
-        _warn_if_cased(vocabulary, files.path(VOCABULARY))
+        # lower-casing makes tokens with capitals unreachable
+        words = [token for token in vocabulary if not token.startswith("[")]
+        lost = sum(token != token.lower() for token in words)
+        if lost > len(words) / 100:
+            LOG.info(
+                "texts are lower-cased, as they are where no file says otherwise, though %s of the "
+                'tokens in %s have capitals; {"do_lower_case": false} in %s keeps capitals',
+                *(f"{lost:,}", files.path(VOCABULARY), TOKENIZER_CONFIG),
+            )
     with rust_parsing(files.path(VOCABULARY), "a vocabulary"):
         tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=unknown))
     options: Any = {attribute: default for attribute, default in OPTIONS.values()}
@@ -107,10 +128,8 @@ def _from_vocabulary(
 
 
 def _vocabulary(files: SourceFiles) -> dict[str, int]:
-    """Read one token per line; of duplicates, the last line has the id.
-
-    Blank lines at the end are left out: no text has their token.
-    """
+    """Read one token per line; of duplicates, the last line has the id."""
+    # Blank lines at the end are left out: no text has their token
     if not files.has(VOCABULARY):
         raise other_kind(files, VOCABULARY)
     lines = [line.rstrip(WHITE_SPACE) for line in files.text(VOCABULARY).split("\n")]
@@ -119,29 +138,6 @@ def _vocabulary(files: SourceFiles) -> dict[str, int]:
     vocabulary = {token: number for number, token in enumerate(lines)}
     check_ids(vocabulary, files.path(VOCABULARY))
     return vocabulary
-
-
-def _warn_if_cased(vocabulary: Mapping[str, int], path: Path) -> None:
-    """Warn of tokens with capitals that lower-casing makes unreachable."""
-    words = [token for token in vocabulary if not token.startswith("[")]
-    lost = sum(token != token.lower() for token in words)
-    if lost > len(words) / 100:
-        LOG.info(
-            "texts are lower-cased, as they are where no file says otherwise, though %s of the "
-            'tokens in %s have capitals; {"do_lower_case": false} in %s keeps capitals',
-            *(f"{lost:,}", path, TOKENIZER_CONFIG),
-        )
-
-
-def _compare(files: SourceFiles, tokenizer: "Tokenizer") -> None:
-    """Check that ``vocab.txt`` and ``tokenizer.json`` give the same ids."""
-    from tokenizers import Tokenizer, models
-
-    stored: Any = tokenizer.model
-    names = ("unk_token", "continuing_subword_prefix", "max_input_chars_per_word")
-    options: Any = {name: getattr(stored, name) for name in names}
-    source = Tokenizer(models.WordPiece(_vocabulary(files), **options))
-    check_same_tokenization(files, tokenizer, source, VOCABULARY)
 
 
 def _complete(
@@ -165,12 +161,13 @@ def _complete(
     named = tokens_by_role(settings, roles)
     bare = tokenizer.post_processor is None
     if bare:  # before tokens are added, since adding gives a missing one a new id
-        _check_ends(tokenizer, settings, [named[role] for role in template.roles], path)
+        added = {token.content for token in settings.added}
+        for token in (named[role] for role in template.roles):
+            if token not in added:
+                _require(tokenizer.token_to_id(token), token, path)
     silent = {role: token for role, token in roles.items() if role not in settings.named}
     defaults = usual_tokens(silent, mask_takes_space=False)
-    settings.add_to(
-        tokenizer, [t for t in defaults if tokenizer.token_to_id(t.content) is not None]
-    )
+    settings.add_to(tokenizer, defaults)
     if bare:
         tokenizer.post_processor = template.build(tokenizer, named, settings.origin)
 
@@ -186,28 +183,6 @@ def _override(tokenizer: "Tokenizer", settings: TokenizerFilesConfig) -> None:
                 kinds = (bool, type(default))
                 setattr(normalizer, attribute, settings.option(key, kinds, default))
         tokenizer.normalizer = normalizer
-
-
-def _check_ends(
-    tokenizer: "Tokenizer", settings: TokenizerFilesConfig, ends: Sequence[str], path: Path
-) -> None:
-    """Check that the special tokens of the template are in the vocabulary or a file."""
-    added = {token.content for token in settings.added}
-    for token in ends:
-        if token not in added:
-            _require(tokenizer.token_to_id(token), token, path)
-
-
-def _check_unknown(tokenizer: "Tokenizer", settings: TokenizerFilesConfig, path: Path) -> None:
-    """Check the unknown token."""
-    model: Any = tokenizer.model
-    named = settings.named.get("unk")
-    if named and named.content != model.unk_token:
-        raise VerificationError(
-            f"{path}: the unknown token is {model.unk_token}, and {named.content} in "
-            f"{TOKENIZER_CONFIG}"
-        )
-    _require(model.token_to_id(model.unk_token), model.unk_token, path)
 
 
 def _require(number: int | None, token: str, path: Path) -> None:

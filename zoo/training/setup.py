@@ -50,7 +50,7 @@ class PretrainSetup(RunSetup):
     def tokenizer(self) -> "ExistingTokenizer":
         from zoo.data.tokenizer import ExistingTokenizer
 
-        return ExistingTokenizer(self.corpus.tokenizer_json(), self.corpus.record.tokenizer)
+        return ExistingTokenizer(self.corpus.tokenizer_json, self.corpus.record.tokenizer)
 
     @override
     def train_dataloader(self, dist: DistContext, *, completed_steps: int = 0) -> BatchLoader:
@@ -129,7 +129,7 @@ def pretrain_setup(
         require_known_tokens(init, corpus, config.data)
     if isinstance(config, EpochsConfig):
         config = config.resolved(corpus.record.splits[TRAIN].tokens)
-    tokenizer = parse(corpus.tokenizer_json(), corpus.path / TOKENIZER)
+    tokenizer = parse(corpus.tokenizer_json, corpus.path / TOKENIZER)
     model_config = adapt_model_config(family, shape, config, corpus, tokenizer)
     vocabulary = TokenizerView(
         tokenizer, corpus.record.tokenizer, model_config.vocab_size, family.starts_word

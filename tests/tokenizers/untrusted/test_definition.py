@@ -151,7 +151,7 @@ HOSTILE: dict[str, tuple[Change, str]] = {
             },
             **{"added_tokens": [], "post_processor": None},
         ),
-        "does not go on with '##'",
+        "does not continue with '##'",
     ),
     "drops tokens by chance": (lambda v: v["model"].update(dropout=0.5), "dropout"),
     "has words without end": (

@@ -132,7 +132,7 @@ def _run_checks(reports: "list[PluginReport]", full: bool) -> None:
         report.skipped = [f.text for f in findings[report.name] if f.skipped]
         if lines := report.problems:
             others = f", and {len(lines) - 1} more" if len(lines) > 1 else ""
-            report.blame(broken(installed()[report.name], lines[0] + others))
+            report.set_error(broken(installed()[report.name], lines[0] + others))
 
 
 def _check_lines(report: "PluginReport", full: bool) -> list[str]:

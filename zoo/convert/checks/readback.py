@@ -25,9 +25,11 @@ def check_readable(
             if opened.pooling != plan.opened.pooling:
                 raise VerificationError(f"pooling is {opened.pooling}, not {plan.opened.pooling}")
             if tokenizer is not None and opened.family.text_tokenizer(plan.config) is None:
-                _check_tokenizer(
-                    read_source_tokenizer(read.opened, None, read.config), tokenizer, staging
-                )
+                found = read_source_tokenizer(read.opened, None, read.config)
+                if found is None:
+                    raise VerificationError("the tokenizer is missing")
+                if _vocabulary(found.json, staging) != _vocabulary(tokenizer.json, staging):
+                    raise VerificationError("the tokenizer has a different vocabulary")
     except ZooError as error:
         reason = error.what.replace(str(staging), published.name)
         raise VerificationError(
@@ -35,15 +37,6 @@ def check_readable(
             f"{reason}",
             "nothing was written",
         ) from error
-
-
-def _check_tokenizer(
-    read: SourceTokenizer | None, expected: SourceTokenizer, staging: Path
-) -> None:
-    if read is None:
-        raise VerificationError("the tokenizer is missing")
-    if _vocabulary(read.json, staging) != _vocabulary(expected.json, staging):
-        raise VerificationError("the tokenizer has a different vocabulary")
 
 
 def _vocabulary(json: bytes, staging: Path) -> dict[str, int]:

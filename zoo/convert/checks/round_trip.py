@@ -19,21 +19,17 @@ if TYPE_CHECKING:
 
 def bitwise_equal(first: "Array", second: "Array", convert: "Convert | None" = None) -> bool:
     """Return ``True`` if two arrays have equal shapes and bytes; NaN equals itself, -0 is not 0."""
+    import numpy as np
+
     if first.shape != second.shape:
         return False
     for piece, reference in blocks(first, second):
         expected = reference if convert is None else convert(reference)
         if piece.dtype.itemsize != expected.dtype.itemsize:
             return False
-        if not _equal(piece, expected):
+        if not np.array_equal(_words(piece), _words(expected)):
             return False
     return True
-
-
-def _equal(first: "NumpyArray", second: "NumpyArray") -> bool:
-    import numpy as np
-
-    return np.array_equal(_words(first), _words(second))
 
 
 def _words(array: "NumpyArray") -> "NumpyArray":

@@ -40,12 +40,7 @@ class FileStates:
 
 def _state(path: Path) -> FileState:
     status = os.stat(path)
+    place = (status.st_dev, status.st_ino)
     if not stat.S_ISREG(status.st_mode):
-        return (status.st_dev, status.st_ino)
-    return (
-        status.st_dev,
-        status.st_ino,
-        status.st_size,
-        status.st_mtime_ns,
-        status.st_ctime_ns,
-    )
+        return place
+    return (*place, status.st_size, status.st_mtime_ns, status.st_ctime_ns)

@@ -9,20 +9,20 @@ separator of documents.
 import glob
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar
 
 import msgspec
 
+from zoo.data.readers.parquet import PARQUET, open_parquet
 from zoo.data.readers.problems import RowError, RowProblems
 from zoo.data.readers.text_io import COMPRESSED, check_expansion, read_lines
 from zoo.errors import SourceError, UsageError, VerificationError, ZooError, did_you_mean
-from zoo.io.files import open_regular
-from zoo.io.limits import MAX_DOCUMENT_CHARACTERS, MAX_PARQUET_ITEMS
+from zoo.io.limits import MAX_DOCUMENT_CHARACTERS
 
 Item = TypeVar("Item")
 JSON_LINES = (".jsonl", ".ndjson", ".json")
-PARQUET = ".parquet"
 PARQUET_ROWS, PARQUET_PAGE_BYTES = 256, 1 << 20  # rows and bytes of Parquet that are read together
 
 
@@ -82,10 +82,18 @@ def iter_files(
 
 
 def _files(text: str) -> Iterator[Path]:
+    from zoo.checkpoint import TOKENIZER
+    from zoo.data.corpus import MANIFEST
+
     path = Path(text).expanduser()
     if path.is_dir():
         for folder, below, names in os.walk(path, onerror=_unreadable):
-            _refuse_corpus(Path(folder), names)
+            if {MANIFEST, TOKENIZER} <= set(names):
+                raise UsageError(
+                    f"{folder} is a built corpus, where texts are read",
+                    "train on one corpus and nothing else, or build one of all texts with `zoo "
+                    "corpus build`",
+                )
             below[:] = sorted(name for name in below if not name.startswith("."))
             inside = (Path(folder, name) for name in sorted(names) if not name.startswith("."))
             yield from (_regular(file) for file in inside if os.path.exists(file))
@@ -112,19 +120,6 @@ def require_files(text: str) -> None:
 def _absent(text: str) -> SourceError:
     what = "matches nothing" if glob.has_magic(text) else "does not exist"
     return SourceError(f"{text} {what}", "give a file, a directory or a pattern")
-
-
-def _refuse_corpus(folder: Path, names: Sequence[str]) -> None:
-    """Check that the files of a directory are not a built corpus."""
-    from zoo.checkpoint import TOKENIZER
-    from zoo.data.corpus import MANIFEST
-
-    if {MANIFEST, TOKENIZER} <= set(names):
-        raise UsageError(
-            f"{folder} is a built corpus, where texts are read",
-            "train on one corpus and nothing else, or build one of all texts with `zoo corpus "
-            "build`",
-        )
 
 
 def _unreadable(error: OSError) -> NoReturn:
@@ -156,10 +151,8 @@ def _matches(pattern: Path) -> Iterator[Path]:
 def read_documents(
     files: Iterable[Path], reading: ReaderConfig, problems: RowProblems | None = None
 ) -> Iterator[str]:
-    """Yield the documents of files that are not only white space.
-
-    A document of more than ``MAX_DOCUMENT_CHARACTERS`` is yielded in several parts.
-    """
+    """Yield the documents of files that are not only white space."""
+    # A document of more than ``MAX_DOCUMENT_CHARACTERS`` is yielded in several parts
     for file in files:
         for text in _reader(file)(file, reading, problems):
             for part in _parts(text):
@@ -250,43 +243,15 @@ def _no_field(location: str, field: str, known: list[str]) -> UsageError:
 
 
 def _parquet(file: Path, reading: ReaderConfig, _: RowProblems | None) -> Iterator[str]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise SourceError(
-            f"reading {file} takes pyarrow, which is not installed",
-            "pip install 'plm-zoo[parquet]'",
-        ) from error
     field = reading.text_field
-    try:
-        with open_regular(file) as source:
-            limits = {
-                "thrift_string_size_limit": MAX_PARQUET_ITEMS,
-                "thrift_container_size_limit": MAX_PARQUET_ITEMS,
-            }
-            _check_parquet(file, pyarrow.parquet.ParquetFile(source, **limits), field)
-            table = pyarrow.parquet.ParquetFile(
-                source,
-                read_dictionary=[field],  # keeps repeated texts once in memory
-                pre_buffer=False,
-                buffer_size=PARQUET_PAGE_BYTES,
-                **limits,
-            )
-            yield from _parquet_texts(file, table, field)
-    except (pyarrow.ArrowException, OSError, UnicodeError, ValueError) as error:
-        why = " ".join(str(error).split())[:200]
-        raise VerificationError(
-            f"{file} is not a Parquet file: {why}", "download it again"
-        ) from error
-
-
-def _parquet_texts(file: Path, table: Any, field: str) -> Iterator[str]:
-    number = 0
-    for batch in table.iter_batches(batch_size=PARQUET_ROWS, columns=[field]):
-        for value in batch.column(0):
+    with open_parquet(file) as table:
+        _check_parquet(file, table, field)
+    # a dictionary keeps repeated texts once in memory
+    options = {"read_dictionary": [field], "pre_buffer": False, "buffer_size": PARQUET_PAGE_BYTES}
+    with open_parquet(file, **options) as table:
+        batches = table.iter_batches(batch_size=PARQUET_ROWS, columns=[field])
+        for number, value in enumerate(chain.from_iterable(b.column(0) for b in batches), 1):
             text = value.as_py()
-            number += 1
             if not isinstance(text, str):
                 raise VerificationError(
                     f"{file}, row {number}: {field!r} is not a string: {text!r}",

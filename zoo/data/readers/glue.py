@@ -58,11 +58,7 @@ GLUE = {
         words=_words("unacceptable", "acceptable"),
     ),
     "sst2": GlueTask(
-        "SST-2",
-        "sentence",
-        "label",
-        keys=("sentence",),
-        words=_words("negative", "positive"),
+        "SST-2", "sentence", "label", keys=("sentence",), words=_words("negative", "positive")
     ),
     "mrpc": GlueTask(
         "MRPC",
@@ -74,12 +70,7 @@ GLUE = {
         words=_words("not_equivalent", "equivalent"),
     ),
     "stsb": GlueTask(
-        "STS-B",
-        SENTENCES[0],
-        "score",
-        ("pearson", "spearman"),
-        pair=SENTENCES[1],
-        keys=SENTENCES,
+        "STS-B", SENTENCES[0], "score", ("pearson", "spearman"), pair=SENTENCES[1], keys=SENTENCES
     ),
     "qqp": GlueTask(
         "QQP",
@@ -134,6 +125,6 @@ def glue_files(task: GlueTask, data: Path) -> tuple[Path, tuple[Path, ...]]:
         if not path.is_file():
             raise SourceError(
                 f"{path} is not there",
-                f"give the directory that has {task.folder}, as the archive of GLUE has it",
+                f"give the directory with {task.folder}, as in the archive of GLUE",
             )
     return train, tuple(dev)

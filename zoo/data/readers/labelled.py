@@ -78,25 +78,19 @@ def iter_samples(
     names = [columns.text, columns.label, *([] if columns.pair is None else [columns.pair])]
 
     def sample(row: Row) -> Sample:
-        return _sample(row, columns, unlabelled=unlabelled)
+        location, values = row
+        text = require_text(values[columns.text], f"{location}: {columns.text}")
+        pair = None
+        if columns.pair is not None:
+            pair = require_text(values[columns.pair], f"{location}: {columns.pair}")
+        label = values[columns.label]
+        if not unlabelled:
+            require_label(label, f"{location} has no {columns.label}")
+        return Sample(text, pair, label, location)
 
     return iter_files(
-        paths,
-        lambda file, found: found.checked(read_rows(file, names, found), sample),
-        problems,
+        paths, lambda file, found: found.checked(read_rows(file, names, found), sample), problems
     )
-
-
-def _sample(row: Row, columns: Columns, *, unlabelled: bool) -> Sample:
-    location, values = row
-    text = require_text(values[columns.text], f"{location}: {columns.text}")
-    pair = None
-    if columns.pair is not None:
-        pair = require_text(values[columns.pair], f"{location}: {columns.pair}")
-    label = values[columns.label]
-    if not unlabelled:
-        require_label(label, f"{location} has no {columns.label}")
-    return Sample(text, pair, label, location)
 
 
 def require_label(value: Any, message: str) -> None:
@@ -163,11 +157,9 @@ def sort_labels(names: Iterable[str]) -> tuple[str, ...]:
 def hold_out(
     samples: Sequence[AnySample], fraction: float, hint: str = ""
 ) -> tuple[list[AnySample], list[AnySample]]:
-    """Split samples into training and evaluation, by a hash of their texts.
-
-    Equal texts are on one side, and samples that are added later do not move others. At least one
-    sample is held out.
-    """
+    """Split samples into training and evaluation, by a hash of their texts."""
+    # Equal texts are on one side, and samples that are added later do not move others. At least one
+    # sample is held out
     lowest = min(sample.hash for sample in samples)
     limit = max(fraction, lowest)
     held = [sample for sample in samples if sample.hash < limit or sample.hash == lowest]

@@ -3,20 +3,20 @@
 import csv
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from zoo.data.readers.parquet import PARQUET, open_parquet
 from zoo.data.readers.problems import NoProblems, RowError, RowProblems
 from zoo.data.readers.text_io import COMPRESSED, read_lines
-from zoo.errors import SourceError, UsageError, VerificationError, did_you_mean
-from zoo.io.files import open_regular
+from zoo.errors import UsageError, VerificationError, did_you_mean
 from zoo.io.json import parse_json
-from zoo.io.limits import MAX_PARQUET_ITEMS, MAX_ROW_BYTES
+from zoo.io.limits import MAX_ROW_BYTES
 from zoo.io.numbers import is_number
 
 JSON_LINES = (".jsonl", ".ndjson")
 DELIMITERS = {".tsv": "\t", ".txt": "\t", ".csv": ","}
-PARQUET = ".parquet"
 PARQUET_ROWS = 1024  # that are read together
 SEARCHED = 100  # rows of JSON lines: one of the first must have the columns
 
@@ -135,11 +135,7 @@ def _json_rows(
 
 
 def _delimited_rows(
-    path: Path,
-    columns: Sequence[str] | None,
-    delimiter: str,
-    problems: RowProblems,
-    others: bool,
+    path: Path, columns: Sequence[str] | None, delimiter: str, problems: RowProblems, others: bool
 ) -> Iterator[Row]:
     numbered = columns is not None and all(map(is_number, columns))
     quotes, header = delimiter == ",", list[str]()
@@ -212,10 +208,8 @@ class _Lines:
 
 
 def _records(path: Path, delimiter: str) -> Iterator[tuple[int, list[str] | RowError]]:
-    """Yield the first line of each record, and its cells or what is wrong with it.
-
-    After a quote that is not closed, reading goes on with the next line.
-    """
+    """Yield the first line of each record, and its cells or what is wrong with it."""
+    # After a quote that is not closed, reading goes on with the next line
     lines = _Lines(path)
     quote = None if delimiter == "\t" else '"'
     csv.field_size_limit(MAX_ROW_BYTES)  # by default 131,072 characters
@@ -230,40 +224,19 @@ def _records(path: Path, delimiter: str) -> Iterator[tuple[int, list[str] | RowE
             is_open = len(lines.record) > 1 or "end of data" in str(error)
             lines.go_back()
             what = "opens a quote that is not closed" if is_open else "has text after a quoted cell"
-            yield (
-                number,
-                RowError(f"{path}:{number} {what}", "write a quote inside quotes twice"),
-            )
+            yield (number, RowError(f"{path}:{number} {what}", "write a quote inside quotes twice"))
         else:
             yield number, cells
 
 
 def _parquet_rows(path: Path, columns: Sequence[str] | None, others: bool) -> Iterator[Row]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise SourceError(
-            f"reading {path} takes pyarrow, which is not installed",
-            "pip install 'plm-zoo[parquet]'",
-        ) from error
-    number, limits = 0, MAX_PARQUET_ITEMS
-    try:
-        with open_regular(path) as source:
-            table = pyarrow.parquet.ParquetFile(
-                source, thrift_string_size_limit=limits, thrift_container_size_limit=limits
-            )
-            _require_columns(table.schema_arrow.names, columns, str(path))
-            names = None if columns is None or others else list(columns)
-            for batch in table.iter_batches(batch_size=PARQUET_ROWS, columns=names):
-                for values in batch.to_pylist():
-                    number += 1
-                    yield Row(f"{path}, row {number}", values)
-    except (pyarrow.ArrowException, OSError, UnicodeError, ValueError) as error:
-        why = " ".join(str(error).split())[:200]
-        raise VerificationError(
-            f"{path} is not a Parquet file: {why}", "download it again"
-        ) from error
+    with open_parquet(path) as table:
+        _require_columns(table.schema_arrow.names, columns, str(path))
+        names = None if columns is None or others else list(columns)
+        batches = table.iter_batches(batch_size=PARQUET_ROWS, columns=names)
+        rows = chain.from_iterable(batch.to_pylist() for batch in batches)
+        for number, values in enumerate(rows, 1):
+            yield Row(f"{path}, row {number}", values)
 
 
 def _require_columns(header: Sequence[str], columns: Sequence[str] | None, location: str) -> None:

@@ -70,10 +70,8 @@ def _texts(file: Path, rows: bool) -> Iterator[str]:
 
 
 def _cut(data: bytes) -> tuple[int, int]:
-    """Return the end of a long line's first part, and the start of its second part.
-
-    The byte between them, if any, is a carriage return or a space.
-    """
+    """Return the end of a long line's first part, and the start of its second part."""
+    # The byte between them, if any, is a carriage return or a space
     half = MAX_LINE_BYTES // 2
     for separator in (b"\r", b" "):
         # not the last byte: a line feed may follow a carriage return
@@ -101,11 +99,10 @@ def _decoded(file: Path, data: bytes, offset: int) -> str:
 def _pieces(file: Path) -> Iterator[bytes]:
     """Yield the uncompressed contents of a file in blocks."""
     suffix = file.suffix.lower()
-    unpack = {GZIP: _gzip, ZSTD: _zstd}.get(suffix, _plain)
     stored = file.stat().st_size if suffix in COMPRESSED and file.is_file() else None
     total = 0
     try:
-        for piece in unpack(file):
+        for piece in _zstd(file) if suffix == ZSTD else _plain(file, suffix == GZIP):
             total += len(piece)
             if stored is not None:
                 check_expansion(file, total, stored)
@@ -121,7 +118,7 @@ def check_expansion(file: Path, total: int, stored: int) -> None:
     if total > FREE_EXPANSION_BYTES and total > MAX_EXPANSION * stored:
         raise VerificationError(
             f"{file} unpacks to more than {MAX_EXPANSION} times its {stored:,} bytes",
-            "unpack it, if it is meant",
+            "decompress it first, if its size is intended",
         )
 
 
@@ -129,14 +126,9 @@ def _damaged(file: Path, error: Exception) -> VerificationError:
     return VerificationError(f"{file} is damaged: {error}", "download it again")
 
 
-def _plain(file: Path) -> Iterator[bytes]:
+def _plain(file: Path, gzipped: bool) -> Iterator[bytes]:
     with open_regular(file) as source:
-        while piece := source.read(READ_BYTES):
-            yield piece
-
-
-def _gzip(file: Path) -> Iterator[bytes]:
-    with open_regular(file) as source, gzip.GzipFile(fileobj=source) as unpacked:
+        unpacked = gzip.GzipFile(fileobj=source) if gzipped else source
         while piece := unpacked.read(READ_BYTES):
             yield piece
 
@@ -147,8 +139,7 @@ def _zstd(file: Path) -> Iterator[bytes]:
         import zstandard
     except ImportError as error:
         raise SourceError(
-            f"reading {file} takes zstandard, which is not installed",
-            "pip install 'plm-zoo[zstd]'",
+            f"reading {file} takes zstandard, which is not installed", "pip install 'plm-zoo[zstd]'"
         ) from error
     frame = None
     held: list[bytes] = []

@@ -13,12 +13,10 @@ LAST = (1 << 63) - 1  # ends a slice at the end of the axis
 
 
 def transpose_keys(model: ir.Model) -> None:
-    """Transpose keys by one node, in place, which ONNX Runtime merges into the product.
-
-    The exporter writes a product of queries and keys with a batch of matrices: of each block, two
-    reshapes and six nodes that compute their shapes. With these, all keys of the cache are copied
-    in each step.
-    """
+    """Transpose keys by one node, in place, which ONNX Runtime merges into the product."""
+    # The exporter writes a product of queries and keys with a batch of matrices: of each block, two
+    # reshapes and six nodes that compute their shapes. With these, all keys of the cache are copied
+    # in each step
     from onnxscript.rewriter import pattern
 
     rule = pattern.RewriteRule(
@@ -61,8 +59,7 @@ def read_cache(model: ir.Model) -> None:
 def _attend(graph: ir.Graph, node: ir.Node, all_values: Sequence[ir.Value]) -> None:
     """Replace attention by one that reads, and may return, keys and values with heads."""
     query, _, _, *more = node.inputs
-    parts = [_past_and_new(value) for value in all_values]
-    (past_keys, new_keys), (past_values, new_values) = parts
+    (past_keys, new_keys), (past_values, new_values) = map(_past_and_new, all_values)
     if new_keys is None or new_values is None:
         inputs, returned = [query, *all_values, *more], []
     else:
@@ -72,8 +69,7 @@ def _attend(graph: ir.Graph, node: ir.Node, all_values: Sequence[ir.Value]) -> N
     replaced = [*node.outputs, *returned]
     outputs = [ir.Value(name=v.name, type=v.type, shape=v.shape) for v in replaced]
     graph.insert_before(
-        node,
-        ir.node(MHA, inputs, node.attributes, domain=CONTRIB, outputs=outputs, name=node.name),
+        node, ir.node(MHA, inputs, node.attributes, domain=CONTRIB, outputs=outputs, name=node.name)
     )
     for old, new in zip(replaced, outputs, strict=True):
         old.replace_all_uses_with(new, replace_graph_outputs=True)

@@ -24,9 +24,7 @@ def spec_with_branch(decoder: OnnxSpec, first_run: OnnxSpec) -> OnnxSpec:
     }
     branch: dict[str, Axes] = {**first_run.inputs, USE_CACHE: (1,)}
     return replace(
-        decoder,
-        inputs={**inputs, **branch},
-        outputs={**decoder.outputs, **first_run.outputs},
+        decoder, inputs={**inputs, **branch}, outputs={**decoder.outputs, **first_run.outputs}
     )
 
 
@@ -42,15 +40,29 @@ def add_branch(decoder: ir.Model, first_run: ir.Model) -> None:
     names = [str(output.name) for output in branch.outputs]
     use_cache = ir.val(USE_CACHE, ir.DataType.BOOL, [1])
     inputs = list(branch.inputs)
-    _rename(branch)
+    # no value of the branch may have the name of one of the decoder
+    for node in branch.all_nodes():
+        node.name = f"{PREFIX}{node.name}"
+        for value in node.outputs:
+            value.name = f"{PREFIX}{value.name}"
+    for value in list(branch.initializers.values()):
+        value.name = f"{PREFIX}{value.name}"
     uses = [tuple(value.uses()) for value in cached]
     shapes = [value.shape for value in cached]
     for value in cached:
-        value.shape = ir.Shape(_cached(tuple(map(_axis, value.shape or ()))))
+        dims = (dim if isinstance(dim, int) else str(dim.value) for dim in value.shape or ())
+        value.shape = ir.Shape(_cached(tuple(dims)))
+    nodes, outputs = list(branch), list(branch.outputs)
+    branch.outputs.clear()
+    branch.inputs.clear()
+    branch.remove(nodes)
     node = ir.node(
         "If",
         [use_cache],
-        attributes={"then_branch": _cached_graph(cached), "else_branch": _computing_graph(branch)},
+        attributes={
+            "then_branch": _cached_graph(cached),
+            "else_branch": ir.Graph([], outputs, nodes=nodes, name="computed"),
+        },
         num_outputs=len(names),
     )
     graph.insert_before(graph[0], node)
@@ -66,20 +78,6 @@ def add_branch(decoder: ir.Model, first_run: ir.Model) -> None:
         graph.register_initializer(initializer)
 
 
-def _axis(dim: int | ir.SymbolicDim) -> str | int:
-    return dim if isinstance(dim, int) else str(dim.value)
-
-
-def _rename(branch: ir.Graph) -> None:
-    """Give all values of the branch names that no value of the decoder has."""
-    for node in branch.all_nodes():
-        node.name = f"{PREFIX}{node.name}"
-        for value in node.outputs:
-            value.name = f"{PREFIX}{value.name}"
-    for value in list(branch.initializers.values()):
-        value.name = f"{PREFIX}{value.name}"
-
-
 def _cached_graph(cached: list[ir.Value]) -> ir.Graph:
     """Return the graph of all other runs: the cache as it is."""
     nodes = [ir.node("Identity", [value]) for value in cached]
@@ -87,12 +85,3 @@ def _cached_graph(cached: list[ir.Value]) -> ir.Graph:
         output = node.outputs[0]
         output.name, output.type, output.shape = f"cached.{value.name}", value.type, value.shape
     return ir.Graph([], [node.outputs[0] for node in nodes], nodes=nodes, name="cached")
-
-
-def _computing_graph(branch: ir.Graph) -> ir.Graph:
-    """Return the nodes of the branch as a graph without inputs of its own."""
-    nodes, outputs = list(branch), list(branch.outputs)
-    branch.outputs.clear()
-    branch.inputs.clear()
-    branch.remove(nodes)
-    return ir.Graph([], outputs, nodes=nodes, name="computed")

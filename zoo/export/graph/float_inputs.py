@@ -14,10 +14,8 @@ HALF, FLOAT = ir.DataType.FLOAT16, ir.DataType.FLOAT
 
 
 def keep_float32(model: ir.Model) -> None:
-    """Make the inputs and outputs of a graph in float16 float32, in place.
-
-    The key-value cache stays in float16, and a graph in float32 as it is.
-    """
+    """Make the inputs and outputs of a graph in float16 float32, in place."""
+    # The key-value cache stays in float16, and a graph in float32 as it is
     graph = model.graph
     for value in graph.inputs:
         if _is_half(value, PAST):

@@ -54,11 +54,9 @@ def fuse(model: ir.Model) -> ir.Model:
 
 
 def order_gelu(model: ir.Model) -> None:
-    """Reorder the products of activations, in place, so that ONNX Runtime fuses them at load time.
-
-    The exporter writes x * (0.5 * (1 + erf(x / sqrt(2)))), and tanh likewise; ONNX Runtime knows
-    (x * 0.5) * (1 + erf(...)). Products by 0.5 are exact, so that both give the same numbers.
-    """
+    """Reorder the products of activations, in place, so that ONNX Runtime fuses them."""
+    # The exporter writes x * (0.5 * (1 + erf(x / sqrt(2)))), and tanh likewise; ONNX Runtime knows
+    # (x * 0.5) * (1 + erf(...)). Products by 0.5 are exact, so that both give the same numbers
     from onnxscript.rewriter import pattern
 
     rule = pattern.RewriteRule(

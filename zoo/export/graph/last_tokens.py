@@ -31,21 +31,12 @@ def set_default(model: ir.Model) -> None:
         return
     number.const_value = ir.tensor(ALL_LOGITS, dtype=ir.DataType.INT64, name=NUM_LOGITS)
     graph.register_initializer(number)
-    for value in _computed_of(number):
-        value.shape = _scored(value.shape) if value.is_graph_output() else None
-
-
-def _computed_of(number: ir.Value) -> set[ir.Value]:
-    """Return the values that depend on the input: the slice and what follows it."""
-    values: set[ir.Value] = set()
+    values: set[ir.Value] = set()  # that depend on the input: the slice and what follows it
     waiting = [number]
     while waiting:
         outputs = {output for node in waiting.pop().consumers() for output in node.outputs}
         waiting += outputs - values
         values |= outputs
-    return values
-
-
-def _scored(shape: ir.Shape | None) -> ir.Shape:
-    assert shape is not None, "outputs of a trace have shapes"
-    return ir.Shape([shape[0], SCORED_TOKENS, *shape[2:]])
+    for value in values:
+        shape = value.shape if value.is_graph_output() else None  # outputs of a trace have shapes
+        value.shape = shape and ir.Shape([shape[0], SCORED_TOKENS, *shape[2:]])

@@ -51,10 +51,8 @@ def check_opset(opset: int | None) -> int:
 
 
 def min_onnxruntime(opset: int, dtype: str, *, fused: bool = False) -> str:
-    """Return the first release of ONNX Runtime that runs a graph on CPUs.
-
-    Fused graphs are known to run in the installed release.
-    """
+    """Return the first release of ONNX Runtime that runs a graph on CPUs."""
+    # Fused graphs are known to run in the installed release
     if fused:
         return ".".join(onnxruntime.__version__.split(".")[:2])
     return latest_release(OPSETS[opset].onnxruntime, dtype)
@@ -84,10 +82,8 @@ def write_graph(model: ir.Model, path: Path, opset: int, external_over: int) -> 
 
 
 def _name_products(graph: ir.Graph) -> None:
-    """Name products and embeddings by their modules, such as ``layers.0.attention.qkv``.
-
-    Those of the model itself, such as the product with a tied vocabulary, are called ``logits``.
-    """
+    """Name products and embeddings by their modules, such as ``layers.0.attention.qkv``."""
+    # Those of the model itself, such as the product with a tied vocabulary, are called ``logits``
     nodes = list(graph.all_nodes())
     used = {node.name for node in nodes}
     for node in nodes:
@@ -112,7 +108,8 @@ def check_graph(path: Path, spec: OnnxSpec, opset: int) -> onnx.ModelProto:
         try:
             onnx.checker.check_model(str(path), full_check=True)
         except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-            raise VerificationError(f"the graph is not valid: {_first_line(error)}") from error
+            line = next(iter(str(error).strip().splitlines()), type(error).__name__)
+            raise VerificationError(f"the graph is not valid: {line}") from error
     opsets = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
     if opsets != [opset] or model.ir_version != OPSETS[opset].ir:
         raise VerificationError(f"the graph is of opset {opsets}, IR {model.ir_version}")
@@ -120,21 +117,13 @@ def check_graph(path: Path, spec: OnnxSpec, opset: int) -> onnx.ModelProto:
     axes = {value.name: _axes(value) for value in (*model.graph.input, *model.graph.output)}
     if list(axes.items()) != [(name, tuple(names)) for name, names in expected.items()]:
         raise VerificationError(f"the graph has {axes}, where {expected} is declared")
-    _check_locations(model, path.with_suffix(DATA).name)
+    for tensor in model.graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location" and entry.value != path.with_suffix(DATA).name:
+                raise VerificationError(f"the data of {tensor.name} is in {entry.value!r}")
     return model
 
 
 def _axes(value: onnx.ValueInfoProto) -> tuple[str | int, ...]:
     dims = value.type.tensor_type.shape.dim
     return tuple(axis_sum(*dim.dim_param.split(" + ")) or dim.dim_value for dim in dims)
-
-
-def _check_locations(model: onnx.ModelProto, expected: str) -> None:
-    for tensor in model.graph.initializer:
-        for entry in tensor.external_data:
-            if entry.key == "location" and entry.value != expected:
-                raise VerificationError(f"the data of {tensor.name} is in {entry.value!r}")
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -182,10 +182,7 @@ def _read(model: GenerationMixin, inputs: Mapping[str, Tensor], tokens: Tensor) 
 
 
 def _encoder(
-    model: Seq2SeqGenerationMixin,
-    state: DecodeState,
-    spec: OnnxSpec,
-    example: Mapping[str, Tensor],
+    model: Seq2SeqGenerationMixin, state: DecodeState, spec: OnnxSpec, example: Mapping[str, Tensor]
 ) -> tuple[GraphToTrace, GraphToTrace]:
     """Return the encoder, and what computes keys and values of its output."""
     with torch.no_grad():

@@ -34,9 +34,23 @@ def trace(model: nn.Module, example: Example, spec: OnnxSpec, opset: int) -> tor
         VerificationError: the exporter fails.
     """
     _check_outputs(model, example, spec)
-    shapes = _dynamic_shapes(spec)
+    all_axes = (axis for axes in spec.inputs.values() for axis in axes)
+    dims = {
+        axis: torch.export.Dim(axis, min=int(axis != PAST_TOKENS), max=spec.limits.get(axis))
+        for axis in dict.fromkeys(axis for axis in all_axes if isinstance(axis, str))
+    }
+    shapes = {
+        name: {position: dims[axis] for position, axis in enumerate(axes) if isinstance(axis, str)}
+        for name, axes in spec.inputs.items()
+    }
     order = [name for name in inspect.signature(model.forward).parameters if name in example]
-    flat = {name: _named(name, example[name], spec) for name in order}
+    # the inputs of the graph that belong to each parameter of the module, in order
+    flat = {
+        name: [name]
+        if isinstance(example[name], Tensor)
+        else [part for part in spec.inputs if part.startswith(f"{name}.")]
+        for name in order
+    }
     try:
         with silence():
             program = torch.onnx.export(
@@ -56,7 +70,13 @@ def trace(model: nn.Module, example: Example, spec: OnnxSpec, opset: int) -> tor
                 verbose=False,
             )
     except torch.onnx.OnnxExporterError as error:
-        raise VerificationError(f"the model cannot be exported: {_reason(error)}") from error
+        cause: BaseException = error  # the innermost names the reason
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        line = next((line.strip() for line in str(cause).splitlines() if line.strip()), "")
+        raise VerificationError(
+            f"the model cannot be exported: {type(cause).__name__}: {line}"
+        ) from error
     assert program is not None, "the exporter returns a program where dynamo=True"
     return program
 
@@ -77,35 +97,6 @@ def _check_outputs(model: nn.Module, example: Example, spec: OnnxSpec) -> None:
             "tolerance compares a graph with torch",
             "run the model in torch, or convert it with another head",
         )
-
-
-def _dynamic_shapes(spec: OnnxSpec) -> "dict[str, dict[int, torch.export.Dim]]":
-    """Return the dynamic axes of each input, as position -> dimension."""
-    all_axes = (axis for axes in spec.inputs.values() for axis in axes)
-    names = dict.fromkeys(axis for axis in all_axes if isinstance(axis, str))
-    dims = {
-        axis: torch.export.Dim(axis, min=int(axis != PAST_TOKENS), max=spec.limits.get(axis))
-        for axis in names
-    }
-    return {
-        name: {position: dims[axis] for position, axis in enumerate(axes) if isinstance(axis, str)}
-        for name, axes in spec.inputs.items()
-    }
-
-
-def _named(name: str, value: Tensor | list[Tensor], spec: OnnxSpec) -> list[str]:
-    """Return the inputs of the graph that belong to a parameter of the module, in order."""
-    if isinstance(value, Tensor):
-        return [name]
-    return [part for part in spec.inputs if part.startswith(f"{name}.")]
-
-
-def _reason(error: BaseException) -> str:
-    """Return the first line of the innermost cause, which names the reason."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    line = next((line for line in str(error).splitlines() if line.strip()), "")
-    return f"{type(error).__name__}: {line.strip()}"
 
 
 @contextlib.contextmanager

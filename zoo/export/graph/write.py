@@ -54,10 +54,8 @@ def write_graphs(
     external_over: int,  # bytes of weights
     optimize: bool = False,
 ) -> list[WrittenGraph]:
-    """Trace and write the graphs of a checkpoint.
-
-    The memory of the exporter is free again when this returns.
-    """
+    """Trace and write the graphs of a checkpoint."""
+    # The memory of the exporter is free again when this returns
     model = load_model(checkpoint, getattr(torch, dtype))
     graphs = []
     for part in _parts(model, checkpoint, spec, cache):

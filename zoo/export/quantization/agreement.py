@@ -1,8 +1,9 @@
 """Agreement of two graphs on text: cosine, argmax or correlation of logits, perplexity."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,11 @@ class Summary:
 def read_texts(file: Path | None) -> list[str]:
     """Return the first lines of a file that are not blank, or a sample of the package's books."""
     if file is None:
-        return [text for book in sorted(SAMPLE.glob("*.txt")) for text in _paragraphs(book)]
+        chosen = []
+        for book in sorted(SAMPLE.glob("*.txt")):
+            lines = [line for line in book.read_text("utf-8").splitlines() if 80 < len(line) < 500]
+            chosen += lines[:: max(1, len(lines) // TEXTS_PER_BOOK)][:TEXTS_PER_BOOK]
+        return chosen
     if not file.exists():
         raise UsageError(f"cannot read {file}: there is no such file")
     open_regular(file).close()  # a pipe could not be read several times
@@ -74,17 +79,18 @@ def read_texts(file: Path | None) -> list[str]:
     return first
 
 
-def _paragraphs(book: Path) -> list[str]:
-    lines = [line for line in book.read_text("utf-8").splitlines() if 80 < len(line) < 500]
-    return lines[:: max(1, len(lines) // TEXTS_PER_BOOK)][:TEXTS_PER_BOOK]
-
-
 def make_samples(checkpoint: Checkpoint, texts: Sequence[str]) -> list[Sample]:
     """Return batches of texts, or of random tokens for models without a tokenizer."""
     spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
     longest = min(MOST_TOKENS, spec.limits.get("tokens", MOST_TOKENS))
     if why_no_texts(checkpoint) is not None:
-        return list(_random(checkpoint, spec))
+        samples = []
+        for seed, tokens in enumerate(batches(spec.limits.get("tokens", UNLIMITED), (0, 0))):
+            drawn = random_inputs(spec, checkpoint.config, tokens, seed=seed)
+            arrays = {name: tensor.numpy() for name, tensor in drawn.items()}
+            mask = arrays.get("attention_mask", next(iter(arrays.values())) * 0 + 1)
+            samples.append(Sample(arrays, mask.reshape(len(tokens), -1) == 1))
+        return samples
     tokenizer = load_text_tokenizer(checkpoint)
     encoded = tokenizer.encode(texts, max_tokens=longest, offsets=False)
     lengths = [len(text.ids) for text in encoded]
@@ -105,14 +111,6 @@ def why_no_texts(checkpoint: Checkpoint) -> str | None:
     if built_in is None and checkpoint.model.tokenizer is None:
         return f"{checkpoint.path} has no tokenizer"
     return None
-
-
-def _random(checkpoint: Checkpoint, spec: OnnxSpec) -> Iterator[Sample]:
-    for seed, lengths in enumerate(batches(spec.limits.get("tokens", UNLIMITED), (0, 0))):
-        drawn = random_inputs(spec, checkpoint.config, lengths, seed=seed)
-        inputs = {name: tensor.numpy() for name, tensor in drawn.items()}
-        mask = inputs.get("attention_mask", next(iter(inputs.values())) * 0 + 1)
-        yield Sample(inputs, mask.reshape(len(lengths), -1) == 1)
 
 
 def _with_targets(
@@ -154,7 +152,10 @@ def agreement(expected: Sequence[Summary], actual: Sequence[Summary], spec: Onnx
     if not all(summary.finite for summary in expected):
         raise NonFiniteError("the graph in float32 returned NaN or infinity for a text")
     pairs = list(zip(expected, actual, strict=True))
-    cosines = np.concatenate([_cosines(a.vectors, b.vectors) for a, b in pairs])
+    norm = partial(np.linalg.norm, axis=1)
+    products = [(a.vectors * b.vectors).sum(1) for a, b in pairs]
+    norms = [np.maximum(norm(a.vectors) * norm(b.vectors), 1e-30) for a, b in pairs]
+    cosines = np.concatenate(products) / np.concatenate(norms)
     values: dict[str, Any] = {"cosine": float(cosines.mean())}
     if any(summary.scores.size for summary in expected):
         values["correlation"] = correlations(_scores(expected), _scores(actual))["pearson"]
@@ -209,13 +210,11 @@ def _summary(outputs: Arrays, sample: Sample, pooling: Pooling, *, single: bool)
         np.concatenate([_argmax(array, sample.mask) for array in outputs.values()]),
         scores.astype(np.float64),
         _log_probs(first, sample.targets),
-        finite=all(_is_finite(array, sample.mask) for array in outputs.values()),
+        finite=all(
+            np.isfinite(array[sample.mask] if array.shape[:2] == sample.mask.shape else array).all()
+            for array in outputs.values()
+        ),
     )
-
-
-def _is_finite(array: NDArray[Any], mask: NDArray[np.bool_]) -> bool:
-    values = array[mask] if array.shape[:2] == mask.shape else array
-    return bool(np.isfinite(values).all())
 
 
 def _argmax(array: NDArray[Any], mask: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -239,9 +238,3 @@ def _log_probs(
         np.exp(chosen).sum(1)
     )
     return logs
-
-
-def _cosines(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
-    norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
-    cosines: NDArray[np.float64] = (first * second).sum(1) / np.maximum(norms, 1e-30)
-    return cosines

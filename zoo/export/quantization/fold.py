@@ -25,20 +25,16 @@ def load_folded(path: Path) -> ir.Model:
         inputs = {value.name: value for value in node.inputs if value is not None}
         if node.domain not in STANDARD or node.op_type in KEPT or not inputs:
             continue
-        if all(map(_is_constant, inputs.values())):
-            _fold(model.graph, node, {str(name): _array(value) for name, value in inputs.items()})
+        constants = {
+            str(name): tensor.numpy()
+            for name, value in inputs.items()
+            # a constant that is also an input can be replaced
+            if not value.is_graph_input()
+            and (tensor := ir.convenience.get_const_tensor(value)) is not None
+        }
+        if len(constants) == len(inputs):
+            _fold(model.graph, node, constants)
     return model
-
-
-def _is_constant(value: ir.Value) -> bool:
-    """Return whether a value is a constant; one that is also an input can be replaced."""
-    return not value.is_graph_input() and ir.convenience.get_const_tensor(value) is not None
-
-
-def _array(value: ir.Value) -> NDArray[np.generic]:
-    tensor = ir.convenience.get_const_tensor(value)
-    assert tensor is not None, "see _is_constant"
-    return tensor.numpy()
 
 
 def _fold(graph: ir.Graph, node: ir.Node, inputs: dict[str, NDArray[np.generic]]) -> None:

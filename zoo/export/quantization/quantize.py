@@ -46,7 +46,11 @@ class Quantization:
 def quantizable(graph: Path) -> list[str]:
     """Return the names of products with constant weights and of embeddings, in order."""
     nodes = _nodes(load_folded(graph).graph)
-    return [str(node.name) for node in nodes if _is_product(node) or _is_table(node)]
+    return [
+        str(node.name)
+        for node in nodes
+        if (node.op_type == "MatMul" and _weights(node.inputs[1]) is not None) or _is_table(node)
+    ]
 
 
 def _nodes(graph: ir.Graph) -> Iterator[ir.Node]:
@@ -73,7 +77,8 @@ def quantize(
         model = load_folded(source)
         version = model.ir_version
         for node in list(model.graph):
-            if _is_linear_map(node):
+            weights = node.inputs[1] if node.op_type == "Gemm" else None
+            if weights is not None and weights.is_initializer():
                 _split_gemm(model.graph, node)
         chosen = [node for node in _nodes(model.graph) if node.name in nodes]
         for node in chosen:
@@ -159,10 +164,6 @@ def _reader(calibration: Iterable[Inputs]) -> Any:
     return Reader()
 
 
-def _is_product(node: ir.Node) -> bool:
-    return node.op_type == "MatMul" and _weights(node.inputs[1]) is not None
-
-
 def _is_table(node: ir.Node) -> bool:
     table = node.inputs[0] if node.op_type == "Gather" else None
     values = table.const_value if table is not None and table.is_initializer() else None
@@ -185,18 +186,11 @@ def _weights(value: ir.Value | None) -> ir.Value | None:
     return value if is_matrix else None
 
 
-def _is_linear_map(node: ir.Node) -> bool:
-    weights = node.inputs[1] if node.op_type == "Gemm" else None
-    return weights is not None and weights.is_initializer()
-
-
 def _split_gemm(graph: ir.Graph, node: ir.Node) -> None:
-    """Replace a linear map of (rows, size) by a product and a sum, both in float32.
-
-    Such are poolers and classifiers, of one row a text: small, and not in the vectors by which
-    graphs are compared. ``quantize_dynamic`` also replaces them, but then rejects weights that it
-    transposed and that are not square.
-    """
+    """Replace a linear map of (rows, size) by a product and a sum, both in float32."""
+    # Such are poolers and classifiers, of one row a text: small, and not in the vectors by which
+    # graphs are compared. ``quantize_dynamic`` also replaces them, but then rejects weights that it
+    # transposed and that are not square
     features, weights, *bias = node.inputs
     assert weights is not None and weights.const_value is not None, "maps of constants are split"
     values = weights.const_value.numpy()
@@ -292,11 +286,9 @@ def _move_into_branches(graph: ir.Graph) -> None:
 
 
 def _share_tables(graph: ir.Graph) -> None:
-    """Let products read their weights from the int8 table that these are the transpose of.
-
-    The rows of the table and the columns of the product have the same scales and integers. ONNX
-    Runtime transposes the table once, when it loads the graph; sessions of zoo limit the size.
-    """
+    """Let products read their weights from the int8 table that these are the transpose of."""
+    # The rows of the table and the columns of the product have the same scales and integers. ONNX
+    # Runtime transposes the table once, when it loads the graph; sessions of zoo limit the size
     tables = [value for name, value in graph.initializers.items() if name.endswith(TABLE)]
     for node in list(graph):
         weights = node.inputs[1] if node.op_type == "MatMulInteger" else None

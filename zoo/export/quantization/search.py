@@ -27,17 +27,21 @@ class SearchResult(NamedTuple):
 def search(
     layers: Sequence[Layer], measure: Measure, quick: Measure, max_drop: float, dtype: str
 ) -> SearchResult:
-    """Quantize as many layers as agree with float32.
-
-    If all of them together lose too much, each is quantized by itself and measured. Bisection then
-    finds how few of the most sensitive layers have to stay in float32.
-    """
+    """Quantize as many layers as agree with float32."""
+    # If all of them together lose too much, each is quantized by itself and measured. Bisection
+    # then finds how few of the most sensitive layers have to stay in float32
     if not layers:
         raise VerificationError(f"no layer can be quantized to {dtype}", "nothing was written")
     agreement = measure(layers)
     if _accepted(agreement, max_drop):
         return SearchResult(list(layers), [], agreement)
-    ranked = _by_sensitivity(layers, quick)
+    loss = {}  # metrics of few samples are often equal: then the cosine decides
+    with progress("measuring layers", len(layers)) as advance:
+        for layer in layers:
+            single = quick([layer])
+            loss[layer] = (single.drop, at_least_0(1 - single.cosine))
+            advance(1)
+    ranked = sorted(layers, key=loss.__getitem__, reverse=True)  # the most sensitive first
     best: SearchResult | None = None
     low, high = 1, len(ranked)  # number of layers in float32
     while low < high:
@@ -62,14 +66,3 @@ def search(
 
 def _accepted(agreement: Agreement, max_drop: float) -> bool:
     return math.isfinite(agreement.drop) and agreement.drop <= max_drop
-
-
-def _by_sensitivity(layers: Sequence[Layer], quick: Measure) -> list[Layer]:
-    """Return the layers, in descending order of the loss when only they are quantized."""
-    loss = {}  # metrics of few samples are often equal: then the cosine decides
-    with progress("measuring layers", len(layers)) as advance:
-        for layer in layers:
-            agreement = quick([layer])
-            loss[layer] = (agreement.drop, at_least_0(1 - agreement.cosine))
-            advance(1)
-    return sorted(layers, key=loss.__getitem__, reverse=True)

@@ -23,7 +23,7 @@ from zoo.export.quantization.agreement import (
     why_no_texts,
 )
 from zoo.export.quantization.quantize import Quantization, quantizable, quantize
-from zoo.export.quantization.search import Layer, SearchResult, search
+from zoo.export.quantization.search import Layer, search
 from zoo.export.report import Agreement, ExportReport, QuantizedGraphs
 from zoo.inference.ort.session import GraphSession
 from zoo.inference.session import Session
@@ -83,9 +83,6 @@ class QuantizationPlan:
                 )
             if method.static and self.calibration_file is None:
                 raise UsageError("static scales need texts", "give --calibration FILE")
-        self._check_files(checkpoint)
-
-    def _check_files(self, checkpoint: Checkpoint) -> None:
         without_texts = why_no_texts(checkpoint)
         files = {"--calibration": self.calibration_file, "--eval": self.eval_file}
         for option, file in files.items():
@@ -215,30 +212,21 @@ def write_quantized(
         )
         paths = variant.write(result.quantized, folder)
         needed = latest_release(report.min_onnxruntime, method.dtype)
-        reports[method.dtype] = _describe(paths, variant, result, plan.max_drop, needed)
+        data = {path: path.with_suffix(DATA) for path in paths}
+        reports[method.dtype] = QuantizedGraphs(
+            graphs={
+                str(path.relative_to(folder)): {
+                    "external_data": file.name if file.is_file() else None
+                }
+                for path, file in data.items()
+            },
+            method=method.name,
+            min_onnxruntime=needed,
+            bytes=sum(map(size_of, paths)),
+            bytes_before=sum(size_of(folder / file) for file in files),
+            layers=len(result.quantized),
+            float32_layers=[name for _, name in result.float32_layers],
+            max_drop=plan.max_drop,
+            agreement=result.agreement,
+        )
     return reports
-
-
-def _describe(
-    paths: Sequence[Path],
-    variant: "_Variant",
-    result: SearchResult,
-    max_drop: float,
-    min_onnxruntime: str,
-) -> QuantizedGraphs:
-    return QuantizedGraphs(
-        graphs={str(path.relative_to(variant.folder)): _external(path) for path in paths},
-        method=variant.method.name,
-        min_onnxruntime=min_onnxruntime,
-        bytes=sum(map(size_of, paths)),
-        bytes_before=sum(size_of(variant.folder / file) for file in variant.files),
-        layers=len(result.quantized),
-        float32_layers=[name for _, name in result.float32_layers],
-        max_drop=max_drop,
-        agreement=result.agreement,
-    )
-
-
-def _external(path: Path) -> dict[str, str | None]:
-    data = path.with_suffix(DATA)
-    return {"external_data": data.name if data.is_file() else None}

@@ -10,7 +10,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
-from zoo.data.readers.tables import PARQUET, Row, column_names, read_rows, require_text
+from zoo.data.readers.parquet import PARQUET
+from zoo.data.readers.tables import Row, column_names, read_rows, require_text
 from zoo.errors import UsageError, VerificationError
 from zoo.inference.processing.records import RecordKeys, TextExample, validate_text
 from zoo.io.numbers import is_number

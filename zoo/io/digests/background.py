@@ -15,11 +15,6 @@ import blake3  # noqa: F401
 from zoo.io.digests.files import FileDigest, hash_file
 
 
-def _sync(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-
-
 class BackgroundHasher:
     """Background threads that compute digests of files and flush files to disk."""
 
@@ -47,7 +42,12 @@ class BackgroundHasher:
 
     def sync(self, path: Path) -> None:
         """Start flushing a file to disk."""
-        self._syncs.append(self._syncing.submit(_sync, path))
+
+        def flush() -> None:
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+
+        self._syncs.append(self._syncing.submit(flush))
 
     def of(self, paths: Iterable[Path], directory: Path) -> dict[str, FileDigest]:
         """Wait for the digests of files; return them by path relative to a directory."""

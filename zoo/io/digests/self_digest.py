@@ -29,20 +29,13 @@ Record = TypeVar("Record", bound=DigestedRecord)
 def read_record(
     path: Path, kind: type[Record], *, hint: str, limit: int = MAX_JSON_BYTES
 ) -> Record:
-    """Read a JSON record and compare it with its digest.
-
-    The file is read once: another process may replace it at any time.
-    """
+    """Read a JSON record and compare it with its digest."""
+    # The file is read once: another process may replace it at any time
     return parse_record(read_regular(path, "record", limit), path, kind, hint=hint)
 
 
 def parse_record(
-    content: bytes,
-    path: Path,
-    kind: type[Record],
-    *,
-    hint: str,
-    max_values: int = MAX_JSON_VALUES,
+    content: bytes, path: Path, kind: type[Record], *, hint: str, max_values: int = MAX_JSON_VALUES
 ) -> Record:
     """Return the record of a file's content; see ``read_record``."""
     record = parse_json_record(content, path, kind, max_values=max_values)

@@ -41,14 +41,8 @@ class _Entry(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
     @classmethod
     def of(cls, status: os.stat_result, digest: str) -> "_Entry":
-        return cls(
-            status.st_dev,
-            status.st_ino,
-            status.st_size,
-            status.st_mtime_ns,
-            status.st_ctime_ns,
-            digest,
-        )
+        times = status.st_mtime_ns, status.st_ctime_ns
+        return cls(status.st_dev, status.st_ino, status.st_size, *times, digest)
 
     @property
     def name(self) -> str:
@@ -98,7 +92,10 @@ def _store(entry: _Entry) -> None:
     folder = home() / FOLDER
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        _limit(folder)
+        entries = os.listdir(folder)
+        for name in entries if len(entries) >= MAX_ENTRIES else ():
+            with contextlib.suppress(FileNotFoundError):  # another process removes them as well
+                os.unlink(folder / name)
         descriptor, name = tempfile.mkstemp(prefix=".", dir=folder)
         try:
             with os.fdopen(descriptor, "wb") as file:
@@ -106,11 +103,3 @@ def _store(entry: _Entry) -> None:
             os.replace(name, folder / entry.name)
         except OSError:
             os.unlink(name)
-
-
-def _limit(folder: Path) -> None:
-    entries = os.listdir(folder)
-    if len(entries) >= MAX_ENTRIES:
-        for name in entries:
-            with contextlib.suppress(FileNotFoundError):  # another process removes them as well
-                os.unlink(folder / name)

@@ -12,16 +12,8 @@ from zoo.errors import UsageError
 from zoo.io.output.overwrite import check_target
 from zoo.io.output.staging import remove_stale_staging, replaced_path, staged_path
 
-UNWRITABLE = {
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EROFS,
-    errno.EACCES,
-    errno.EPERM,
-    errno.ENOTDIR,
-    errno.ENAMETOOLONG,
-    errno.EFBIG,
-}
+UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR}
+UNWRITABLE |= {errno.ENAMETOOLONG, errno.EFBIG}
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of <fcntl.h> and <linux/fs.h>
 
 
@@ -46,7 +38,10 @@ def atomic_directory(
     try:
         with contextlib.ExitStack() as stack:
             with writing(target):
-                _make_parents(target, created)
+                missing = [path for path in target.parents if not path.exists()]
+                for parent in reversed(missing):
+                    created.insert(0, parent)  # innermost first
+                    parent.mkdir(exist_ok=True)
                 with contextlib.suppress(FileNotFoundError):
                     os.lstat(target)  # raises an error if the name is too long
                 staging = stack.enter_context(staged_path(target))
@@ -60,7 +55,11 @@ def atomic_directory(
             with contextlib.suppress(OSError):  # a parent may be writable but not readable
                 _sync(target.parent)
     except OSError as error:
-        if error.errno in UNWRITABLE and _concerns(error, staging):
+        named = isinstance(error.filename, str | os.PathLike)
+        # else the file is a source, not one of the staging directory
+        if error.errno in UNWRITABLE and (
+            staging is None or not named or Path(error.filename).is_relative_to(staging)
+        ):
             raise _unwritable(target, error) from error
         raise
     finally:
@@ -94,18 +93,9 @@ def writing(target: Path) -> Iterator[None]:
         raise _unwritable(target, error) from error
 
 
-def _make_parents(target: Path, created: list[Path]) -> None:
-    """Create the directories above the target; add them to ``created``, innermost first."""
-    for parent in reversed([p for p in (target.parent, *target.parent.parents) if not p.exists()]):
-        created.insert(0, parent)
-        parent.mkdir(exist_ok=True)
-
-
 def _sync_tree(root: Path) -> None:
-    """Write all files to the disk, with the mode of the user's umask.
-
-    Some libraries write files that only their owner can read.
-    """
+    """Write all files to the disk, with the mode of the user's umask."""
+    # Some libraries write files that only their owner can read
     mode = root.stat().st_mode & 0o666  # of a directory that was made with the umask
     for folder, _, names in os.walk(root):
         for path in (Path(folder, name) for name in names):
@@ -153,13 +143,6 @@ def _exchange(first: Path, second: Path) -> bool:
     if code in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
         return False
     raise OSError(code, os.strerror(code), str(second))
-
-
-def _concerns(error: OSError, staging: Path | None) -> bool:
-    """Return ``True`` if an error concerns a file of the staging directory, not a source."""
-    if staging is None or not isinstance(error.filename, str | os.PathLike):
-        return True
-    return Path(error.filename).is_relative_to(staging)
 
 
 def _unwritable(target: Path, error: OSError) -> UsageError:

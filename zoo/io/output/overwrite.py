@@ -87,7 +87,10 @@ def check_target(
         raise UsageError(f"{target} is a symbolic link", "give the directory itself as -o")
     if not target.is_dir():
         raise UsageError(f"{target} exists and is not a directory", "give another -o")
-    _check_not_in_use(target, sources)
+    in_use = {str(path): path for path in sources} | {"the working directory": Path.cwd()}
+    for name, path in in_use.items():
+        if path.resolve().is_relative_to(target.resolve()):
+            raise UsageError(f"{target} is or holds {name}, which is in use", "give another -o")
     if not force:
         raise UsageError(f"{target} exists", "give --force to replace it, or another -o")
     if not in_run and any((target.parent / name).is_file() for name in RUNS):
@@ -126,14 +129,6 @@ def check_not_inside(target: Path) -> None:
                 f"{target} is inside {parent}, which holds a model or a corpus",
                 "give a directory next to it",
             )
-
-
-def _check_not_in_use(target: Path, sources: Iterable[Path]) -> None:
-    resolved = target.resolve()
-    in_use = {str(path): path for path in sources} | {"the working directory": Path.cwd()}
-    for name, path in in_use.items():
-        if path.resolve().is_relative_to(resolved):
-            raise UsageError(f"{target} is or holds {name}, which is in use", "give another -o")
 
 
 def _check_written_by_zoo(target: Path) -> None:

@@ -23,11 +23,9 @@ _NAME_LENGTH = 50  # characters of the target's name, of up to four bytes each
 
 @contextlib.contextmanager
 def staged_path(target: Path) -> Iterator[Path]:
-    """Yield an unused staging path next to ``target``, and remove it when the block ends.
-
-    The path is locked until the block ends, so that ``remove_stale_staging`` of another process
-    skips it.
-    """
+    """Yield an unused staging path next to ``target``, and remove it when the block ends."""
+    # The path is locked until the block ends, so that ``remove_stale_staging`` of another process
+    # skips it
     path = target.with_name(f".{target.name[:_NAME_LENGTH]}.zoo-{secrets.token_hex(4)}")
     handle: int | None = None
     try:
@@ -67,11 +65,9 @@ def discard_unused(path: Path, record: str) -> None:
 
 
 def remove_stale_staging(directory: Path) -> None:
-    """Remove the staging paths of processes that have ended from a directory.
-
-    A directory whose replacement was interrupted is moved back. Nothing is removed on a file
-    system without locks, where stale paths cannot be distinguished from those in use.
-    """
+    """Remove the staging paths of processes that have ended from a directory."""
+    # A directory whose replacement was interrupted is moved back. Nothing is removed on a file
+    # system without locks, where stale paths cannot be distinguished from those in use
     try:
         names = os.listdir(directory)
     except OSError:  # the directory does not exist or cannot be read

@@ -35,11 +35,9 @@ def check_table(path: Path, *, force: bool = False, sources: Iterable[Path] = ()
 def table_writer(
     path: Path, *, force: bool = False, sources: Iterable[Path] = ()
 ) -> Iterator[WriteRow]:
-    """Yield a function that writes a row; the file appears when the block ends without an error.
-
-    All rows have the keys of the first one, in any order. In CSV and TSV, lists and mappings are
-    JSON.
-    """
+    """Yield a function that writes a row; the file appears when the block ends without an error."""
+    # All rows have the keys of the first one, in any order. In CSV and TSV, lists and mappings are
+    # JSON
     sources = list(sources)
     check_table(path, force=force, sources=sources)
     with contextlib.ExitStack() as stack:

@@ -74,12 +74,16 @@ def ranges_equal(first: FileRange, second: FileRange) -> bool:
 
 
 def blocks(*arrays: "Array") -> "Iterator[list[NumpyArray]]":
-    """Yield arrays of equal shape in small pieces, each in memory and contiguous.
-
-    Pieces that are yielded together have the same indices. An array is never copied as a whole,
-    not even a transposed matrix, unless it is in a file and smaller than ``WINDOW`` bytes.
-    """
-    arrays = tuple(array if _is_contiguous(array) else _near(array) for array in arrays)
+    """Yield arrays of equal shape in small pieces, each in memory and contiguous."""
+    # Pieces that are yielded together have the same indices. An array is never copied as a whole,
+    # not even a transposed matrix, unless it is in a file and smaller than ``WINDOW`` bytes
+    arrays = tuple(
+        # a small one is read at once, because pieces are slower
+        array.read()
+        if isinstance(array, FileArray) and not array.contiguous and array.nbytes <= WINDOW
+        else array
+        for array in arrays
+    )
     if all(map(_is_contiguous, arrays)):
         arrays = tuple(array.reshape(-1) for array in arrays)
     first = arrays[0]
@@ -91,13 +95,6 @@ def blocks(*arrays: "Array") -> "Iterator[list[NumpyArray]]":
 
 def _is_contiguous(array: "Array") -> bool:
     return array.contiguous if isinstance(array, FileArray) else array.flags.c_contiguous
-
-
-def _near(array: "Array") -> "Array":
-    """Read a non-contiguous array into memory unless it is large, because pieces are slower."""
-    if isinstance(array, FileArray) and array.nbytes <= WINDOW:
-        return array.read()
-    return array
 
 
 def _contiguous(array: "Array") -> "NumpyArray":

@@ -9,7 +9,6 @@ then the data without gaps.
 
 import os
 import re
-import stat
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -47,21 +46,17 @@ def read_header(path: Path) -> tuple[dict[str, TensorInfo], dict[str, int], dict
             raw = file.read(length)
         except OSError as error:
             raise SourceError(f"{path}: {error.strerror}") from error
-    header = _parse(path, raw)
+    what = f"{path}: not a sound safetensors file: its header"
+    header = parse_json(raw, what, max_values=limits.MAX_HEADER_VALUES, unique_keys=True)
+    if not isinstance(header, dict):
+        raise _damaged(path, "its header is not a JSON object")
+    limits.check_limit(path, "number of tensors", len(header), limits.MAX_TENSORS)
     metadata = header.pop(METADATA, None) or {}
     if not isinstance(metadata, dict) or any(type(v) is not str for v in metadata.values()):
         raise _damaged(path, "its metadata are not strings")
     start = LENGTH.size + length
     tensors, offsets = _layout(path, header, size - start)
     return tensors, {name: start + at for name, at in offsets.items()}, metadata
-
-
-def regular_size(path: Path) -> int:
-    """Return the length of a regular file."""
-    status = path.stat()
-    if not stat.S_ISREG(status.st_mode):
-        raise SourceError(f"{path} is not a regular file")
-    return status.st_size
 
 
 def _header_length(path: Path, raw: bytes, size: int) -> int:
@@ -74,15 +69,6 @@ def _header_length(path: Path, raw: bytes, size: int) -> int:
         raise _damaged(path, f"its header claims {length} bytes of a {size}-byte file")
     limits.check_limit(path, "length of the header", length, limits.MAX_HEADER_BYTES)
     return length
-
-
-def _parse(path: Path, raw: bytes) -> dict[str, Any]:
-    name = f"{path}: not a sound safetensors file: its header"
-    header = parse_json(raw, name, max_values=limits.MAX_HEADER_VALUES, unique_keys=True)
-    if not isinstance(header, dict):
-        raise _damaged(path, "its header is not a JSON object")
-    limits.check_limit(path, "number of tensors", len(header), limits.MAX_TENSORS)
-    return header
 
 
 def _layout(
@@ -119,7 +105,7 @@ def _entry(path: Path, name: str, item: Any, size: int) -> tuple[TensorInfo, tup
     if type(info.dtype) is not str or info.dtype not in STORAGE:
         raise _damaged(path, f"{name} has the unknown dtype {info.dtype!r:.40}")
     if not is_sound_shape(info) or not all(type(n) is int and n >= 0 for n in (begin, end)):
-        raise _damaged(path, f"the shape or the offsets of {name} are no sizes")
+        raise _damaged(path, f"the shape or the offsets of {name} are not sizes")
     if end - begin != info.nbytes or end > size:
         raise _damaged(path, f"the offsets of {name} do not fit its shape or the file")
     return info, (begin, end)

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from zoo.data.readers.documents import iter_files
 from zoo.data.readers.labelled import Columns, label_name, text_hash
+from zoo.data.readers.parquet import PARQUET
 from zoo.data.readers.problems import RowError, RowProblems
-from zoo.data.readers.tables import JSON_LINES, PARQUET, Row, read_rows, require_text, suffix_of
+from zoo.data.readers.tables import JSON_LINES, Row, read_rows, require_text, suffix_of
 from zoo.data.readers.text_io import read_lines
 from zoo.errors import UsageError
 from zoo.io.numbers import is_number

@@ -1,6 +1,5 @@
 """Byte pair encoding models from ``vocab.json`` and ``merges.txt``."""
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import VerificationError
@@ -21,28 +20,17 @@ def from_merges(files: SourceFiles, **options: Any) -> "Tokenizer":
     """Build a tokenizer with the model, without normalizer and pre-tokenizer."""
     from tokenizers import Tokenizer, models
 
-    vocabulary, merges = _vocabulary(files), _merges(files)
-    with rust_parsing(files.path(MERGES), "a list of merges"):
-        return Tokenizer(models.BPE(vocab=dict(vocabulary), merges=merges, **options))
-
-
-def _vocabulary(files: SourceFiles) -> Mapping[str, int]:
     if not has_merges(files):
         raise other_kind(files, f"{VOCAB_JSON} with {MERGES}")
     vocabulary = files.json(VOCAB_JSON)
     check_ids(vocabulary, files.path(VOCAB_JSON))
-    return vocabulary
-
-
-def _merges(files: SourceFiles) -> list[tuple[str, str]]:
-    """Read the merges. A version in the first line and empty lines are skipped."""
-    merges = []
+    path, merges = files.path(MERGES), []
     for number, line in enumerate(files.text(MERGES).split("\n"), 1):
         line = line.removesuffix("\r")
-        if not line or line.startswith("#version"):
-            continue
-        parts = line.split(" ")
-        if len(parts) != 2 or not all(parts):
-            raise VerificationError(f"{files.path(MERGES)}, line {number}: {line!r} is not a pair")
-        merges.append((parts[0], parts[1]))
-    return merges
+        if line and not line.startswith("#version"):
+            parts = line.split(" ")
+            if len(parts) != 2 or not all(parts):
+                raise VerificationError(f"{path}, line {number}: {line!r} is not a pair")
+            merges.append((parts[0], parts[1]))
+    with rust_parsing(path, "a list of merges"):
+        return Tokenizer(models.BPE(vocab=vocabulary, merges=merges, **options))

@@ -50,6 +50,8 @@ def byte_level_bpe_tokenizer(
         VerificationError: a file is malformed, two files contradict each other, or the
             vocabulary lacks a special token of the template.
     """
+    from tokenizers import decoders, pre_tokenizers
+
     settings = TokenizerFilesConfig.read(files)
     if mask_takes_space:
         settings = with_spaced_mask(settings, roles)
@@ -60,26 +62,17 @@ def byte_level_bpe_tokenizer(
         if has_merges(files):
             check_same_tokenization(files, tokenizer, from_merges(files), MERGES)
     else:
-        tokenizer = _assemble(files, settings)
+        tokenizer = from_merges(files)
+        spaced = settings.option("add_prefix_space", (bool,), False)
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=spaced)
+        tokenizer.decoder = decoders.ByteLevel()
     defaults = usual_tokens(roles, mask_takes_space)
-    settings.add_to(
-        tokenizer, [t for t in defaults if tokenizer.token_to_id(t.content) is not None]
-    )
+    settings.add_to(tokenizer, defaults)
     if not settings.generic:
         if template is None and not files.has(TOKENIZER_JSON):
             template = _requested(settings)
         _add_ends(tokenizer, settings, roles, template, trim_offsets)
     finalize(tokenizer, settings)
-    return tokenizer
-
-
-def _assemble(files: SourceFiles, settings: TokenizerFilesConfig) -> "Tokenizer":
-    from tokenizers import decoders, pre_tokenizers
-
-    tokenizer = from_merges(files)
-    spaced = settings.option("add_prefix_space", (bool,), False)
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=spaced)
-    tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 
 

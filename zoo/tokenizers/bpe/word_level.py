@@ -39,35 +39,21 @@ def word_bpe_tokenizer(files: SourceFiles, *, roles: Mapping[str, str]) -> "Toke
         SourceError: a file cannot be read.
         VerificationError: a file is malformed, or two files contradict each other.
     """
+    from tokenizers import decoders, normalizers, pre_tokenizers
+
     settings = TokenizerFilesConfig.read(files)
+    unknown = tokens_by_role(settings, roles)["unk"]
+    options = {"unk_token": unknown, "end_of_word_suffix": END}
     if files.has(TOKENIZER_JSON):
         tokenizer = load(files)
         if has_merges(files):
-            check_same_tokenization(files, tokenizer, _model(files, settings, roles), MERGES)
+            check_same_tokenization(files, tokenizer, from_merges(files, **options), MERGES)
     else:
-        tokenizer = _assemble(files, settings, roles)
+        tokenizer = from_merges(files, **options)
+        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        tokenizer.decoder = decoders.BPEDecoder(suffix=END)
     defaults = usual_tokens(roles, mask_takes_space=False)
-    settings.add_to(
-        tokenizer, [t for t in defaults if tokenizer.token_to_id(t.content) is not None]
-    )
+    settings.add_to(tokenizer, defaults)
     finalize(tokenizer, settings)
-    return tokenizer
-
-
-def _model(
-    files: SourceFiles, settings: TokenizerFilesConfig, roles: Mapping[str, str]
-) -> "Tokenizer":
-    unknown = tokens_by_role(settings, roles)["unk"]
-    return from_merges(files, unk_token=unknown, end_of_word_suffix=END)
-
-
-def _assemble(
-    files: SourceFiles, settings: TokenizerFilesConfig, roles: Mapping[str, str]
-) -> "Tokenizer":
-    from tokenizers import decoders, normalizers, pre_tokenizers
-
-    tokenizer = _model(files, settings, roles)
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.BPEDecoder(suffix=END)
     return tokenizer

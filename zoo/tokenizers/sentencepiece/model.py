@@ -59,8 +59,7 @@ def build_model(model: PieceModel, layout: VocabLayout, origin: str) -> "Tokeniz
         raise VerificationError(f"{origin}: the piece {duplicate!r} has two ids")
     if layout.unknown not in texts:
         raise VerificationError(
-            f"{origin} has no piece {layout.unknown}",
-            "set unk_token in tokenizer_config.json",
+            f"{origin} has no piece {layout.unknown}", "set unk_token in tokenizer_config.json"
         )
     spelled = model.bytes_for_unknown
     with rust_parsing(origin, "a sentencepiece model"):
@@ -75,10 +74,8 @@ def build_model(model: PieceModel, layout: VocabLayout, origin: str) -> "Tokeniz
 
 
 def _scores(pieces: Sequence[Piece], layout: VocabLayout) -> Iterator[float]:
-    """Yield the scores that sentencepiece uses.
-
-    User-defined symbols have precedence. Control pieces never match.
-    """
+    """Yield the scores that sentencepiece uses."""
+    # User-defined symbols have precedence. Control pieces never match
     worst = min((piece.score for piece in pieces if piece.kind == NORMAL), default=0.0)
     for text, score, kind in pieces:
         if kind == USER_DEFINED:

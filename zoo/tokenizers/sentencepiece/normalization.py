@@ -41,7 +41,15 @@ class NormalizationOptions:
         if self.lowercase:
             steps.append(normalizers.Lowercase())
         if charsmap:
-            steps += _precompiled(charsmap, origin)
+            growth = check_charsmap(charsmap, Path(origin))  # which the library does not check
+            check_limit(origin, "length of a replacement in bytes", growth, MAX_TOKENIZER_GROWTH)
+            with rust_parsing(origin, "a map of characters"):
+                step = normalizers.Precompiled(charsmap)
+                composes = step.normalize_str("e\u0301") == "\u00e9"
+            # For a letter with combining marks, the library replaces the shortest known prefix and
+            # drops the marks, whereas sentencepiece replaces the longest. Prior composition (NFC)
+            # avoids this
+            steps += [normalizers.NFC(), step] if composes else [step]
         return steps
 
 
@@ -98,35 +106,12 @@ def override_normalizer(
     """Apply normalization options of the configuration to a stored tokenizer."""
     from tokenizers import normalizers
 
-    stored_steps = _stored(tokenizer)
+    stored = tokenizer.normalizer
+    state = json.loads(stored.__getstate__()) if stored is not None else {"normalizers": []}
+    stored_steps = state.get("normalizers", [state])
     kinds = {step["type"] for step in stored_steps}
     done = {"lowercase": "Lowercase" in kinds, "strip_accents": "StripAccents" in kinds}
     if any(done[name] != value for name, value in stated.items()):
         compiled = [s["precompiled_charsmap"] for s in stored_steps if s["type"] == "Precompiled"]
         charsmap = base64.b64decode(compiled[0] or "") if compiled else b""
         tokenizer.normalizer = normalizers.Sequence(options.steps(charsmap, origin))
-
-
-def _stored(tokenizer: "Tokenizer") -> list[dict[str, Any]]:
-    """Return the stored steps of a normalizer; a sequence is flattened."""
-    if tokenizer.normalizer is None:
-        return []
-    state: dict[str, Any] = json.loads(tokenizer.normalizer.__getstate__())
-    steps: list[dict[str, Any]] = state.get("normalizers", [state])
-    return steps
-
-
-def _precompiled(charsmap: bytes, origin: str) -> list["normalizers.Normalizer"]:
-    """Return normalizers for a character map, which the library does not check.
-
-    For a letter with combining marks, the library replaces the shortest known prefix and drops the
-    marks, whereas sentencepiece replaces the longest. Prior composition (NFC) avoids this.
-    """
-    from tokenizers import normalizers
-
-    growth = check_charsmap(charsmap, Path(origin))
-    check_limit(origin, "length of a replacement in bytes", growth, MAX_TOKENIZER_GROWTH)
-    with rust_parsing(origin, "a map of characters"):
-        step = normalizers.Precompiled(charsmap)
-        composes = step.normalize_str("e\u0301") == "\u00e9"
-    return [normalizers.NFC(), step] if composes else [step]

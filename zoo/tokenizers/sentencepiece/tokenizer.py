@@ -40,12 +40,7 @@ from zoo.tokenizers.sentencepiece.proto import (
     piece_model,
     read_piece_model,
 )
-from zoo.tokenizers.source_files import (
-    TOKENIZER_CONFIG,
-    TOKENIZER_JSON,
-    SourceFiles,
-    other_kind,
-)
+from zoo.tokenizers.source_files import TOKENIZER_CONFIG, TOKENIZER_JSON, SourceFiles, other_kind
 from zoo.tokenizers.special_tokens import tokens_by_role, usual_tokens, with_spaced_mask
 from zoo.tokenizers.template import Template
 from zoo.tokenizers.tokenizer_json import finalize, load
@@ -112,14 +107,16 @@ def sentencepiece_tokenizer(
     if name is not None:
         tokenizer, control = _from_pieces(files, name, layout, spelling, set(names.values()))
     if files.has(TOKENIZER_JSON):
-        tokenizer = _from_stored(files, settings, spelling, stated, tokenizer)
+        source, tokenizer = tokenizer, load(files)
+        if not settings.generic:
+            override_normalizer(tokenizer, spelling, stated, str(files.path(TOKENIZER_JSON)))
+        if source is not None:
+            check_same_tokenization(files, tokenizer, source, str(name), whole=True)
+    elif tokenizer is None:
+        raise other_kind(files, "a model file of sentencepiece")
     else:
         defaults += [special(token, token) for token in control]
-    if tokenizer is None:
-        raise other_kind(files, "a model file of sentencepiece")
-    settings.add_to(
-        tokenizer, [t for t in defaults if tokenizer.token_to_id(t.content) is not None]
-    )
+    settings.add_to(tokenizer, defaults)
     if template is not None and tokenizer.post_processor is None and not settings.generic:
         tokenizer.post_processor = template.build(tokenizer, names, settings.origin)
     finalize(tokenizer, settings)
@@ -150,22 +147,6 @@ def _stated(settings: TokenizerFilesConfig, cased: bool, accents: bool) -> dict[
     if accents and "keep_accents" in settings.config:
         stated["strip_accents"] = not settings.option("keep_accents", (bool,), False)
     return stated
-
-
-def _from_stored(
-    files: SourceFiles,
-    settings: TokenizerFilesConfig,
-    spelling: NormalizationOptions,
-    stated: Mapping[str, bool],
-    source: "Tokenizer | None",
-) -> "Tokenizer":
-    """Read ``tokenizer.json``, and compare it with a model file."""
-    tokenizer = load(files)
-    if not settings.generic:
-        override_normalizer(tokenizer, spelling, stated, str(files.path(TOKENIZER_JSON)))
-    if source is not None:
-        check_same_tokenization(files, tokenizer, source, str(piece_model(files)), whole=True)
-    return tokenizer
 
 
 def _from_pieces(

@@ -36,11 +36,7 @@ _STEPS = {  # part of the file -> key of the steps of a sequence
     "decoder": "decoders",
 }
 _CHARSMAP = "precompiled_charsmap"
-_MODEL_TEXTS = (
-    "unk_token",
-    "continuing_subword_prefix",
-    "end_of_word_suffix",
-)
+_MODEL_TEXTS = ("unk_token", "continuing_subword_prefix", "end_of_word_suffix")
 
 
 def check_definition(definition: Any, path: Path) -> Definition:
@@ -54,7 +50,9 @@ def check_definition(definition: Any, path: Path) -> Definition:
     _check_added(definition.get("added_tokens"), path)
     steps = {part: list(_steps(definition.get(part), part, path)) for part in _STEPS}
     for part in ("normalizer", "pre_tokenizer", "decoder"):
-        _check_growth(steps[part], part, path)
+        # the factor by which all steps of a part may lengthen a text
+        growth = math.prod(_growth(step, path) for step in steps[part])
+        check_limit(path, f"growth of a text in {part}", growth, MAX_TOKENIZER_GROWTH)
     _check_templates(steps["post_processor"], path)
     return {**definition, "truncation": None, "padding": None}
 
@@ -93,7 +91,16 @@ def _check_model(model: Mapping[str, Any], path: Path) -> None:
         if not isinstance(text, str | None):
             raise VerificationError(f"{path}: {name} = {text!r:.100} is not a string")
         check_token(text or "", path)
-    _check_merges(model, path)
+    # The library removes the prefix of word continuations from the second part of a merge
+    # unchecked, and aborts the process if it is longer than the part
+    prefix, merges = model.get("continuing_subword_prefix") or "", model.get("merges")
+    for merge in merges if prefix and isinstance(merges, list) else ():
+        parts = merge.split(" ") if isinstance(merge, str) else merge
+        if not isinstance(parts, list) or len(parts) != 2 or not str(parts[1]).startswith(prefix):
+            raise VerificationError(
+                f"{path}: the merge {merge!r:.100} does not continue with {prefix!r:.100}, the "
+                "prefix of what continues a word"
+            )
     if model.get("dropout"):
         raise VerificationError(
             f"{path}: dropout = {model['dropout']!r:.100} makes ids of the same text differ",
@@ -102,23 +109,6 @@ def _check_model(model: Mapping[str, Any], path: Path) -> None:
     longest = model.get("max_input_chars_per_word")
     if isinstance(longest, int):
         check_limit(path, "max_input_chars_per_word", longest, MAX_WORD_LENGTH)
-
-
-def _check_merges(model: Mapping[str, Any], path: Path) -> None:
-    """Check that the second part of each merge begins with the prefix of word continuations.
-
-    The library removes the prefix unchecked, and aborts the process if it is longer than the part.
-    """
-    prefix, merges = model.get("continuing_subword_prefix"), model.get("merges")
-    if not prefix or not isinstance(merges, list):
-        return
-    for merge in merges:
-        parts = merge.split(" ") if isinstance(merge, str) else merge
-        if not isinstance(parts, list) or len(parts) != 2 or not str(parts[1]).startswith(prefix):
-            raise VerificationError(
-                f"{path}: the merge {merge!r:.100} does not go on with {prefix!r:.100}, the prefix "
-                "of what continues a word"
-            )
 
 
 def _check_pieces(pieces: list[Any], path: Path) -> None:
@@ -174,12 +164,6 @@ def _steps(value: Any, part: str, path: Path) -> Iterator[dict[str, Any]]:
             raise VerificationError(f"{path}: {_STEPS[part]} of {part} is not a list")
 
 
-def _check_growth(steps: list[dict[str, Any]], part: str, path: Path) -> None:
-    """Check the factor by which all steps of a part may lengthen a text."""
-    growth = math.prod(_growth(step, path) for step in steps)
-    check_limit(path, f"growth of a text in {part}", growth, MAX_TOKENIZER_GROWTH)
-
-
 def _growth(step: Mapping[str, Any], path: Path) -> int:
     """Return an upper bound for the number of characters that a step makes of one."""
     for key, value in step.items():
@@ -213,10 +197,7 @@ def _shortest_match(pattern: Any, path: Path) -> int:
 
 
 def _charsmap_growth(value: Any, path: Path) -> int:
-    """Return the length of the longest replacement in a compiled character map.
-
-    The layout is the length of a trie in 4 bytes, the trie, and null-terminated replacements.
-    """
+    """Return the length of the longest replacement in an encoded character map."""
     if value in (None, ""):
         return 1
     try:
@@ -227,7 +208,8 @@ def _charsmap_growth(value: Any, path: Path) -> int:
 
 
 def check_charsmap(content: bytes, path: Path) -> int:
-    """Check the layout of a compiled character map."""
+    """Check a compiled character map, and return the length of its longest replacement."""
+    # The layout is the length of a trie in 4 bytes, the trie, and null-terminated replacements
     size = int.from_bytes(content[:4], "little")
     if len(content) < 4 or size % 4 or size > len(content) - 4:
         raise VerificationError(f"{path}: its {_CHARSMAP} is malformed")
@@ -237,13 +219,11 @@ def check_charsmap(content: bytes, path: Path) -> int:
 
 
 def _is_sound_trie(content: bytes, replacements: int) -> bool:
-    """Return ``True`` if no traversal of a double-array trie leaves its bounds.
-
-    A unit has 32 bits (the layout of darts-clone). In a leaf, the highest bit is 1, and the
-    others are an offset in the replacements. In any other unit, bit 8 is set if it has a leaf,
-    and bits 9 to 31 are an offset. The exclusive or of the unit's index, the offset and a byte
-    of the text is the index of the next unit; without a byte, of the leaf.
-    """
+    """Return ``True`` if no traversal of a double-array trie leaves its bounds."""
+    # A unit has 32 bits (the layout of darts-clone). In a leaf, the highest bit is 1, and the
+    # others are an offset in the replacements. In any other unit, bit 8 is set if it has a leaf,
+    # and bits 9 to 31 are an offset. The exclusive or of the unit's index, the offset and a byte of
+    # the text is the index of the next unit; without a byte, of the leaf
     import numpy as np
 
     units = np.frombuffer(content, "<u4").astype(np.int64)
@@ -264,23 +244,20 @@ def _check_templates(steps: list[dict[str, Any]], path: Path) -> None:
     for step in steps:
         for role in ("cls", "sep"):
             if role in step:
-                _check_end(step[role], path)
+                value = step[role]
+                if (
+                    not isinstance(value, list)
+                    or len(value) != 2
+                    or not isinstance(value[0], str)
+                    or type(value[1]) is not int
+                ):
+                    raise VerificationError(
+                        f"{path}: {value!r:.100} in post_processor is not a token with its id"
+                    )
                 count += 2
         if "single" in step or "pair" in step or "special_tokens" in step:
             count += _check_template(step, path)
     check_limit(path, "number of tokens around a text", count, MAX_TEMPLATE_TOKENS)
-
-
-def _check_end(value: Any, path: Path) -> None:
-    if (
-        not isinstance(value, list)
-        or len(value) != 2
-        or not isinstance(value[0], str)
-        or type(value[1]) is not int
-    ):
-        raise VerificationError(
-            f"{path}: {value!r:.100} in post_processor is not a token with its id"
-        )
 
 
 def _check_template(step: Mapping[str, Any], path: Path) -> int:

@@ -22,12 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zoo.errors import VerificationError
-from zoo.io.limits import (
-    MAX_PATTERN_LENGTH,
-    MAX_PATTERN_REPEAT,
-    MAX_PATTERN_WAYS,
-    check_limit,
-)
+from zoo.io.limits import MAX_PATTERN_LENGTH, MAX_PATTERN_REPEAT, MAX_PATTERN_WAYS, check_limit
 
 _CLASS_ESCAPES = frozenset("sSdDwWhHrntfvae")
 _ANCHOR_ESCAPES = frozenset("bBAzZG")
@@ -67,7 +62,7 @@ def check_pattern(text: str, path: Path) -> Pattern:
     except (_Refused, RecursionError) as error:
         raise VerificationError(
             f"{path}: the regular expression {text[:100]!r} is not accepted: {error}",
-            "remove it from the file, or take another tokenizer",
+            "remove it from the file, or use another tokenizer",
         ) from error
     return pattern
 
@@ -100,7 +95,14 @@ class _Parser:
     def _sequence(self) -> Pattern:
         parts: list[Pattern] = []
         while self.at < len(self.text) and self.text[self.at] not in "|)":
-            parts.append(self._item())
+            # parse a character, a class, an assertion or a group, and its quantifier
+            begin = self.at
+            atom, is_group = self._atom()
+            atom_text = self.text[begin : self.at]
+            bounds = self._bounds()
+            parts.append(
+                atom if bounds is None else self._quantified(atom, is_group, atom_text, bounds)
+            )
         last = max((k for k, part in enumerate(parts) if part.can_fail), default=-1)
         before = parts[: max(last, 0)]
         if any(part.crosses_words for part in before):
@@ -118,14 +120,6 @@ class _Parser:
             inner_loops=max([loops, *(part.inner_loops for part in parts)]),
             crosses_words=any(part.crosses_words for part in parts),
         )
-
-    def _item(self) -> Pattern:
-        """Parse a character, a class, an assertion or a group, and its quantifier."""
-        begin = self.at
-        atom, is_group = self._atom()
-        atom_text = self.text[begin : self.at]
-        bounds = self._bounds()
-        return atom if bounds is None else self._quantified(atom, is_group, atom_text, bounds)
 
     def _atom(self) -> tuple[Pattern, bool]:
         """Parse an atom; return it, and ``True`` if it is a group."""
@@ -156,7 +150,7 @@ class _Parser:
         self._expect(")")
         if looks:
             if body.loops:
-                raise _Refused("a look-around has a repetition without bound")
+                raise _Refused("a look-around has an unbounded repetition")
             return Pattern(0, True, 1, 0, body.ways, 0)
         if opening == "(?>":  # atomic: once matched, it is never shortened
             return Pattern(body.shortest, body.can_fail, 1, 0, body.inner_ways, body.inner_loops)

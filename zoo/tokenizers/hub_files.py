@@ -18,13 +18,16 @@ def hub_tokenizer_files(
     inputs: Sequence[str] | None = None,
     padding_side: str = "right",
 ) -> dict[str, bytes]:
-    """Return the tokenizer files of a directory in the Hub's layout.
-
-    ``tokenizer.json`` is copied, with the truncation and padding of the source, and
-    ``tokenizer_class`` is a class that applies no options to it, so that the ids are the same. The
-    options are also written, for users who load another class.
-    """
+    """Return the tokenizer files of a directory in the Hub's layout."""
+    # ``tokenizer.json`` is copied, with the truncation and padding of the source, and
+    # ``tokenizer_class`` is a class that applies no options to it, so that the ids are the same.
+    # The options are also written, for users who load another class
     tokenizer = json.loads(tokenizer_json)
+    normalizer = tokenizer.get("normalizer") or {}
+    # token types are an input if the tokenizer sets more than one
+    types = ("token_type_ids",) * sets_token_types(tokenizer.get("post_processor") or {})
+    # the side is stated if it is not the default, or overrides ``tokenizer.json``
+    states_side = info.truncation_side != "right" or "truncation" in info.sections
     roles = {f"{role}_token": token for role, token in info.special.items()}
     config: dict[str, Any] = {
         **({"padding_side": padding_side} if padding_side != "right" else {}),
@@ -34,12 +37,12 @@ def hub_tokenizer_files(
         **({"model_max_length": info.max_tokens} if info.max_tokens else {}),
         "model_input_names": [
             name
-            for name in inputs or _inputs(tokenizer)
+            for name in inputs or ("input_ids", *types, "attention_mask")
             if info.token_types or name != "token_type_ids"
         ],
-        **({"truncation_side": info.truncation_side} if _states_side(info) else {}),
+        **({"truncation_side": info.truncation_side} if states_side else {}),
         **({"split_special_tokens": True} if info.split_special_tokens else {}),
-        **_options(tokenizer),
+        **{key: normalizer[name] for key, (name, _) in OPTIONS.items() if name in normalizer},
         **roles,
     }
     if info.sections:
@@ -52,32 +55,14 @@ def hub_tokenizer_files(
 
 
 def hub_token_ids(tokenizer_json: bytes, info: TokenizerInfo) -> dict[str, int]:
-    """Return the token ids ``bos_token_id`` and so on for the Hub's ``config.json``.
-
-    Generation uses these; without them, transformers uses the defaults of the model class.
-    """
+    """Return the token ids ``bos_token_id`` and so on for the Hub's ``config.json``."""
+    # Generation uses these; without them, transformers uses the defaults of the model class
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_str(tokenizer_json.decode())
     named = {role: info.special[role] for role in ("bos", "eos") if role in info.special}
     token_ids = {f"{role}_token_id": tokenizer.token_to_id(token) for role, token in named.items()}
     return {name: number for name, number in token_ids.items() if number is not None}
-
-
-def _states_side(info: TokenizerInfo) -> bool:
-    """Return whether the side of truncation is not the default, or overrides ``tokenizer.json``."""
-    return info.truncation_side != "right" or "truncation" in info.sections
-
-
-def _inputs(tokenizer: dict[str, Any]) -> list[str]:
-    """Return the inputs that a tokenizer provides; token types only if there is more than one."""
-    typed = sets_token_types(tokenizer.get("post_processor") or {})
-    return ["input_ids", *(["token_type_ids"] if typed else []), "attention_mask"]
-
-
-def _options(tokenizer: dict[str, Any]) -> dict[str, Any]:
-    normalizer = tokenizer.get("normalizer") or {}
-    return {key: normalizer[name] for key, (name, _) in OPTIONS.items() if name in normalizer}
 
 
 def _encode(value: Any) -> bytes:

@@ -2,11 +2,14 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 import zipfile
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -133,3 +136,19 @@ def test_workflows_run_targets_of_the_makefile(name: str) -> None:
     assert [target for target in targets if f"\n{target}:" not in makefile] == []
     tokens = [job for job, value in workflow["jobs"].items() if "permissions" in value]
     assert tokens == (["publish"] if name == "release" else [])
+
+
+def test_hints_name_packages_and_not_extras_of_this_one() -> None:
+    """A package of a hint is a requirement of this one, or of what it works with."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    requirements = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
+    known = {re.split(r"[<>=!\[; ]", name)[0] for name in requirements}
+    known |= {"lm-eval", "mlflow", "wandb", "{REFERENCE}"}
+    wrong = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for folder in ("zoo", "converters", "plugins")
+        for path in (ROOT / folder).rglob("*.py")
+        for name in re.findall(r"pip install ([^-`\s][^`\s\",;]*)", path.read_text("utf-8"))
+        if name not in known
+    ]
+    assert wrong == []

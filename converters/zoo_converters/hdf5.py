@@ -178,7 +178,7 @@ class _Decoded:
 
 def _require_h5py(purpose: str) -> None:
     if importlib.util.find_spec("h5py") is None:
-        raise UsageError(f"{purpose} needs h5py", "pip install 'plm-zoo[hdf5]'")
+        raise UsageError(f"{purpose} needs h5py", "pip install h5py")
 
 
 def _info(path: Path, name: str, array: _Array) -> TensorInfo:

@@ -177,7 +177,7 @@ def load_checksum() -> Checksum:
     except ImportError as error:
         raise UsageError(
             "TensorFlow checkpoints carry checksums, and the package for them is not installed",
-            "pip install 'plm-zoo[tensorflow]'",
+            "pip install google-crc32c",
         ) from error
 
     def checksum(content: Any) -> int:

@@ -5,6 +5,8 @@ import pytest
 from tests.hub.conftest import FILES, NEEDED, REPO, WEIGHTS, Fetch
 from tests.hub.hub_server import Hub
 from zoo.errors import SourceError
+from zoo.hub.reference import resolve
+from zoo.hub.source import locate_or_download
 
 GoOffline = Callable[[], bool]
 
@@ -76,3 +78,23 @@ def test_last_recorded_commit_is_used_offline(hub: Hub, commit: str, get: Fetch)
     get()
     assert get(offline=True).revision == newer
     assert get(offline=True, revision=commit).files.keys() == set(NEEDED)
+
+
+def test_a_model_of_the_registry_offline_has_other_ways(isolated: None) -> None:
+    with pytest.raises(SourceError) as error:
+        locate_or_download(resolve("bert-base-uncased"), offline=True)
+    assert str(error.value) == (
+        "google-bert/bert-base-uncased main is not in the cache; "
+        "run `zoo fetch google-bert/bert-base-uncased` once while online, set $HF_ENDPOINT to a "
+        "mirror, or give the directory of a checkpoint; `zoo pretrain bert` trains a model of "
+        "this family"
+    )
+
+
+def test_without_a_network_there_are_other_ways(
+    isolated: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(SourceError, match=r"^cannot connect to 127\.0\.0\.1:9 .*HF_ENDPOINT"):
+        locate_or_download(resolve(REPO))

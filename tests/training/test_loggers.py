@@ -118,7 +118,7 @@ def test_without_tensorboard_no_event_file_is_written(
     with caplog.at_level("INFO", "zoo"):
         run = run_training(tmp_path / "run", "bert", max_steps=1)
     assert not list(run.glob("events.*"))
-    assert "pip install 'plm-zoo[tensorboard]'" in caplog.text
+    assert "pip install tensorboard" in caplog.text
     for name in packages:
         with pytest.raises(UsageError, match=f"{name} needs the package {name}") as error:
             run_training(tmp_path / name, "bert", report_to=[name])

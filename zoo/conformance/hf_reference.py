@@ -200,7 +200,7 @@ def _import_reference(module: str = "") -> Any:
     try:
         return importlib.import_module(REFERENCE + module)
     except ModuleNotFoundError as error:
-        raise UsageError(f"{REFERENCE} is not installed", "pip install 'plm-zoo[dev]'") from error
+        raise UsageError(f"{REFERENCE} is not installed", f"pip install {REFERENCE}") from error
 
 
 def reference_class(family: Family, config: Any, head: str) -> Any:

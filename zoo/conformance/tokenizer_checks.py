@@ -97,7 +97,7 @@ def _piece_model(spec: TokenizerTrainSpec, roles: Mapping[str, str], lines: list
     try:
         library = importlib.import_module("sentencepiece")
     except ModuleNotFoundError as error:
-        raise UsageError("sentencepiece is not installed", "pip install 'plm-zoo[dev]'") from error
+        raise UsageError("sentencepiece is not installed", "pip install sentencepiece") from error
     options: dict[str, Any] = {"pad_id": -1, "bos_id": -1, "eos_id": -1}
     named = {token: role for role, token in roles.items() if role in ("unk", "pad", "bos", "eos")}
     for number, token in enumerate(spec.first):

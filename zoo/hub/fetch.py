@@ -87,7 +87,9 @@ def _open(repo: str, revision: str, root: Path, offline: bool, lock: "Lock | Non
 
 
 def _not_cached_error(repo: str, subject: str) -> SourceError:
-    return SourceError(
+    from zoo.hub.retry import Unreachable
+
+    return Unreachable(
         f"{repo} {subject} is not in the cache", f"run `zoo fetch {repo}` once while online"
     )
 

@@ -19,7 +19,11 @@ class TransientError(SourceError):
         self.wait = wait
 
 
-class ConnectionFailed(SourceError):
+class Unreachable(SourceError):
+    """Files that the cache does not have, without a connection to the Hub."""
+
+
+class ConnectionFailed(Unreachable):
     """A connection could not be opened; it is not retried, so offline use fails at once."""
 
 

@@ -79,19 +79,21 @@ def locate_or_download(
         )
     from zoo.hub import fetch
     from zoo.hub.lockfile import Lock
+    from zoo.hub.retry import Unreachable
 
     if reference.repo is None:
         origin = f" from {reference.row.page}" if reference.row else ""
         raise SourceError(
             f"{reference.text} is not on the Hub", f"get its files{origin} and give their directory"
         )
-    fetched = fetch(
-        reference.repo,
-        revision=reference.revision,
-        select=_selection(reference, allow_pickle=allow_pickle, tokenizer_alone=tokenizer_alone),
-        offline=offline,
-        lock=Lock.open(lock),
-    )
+    select = _selection(reference, allow_pickle=allow_pickle, tokenizer_alone=tokenizer_alone)
+    revision, locked = reference.revision, Lock.open(lock)
+    try:
+        fetched = fetch(
+            reference.repo, revision=revision, select=select, offline=offline, lock=locked
+        )
+    except Unreachable as error:
+        raise type(error)(error.what, f"{error.hint}, {_without_the_hub(reference)}") from error
     return CheckpointDir(
         fetched.directory,
         reference.text,
@@ -101,6 +103,14 @@ def locate_or_download(
         row=reference.row,
         model_type=model_type,
     )
+
+
+def _without_the_hub(reference: Reference) -> str:
+    """Return what helps where the Hub cannot be reached."""
+    ways = "set $HF_ENDPOINT to a mirror, or give the directory of a checkpoint"
+    if reference.row is None:
+        return ways
+    return f"{ways}; `zoo pretrain {reference.row.family}` trains a model of this family"
 
 
 def _selection(

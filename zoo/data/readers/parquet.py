@@ -21,7 +21,7 @@ def open_parquet(file: Path, **options: Any) -> Iterator[Any]:
     except ImportError as error:
         raise SourceError(
             f"reading {file} takes pyarrow, which is not installed",
-            "pip install 'plm-zoo[parquet]'",
+            "pip install pyarrow",
         ) from error
     limits = ("thrift_string_size_limit", "thrift_container_size_limit")
     options |= dict.fromkeys(limits, MAX_PARQUET_ITEMS)

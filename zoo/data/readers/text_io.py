@@ -139,7 +139,7 @@ def _zstd(file: Path) -> Iterator[bytes]:
         import zstandard
     except ImportError as error:
         raise SourceError(
-            f"reading {file} takes zstandard, which is not installed", "pip install 'plm-zoo[zstd]'"
+            f"reading {file} takes zstandard, which is not installed", "pip install zstandard"
         ) from error
     frame = None
     held: list[bytes] = []

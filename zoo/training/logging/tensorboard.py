@@ -20,7 +20,7 @@ class TensorBoardLogger(ScalarLogger):
 
     name: ClassVar[str] = "tensorboard"
     requires: ClassVar[str] = "tensorboard"
-    install: ClassVar[str] = "pip install 'plm-zoo[tensorboard]'"
+    install: ClassVar[str] = "pip install tensorboard"
 
     def __init__(self, run: Path, step: int = 0) -> None:
         super().__init__(run, step)

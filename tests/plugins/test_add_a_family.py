@@ -81,7 +81,7 @@ def test_plugin_is_listed(plugin: Installed) -> None:
     assert result["heads"].keys() == {"none", "masked-lm"}
     assert result["tasks"] == ["embed", "features", "fill-mask", "similarity"]
     health = {p["name"]: (p["distribution"], p["health"]) for p in plugin.zoo("plugins")["plugins"]}
-    assert health["mpnet"] == ("plm-zoo-mpnet", "ok")
+    assert health["mpnet"] == ("zoo-mpnet", "ok")
 
 
 def test_family_name_refers_to_the_default_checkpoint(plugin: Installed) -> None:

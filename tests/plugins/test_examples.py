@@ -1,6 +1,7 @@
 """The plugins of ``examples/plugins``, installed by pip and used like built-in families."""
 
 import math
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.plugins.beam_answers import beam_answers
 from tests.plugins.installed import Installed
 from tests.tasks.question_answering.test_predict import Answers, assert_same
 from tests.training.runs import DATA
+from zoo.plugins.scaffold import PluginNames, render
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "plugins"
 RUN = {
@@ -286,3 +288,13 @@ def test_its_own_tests_pass(name: str, tmp_path: Path) -> None:
         "\n"
     )[:-1]
     assert "passed" in last and "failed" not in last, last
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.iterdir()))
+def test_an_example_is_named_as_the_template_names_it(name: str) -> None:
+    names, project = PluginNames(name), EXAMPLES / name
+    described = tomllib.loads((project / "pyproject.toml").read_text("utf-8"))["project"]
+    assert described["name"] == names.distribution
+    assert described["entry-points"]["zoo.api1"] == {name: names.package}
+    for path in ("README.md", f"{names.package}/__init__.py", f"tests/test_{names.module}.py"):
+        assert path in render(names, "encoder") and (project / path).is_file()

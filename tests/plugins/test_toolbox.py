@@ -41,7 +41,7 @@ def test_everything_is_listed(toolbox: Installed) -> None:
     }
     assert toolbox.zoo("info", "paraphrase-minilm-l3-v2")["parameters"] == 17_389_824
     help_text, run_help = (toolbox.python("zoo", *words, "--help") for words in ((), ("run",)))
-    assert "tokens  See plm-zoo-toolbox 0.1.0." in help_text.partition("Commands of plugins")[2]
+    assert "tokens  See zoo-toolbox 0.1.0." in help_text.partition("Commands of plugins")[2]
     assert "next-token" in run_help
 
 

@@ -306,6 +306,7 @@ def test_a_tokenizer_that_cannot_be(family: str, size: int, kind: str | None, me
 
 def zoo(*arguments: str, **options: Any) -> "subprocess.Popen[str]":
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    options.setdefault("env", {**os.environ})  # without $COLUMNS, which readline sets behind Python
     return subprocess.Popen([sys.executable, "-m", "zoo", *arguments], **pipes, **options)
 
 

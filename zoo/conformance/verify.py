@@ -89,7 +89,10 @@ def check_mapping(checkpoint: Checkpoint) -> str:
 def check_round_trip(checkpoint: Checkpoint) -> str:
     """Check that each tensor comes back from the Hub's layout bit for bit."""
     entries = checkpoint.weights.entries()
-    with checkpoint.open_weights() as reader, progress("round trip", len(entries)) as advance:
+    with (
+        checkpoint.open_weights() as reader,
+        progress("round trip", len(entries), unit="tensors") as advance,
+    ):
         for entry in entries:
             if entry.target in reader.tensors:
                 tensor = reader.read(entry.target)

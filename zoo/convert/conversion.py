@@ -230,8 +230,10 @@ class _Conversion:
     def _check_round_trip(self, files: Sequence[Path]) -> None:
         """Rebuild the tensors of the source from the written files, and compare bit by bit."""
         # Of two dtypes, the comparison is in the source's, or in the dtype that the user asked for
-        with self.layout.open_tensors(files) as written:
-            for copy in self.plan.mapping.copies:
+        copies = self.plan.mapping.copies
+        checking = progress("checking", len(copies), unit="tensors")
+        with self.layout.open_tensors(files) as written, checking as advance:
+            for copy in copies:
                 entry = self.plan.entries[copy.entry.target]
                 names = [name for name, _ in self.layout.names(entry)]
                 rebuilt = self.layout.rebuild_hub(entry, lazy_arrays(written, names))
@@ -244,6 +246,7 @@ class _Conversion:
                         pair, (old, into) = (part, source), (code, new)
                     change = partial(cast, stored=old, target=into, name=entry.target)
                     require_bitwise_equal(entry.target, *pair, None if old == into else change)
+                advance(1)
 
 
 def init_tensor(entry: TensorMapping, config: Config, seed: int = 0) -> "NDArray[np.float32]":

@@ -37,7 +37,7 @@ from zoo.io.digests.self_digest import NO_DIGEST, add_digest
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.paths import readable_name
-from zoo.io.progress import progress
+from zoo.io.progress import progress_of_files
 from zoo.version import __version__
 
 Dtype = Literal["uint16", "uint32"]
@@ -103,8 +103,11 @@ def build(
     """Build a corpus in a staging directory, and rename it when it is complete."""
     texts = [file for files in spec.files.values() for file in files]
     with atomic_directory(target, force=force, sources=texts) as staging:
-        _, sources = spec.file_stats, spec.sources  # stat before hash: detects a change
-        held = _held_out(spec)
+        stats = spec.file_stats  # before the digests: detects a change
+        with progress_of_files("hashing", map(Path, stats)):
+            sources = spec.sources
+        with progress_of_files("reading", spec.files[TRAIN]):
+            held = _held_out(spec)
         tokenizer = spec.tokenizer.make(lambda: _training_texts(spec, held))
         (staging / TOKENIZER).write_bytes(tokenizer.json)
         size = tokenizer.vocab_size()
@@ -141,7 +144,8 @@ def _write_splits(
 ) -> dict[str, SplitRecord]:
     """Write the tokens of all splits, and return their records."""
     try:
-        with progress("tokenizing documents", None) as advance:
+        every = [file for files in spec.files.values() for file in files]
+        with progress_of_files("tokenizing", every):
             for name, files in spec.files.items():
                 number = 0
                 for encoded in encode_all(encoder, read_documents(files, spec.reader), workers):
@@ -153,7 +157,6 @@ def _write_splits(
                     writers[TRAIN].add(select_documents(encoded, ~out))
                     if out.any():
                         writers[VALIDATION].add(select_documents(encoded, out))
-                    advance(count)
         splits = {name: writer.close() for name, writer in writers.items()}
     finally:
         for writer in writers.values():
@@ -185,12 +188,12 @@ def _held_out(plan: CorpusSpec) -> ValidationSplit:
 def _training_texts(plan: CorpusSpec, held: ValidationSplit) -> Iterator[list[str]]:
     """Yield the texts of the training split, which a tokenizer is trained on."""
     number = 0
-    for chunk in chunks(read_documents(plan.files[TRAIN], plan.reader)):
-        selected = ~held.is_held_out(number, len(chunk))
-        number += len(chunk)
-        yield [
-            join_lines(text) for text, keep in zip(chunk, selected.tolist(), strict=True) if keep
-        ]
+    with progress_of_files("reading", plan.files[TRAIN]):
+        for chunk in chunks(read_documents(plan.files[TRAIN], plan.reader)):
+            selected = ~held.is_held_out(number, len(chunk))
+            number += len(chunk)
+            pairs = zip(chunk, selected.tolist(), strict=True)
+            yield [join_lines(text) for text, keep in pairs if keep]
 
 
 def _processes(sources: Mapping[str, FileDigest]) -> int:

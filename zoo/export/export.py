@@ -52,7 +52,7 @@ def export_onnx(
     if quantization is not None:
         quantization.check(checkpoint, dtype, cache)
     output = atomic_directory(target, force=force, sources=[checkpoint.path], managed=managed)
-    with output as staging, progress("exporting", 3) as advance:
+    with output as staging, progress("exporting", 3, unit="steps") as advance:
         weights = _check_weights(checkpoint)
         spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
         graphs = write_graphs(

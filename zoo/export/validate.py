@@ -17,6 +17,7 @@ from zoo.families.onnx import LOGITS, OnnxSpec
 from zoo.families.random_inputs import axis_lengths, random_inputs
 from zoo.inference.ort.decoder import OrtDecoder
 from zoo.inference.ort.runtime import create_session, run_graph
+from zoo.io.progress import progress
 
 UNLIMITED = 256  # longest input to compare for models without a maximum length
 COMPARED_TOKENS = 64  # number of tokens to convert to float64 at once
@@ -37,12 +38,15 @@ def run_reference(
     # The batches are a single token, batches with padding, and one of the maximum length. All run
     # before the graph is loaded, so that only one copy of the weights is in memory
     references = []
-    for number, lengths in enumerate(batches(spec.limits.get("tokens", UNLIMITED), traced)):
-        inputs = random_inputs(spec, config, lengths, seed=number)
-        with torch.inference_mode():
-            outputs = {name: value.numpy() for name, value in model(**inputs).items()}
-        arrays = {name: value.numpy() for name, value in inputs.items()}
-        references.append(ReferenceBatch(lengths, arrays, outputs))
+    shapes = batches(spec.limits.get("tokens", UNLIMITED), traced)
+    with progress("running in torch", len(shapes), unit="batches") as advance:
+        for number, lengths in enumerate(shapes):
+            inputs = random_inputs(spec, config, lengths, seed=number)
+            with torch.inference_mode():
+                outputs = {name: value.numpy() for name, value in model(**inputs).items()}
+            arrays = {name: value.numpy() for name, value in inputs.items()}
+            references.append(ReferenceBatch(lengths, arrays, outputs))
+            advance(1)
     return references
 
 
@@ -52,13 +56,16 @@ def compare(
     """Compare a graph in ONNX Runtime with its model in torch."""
     session = create_session(graph, device)
     checks: list[ShapeCheck] = []
-    for lengths, inputs, expected in references:
-        results = run_graph(session, inputs, list(spec.outputs))
-        outputs = {
-            name: difference(name, expected[name], results[name], axis_lengths(spec, lengths), axes)
-            for name, axes in spec.outputs.items()
-        }
-        checks.append(_check(lengths, outputs))
+    with progress("comparing", len(references), unit="batches") as advance:
+        for lengths, inputs, expected in references:
+            results = run_graph(session, inputs, list(spec.outputs))
+            real = axis_lengths(spec, lengths)
+            outputs = {
+                name: difference(name, expected[name], results[name], real, axes)
+                for name, axes in spec.outputs.items()
+            }
+            checks.append(_check(lengths, outputs))
+            advance(1)
     return checks
 
 
@@ -70,13 +77,17 @@ def compare_with_cache(
     # the first. In two steps, decoders without an encoder get left padding, as in generation
     checks: list[ShapeCheck] = []
     axes = spec.outputs[LOGITS]
-    for number, batch in enumerate(references):
-        width, real = batch.inputs[graphs.target].shape[1], axis_lengths(spec, batch.lengths)
-        expected = batch.outputs[LOGITS]
-        for past in dict.fromkeys((0, (width // 2, width - 1)[number % 2])):
-            # without a name, the logits of a large vocabulary are freed before the next ones
-            result = difference(LOGITS, expected, _cached_logits(graphs, batch, past), real, axes)
-            checks.append(_check(batch.lengths, {LOGITS: result}, past))
+    with progress("comparing", len(references), unit="batches") as advance:
+        for number, batch in enumerate(references):
+            width, real = batch.inputs[graphs.target].shape[1], axis_lengths(spec, batch.lengths)
+            expected = batch.outputs[LOGITS]
+            for past in dict.fromkeys((0, (width // 2, width - 1)[number % 2])):
+                # without a name, the logits of a large vocabulary are freed before the next ones
+                result = difference(
+                    LOGITS, expected, _cached_logits(graphs, batch, past), real, axes
+                )
+                checks.append(_check(batch.lengths, {LOGITS: result}, past))
+            advance(1)
     return checks
 
 

@@ -112,7 +112,7 @@ class Scorer(ABC):
     ) -> Iterator[tuple[int, TextScore]]:
         """Yield the index and the score of each text that has rows, in order."""
         text, score = 0, TextScore()
-        with progress("texts", texts) as advance:
+        with progress("scoring", texts, unit="texts") as advance:
             for row, values, correct in self.run(rows):
                 if row.text != text:
                     yield text, score

@@ -1,13 +1,18 @@
 """Opening and reading of regular files; pipes, devices and oversized files are refused."""
 
+import contextlib
 import os
 import stat
-from io import BufferedReader
+from collections.abc import Callable, Collection, Iterator
+from io import BufferedReader, FileIO
 from pathlib import Path
+from typing import Any
 
 from zoo.errors import SourceError, VerificationError
 from zoo.io.limits import check_limit
+from zoo.overrides import override
 
+_observers: list[tuple[frozenset[str], Callable[[int], None]]] = []  # of ``count_reads``
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
@@ -20,12 +25,51 @@ def open_regular(path: Path) -> BufferedReader:
         descriptor = os.open(path, _FLAGS)
         try:
             _check_regular(path, os.fstat(descriptor))
+            observed = next((o for o in reversed(_observers) if str(path) in o[0]), None)
+            if observed is not None:
+                return BufferedReader(_CountedFile(descriptor, observed[1]))
             return os.fdopen(descriptor, "rb")
         except BaseException:
             os.close(descriptor)
             raise
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise SourceError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+class _CountedFile(FileIO):
+    """File that reports the number of bytes of each read."""
+
+    def __init__(self, descriptor: int, on_read: Callable[[int], None]) -> None:
+        super().__init__(descriptor, "rb")
+        self._on_read = on_read
+
+    @override
+    def readinto(self, buffer: Any, /) -> int:
+        count = super().readinto(buffer) or 0
+        self._on_read(count)
+        return count
+
+    @override
+    def readall(self) -> bytes:
+        content = super().readall() or b""
+        self._on_read(len(content))
+        return content
+
+
+@contextlib.contextmanager
+def count_reads(paths: Collection[str], on_read: Callable[[int], None]) -> Iterator[None]:
+    """Call a function with the number of bytes of each read of files that are opened meanwhile.
+
+    Args:
+        paths: the files, by the paths with which they are opened.
+        on_read: the function.
+    """
+    observer = (frozenset(paths), on_read)
+    _observers.append(observer)
+    try:
+        yield
+    finally:
+        _observers.remove(observer)
 
 
 def read_regular(path: Path, kind: str, limit: int) -> bytes:

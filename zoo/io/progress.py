@@ -1,10 +1,25 @@
-"""Progress bars on standard error, if it is a terminal."""
+"""Progress of long phases on standard error.
+
+On a terminal it is a bar, and elsewhere a line every half minute. A phase that takes
+less than two seconds shows nothing.
+"""
 
 import contextlib
+import logging
 import sys
-from collections.abc import Callable, Iterator
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
 
+from zoo.io.files import count_reads
 from zoo.io.terminal import escape_controls
+
+LOG = logging.getLogger("zoo")
+DELAY = 2.0  # seconds until the bar of a phase is shown
+LINE_SECONDS = 30.0  # between two lines without a terminal
+REFRESH_SECONDS = 0.2
 
 Advance = Callable[[int], None]
 
@@ -12,42 +27,168 @@ _enabled = True
 
 
 def enable_progress(enabled: bool) -> None:
-    """Enable or disable progress bars; enabled ones are shown only on a terminal."""
+    """Enable or disable progress; enabled bars are shown only on a terminal."""
     global _enabled
     _enabled = enabled
 
 
 def shows_progress() -> bool:
-    """Return whether progress bars are enabled and standard error is a terminal."""
-    return _enabled and sys.stderr.isatty()
+    """Return whether progress is enabled and standard error is a terminal."""
+    return _enabled and sys.stderr is not None and sys.stderr.isatty()
 
 
 @contextlib.contextmanager
-def progress(label: str, total: int | None, *, bytes_: bool = False) -> Iterator[Advance]:
-    """Yield a function that advances a progress bar; silent unless on a terminal."""
-    if not shows_progress():
-        yield lambda amount: None
+def progress(
+    label: str, total: int | None = None, *, unit: str = "", bytes_: bool = False
+) -> Iterator[Advance]:
+    """Show the progress of a phase, and yield a function that advances it.
+
+    Args:
+        label: what is being done, such as ``tokenizing``.
+        total: size of the phase; ``None`` if it is unknown.
+        unit: what is counted, such as ``texts``.
+        bytes_: whether bytes are counted.
+    """
+    phase = Phase(escape_controls(label), total, "bytes" if bytes_ else unit)
+    if not _enabled:
+        yield phase.advance
         return
+    ended = threading.Event()
+    show = _show_bar if shows_progress() else _log_lines
+    watcher = threading.Thread(target=show, args=(phase, ended), name="progress", daemon=True)
+    watcher.start()
+    try:
+        yield phase.advance
+    finally:
+        ended.set()
+        watcher.join()
+
+
+@contextlib.contextmanager
+def progress_of_files(label: str, files: Iterable[Path]) -> Iterator[None]:
+    """Show the progress of a phase that reads files once, by the bytes that were read."""
+    sizes = {str(path): path.stat().st_size for path in files if path.is_file()}
+    with progress(label, sum(sizes.values()), bytes_=True) as advance, count_reads(sizes, advance):
+        yield
+
+
+class Phase:
+    """A phase, and how much of it is done.
+
+    Attributes:
+        label: what is being done.
+        total: size of the phase; ``None`` if it is unknown.
+        unit: what is counted.
+        done: how much is done.
+    """
+
+    def __init__(self, label: str, total: int | None, unit: str) -> None:
+        self.label, self.total, self.unit, self.done = label, total or None, unit, 0
+        self._began = time.monotonic()
+
+    def advance(self, amount: int) -> None:
+        """Count what was done."""
+        self.done += amount
+
+    def figures(self) -> str:
+        """Return count, rate and time left, or the time so far if the total is unknown."""
+        seconds = time.monotonic() - self._began
+        done = self.done if self.total is None else min(self.done, self.total)
+        if not done:
+            return _duration(seconds)
+        rate = done / seconds
+        if self.unit == "bytes":
+            scale, name = next((s, n) for s, n in BYTES if max(done, self.total or 0) >= s)
+            of = "" if self.total is None else f" of {self.total / scale:,.1f}"
+            count, speed = f"{done / scale:,.1f}{of} {name}", f"{rate / 1e6:,.1f} MB/s"
+        else:
+            of = "" if self.total is None else f" of {self.total:,}"
+            count = f"{done:,}{of} {self.unit}".rstrip()
+            speed = f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
+        if self.total is None:
+            return f"{count}, {speed}, {_duration(seconds)}"
+        return f"{count}, {speed}, {_duration((self.total - done) / rate)} left"
+
+
+BYTES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (0, "bytes"))
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _log_lines(phase: Phase, ended: threading.Event) -> None:
+    while not ended.wait(LINE_SECONDS):
+        LOG.info("%s: %s", phase.label, phase.figures())
+
+
+def _show_bar(phase: Phase, ended: threading.Event) -> None:
+    if ended.wait(DELAY):
+        return
+    with _bars() as bars:
+        task = bars.add_task(phase.label, total=phase.total, figures=phase.figures())
+        try:
+            while not ended.wait(REFRESH_SECONDS):
+                bars.update(task, completed=phase.done, figures=phase.figures())
+        finally:
+            bars.remove_task(task)
+
+
+# The bars of phases within one another share a display, which a terminal has one of
+_lock = threading.Lock()
+_display: Any = None
+_shown = 0
+
+
+@contextlib.contextmanager
+def _bars() -> Iterator[Any]:
+    """Yield the display of all bars, which begins with the first one and ends with the last one."""
+    global _display, _shown
+    with _lock:
+        if not _shown:
+            _display = contextlib.ExitStack()
+            _display.bars = _display.enter_context(_new_display())
+            _display.enter_context(log_above_bars())
+        _shown += 1
+        display = _display
+    try:
+        yield display.bars
+    finally:
+        with _lock:
+            _shown -= 1
+            if not _shown:
+                display.close()
+
+
+def _new_display() -> Any:
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=None),
+        TextColumn("{task.fields[figures]}", markup=False),
+        console=Console(stderr=True),
+        refresh_per_second=1 / REFRESH_SECONDS,
+        transient=True,
+        expand=True,
     )
 
-    units = (DownloadColumn(), TransferSpeedColumn()) if bytes_ else (MofNCompleteColumn(),)
-    bar = Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        *units,
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
-    with bar:
-        task = bar.add_task(escape_controls(label), total=total)
-        yield lambda amount: bar.advance(task, amount)
+
+@contextlib.contextmanager
+def log_above_bars() -> Iterator[None]:
+    """Write log lines to the stream of a bar, which rich then moves down."""
+    streams = {
+        handler: handler.stream
+        for handler in LOG.handlers
+        if isinstance(handler, logging.StreamHandler) and not hasattr(handler, "baseFilename")
+    }
+    for handler in streams:
+        handler.setStream(sys.stderr)  # rich has replaced sys.stderr
+    try:
+        yield
+    finally:
+        for handler, stream in streams.items():
+            handler.setStream(stream)

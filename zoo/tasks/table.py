@@ -1,5 +1,6 @@
 """A task over a file of texts or a table, into another file: ``zoo run --input --output``."""
 
+import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from zoo.inference.processing.inputs import Kind, read_records
 from zoo.io.digests.files import hash_file
 from zoo.io.json import dump_json
 from zoo.io.output.resumable import ARRAY, check_output, resumable_output
+from zoo.io.progress import progress_of_files
 from zoo.plugins.tasks import find_tasks, load_part
 
 if TYPE_CHECKING:
@@ -165,15 +167,20 @@ def write_results(
             "model": _model_digest(task.checkpoint),
             "backend": [session.backend, session.device, session.dtype],
         }
-    with resumable_output(
-        path,
-        settings,
-        resume=resume,
-        force=force,
-        sources=[] if given.path is None else [given.path],
-        vector_key=task.vector_key,
-        no_vectors=None if task.vector_key is None else task.no_vectors(),
-    ) as output:
+    sources = [] if given.path is None else [given.path]
+    with contextlib.ExitStack() as stack:
+        output = stack.enter_context(
+            resumable_output(
+                path,
+                settings,
+                resume=resume,
+                force=force,
+                sources=sources,
+                vector_key=task.vector_key,
+                no_vectors=None if task.vector_key is None else task.no_vectors(),
+            )
+        )
+        stack.enter_context(progress_of_files(task.name, sources))
         records = itertools.islice(given.records, output.rows, None)
         windows = task.run_chunks(records, arrays=suffix == ARRAY, start=output.rows)
         for window in windows:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.errors import UsageError
 from zoo.io.json import dump_json
+from zoo.io.progress import Advance, progress
 from zoo.tokenizers.sentencepiece.model import VocabLayout, build_model
 from zoo.tokenizers.sentencepiece.normalization import SPACE, NormalizationOptions
 from zoo.tokenizers.sentencepiece.proto import NORMAL, UNIGRAM, Piece, PieceModel
@@ -122,10 +123,17 @@ def train(
         (directory / name).write_bytes(content.encode())
 
 
+def _counted(batches: Iterable[Sequence[str]], advance: Advance) -> Iterator[Sequence[str]]:
+    for batch in batches:
+        yield batch
+        advance(sum(map(len, batch)))
+
+
 def _fit(tokenizer: "Tokenizer", trainer: Any, params: _TrainParams) -> None:
     """Train a tokenizer; convert exceptions of the library."""
     try:
-        tokenizer.train_from_iterator(params.texts(), trainer)
+        with progress("training the tokenizer", unit="characters") as advance:
+            tokenizer.train_from_iterator(_counted(params.texts(), advance), trainer)
     except Exception as error:
         if type(error) is not Exception:  # the library raises no more specific type
             raise

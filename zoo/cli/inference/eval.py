@@ -116,9 +116,11 @@ def command(
     name of the store, the registry or the Hub keeps its manifest.
     """
     from zoo.convert.cache import resolve_checkpoint
+    from zoo.data.readers.documents import expand_paths
     from zoo.errors import UsageError
     from zoo.evaluation.record import evaluation_record, record_evaluation
     from zoo.export.session import open_session
+    from zoo.io.progress import progress_of_files
 
     compute = {name: options.pop(name) for name in ("backend", "device", "dtype", "threads")}
     requested = {name: value for name, value in options.items() if value not in (None, ())}
@@ -142,7 +144,8 @@ def command(
     record = record and _is_recordable(ref, checkpoint)
     session = open_session(checkpoint, **compute, fastest=True)
     task_evaluation = evaluation(checkpoint, session, **requested)
-    with output.collecting(task_evaluation) as on_prediction:
+    reading = progress_of_files("evaluating", expand_paths(list(files)))
+    with reading, output.collecting(task_evaluation) as on_prediction:
         measured = task_evaluation.evaluate(data, on_prediction=on_prediction)
     measured = _metric_first(measured, spec.metrics)
     if record:

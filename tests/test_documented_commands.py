@@ -28,7 +28,9 @@ from zoo.training.config.schema import pretrain_config
 from zoo.training.continuation import CHANGEABLE
 
 __all__ = ["hub_checkpoint"]
-PAGES = sorted((*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/plugins/*/*.md")))
+PAGES = sorted(
+    (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/plugins/*/*.md"))
+)
 # the changelog has commands of former versions
 TEXTS = [page.read_text("utf-8") for page in PAGES if page.name != "CHANGELOG.md"]
 # those of the plugin in examples/plugins/toolbox, which tests/plugins/test_toolbox.py runs
@@ -112,6 +114,7 @@ def finetune_settings(context: click.Context, make: Make) -> None:
     overrides = overrides_from_options(context, finetune.SETTINGS, context.params)
     model, known = context.params["model"], entries()
     family = known[model].family if model in known else model
+    family = FAMILY if "/" in family else family  # the model of a run
     overrides.pop("freeze_layers", None)  # of a pretrained model
     config = finetune_config({"family": FAMILY if family in PLACEHOLDERS else family}, overrides)
     task = training_task(config.task)

@@ -1,4 +1,4 @@
-"""Every example of README.md, docs/api.md and docs/pretraining.md runs and prints what it shows.
+"""Every example of the README, the guides and some other pages runs and prints what it shows.
 
 Commands run in one working directory, with a published BERT, texts, and a Hub on loopback that has
 small models under the names of the examples. A command runs after those that write its inputs.
@@ -23,12 +23,19 @@ from tests.tokenizers.directories import real
 from tests.tokenizers.trained import END, byte_level
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/api.md", "docs/pretraining.md")
+GUIDES = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/guides/*.md"))
+PAGES = ("README.md", "docs/getting-started.md", "docs/api.md", "docs/pretraining.md", *GUIDES)
 FLOAT = re.compile(r"-?\d+\.\d+(?:e[-+]\d+)?|\d+e[-+]\d+|\d+\.(?=[ \]])")
 LARGEST = re.compile(r"(?<=largest magnitude, in )\w+")  # differs the most by a rounding error
 SHORT = ("--max-steps", "3", "--global-batch-tokens", "1024", "--device", "cpu")
 """Options that make a documented run of minutes one of seconds."""
-NOT_RUN = ("make", "torchrun")  # `make` installs; `torchrun` is in tests/training
+NOT_RUN = ("make", "pip", "torchrun")  # the first two install; `torchrun` is in tests/training
+REVIEWS = [
+    f'"{text}, say {number} of us.",{label}'
+    for number in range(30)
+    for text, label in (("A quiet, clever film", "positive"), ("Dull and long", "negative"))
+]
+PAIRS = [f"Who wrote book {number}?,A friend number {number} of mine." for number in range(60)]
 TINY: dict[str, Any] = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
 SMALL: dict[str, Any] = {
     "hidden_size": 64,
@@ -37,6 +44,22 @@ SMALL: dict[str, Any] = {
     "intermediate_size": 128,
     "vocab_size": 30522,
 }
+
+
+def shortened(words: list[str]) -> list[str]:
+    """Return a command of training that takes seconds: few steps, small batches."""
+    if words[1] not in ("pretrain", "distill") or "--resume" in words:
+        return words
+    if "--max-steps" in words:  # 1,000 steps and 1,500 steps differ, still
+        place = words.index("--max-steps") + 1
+        steps = str(min(3 + int(words[place]) // 500, 9))
+        short = [*words[:place], steps, *words[place + 1 :], *SHORT[2:]]
+    else:
+        short = [*words, *SHORT]
+    if "--task" in words:  # labelled data has batches of rows
+        place = short.index("--global-batch-tokens")
+        del short[place : place + 2]
+    return short
 
 
 def blocks(language: str) -> list[str]:
@@ -64,8 +87,8 @@ WRITERS = {  # directory -> the command that writes it
     if "-o" in (words := shlex.split(command))
 }
 # in commands and programs of over 10 seconds: those that export a graph, or train a model first
-LONG = re.compile(r"onnx|zoo pretrain|runs/|zoo corpus|books-bert")
-PYTHON = [block for block in blocks("python") if "\nprint(" in block]
+LONG = re.compile(r"onnx|zoo (pretrain|corpus|bench|export)|runs/|books-bert|int8|push reviews")
+PYTHON = list(dict.fromkeys(block for block in blocks("python") if "\nprint(" in block))
 
 
 class Examples:
@@ -80,6 +103,10 @@ class Examples:
         for name in ("books", "articles"):
             (folder / name).symlink_to(sample)
         (folder / "book.txt").write_text((sample / "alice.txt").read_text("utf-8")[:5000])
+        (folder / "reviews.csv").write_text("\n".join(["text,label", *REVIEWS]))
+        (folder / "test.csv").write_text("\n".join(["text,label", *REVIEWS[:10]]))
+        (folder / "articles.csv").write_text("title\nA cat.\nA kitten.\n")
+        (folder / "pairs.csv").write_text("\n".join(["question,answer", *PAIRS]))
         (folder / "pairs.tsv").write_text("paradigm\tgood\tbad\norder\tI am here.\tam I here.\n")
 
     def run(self, command: str) -> str:
@@ -87,8 +114,7 @@ class Examples:
         if command not in self.outputs:
             words = shlex.split(command)
             self.write_inputs(words[1:])
-            short = SHORT if words[1] in ("pretrain", "distill") else ()
-            done = warm.zoo(*words[1:], *short, cwd=self.folder, **self.environment)
+            done = warm.zoo(*shortened(words)[1:], cwd=self.folder, **self.environment)
             assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
             self.outputs[command] = done.stdout
         return self.outputs[command]
@@ -123,6 +149,7 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Examples]:
         server.add("openai-community/gpt2", tiny_gpt2(scratch / "gpt2"))
         server.add("google-bert/bert-base-uncased", tiny_bert(scratch / "bert"))
         answers = tiny_bert(scratch / "answers", "BertForQuestionAnswering")
+        server.add("sentence-transformers/all-MiniLM-L6-v2", contents(real()))
         server.add("deepset/bert-base-uncased-squad2", answers)
         yield Examples(tmp_path_factory.mktemp("examples"), server.url)
 
@@ -150,7 +177,8 @@ def tiny_bert(path: Path, architecture: str = "BertForPreTraining") -> dict[str,
 
 
 def contents(path: Path) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in path.iterdir()}
+    files = (file for file in path.rglob("*") if file.is_file())
+    return {file.relative_to(path).as_posix(): file.read_bytes() for file in files}
 
 
 def assert_same_output(expected: str, printed: str) -> None:
@@ -169,9 +197,11 @@ def assert_same_output(expected: str, printed: str) -> None:
 
 
 def test_examples_are_found() -> None:
-    assert len(COMMANDS) > 12 and len(PYTHON) == 3
+    assert len(COMMANDS) > 12 and len(PYTHON) == 4
     assert len([output for output in COMMANDS.values() if output]) == 5
     assert {"minilm", "minilm-onnx", "runs/books", "corpus"} <= WRITERS.keys()
+    writes = [words[words.index("-o") + 1] for c in COMMANDS if "-o" in (words := shlex.split(c))]
+    assert sorted(writes) == sorted(WRITERS), "two commands write one directory"
 
 
 @pytest.mark.parametrize(

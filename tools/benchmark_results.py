@@ -1,0 +1,106 @@
+"""Draw docs/figures/ratios.svg and the table of docs/results.md from benchmarks/results.json.
+
+usage: python -m tools.benchmark_results [--check]
+
+``--check`` writes nothing, and exits with 1 if a file is not what would be written.
+"""
+
+import json
+import math
+import sys
+from html import escape
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results.json"
+CHART = ROOT / "docs" / "figures" / "ratios.svg"
+PAGE = ROOT / "docs" / "results.md"
+BEGIN, END = "<!-- benchmarks: begin -->", "<!-- benchmarks: end -->"
+
+WIDTH, ROW, LEFT, RIGHT, TOP = 760, 34, 300, 690, 46
+TICKS = (1, 2, 5, 10, 20, 50)
+STYLE = """
+text { font: 13px system-ui, sans-serif; fill: #1f2328 }
+.peer, .tick { fill: #59636e; font-size: 11px }
+.title { font-weight: 600; font-size: 14px }
+.bar { fill: #2563eb } .grid { stroke: #d1d9e0 } .one { stroke: #59636e }
+.end { text-anchor: end } .middle { text-anchor: middle }
+@media (prefers-color-scheme: dark) {
+  text { fill: #f0f6fc } .peer, .tick { fill: #9198a1 }
+  .bar { fill: #60a5fa } .grid { stroke: #3d444d } .one { stroke: #9198a1 }
+}
+"""
+
+
+def ratio(bar: dict[str, Any]) -> float:
+    """Return how many times as good as the peer a result is."""
+    quotient: float = bar["zoo_value"] / bar["peer_value"]
+    return quotient if bar["higher_is_better"] else 1 / quotient
+
+
+def chart(rows: list[dict[str, Any]]) -> str:
+    """Return horizontal bars of all rows that have one, the largest first, on a log scale."""
+    bars = sorted((bar for row in rows for bar in row.get("chart", ())), key=ratio, reverse=True)
+    bottom = TOP + ROW * len(bars)
+
+    def across(value: float) -> float:
+        return LEFT + (RIGHT - LEFT) * math.log(value) / math.log(TICKS[-1])
+
+    parts = ['<text class="title" x="16" y="24">times as fast, or as small, as the peer</text>']
+    for tick in TICKS:
+        x, kind = across(tick), "one" if tick == 1 else "grid"
+        parts.append(
+            f'<line class="{kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{bottom}"/>'
+            f'<text class="tick middle" x="{x:.1f}" y="{bottom + 16}">{tick}</text>'
+        )
+    for number, bar in enumerate(bars):
+        y, end = TOP + ROW * number, across(ratio(bar))
+        parts.append(
+            f'<text class="end" x="{LEFT - 10}" y="{y + 15}">{escape(bar["task"])}</text>'
+            f'<text class="peer end" x="{LEFT - 10}" y="{y + 28}">{escape(bar["peer"])}</text>'
+            f'<rect class="bar" x="{LEFT}" y="{y + 7}" width="{end - LEFT:.1f}" height="20" '
+            f'rx="3"/>'
+            f'<text x="{end + 6:.1f}" y="{y + 22}">{ratio(bar):.2g}</text>'
+        )
+    label = "Ratios of zoo and its peers: " + "; ".join(
+        f"{bar['task']} {ratio(bar):.2g} times {bar['peer']}" for bar in bars
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {bottom + 28}" role="img" '
+        f'aria-label="{escape(label)}"><style>{STYLE}</style>{"".join(parts)}</svg>\n'
+    )
+
+
+def table(results: dict[str, Any]) -> str:
+    """Return all rows in Markdown, with the machine and versions."""
+    lines = [
+        f"Measured on {results['machine']}; {results['versions']}.",
+        "",
+        "| benchmark | zoo, median | peer, median | ratio | script |",
+        "| --- | ---: | ---: | ---: | --- |",
+    ]
+    keys = ("benchmark", "zoo", "peer", "ratio", "script")
+    lines += [f"| {' | '.join(row[key] for key in keys)} |" for row in results["rows"]]
+    return "\n".join(lines)
+
+
+def main(arguments: list[str]) -> int:
+    """Write the chart and the table, or compare them."""
+    results = json.loads(RESULTS.read_text("utf-8"))
+    page = PAGE.read_text("utf-8")
+    before, rest = page.split(BEGIN)
+    after = rest.split(END)[1]
+    files = {
+        CHART: chart(results["rows"]),
+        PAGE: f"{before}{BEGIN}\n{table(results)}\n{END}{after}",
+    }
+    if arguments == ["--check"]:
+        return int(any(path.read_text("utf-8") != text for path, text in files.items()))
+    for path, text in files.items():
+        path.write_text(text, "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

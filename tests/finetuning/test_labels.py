@@ -38,8 +38,8 @@ def test_a_file_that_ends_within_a_label(tmp_path: Path, caplog: pytest.LogCaptu
     assert warnings(caplog, table, data=data) == []
     table.write_bytes(table.read_bytes().removesuffix(b"s\n"))
     assert warnings(caplog, table, data=data) == [
-        f"warning: the label 'ye' has one training sample, {table}:42, the last line, which no "
-        "line feed ends: is the file whole?"
+        f"warning: the label 'ye' has one training sample, {table}:42, the last line, which has "
+        "no line feed: is the file complete?"
     ]
 
 
@@ -53,7 +53,7 @@ def test_a_file_of_words_that_ends_within_a_label(
     first, *_ = warnings(caplog, table, task="token-classification", data=data)
     assert first == (
         f"warning: the label 'B-LO' has one training sample, {table}:{number}, the last line, "
-        "which no line feed ends: is the file whole?"
+        "which has no line feed: is the file complete?"
     )
 
 
@@ -151,7 +151,7 @@ def test_names_of_the_outputs_of_a_head_without_names(
     model, _ = pretrained("BertForSequenceClassification")
     table = labelled(tmp_path / "t.tsv")
     with pytest.raises(
-        UsageError, match=r"has a head for LABEL_0, LABEL_1, and not for .*: no, yes"
+        UsageError, match=r"has a head for LABEL_0, LABEL_1, but not for .*: no, yes"
     ):
         finetune_setup(finetune_config(settings(model, table), {}))
     tree = settings(model, table, data={"labels": ["yes", "no"]})
@@ -180,7 +180,7 @@ def test_steps_that_read_rows_twice_or_learn_nothing(
     changes: dict[str, Any] = {"data": {"eval": [str(held)]}}
     assert warnings(caplog, table, **changes, batch_size=40) == []
     (line,) = warnings(caplog, table, **changes, batch_size=41)
-    assert "batch_size is 41, and there are 40 rows to train on" in line
+    assert "batch_size is 41, and the training data has 40 rows" in line
     one_step = {"max_steps": 1, "eval_steps": 1, "save_steps": 1}
     tree = settings("bert", table, vocab_size=300, **changes, **one_step)
     with caplog.at_level("WARNING", "zoo"):

@@ -183,7 +183,7 @@ def test_a_mix_in_place_of_the_last_layer(tmp_path: Path, name: str) -> None:
 
 def test_the_mix_is_no_state_of_a_language_model(tmp_path: Path) -> None:
     changes = {"task_args": {"layers": "mix", "lm_coef": 0.5}}
-    with pytest.raises(UsageError, match="predicts no next token"):
+    with pytest.raises(UsageError, match="does not predict tokens"):
         finetune(tmp_path / "run", settings("gpt", labelled(tmp_path / "t.tsv"), **changes))
 
 

@@ -252,8 +252,8 @@ def test_refusals(pretrained: Pretrained, tmp_path: Path) -> None:
     table = labelled(tmp_path / "t.tsv")
     for options, message in (
         ({"input_tokens": ["a", "b", "c"]}, r"puts \[CLS\] and \[SEP\] around texts already"),
-        ({"lm_coef": 0.5}, "predicts no next token beside text-classification"),
+        ({"lm_coef": 0.5}, "does not predict tokens in addition to text-classification"),
         ({"lm_coef": -1.0}, "lm_coef is -1.0"),
-        ({"both_orders": True}, "both orders are those of a pair"),
+        ({"both_orders": True}, "both_orders needs pairs of texts"),
     ):
         refused(tmp_path / "run", settings(model, table, task_args=options), message)

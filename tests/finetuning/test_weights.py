@@ -106,7 +106,7 @@ def test_the_head_of_the_same_task_is_kept(
     torch.testing.assert_close(head, load_file(model / "model.safetensors")["head.weight"])
     assert not [name for name in record.new_parameters if name.startswith("head.")]
     if task in LABELLED:
-        with pytest.raises(UsageError, match=r"head for a, b, and not for these .*: c;"):
+        with pytest.raises(UsageError, match=r"head for a, b, but not for these .*: c;"):
             load(model, task, 3, tmp_path)
 
 

@@ -155,7 +155,7 @@ def test_refusals_and_the_offer(
     rows = [{"a": "a b", "b": t, "label": "yes" if t[0] < "e" else "no"} for t in texts(20)]
     pairs = write_table(tmp_path / "pairs.tsv", rows)
     orders = {"task_args": {"doc_stride": 1, "both_orders": True}}
-    with pytest.raises(UsageError, match="both orders in windows"):
+    with pytest.raises(UsageError, match="pairs in both orders cannot be split"):
         finetune(tmp_path / "x", settings(model, pairs, data={"text": "a", "pair": "b"}, **orders))
     crf = {"task": "token-classification", "task_args": {"doc_stride": 1, "crf": True}}
     with pytest.raises(UsageError, match="a CRF is not trained on windows"):
@@ -167,4 +167,7 @@ def test_refusals_and_the_offer(
     assert not (tmp_path / "x").exists()
     with caplog.at_level(logging.INFO, "zoo"):
         finetune(tmp_path / "run", settings(model, table, max_seq_len=LENGTH, **SHORT))
-    assert "were truncated; --set max_seq_len=N reads more, up to 40, --doc-stride N" in caplog.text
+    assert (
+        "truncated to 9 tokens; --set max_seq_len=N reads more, up to 40, --doc-stride N"
+        in caplog.text
+    )

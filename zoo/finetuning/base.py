@@ -43,7 +43,7 @@ class FineTuning(TrainingObjective):
 
     Args:
         config: configuration of the model, with the labels of the data.
-        inputs: names of the model's inputs; the first is that of the ids.
+        inputs: names of the model's inputs, with the token ids first.
         pad_id: the padding token.
         run: configuration of the run.
 
@@ -51,17 +51,17 @@ class FineTuning(TrainingObjective):
         UsageError: the task has no metric or option of a name in ``run``.
 
     Attributes:
-        varying_outputs: why a teacher's outputs for a row cannot be kept as one vector; empty if
-            they can.
-        needs_teacher: whether the task has no loss, and is for distillation alone.
+        varying_outputs: why a cache cannot keep a teacher's outputs as one vector per row; empty
+            if it can.
+        needs_teacher: whether the task has no loss and can only be learned from a teacher.
         problem: problem type in the model's configuration; ``None`` for none.
         default_metric: metric that selects the best checkpoint.
-        lower_is_better: names of the metrics of which a lower value is better.
-        defaults: settings that replace those of a preset.
-        split_hint: what else to do, beside ``--eval``, if the data cannot be split.
+        lower_is_better: names of the metrics whose lower values are better.
+        defaults: settings that take precedence over a preset.
+        split_hint: what to do, apart from giving ``--eval``, if the data cannot be split.
         options_type: type of the options in ``task_args``.
         options: options of that type.
-        generation_defaults: settings of generation of the pretrained model, of tasks that generate.
+        generation_defaults: the pretrained model's settings of generation, for tasks that generate.
     """
 
     needs_teacher: ClassVar[bool] = False
@@ -97,47 +97,42 @@ class FineTuning(TrainingObjective):
         """Names of the metrics of an evaluation."""
 
     def metrics_of(self, samples: Sequence[Any]) -> Sequence[str]:
-        """Return the names of the metrics that an evaluation of samples has; by default all."""
+        """Return the names of the metrics that can be computed on samples; by default all."""
         return self.metric_names
 
     def require_metric(self, samples: Sequence[Any]) -> None:
-        """Check that evaluations have the metric that selects the best checkpoint.
-
-        Args:
-            samples: samples of the evaluations.
+        """Check that the metric of the best checkpoint can be computed on the evaluation data.
 
         Raises:
-            UsageError: they have not.
+            UsageError: no sample counts for it.
         """
         available, name = ("loss", *self.metrics_of(samples)), self.metric_for_best_model
         if name not in available:
             raise UsageError(
                 f"no sample of the evaluation data counts for the metric {name}",
-                f"give others with --eval, or set metric_for_best_model to {', '.join(available)}",
+                "give other data with --eval, or set metric_for_best_model to "
+                f"{', '.join(available)}",
             )
 
     @property
     def loss_in_batch(self) -> bool:
-        """True if the loss of a sample depends on the other samples of its micro-batch."""
+        """Whether the loss of a sample depends on the other samples of its micro-batch."""
         return False
 
     @property
     def averages_windows(self) -> bool:
-        """True if several rows of the model, windows of a long text, have one result."""
+        """Whether a long text is split into windows, whose outputs are averaged."""
         return False
 
     @property
     def micro_batch_size(self) -> int:
-        """Number of samples per forward pass, or that are compared with each other."""
+        """Number of samples per forward pass; also the number that a loss in a batch compares."""
         return self.run.micro_batch_size or self.run.batch_size
 
     def splits_micro_batches(self, world_size: int) -> bool:
-        """Return whether processes share each micro-batch, whose samples are compared.
+        """Return whether a loss compares samples across ``world_size`` processes.
 
-        They do not if their parts of a step are whole micro-batches.
-
-        Args:
-            world_size: number of processes.
+        It does not if each process gets whole micro-batches.
         """
         share = self.run.batch_size // world_size
         return self.loss_in_batch and world_size > 1 and share % self.micro_batch_size != 0
@@ -158,12 +153,12 @@ class FineTuning(TrainingObjective):
 
     @classmethod
     def resolve(cls, run: FineTuneConfig, init: "PretrainedInit | None") -> FineTuneConfig:
-        """Return the configuration with what follows from the pretrained model.
+        """Return the configuration with the settings that follow from the pretrained model.
 
         Args:
             run: configuration of the run.
-            init: the pretrained model, or ``None``. That of a resumed run has no checkpoint, and
-                the configuration is resolved already.
+            init: the pretrained model, if there is one. In a resumed run it has no checkpoint, and
+                the configuration is already resolved.
         """
         return run
 
@@ -175,15 +170,15 @@ class FineTuning(TrainingObjective):
         option: str,
         value: "Callable[[Checkpoint], bool]",
     ) -> FineTuneConfig:
-        """Return the configuration with an option as in the head of the pretrained model.
+        """Return the configuration with an option taken from the pretrained model's head.
 
-        An option that is set stays as it is, and a new head has it not.
+        Explicit options win; a new head uses ``False``.
 
         Args:
             run: configuration of the run.
             init: see ``resolve``.
             option: name of the option.
-            value: returns its value in a checkpoint.
+            value: returns its value for a checkpoint.
         """
         before = None if init is None else init.checkpoints.get("model")
         if run.task_args.get(option) is not None or init is None or before is None:
@@ -195,18 +190,18 @@ class FineTuning(TrainingObjective):
 
     @classmethod
     def config_changes(cls, run: FineTuneConfig) -> dict[str, Any]:
-        """Return the fields of the model's configuration that options of the task set."""
+        """Return fields of the model's configuration that the task's options set."""
         return {}
 
     @classmethod
     def adapt_tokenizer(
         cls, run: FineTuneConfig, tokenizer: "ExistingTokenizer | None"
     ) -> "ExistingTokenizer | None":
-        """Return the tokenizer of the model to train; by default that of the pretrained model.
+        """Return the tokenizer of the model to train; by default ``tokenizer``.
 
         Args:
             run: configuration of the run.
-            tokenizer: tokenizer of the pretrained model, or of the settings; ``None`` where the
+            tokenizer: tokenizer of the pretrained model, or of the settings; ``None`` if the
                 family needs no file.
 
         Raises:
@@ -221,19 +216,19 @@ class FineTuning(TrainingObjective):
 
     @classmethod
     def locate(cls, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return settings of the data with files in place of the directories of known data sets.
+        """Replace directories of known data sets by their files; by default, change nothing.
 
         Args:
-            data: settings, as in ``TableConfig``; by default, they are returned as they are.
+            data: settings, as in ``TableConfig``.
 
         Raises:
-            SourceError: a file is not there.
+            SourceError: a file is missing.
         """
         return data
 
     @classmethod
     def files(cls, paths: Sequence[str]) -> list[str]:
-        """Return the files, directories and patterns that paths of the settings name."""
+        """Return the files, directories and patterns that paths in the settings name."""
         return list(paths)
 
     @classmethod
@@ -243,7 +238,7 @@ class FineTuning(TrainingObjective):
         Args:
             paths: files, directories or patterns.
             data: columns and kinds of the data.
-            problems: gets the rows that cannot be used.
+            problems: collects the rows that cannot be used.
 
         Raises:
             ZooError: see ``zoo.data.readers.labelled.read_samples``.
@@ -252,26 +247,26 @@ class FineTuning(TrainingObjective):
 
     @classmethod
     def read_eval(cls, paths: Sequence[str], data: TableConfig, problems: RowProblems) -> list[Any]:
-        """Return the samples of files for evaluations; by default as ``read`` does."""
+        """Return the samples of evaluation files; by default with ``read``."""
         return cls.read(paths, data, problems)
 
     @classmethod
     def check(cls, sample: Any, data: TableConfig) -> Any:
-        """Return a sample after checking its label, as far as that needs no model.
+        """Return a sample after all checks of its label that need no model.
 
         Raises:
-            RowError: the label is of another kind, or not one of the settings.
+            RowError: the label has the wrong type, or is missing in the settings.
         """
         return sample
 
     @classmethod
     def review(cls, sample: Any, data: TableConfig) -> Reviewed:
-        """Return what is reviewed of a sample; see ``zoo.data.readers.review``."""
+        """Return the parts of a sample to review; see ``zoo.data.readers.review``."""
         return Reviewed(cls.texts(sample), None)
 
     @classmethod
     def texts(cls, sample: Any) -> list[str]:
-        """Return the texts of a sample, on which a tokenizer may be trained."""
+        """Return the texts of a sample, to train a tokenizer."""
         return [sample.text, *([] if sample.pair is None else [sample.pair])]
 
     @classmethod
@@ -279,7 +274,7 @@ class FineTuning(TrainingObjective):
         """Return the classes of a sample; by default none.
 
         Raises:
-            RowError: the label is of another kind.
+            RowError: the label has the wrong type.
         """
         return ()
 
@@ -287,21 +282,21 @@ class FineTuning(TrainingObjective):
     def fix_labels(
         cls, run: FineTuneConfig, samples: Sequence[Any], known: tuple[str, ...] = ()
     ) -> tuple[str, ...]:
-        """Return the classes that are outputs of the model, in order; by default none.
+        """Return the classes of the model's outputs, in order; by default none.
 
         Args:
             run: configuration of the run.
             samples: samples of the training data.
-            known: labels of a pretrained head that is kept, which are those of the model.
+            known: labels of a pretrained head that is kept; they decide the order.
 
         Raises:
-            UsageError: a label of the settings has no samples, or there are too few labels.
+            UsageError: a label in the settings has no samples, or there are too few labels.
         """
         return ()
 
     @classmethod
     def output_names(cls, labels: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the names of the model's outputs, by default those of the classes."""
+        """Return the names of the model's outputs; by default the classes."""
         return labels
 
     @abstractmethod
@@ -313,7 +308,7 @@ class FineTuning(TrainingObjective):
         """
 
     def usable(self, samples: Sequence[Any], problems: RowProblems) -> list[Any]:
-        """Return the samples that have a ``target``; ``problems`` gets the others."""
+        """Return the samples that have a ``target``; ``problems`` collects the others."""
 
         def checked(sample: Any) -> Any:
             self.target(sample)
@@ -343,7 +338,7 @@ class FineTuning(TrainingObjective):
     def tokenize(
         self, samples: Sequence[Any], tokenizer: TextTokenizer
     ) -> "tuple[TokenizedTexts, Mapping[str, NDArray[Any]]]":
-        """Return the tokens of samples, and further values of each row by their names."""
+        """Return the tokens of samples, and name -> further values of each row."""
         texts, limit = texts_or_pairs(samples), self.run.max_seq_len
         locations = [sample.location for sample in samples]
         return tokenize(texts, tokenizer, self.inputs, limit, locations=locations), {}
@@ -359,10 +354,7 @@ class FineTuning(TrainingObjective):
         )
 
     def masks(self) -> dict[str, str | None]:
-        """Return name of the tokens of each sequence of a row -> name of its attention mask.
-
-        The name is ``None`` where the model takes no mask.
-        """
+        """Return name of each sequence of tokens in a row -> name of its attention mask, if any."""
         return {self.inputs[0]: "attention_mask" if "attention_mask" in self.inputs else None}
 
     def train_order(self, rows: TokenizedRows) -> EpochShuffle:
@@ -372,7 +364,7 @@ class FineTuning(TrainingObjective):
     def data_warnings(
         self, train: Sequence[Any], evaluation: Sequence[Any], rows: TokenizedRows
     ) -> list[str]:
-        """Return what the user should know about the data; by default nothing.
+        """Return what users should know about the data; by default nothing.
 
         Args:
             train: samples of the training data.
@@ -382,19 +374,19 @@ class FineTuning(TrainingObjective):
         return []
 
     def load_checkpoint(self, model: "nn.Module", checkpoint: "Checkpoint") -> list[str]:
-        """Load what a checkpoint has besides the weights of the model; by default nothing.
+        """Load what a checkpoint has in addition to the model's weights; by default nothing.
 
         Args:
             model: module that ``self.model`` returned, with the weights of the checkpoint.
             checkpoint: the checkpoint.
 
         Returns:
-            names of the parameters of ``model`` beside the saved model that stay new.
+            names of parameters of ``model`` outside of the saved model that keep new weights.
         """
         return []
 
     def prepare_model(self, model: "nn.Module") -> None:
-        """Change the model before the optimizer is made; by default not at all.
+        """Change the model before the optimizer is created; by default, do nothing.
 
         Args:
             model: module that ``self.model`` returned, with its initial weights.
@@ -404,7 +396,7 @@ class FineTuning(TrainingObjective):
         """
 
     def padding(self) -> dict[str, int]:
-        """Return name of an array -> value of its padding, where it is not 0."""
+        """Return name of an array -> value of its padding, if that is not 0."""
         return {self.inputs[0]: self.pad_id}
 
     @override
@@ -440,5 +432,5 @@ class FineTuning(TrainingObjective):
 
 
 def texts_or_pairs(samples: Sequence[Any]) -> list[Text]:
-    """Return the text of each sample, or both of a pair."""
+    """Return the text of each sample, or both texts of a pair."""
     return [s.text if s.pair is None else (s.text, s.pair) for s in samples]

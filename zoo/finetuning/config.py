@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 
 def task_settings(task: TaskSpec) -> dict[str, str]:
-    """Return the settings that a task reads and not every task does, and the option of each."""
+    """Return the settings that only some tasks, including this one, read -> the option of each."""
     options = {option.setting: option.flags for option in task.train_options}
     return options | {name: name for name in task.settings}
 
 
 def optional_settings() -> dict[str, str]:
-    """Return the settings that not every task reads, and the option of each.
+    """Return the settings that only some tasks read -> the option of each.
 
-    Options of a task, ``task_args``, are checked by its class.
+    ``task_args`` are left out: the task's class checks them.
     """
     settings: dict[str, str] = {}
     for task in public_tasks("train"):
@@ -67,7 +67,7 @@ def finetune_config(
     task: type[FineTuning] = load_part(spec, "train")
     requested = {**requested, "task": spec.name}
     if task.needs_teacher and struct_type is FineTuneConfig:
-        raise UsageError(f"{task.name} are learned from a teacher alone", "see `zoo distill`")
+        raise UsageError(f"{task.name} can only be learned from a teacher", "see `zoo distill`")
     if not (requested.get("data") or {}).get("train"):
         raise UsageError("the settings name no training data", "name a file with --train")
     requested = {**requested, "data": task.locate(requested["data"])}
@@ -92,7 +92,7 @@ def finetune_config(
 
 
 def _require_read(config: FineTuneConfig, task: TaskSpec) -> None:
-    """Refuse settings that the task or the pretrained model does not read."""
+    """Refuse settings that the task or the pretrained model would ignore."""
     read = task_settings(task)
     for name, option in optional_settings().items():
         section, _, key = name.rpartition(".")
@@ -106,7 +106,7 @@ def _require_read(config: FineTuneConfig, task: TaskSpec) -> None:
 
 
 def _with_label_names(requested: ConfigDict) -> ConfigDict:
-    """Return the settings with labels that are numbers as their text, as in tables."""
+    """Convert labels that are numbers to text, as in tables."""
 
     def name(label: Any) -> Any:
         return label_name(label, "settings") if isinstance(label, int) else label
@@ -121,7 +121,7 @@ def _with_label_names(requested: ConfigDict) -> ConfigDict:
 
 
 def _glue_settings(requested: ConfigDict) -> ConfigDict:
-    """Return the settings with the task, columns and files of a task of GLUE."""
+    """Add the task, columns and files of a GLUE task to the settings."""
     task = glue_task(requested["task"])
     directories: list[str] = list((requested.get("data") or {}).get("train") or ())
     if len(directories) != 1:
@@ -139,7 +139,7 @@ def _glue_settings(requested: ConfigDict) -> ConfigDict:
 
 
 def _preset(family: Family, name: str | None) -> tuple[str, Mapping[str, Any]]:
-    """Return name and settings of a preset, by default from the family's paper."""
+    """Return the name and settings of a preset; the default is that of the family's paper."""
     presets = family.presets()
     name = name or (PAPER if PAPER in presets else DEFAULT)
     if name not in presets:

@@ -1,4 +1,4 @@
-"""The head of a pretrained model in fine-tuning: whether it is kept, or a new one begins."""
+"""The head of a pretrained model in fine-tuning: whether it is kept or replaced."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -15,11 +15,9 @@ HEAD = "head"  # module that ``init_from.new_modules`` may name
 
 
 def serves_other_task(checkpoint: "Checkpoint", head: str, problem: "Problem | None") -> bool:
-    """Return whether the head of a checkpoint was trained on labelled data for another task.
-
-    Heads of several tasks have tensors of the same names and even shapes on the Hub, such as
-    ``classifier.weight`` of texts, words and choices, whose outputs mean something else.
-    """
+    """Return whether the head of a checkpoint was trained on labelled data for another task."""
+    # heads of several tasks have tensors of the same names and even shapes on the Hub, such as
+    # ``classifier.weight`` for texts, words and choices
     if checkpoint.head_name != head:
         tasks = checkpoint.head.tasks, checkpoint.family.heads()[head].tasks
         return all(LABELLED.intersection(names) for names in tasks)

@@ -1,4 +1,4 @@
-"""Labels that are classes: their order, their indices, and their weights in the loss."""
+"""Classes as labels: their order, their indices, and their weights in the loss."""
 
 import math
 from abc import abstractmethod
@@ -32,11 +32,10 @@ SHOWN = 3  # labels that are named in warnings
 
 
 class ClassTask(FineTuning):
-    """Base class of tasks whose labels are classes, of which each is an output of the model."""
+    """Base class of tasks whose labels are classes, each with an output of the model."""
 
-    fewest_labels: ClassVar[int] = 1  # smallest number of labels that the data has to have
-    # weight of each label in the loss; ``None`` for equal ones
-    weights: tuple[float, ...] | None = None
+    fewest_labels: ClassVar[int] = 1  # the data needs at least this number of labels
+    weights: tuple[float, ...] | None = None  # of the labels in the loss; ``None`` for equal ones
 
     @classmethod
     @abstractmethod
@@ -89,10 +88,9 @@ class ClassTask(FineTuning):
         return {name: number for number, name in enumerate(self.labels)}
 
     def fix_weights(self, indices: "NDArray[np.integer[Any]]") -> None:
-        """Fix the weights of the labels, if the run has some, by the training data.
+        """Compute the weights of the labels from ``indices`` of the training data, (n,).
 
-        Args:
-            indices: indices of the labels of the data; those of the first call count, (n,).
+        Only the first call has an effect.
         """
         if self.weights is None and self.run.class_weights is not None:
             counts = np.bincount(indices, minlength=len(self.labels))
@@ -102,10 +100,7 @@ class ClassTask(FineTuning):
     def data_warnings(
         self, train: Sequence[Any], evaluation: Sequence[Any], rows: TokenizedRows
     ) -> list[str]:
-        """Warn of labels without samples to evaluate, or with one to train on.
-
-        The latter may be the beginning of a label, at the end of a file that was cut.
-        """
+        # a label with one sample may be the first part of a longer one, in a truncated file
         count = Counter(name for s in train for name in self.label_names(s, self.run.data))
         single = [
             (name, self.label_location(sample, number))
@@ -127,7 +122,7 @@ class ClassTask(FineTuning):
         return [f"no training sample has these labels of the pretrained model: {shown}"]
 
     def _absent_labels(self, labels: Sequence[str], evaluation: Sequence[Any]) -> list[str]:
-        if self.default_metric == "f1":  # of entities, in which labels are not counted
+        if self.default_metric == "f1":  # of entities, which does not depend on labels
             return []
         data = self.run.data
         present = {name for sample in evaluation for name in self.label_names(sample, data)}
@@ -135,7 +130,7 @@ class ClassTask(FineTuning):
         return warn_of_absent_labels(labels, present, several=several)
 
     def weigh(self, indices: "NDArray[np.integer[Any]]") -> "NDArray[Any]":
-        """Return what each label adds to the count of the loss: its weight, or 1; 0 if ignored."""
+        """Return how much each label adds to the count of the loss: its weight, 1 or 0."""
         counted: NDArray[Any] = indices != IGNORED
         if self.weights is None:
             return counted.astype(np.int64)
@@ -150,21 +145,21 @@ class ClassTask(FineTuning):
         return int((batch.tensors[LABELS] != IGNORED).sum())
 
     def weights_like(self, logits: "Tensor") -> "Tensor | None":
-        """Return the weights with dtype and device of logits, (labels,); ``None`` for none."""
+        """Return the weights in the dtype and on the device of logits, (labels,), if any."""
         return None if self.weights is None else logits.new_tensor(self.weights)
 
 
 def match_labels(known: tuple[str, ...], present: Collection[str]) -> tuple[str, ...]:
-    """Return the labels of a pretrained head, in its order, of which the data may have only some.
+    """Return the labels of a pretrained head in its order; the data may lack some of them.
 
-    Labels of the data that are numbers are those of a head whose outputs have no names.
+    If the head's outputs have no names, numbers in the data are their indices.
     """
     numbered = tuple(map(str, range(len(known))))
     if known == unnamed_labels(len(known)) and not set(present).difference(numbered):
         return numbered
     if lacking := sort_labels(set(present).difference(known)):
         raise UsageError(
-            f"the pretrained model has a head for {describe_labels(known, *lacking)}, and not for "
+            f"the pretrained model has a head for {describe_labels(known, *lacking)}, but not for "
             f"these labels of the data: {describe_labels(lacking)}",
             f"rename them in the data, or leave these samples out; --set init_from.new_modules="
             f"[{HEAD}] starts with a new head",
@@ -173,9 +168,9 @@ def match_labels(known: tuple[str, ...], present: Collection[str]) -> tuple[str,
 
 
 def label_order(known: Sequence[str], labels: Sequence[str]) -> tuple[int, ...] | None:
-    """Return the index of each label among those of another model; ``None`` if these differ.
+    """Return the index of each label in another model's outputs; ``None`` if its labels differ.
 
-    Labels that are numbers are those of a model whose outputs have no names.
+    If the outputs have no names, numbers are their indices.
     """
     numbered = tuple(map(str, range(len(known))))
     if tuple(known) == unnamed_labels(len(known)) and set(labels) == set(numbered):
@@ -189,7 +184,7 @@ def label_order(known: Sequence[str], labels: Sequence[str]) -> tuple[int, ...] 
 def order_labels(
     present: Collection[str], requested: Sequence[str] | None, fewest: int = 1
 ) -> tuple[str, ...]:
-    """Return the labels in the order of the model's outputs."""
+    """Return the labels in the order of the model's outputs: as requested, or sorted."""
     labels = tuple(requested or ()) or sort_labels(present)
     if repeated := [name for name, count in Counter(labels).items() if count > 1]:
         raise UsageError(f"data.labels has {repeated[0]!r} twice", "name each label once")
@@ -215,13 +210,13 @@ def order_labels(
 
 
 def warn_of_single_samples(labels: Sequence[tuple[str, str]]) -> list[str]:
-    """Return warnings of labels with one training sample each."""
+    """Return warnings about labels that have a single training sample."""
     files = {place.rpartition(":")[0] for _, place in labels}
     ends = {f"{file}:{open_last_line(Path(file))}" for file in files if Path(file).is_file()}
     cut_first = sorted(labels, key=lambda label: label[1] not in ends)
     lines = [
         f"the label {name!r} has one training sample, {place}"
-        + (", the last line, which no line feed ends: is the file whole?" * (place in ends))
+        + (", the last line, which has no line feed: is the file complete?" * (place in ends))
         for name, place in cut_first[:SHOWN]
     ]
     rest = len(labels) - SHOWN
@@ -241,13 +236,9 @@ def label_index(name: str, indices: Mapping[str, int], location: str) -> int:
 def class_weights(
     setting: str | Mapping[str, float], labels: Sequence[str], counts: "NDArray[np.integer[Any]]"
 ) -> tuple[float, ...]:
-    """Return the weight of each label.
-
-    Args:
-        counts: number of training samples of each label, (labels,).
-    """
+    """Return the weight of each label: ``balanced`` by their ``counts``, (labels,), or as given."""
     if isinstance(setting, str):
-        # as in scikit-learn; a label of the model without samples keeps the weight 1
+        # as in scikit-learn; a label without samples, of a pretrained head, keeps the weight 1
         mean = counts.sum() / np.count_nonzero(counts)
         return tuple(float(mean / count) if count else 1.0 for count in counts)
     if set(setting) != set(labels):

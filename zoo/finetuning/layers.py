@@ -18,9 +18,9 @@ MIX = "mix"  # field of the configurations: whether a classifier reads a mix
 class LayerTask(FineTuning):
     """Base class of tasks with the option ``layers``.
 
-    It is ``mix`` for a learned mix of all layers (Peters et al. 2018, arXiv:1802.05365, equation
-    1); a number for one layer, 0 for the embeddings and negative from the end; or ``None`` for the
-    layers of the checkpoint's classifier, or else the last. One layer is a mix with fixed shares.
+    Its value is ``mix`` for a learned mix of all layers (Peters et al. 2018, arXiv:1802.05365,
+    equation 1), or the number of one layer: 0 for the embeddings, negative from the end. The
+    default is that of the checkpoint, or else the last layer.
     """
 
     @classmethod
@@ -31,7 +31,7 @@ class LayerTask(FineTuning):
 
     @override
     def prepare_model(self, model: "nn.Module") -> None:
-        # a single layer gets the whole weight of the mix
+        # a single layer is a mix in which it has all the weight
         layers: Layers | None = self.options.layers
         if not isinstance(layers, int):
             return

@@ -112,7 +112,7 @@ def run_tokenizer(
     offline: bool,
     resumed: Resumed | None,
 ) -> ExistingTokenizer | None:
-    """Return the tokenizer of the model; for new weights, that of the settings or a new one."""
+    """Return the tokenizer of the pretrained model; for new weights, load or train one."""
     if init is not None:
         if config.tokenizer is not None:
             raise UsageError("a pretrained model keeps its tokenizer", "leave out --tokenizer")
@@ -171,7 +171,7 @@ def fit_config(
 def text_tokenizer(
     family: Family, config: Config, tokenizer: ExistingTokenizer | None
 ) -> TextTokenizer:
-    """Return the tokenizer of texts: the family's own, or that of a file."""
+    """Return the tokenizer of texts: the family's own, or one from a file."""
     built_in = family.text_tokenizer(config)
     if built_in is not None:
         return built_in

@@ -1,6 +1,6 @@
-"""Pooling of token vectors to sentence embeddings in torch, with gradients.
+"""Pooling of token vectors into sentence embeddings in torch, with gradients.
 
-The modes are those of ``zoo.inference.processing.pooling``, which pools in NumPy.
+``zoo.inference.processing.pooling`` has the same modes in NumPy.
 """
 
 import torch
@@ -11,7 +11,7 @@ from zoo.tokenizers.pooling import Pooling
 
 
 def pool(hidden: Tensor, mask: Tensor, pooling: Pooling) -> Tensor:
-    """Return sentence embeddings, (rows, hidden), of which all dimensions are kept.
+    """Return sentence embeddings, (rows, hidden), before any truncation of dimensions.
 
     Args:
         hidden: (rows, tokens, hidden).

@@ -15,8 +15,8 @@ from zoo.tokenizers import TextTokenizer
 from zoo.tokenizers.tokenizer import Encoded, Text
 
 CHUNK = 4096  # texts that are tokenized together ...
-CHUNK_CHARACTERS = 1 << 20  # ... unless they are longer: a character takes up to 200 bytes
-LONG = 64  # characters per token that is kept, from which on the beginning of a text may suffice
+CHUNK_CHARACTERS = 1 << 20  # ... up to this length: a character takes up to 200 bytes
+LONG = 64  # characters per kept token from which only the beginning of a text may be tokenized
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class TokenizedRows(ExampleDataset):
     # name of an input or label -> one value per token, (tokens, ...)
     arrays: Mapping[str, NDArray[Any]]
     values: Mapping[str, NDArray[Any]]  # name -> a value of each row, (rows, ...)
-    # loss term -> number, or sum of weights, of the values that each row adds to it, (rows,)
+    # loss -> number, or sum of weights, of the values that each row contributes, (rows,)
     counts: Mapping[str, NDArray[Any]]
     truncated: int = 0  # number of texts that were truncated
     # further sequences with lengths of their own, such as targets; only ``starts`` and ``arrays``
@@ -77,9 +77,9 @@ def tokenize(
     locations: Sequence[str],
     read: Callable[[int, Encoded], None] | None = None,
 ) -> TokenizedTexts:
-    """Tokenize texts or pairs of texts; the first input is the ids.
+    """Tokenize texts or pairs of texts; ``inputs`` has the name of the ids first.
 
-    ``read`` gets index and encoding of each text, with positions in characters, which are not kept.
+    ``read`` is called with the index and the encoding of each text, including its offsets.
     """
     types, truncated, lengths = "token_type_ids" in inputs, 0, []
     ids, kinds = list[NDArray[Any]](), list[NDArray[Any]]()
@@ -117,13 +117,13 @@ def chunks(texts: Sequence[Text]) -> Iterator[tuple[int, list[Text]]]:
 def _encode(
     texts: list[Text], tokenizer: TextTokenizer, max_tokens: int, *, offsets: bool
 ) -> list[Encoded]:
-    """Tokenize texts; of a text that is much too long, only the beginning, to the same tokens."""
+    """Tokenize texts; a much too long text is shortened first, without changing its tokens."""
     parts = [_beginning(text, LONG * max_tokens // 2) for text in texts]
     if parts == texts or not tokenizer.splits_at_spaces:
         return tokenizer.encode(texts, max_tokens=max_tokens, offsets=offsets)
     encoded = tokenizer.encode(parts, max_tokens=max_tokens, offsets=offsets)
     return [
-        # at its end a beginning may differ, so that it must have twice the tokens that are kept
+        # the end of a beginning may be tokenized differently, so it must have twice the tokens
         tokenizer.encode([text], max_tokens=max_tokens, offsets=offsets)[0]
         if part != text and short.truncated < max_tokens
         else short
@@ -161,8 +161,8 @@ def pad_and_stack(
 ) -> Batch:
     """Return a batch of rows, each sequence padded on the right to the longest one.
 
-    ``masks`` has the attention mask, if any, of each array of tokens. If rows are several texts one
-    after another, ``lengths`` are their tokens, (rows, texts), and tensors (rows, texts, tokens).
+    ``masks`` has the attention mask, if any, of each array of tokens. If a row has several texts,
+    one after another, ``lengths`` are (rows, texts), and tensors are (rows, texts, tokens).
     """
     first, tensors, tokens = examples[0], {}, 0
     for name, array in first.arrays.items():
@@ -174,7 +174,7 @@ def pad_and_stack(
         tensors[name] = torch.from_numpy(stacked)
         if name in masks:
             tokens += int(sizes.sum())
-        # without padding, the model's default of no mask is faster
+        # without padding, models are faster without a mask
         if (mask := masks.get(name)) is not None and not real.all():
             tensors[mask] = torch.from_numpy(real.astype(np.int64))
     for name in first.values:

@@ -48,7 +48,7 @@ from zoo.training.state.run_manifest import RunManifest
 
 LOG = logging.getLogger("zoo")
 Reviews = tuple[DataReview, DataReview]  # of the training and of the evaluation data
-# of models that take no packed rows: small micro-batches, sorted by length, are padded less
+# for models without packed rows: small micro-batches, sorted by length, need less padding
 CPU_MICRO_BATCH_SIZE = 8
 DOC_STRIDE = "doc_stride"  # option of tasks that read long texts in windows
 
@@ -99,14 +99,14 @@ class FineTuneSetup(RunSetup):
 
     @override
     def eval_batches(self, dist: DistContext) -> Sequence[Batch]:
-        """Rows are sorted by length, and batches are made when they are read."""
+        """Batches are made when they are read, from rows sorted by length."""
         rows = self.eval_rows
         order = rows.lengths.argsort(kind="stable").tolist()
         shared = len(rows) % dist.world_size == 0  # otherwise each process evaluates all rows
         if self.objective.loss_in_batch:
             shared = shared and len(rows) // dist.world_size % self.objective.micro_batch_size == 0
-        alone = DistContext(0, 1, dist.device)
-        loader = self._loader(rows, len(rows), dist if shared else alone, order=order)
+        whole = DistContext(0, 1, dist.device)
+        loader = self._loader(rows, len(rows), dist if shared else whole, order=order)
         return loader.lazy_batches(0)
 
     def _loader(
@@ -143,7 +143,7 @@ class FineTuneSetup(RunSetup):
 
     @override
     def data_log(self) -> dict[str, Any] | None:
-        """The numbers of rows that were skipped, if there are some."""
+        """The numbers of skipped rows, if there are any."""
         return {"skipped": self.data["skipped"]} if "skipped" in self.data else None
 
     @override
@@ -165,7 +165,7 @@ class FineTuneSetup(RunSetup):
 
     @override
     def training_record(self, run: Path, best: tuple[float, int] | None) -> dict[str, Any]:
-        """The metrics are those of the best evaluation."""
+        """The task, the data, and the metrics of the best evaluation."""
         records = [r for r in read_jsonl(run) if best is not None and r["step"] == best[1]]
         metrics: dict[str, float] = next(
             (r["metrics"] for r in records if r["split"] == "validation"), {}
@@ -174,12 +174,12 @@ class FineTuneSetup(RunSetup):
 
     @override
     def run_files(self) -> dict[str, bytes]:
-        """The tokenizer, also one that was trained for the run."""
+        """The tokenizer, which may have been trained for the run."""
         return {} if self.run_tokenizer is None else {TOKENIZER: self.run_tokenizer.json}
 
     @override
     def replaced_parameters(self, model: nn.Module) -> Iterable[Tensor]:
-        """Those of the backbone, and of a head that is kept."""
+        """The parameters of the backbone, and of a head that is kept."""
         if self.init is None or not self.init.checkpoints:
             return []
         network = self.objective.models_to_save(model)["model"]
@@ -198,12 +198,12 @@ class FineTuneSetup(RunSetup):
         )
         new = self.objective.load_checkpoint(model, self.init.checkpoints["model"])
         if new and self.announce:
-            LOG.info("new weights beside the model: %s", ", ".join(new))
+            LOG.info("new weights outside of the model: %s", ", ".join(new))
         return msgspec.structs.replace(record, new_parameters=[*record.new_parameters, *new])
 
     @override
     def prepare_model(self, model: nn.Module) -> None:
-        """What options of the task change, frozen layers and packed rows."""
+        """Apply options of the task, frozen layers and packed rows."""
         self.objective.prepare_model(model)
         freeze_lowest(model, self.config.freeze_layers)
         for module in model.modules():
@@ -228,7 +228,7 @@ def finetune_setup(
     """Read the samples, and make the model configuration and the task."""
     family, loggers = get_family(config.family), select_loggers(config.report_to)
     task, announce = training_task(config.task), check_contents and resumed is None
-    task.head_in(family)  # which it has, or no file is read
+    task.head_in(family)  # raises an error before files are read
     problems = SplitProblems(skip=config.data.skip_invalid)
     with problems:
         train, evaluation = read_splits(task, config, problems, announce=announce)
@@ -279,9 +279,9 @@ def _supports_packed_rows(family: Family, config: Config, task: type[FineTuning]
 
 
 class SplitProblems:
-    """Rows of the training and of the evaluation data that cannot be used.
+    """Rows of the training and evaluation data that cannot be used.
 
-    As a context manager, it refuses all of them at the end; see ``RowProblems``.
+    As a context manager, it refuses all of them at the end, unless ``skip`` is set.
     """
 
     def __init__(self, *, skip: bool) -> None:
@@ -328,7 +328,7 @@ def tokenize_splits(
     tokenizer: TextTokenizer,
     problems: SplitProblems,
 ) -> list[TokenizedSplit]:
-    """Return the samples of both splits with their rows, without samples that have no tokens."""
+    """Tokenize both splits; samples without tokens are refused, or skipped."""
     tokenized = list[TokenizedSplit]()
     for samples, found in zip(splits, (problems.train, problems.evaluation), strict=True):
         kept = list(samples)
@@ -424,7 +424,7 @@ def _announce(
             LOG.info("%s: %s", which, count_labels(review.labels, task.labels))
     if config.batch_size > len(train):
         LOG.warning(
-            "warning: batch_size is %s, and there are %s rows to train on: a step reads rows twice",
+            "warning: batch_size is %s, and the training data has %s rows: a step repeats rows",
             f"{config.batch_size:,}",
             f"{len(train):,}",
         )
@@ -438,11 +438,11 @@ def _announce(
         *([windows] if DOC_STRIDE in task.options_type.__struct_fields__ else []),
     ]
     LOG.warning(
-        "warning: %s of %s texts are longer than %s tokens, and were truncated; %s",
+        "warning: %s of %s texts were truncated to %s tokens; %s",
         f"{cut:,}",
         f"{total:,}",
         config.max_seq_len,
-        ", ".join(remedies) or "the model reads no more: split them, as rows of their own",
+        ", ".join(remedies) or "the model cannot read more: split them into several rows",
     )
 
 

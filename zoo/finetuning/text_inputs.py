@@ -1,8 +1,8 @@
 """Inputs of tasks that score whole texts: tokens around them, both orders, an auxiliary loss.
 
-They are those of Radford et al. 2018, "Improving Language Understanding by Generative
-Pre-Training", sections 3.2 and 3.3, and of the code released with it
-(openai/finetune-transformer-lm, ``train.py``).
+All three come from Radford et al. 2018, "Improving Language Understanding by Generative
+Pre-Training", sections 3.2 and 3.3, and its released code (openai/finetune-transformer-lm,
+``train.py``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,33 +49,30 @@ ORDER_LENGTHS = "order_lengths"  # number of tokens of a pair in either order
 class InputOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of tasks that score whole texts."""
 
-    # tokens at the start, between two texts and at the end of a row, for a tokenizer that has none.
-    # Those that its vocabulary lacks get new embeddings
+    # Tokens at the start, between two texts, and at the end of a row, for a tokenizer without any.
+    # If its vocabulary lacks them, they get new embeddings.
     input_tokens: tuple[str, str, str] | None = None
-    # weight of an auxiliary loss, the cross-entropy of the next token: its mean over the tokens of
-    # a row, averaged over rows; 0 for none
+    # Weight of an auxiliary loss, the mean cross-entropy of the next token in each row.
     lm_coef: float = 0.0
 
     def __post_init__(self) -> None:
         """Check the values."""
         if not self.lm_coef >= 0:
-            raise ValueError(f"lm_coef is {self.lm_coef}, and not 0 or more")
+            raise ValueError(f"lm_coef is {self.lm_coef}, and has to be 0 or more")
 
 
 class TextOptions(InputOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of tasks that score a text or a pair of texts."""
 
-    # add the logits of a pair in both orders, where the order means nothing; ``None`` to do as the
-    # checkpoint does, or else not
+    # Add the logits of a pair in both orders, for tasks where the order has no meaning. By default
+    # as in the checkpoint.
     both_orders: bool | None = None
-    layers: Layers | None = None  # the layers that the classifier reads, see ``LayerTask``
-    # what the classifier, or the pooler before it, reads of the tokens: the first (``cls``), their
-    # ``mean`` or their ``max``; ``None`` for that of the checkpoint, which is the family's unless
-    # it was changed by this option
+    layers: Layers | None = None  # that the classifier reads; see ``LayerTask``
+    # What the classifier or its pooler reads: the first token (``cls``), or the ``mean``
+    # or ``max`` of all tokens. By default as in the checkpoint.
     pooling: TextPooling | None = None
-    # read texts of more than ``max_seq_len`` tokens in windows that share this number of tokens,
-    # see ``TextWindows``; the logits of a text are the mean of those of its windows. ``None`` to
-    # truncate texts
+    # Split texts of more than ``max_seq_len`` tokens into windows that share this number of tokens,
+    # and average their logits; see ``TextWindows``. By default, texts are truncated.
     doc_stride: int | None = None
 
 
@@ -94,7 +91,7 @@ class InputTask(FineTuning):
         if tokens is None:
             return tokenizer
         if tokenizer is None:
-            raise UsageError("the model has a tokenizer of its own", "leave out input_tokens")
+            raise UsageError("the model has its own tokenizer", "leave out input_tokens")
         if not (isinstance(tokens, list | tuple) and len(tokens) == 3):
             raise UsageError(f"input_tokens is {tokens!r}", "give [START,DELIMITER,EXTRACT]")
         content = with_input_tokens(tokenizer.json, tokenizer.info, InputTokens(*map(str, tokens)))
@@ -111,7 +108,7 @@ class InputTask(FineTuning):
         module = super().model(family, config)
         if self.options.lm_coef and not _predicts_tokens(module, config):
             raise UsageError(
-                f"the model predicts no next token beside {self.name}", "leave out lm_coef"
+                f"the model does not predict tokens in addition to {self.name}", "leave out lm_coef"
             )
         return module
 
@@ -129,7 +126,6 @@ class InputTask(FineTuning):
 
     @override
     def loss_with_auxiliary(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        """Compute the loss, with the auxiliary one."""
         output = self.loss(outputs, batch)
         if NEXT_TOKEN not in outputs.logits:
             return output
@@ -138,7 +134,7 @@ class InputTask(FineTuning):
     def hidden_and_logits(
         self, model: "nn.Module", inputs: "Mapping[str, Tensor]"
     ) -> "tuple[Tensor, dict[str, Tensor]]":
-        """Return the logits, and the auxiliary loss by its name if there is one."""
+        """Return the logits, and the name -> value of the auxiliary loss if there is one."""
         module: Any = model
         if not self.options.lm_coef:
             return module(**inputs)["logits"], {}
@@ -158,11 +154,11 @@ class TextTask(LayerTask, InputTask):
         super().__init__(*args)
         if self.options.both_orders and self.run.data.pair is None:
             raise UsageError(
-                "both orders are those of a pair", "name the column of the second with --pair"
+                "both_orders needs pairs of texts", "name the column of the second text with --pair"
             )
         if self.options.both_orders and self.options.doc_stride is not None:
             raise UsageError(
-                "a model does not read pairs in both orders in windows", "leave doc_stride out"
+                "pairs in both orders cannot be split into windows", "leave out doc_stride"
             )
 
     @property
@@ -202,7 +198,7 @@ class TextTask(LayerTask, InputTask):
     def tokenize(
         self, samples: Sequence[Any], tokenizer: TextTokenizer
     ) -> "tuple[TokenizedTexts, Mapping[str, NDArray[Any]]]":
-        """Return rows: the two orders of a pair, or the windows of a text, or texts."""
+        """Return texts, the two orders of pairs, or windows of texts."""
         if self.options.both_orders:
             return self._tokenize_orders(samples, tokenizer)
         if self.options.doc_stride is None:
@@ -221,7 +217,7 @@ class TextTask(LayerTask, InputTask):
         locations = [sample.location for sample in samples for _ in range(2)]
         tokens = tokenize(texts, tokenizer, self.inputs, self.run.max_seq_len, locations=locations)
         lengths = np.diff(tokens.starts).reshape(-1, 2)
-        truncated = tokens.truncated // 2  # in both orders, which have as many tokens
+        truncated = tokens.truncated // 2  # both orders have the same number of tokens
         pairs = replace(tokens, starts=tokens.starts[::2], truncated=truncated)
         return pairs, {ORDER_LENGTHS: lengths}
 
@@ -260,7 +256,7 @@ def next_token_losses(
 ) -> "Tensor":
     """Return the sum over rows of the mean cross-entropy of the next token.
 
-    Rows are padded on the right; those of fewer than two tokens count as 0.
+    Rows are padded on the right; a row with fewer than two tokens counts as 0.
 
     Args:
         hidden: hidden states of the last layer, (rows, tokens, hidden).
@@ -271,7 +267,7 @@ def next_token_losses(
     lengths = [tokens] * len(hidden) if attention_mask is None else attention_mask.sum(1).tolist()
     total = hidden.new_zeros(()).float()
     for row, length in enumerate(lengths):
-        if length > 1:  # one row at a time: a batch of all logits would be gigabytes
+        if length > 1:  # one row at a time: the logits of a whole batch would take gigabytes
             projection = model.project(hidden[row, : length - 1])
             loss, _ = summed_cross_entropy(projection, input_ids[row, 1:length])
             total = total + loss / (length - 1)
@@ -279,7 +275,7 @@ def next_token_losses(
 
 
 def _predicts_tokens(module: "nn.Module", config: "Config") -> bool:
-    """Return whether a model has the logits of the next token in addition to those of its head."""
+    """Return whether a model predicts the next token in addition to the outputs of its head."""
     tied = getattr(config, "tie_embeddings", False) or hasattr(module, "choice_logits")
     mixed = getattr(module, "mix", None) is not None  # the model returns no last hidden state
     return hasattr(module, "hidden_and_logits") and bool(tied) and not mixed

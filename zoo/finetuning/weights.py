@@ -1,4 +1,4 @@
-"""Initial weights of fine-tuning: a pretrained backbone, and a new or pretrained head."""
+"""Initial weights of fine-tuning: a pretrained backbone with a new or pretrained head."""
 
 import logging
 from collections.abc import Sequence
@@ -85,7 +85,7 @@ def _outside_backbone(family: Family, config: Config, head: str) -> set[str]:
 
 def _announce(reference: str, modules: Sequence[str], model: nn.Module, new: Sequence[str]) -> None:
     if not new:
-        LOG.info("all weights are those of %s", reference)
+        LOG.info("all weights come from %s", reference)
         return
     state = model.state_dict()
     count = sum(state[name].numel() for name in new)

@@ -1,4 +1,4 @@
-"""Long texts in windows: a text is several rows of the model."""
+"""Windows of long texts: the model reads a text as several rows."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -17,9 +17,9 @@ from zoo.tokenizers import TextTokenizer
 from zoo.tokenizers.tokenizer import Encoded, Text
 from zoo.training.config.finetune import FineTuneConfig
 
-# number of tokens of each window of a text, which follow each other in its row
+# lengths of a text's windows, whose tokens follow each other in its row
 WINDOW_LENGTHS = "window_lengths"
-TEXTS = "texts"  # tensor of a batch, (windows,): the text of each window, counted in the batch
+TEXTS = "texts"  # tensor of a batch, (windows,): index of the window's text in the batch
 
 
 def text_windows(run: FineTuneConfig, doc_stride: int) -> TextWindows:
@@ -93,7 +93,7 @@ def collate_windows(
 
 
 def _windows(example: Example) -> list[Example]:
-    """Return the rows of the windows of a text, without its values."""
+    """Split a text into the rows of its windows, without its values."""
     cuts = np.cumsum(example.values[WINDOW_LENGTHS])[:-1]
     parts = {name: np.split(array, cuts) for name, array in example.arrays.items()}
     return [
@@ -111,6 +111,6 @@ def mean_of_windows(logits: Tensor, texts: Tensor, count: int) -> Tensor:
     """
     numbers = torch.arange(count, device=texts.device)
     shares = (texts == numbers[:, None]).to(logits.dtype)  # (texts, windows)
-    # not a product of matrices, which autocast would compute in another dtype
+    # not a matrix product, which autocast would compute in another dtype
     sums = (shares[..., None] * logits).sum(1)
     return sums / shares.sum(1, keepdim=True)

@@ -182,9 +182,9 @@ def write_results(
         )
         stack.enter_context(progress_of_files(task.name, sources))
         records = itertools.islice(given.records, output.rows, None)
-        windows = task.run_chunks(records, arrays=suffix == ARRAY, start=output.rows)
-        for window in windows:
-            for result in window:
+        chunks = task.run_chunks(records, arrays=suffix == ARRAY, start=output.rows)
+        for chunk in chunks:
+            for result in chunk:
                 output.write(
                     {**result, "truncated": result.get("truncated", 0)} if is_table else result
                 )

@@ -156,7 +156,7 @@ def test_what_does_not_fit(tree: dict[str, Any], tmp_path: Path) -> None:
     labels = deep_merge(tree, {"data": {"label": "x"}})
     with pytest.raises(UsageError, match="single texts"):
         distill(tmp_path / "run", labels)
-    with pytest.raises(UsageError, match="learned from a teacher alone"):
+    with pytest.raises(UsageError, match="can only be learned from a teacher"):
         finetune_config({"task": "sentences", "family": "bert", "data": {"train": ["x"]}}, {})
     with pytest.raises(UsageError, match="need a recipe for embeddings"):
         other = {"task": "sentences", "distillation": {"recipe": "patient"}}

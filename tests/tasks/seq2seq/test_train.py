@@ -258,7 +258,7 @@ def test_the_commands(model: Path, tmp_path: Path) -> None:
         *("--preset", "default", "--max-steps", "2", "--device", "cpu", "-o", tmp_path / "run"),
     )
     assert done.returncode == 0, done.stderr
-    assert "all weights are those of" in done.stderr
+    assert "all weights come from" in done.stderr
     done = warm.zoo(
         *("eval", tmp_path / "run" / "model", "--task", TASK, "--eval", table, *columns),
         *("--limit", "4", "--backend", "cpu"),

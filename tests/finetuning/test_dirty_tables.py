@@ -129,6 +129,6 @@ def test_repeated_and_contradicting_samples() -> None:
         "1 samples have an empty text; the first is t.csv:4",
         "1 samples repeat others: t.csv:2 and t.csv:0",
         "1 samples have the text of another one and a different label: t.csv:3 and t.csv:2",
-        "the labels 'X', 'x' differ in case only",
+        "the labels 'X', 'x' differ in case only: write them alike",
     ]
     assert review.labels == {"x": 3, "y": 2, "X": 1}

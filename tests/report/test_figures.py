@@ -45,8 +45,7 @@ def test_bands_surround_their_curve(tmp_path: Path) -> None:
     curves = {EVIL: band, "one": [(100, 5.0, 5.0, 5.0)], "none": []}
     plot_bands(tmp_path / "a.svg", {"loss": curves}, x="step")
     root = read(tmp_path / "a.svg")
-    line, single = root.iter(f"{SVG}polyline")
-    area, _ = root.iter(f"{SVG}polygon")
+    (line,), (area,) = root.iter(f"{SVG}polyline"), root.iter(f"{SVG}polygon")
     middle = points(line)
     assert [across for across, _ in middle] == sorted(across for across, _ in middle)
     # from a loss of 4 to 1, and from 4 to 2, on one scale that grows downwards
@@ -54,7 +53,9 @@ def test_bands_surround_their_curve(tmp_path: Path) -> None:
     high, low = points(area)[:3], points(area)[:2:-1]
     for (_, top), (_, value), (_, bottom) in zip(high, middle, low, strict=True):
         assert top <= value <= bottom
-    assert points(single) == [(middle[2][0], high[0][1])]  # the largest loss, at the last step
+    # a point alone: the largest loss, at the last step
+    dots = [(float(c.attrib["cx"]), float(c.attrib["cy"])) for c in root.iter(f"{SVG}circle")]
+    assert dots == [*middle, (middle[2][0], high[0][1])]
     shown = texts(root)
     assert {"step", "loss", "one"} <= {*shown} and "none" not in shown
     (name,) = [text for text in shown if text.startswith("<a> & ")]

@@ -37,7 +37,7 @@ class Drawing:
         size = f"0 0 {self.width:.0f} {self.height:.0f}"
         return (
             f"<figure><figcaption>{escape(self.title)}</figcaption>"
-            f'<svg viewBox="{size}" style="max-width:{1.35 * self.width:.0f}px" role="img" '
+            f'<svg viewBox="{size}" style="max-width:{1.15 * self.width:.0f}px" role="img" '
             f'aria-label="{escape(self.title)}">{self.content}</svg></figure>'
         )
 
@@ -90,7 +90,7 @@ def reliability_drawing(points: Sequence[Mapping[str, float]]) -> Drawing:
     plot = Plot(Axis(0, 1, 0.2), Axis(0, 1, 0.2), right=LEFT + 280, bottom=22 + 240)
     bars = Plot(plot.x, Axis(0, 1, 0.5), right=plot.right, top=plot.bottom + 44, bottom=354)
     places = [plot.place((point["confidence"], point["accuracy"])) for point in points]
-    most = max(point["samples"] for point in points)
+    most = max(int(point["samples"]) for point in points)
     curve = " ".join(f"{across:.1f},{down:.1f}" for across, down in places)
     parts = [
         plot.grid("accuracy", "confidence"),
@@ -100,7 +100,7 @@ def reliability_drawing(points: Sequence[Mapping[str, float]]) -> Drawing:
     ]
     for (across, down), point in zip(places, points, strict=True):
         title = (
-            f"{point['samples']:,} samples of confidence {point['confidence']:.3f}, "
+            f"{int(point['samples']):,} samples of confidence {point['confidence']:.3f}, "
             f"accuracy {point['accuracy']:.3f}"
         )
         parts.append(

@@ -49,13 +49,13 @@ def _tables(details: Mapping[str, Any]) -> Iterator[tuple[str, list[str], list[l
     for name, values in details.items():
         if not isinstance(values, Mapping) or name in (*DRAWN, "intervals") or not values:
             continue
-        rows = values.items()
+        rows, title = values.items(), name.replace("_", " ").capitalize()
         if all(isinstance(row, Mapping) for row in values.values()):
             columns = list(next(iter(values.values())))
             cells = [[label, *(_value(row[key]) for key in columns)] for label, row in rows]
-            yield name, ["", *columns], cells
+            yield title, ["", *columns], cells
         else:
-            yield name, ["", "value"], [[label, _value(value)] for label, value in rows]
+            yield title, ["", "value"], [[label, _value(value)] for label, value in rows]
 
 
 def _value(value: float) -> str:

@@ -14,7 +14,7 @@ from zoo.report.drawings import (
     drawn_name,
     reliability_drawing,
 )
-from zoo.report.svg import DOTS, HEIGHT, LEFT, WIDTH, Axis, Plot, downsample
+from zoo.report.svg import DOTS, FEW, HEIGHT, LEFT, WIDTH, Axis, Plot, downsample
 
 Band = Sequence[tuple[float, float, float, float]]
 
@@ -80,8 +80,12 @@ def _draw_bands(curves: Mapping[str, Band], x: str, y: str) -> tuple[list[str], 
             for column in (1, 2, 3)
         )
         around = " ".join([*high.split(), *reversed(low.split())])
-        drawn.append(f'<polygon points="{around}" fill="{colour}" fill-opacity="0.2"/>')
-        drawn.append(_line(middle, colour))
+        if len(band) > FEW:
+            drawn.append(f'<polygon points="{around}" fill="{colour}" fill-opacity="0.2"/>')
+            drawn.append(_line(middle, colour))
+        else:  # the range of each point
+            ends = zip(high.split(), low.split(), strict=True)
+            drawn += [_line(f"{top} {bottom}", colour) for top, bottom in ends if top != bottom]
         if len(band) <= DOTS:
             drawn += _dots(map(plot.place, ((point[0], point[1]) for point in band)), colour)
         drawn += _key(name, colour, HEIGHT + 16 + 18 * number)

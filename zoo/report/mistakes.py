@@ -46,10 +46,10 @@ def mistake_values(mistakes: Mistakes) -> dict[str, Any]:
     charts = []
     if mistakes.confusion:
         charts.append(confusion_drawing(mistakes.confusion, MOST_LABELS))
-    if mistakes.reliability:
-        charts.append(reliability_drawing(mistakes.reliability))
     if mistakes.labels:
         charts.append(labels_drawing(mistakes.labels, MOST_LABELS))
+    if mistakes.reliability:
+        charts.append(reliability_drawing(mistakes.reliability))
     present = list(dict.fromkeys(name for row in mistakes.worst for name in row))
     columns = [name for name in COLUMNS if name in present]
     columns += [name for name in present if name not in (*COLUMNS, *HIDDEN, "location")]

@@ -81,7 +81,7 @@ def similar_labels(labels: Iterable[str]) -> list[str]:
     for name in labels:
         groups[name.casefold()].append(name)
     return [
-        f"the labels {', '.join(map(repr, sorted(names)))} differ in case only"
+        f"the labels {', '.join(map(repr, sorted(names)))} differ in case only: write them alike"
         for names in groups.values()
         if len(names) > 1
     ]

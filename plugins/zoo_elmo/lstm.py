@@ -50,22 +50,19 @@ class ProjectedLstm(nn.Module):
 
         def step(state: Tensors, word: Tensors) -> Tensors:
             (output, cell), (word_gates, real) = state, word
-            new = self._step(torch.addmm(word_gates, output, recurrent_kernel), cell)
-            return torch.where(real, new[0], output), torch.where(real, new[1], cell)
+            sums = torch.addmm(word_gates, output, recurrent_kernel)
+            i, j, f, o = sums.chunk(4, dim=-1)
+            new_cell = _clip(f.sigmoid() * cell + i.sigmoid() * j.tanh(), self.cell_clip)
+            new = o.sigmoid() * new_cell.tanh()
+            if self.projection is not None:
+                new = _clip(new @ self.projection, self.projection_clip)
+            return torch.where(real, new, output), torch.where(real, new_cell, cell)
 
         words = gates, mask.unsqueeze(-1)
         outputs, ended = scan(step, begin, words, reverse=self.reverse)
         for name, tensor in zip(self.state_widths, ended, strict=True):
             state.after(name, tensor)
         return outputs
-
-    def _step(self, gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        i, j, f, o = gates.chunk(4, dim=-1)
-        cell = _clip(f.sigmoid() * cell + i.sigmoid() * j.tanh(), self.cell_clip)
-        output = o.sigmoid() * cell.tanh()
-        if self.projection is not None:
-            output = _clip(output @ self.projection, self.projection_clip)
-        return output, cell
 
 
 def _clip(x: Tensor, limit: float | None) -> Tensor:

@@ -44,7 +44,7 @@ from zoo.families.config import Config
 from zoo.nn.heads import VocabularyProjection
 from zoo.nn.layers.recurrent import RecurrentState
 from zoo.objectives.base import Batch, Example, ExampleDataset, LossOutput, Objective, Outputs
-from zoo.objectives.examples.vocabulary import Ids, TokenizerView
+from zoo.objectives.examples.vocabulary import TokenizerView
 from zoo.objectives.losses.cross_entropy import summed_cross_entropy
 from zoo.objectives.losses.sampled_softmax import (
     SampledOptions,
@@ -88,7 +88,9 @@ class WindowDataset(ExampleDataset):
         at = int(np.searchsorted(self.steps, first, side="right")) - 1
         pieces = []
         while (start := int(self.steps[at])) < first + self.length:
-            words = self._sentence(int(self.sentences[at]))
+            sentence = int(self.sentences[at])
+            begin, end = map(int, self.split.sentences[sentence : sentence + 2])
+            words = np.concatenate([[self.begin], self.split.read(begin, end), [self.end]])
             steps = [half for text in (words, words[::-1]) for half in (text[:-1], text[1:])]
             pieces.append(np.stack(steps)[:, max(first - start, 0) : first + self.length - start])
             at += 1
@@ -98,10 +100,6 @@ class WindowDataset(ExampleDataset):
             values={"sample": rng.integers(2**63, size=1)} if self.sampled else {},
             counts=dict.fromkeys(DIRECTIONS, self.length),
         )
-
-    def _sentence(self, number: int) -> Ids:
-        start, end = self.split.sentences[number : number + 2]
-        return np.concatenate([[self.begin], self.split.read(int(start), int(end)), [self.end]])
 
 
 class BidirectionalLm(Objective):

@@ -48,10 +48,7 @@ class EncoderDecoderChecks(WeightChecks, GenerationChecks):
                 f"the decoder starts with {declared}, and the reference's decoder with {expected}"
             )
             require(declared == expected, message)
-        self._require_default_start(head)
-
-    def _require_default_start(self, head: str) -> None:
-        """Check the start token of a ``config.json`` without one."""
+        # of a ``config.json`` without a start token
         hub = {k: v for k, v in self.family.to_hub(self.config).items() if k != START}
         kind = reference_class(self.family, self.config, head).config_class
         expected = getattr(kind(**hub), START, None)

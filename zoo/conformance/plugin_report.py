@@ -88,15 +88,13 @@ def require_known(name: str) -> None:
 
 
 def _report(plugin: PluginInfo) -> PluginReport:
-    report = PluginReport(
-        plugin.name,
-        plugin.distribution,
-        plugin.version,
-        plugin.api,
-        plugin.module,
-        _location(plugin),
-        record_digest(plugin),
-    )
+    # the path of the top-level package or module, without importing it
+    spec = find_spec(plugin.module.partition(":")[0].strip().partition(".")[0])
+    location = (spec and spec.origin) or None
+    if location is not None and Path(location).name == "__init__.py":
+        location = str(Path(location).parent)
+    identity = plugin.name, plugin.distribution, plugin.version, plugin.api, plugin.module
+    report = PluginReport(*identity, location, record_digest(plugin))
     enabled = entry_points_by_name()
     if plugin.name not in enabled:
         report.health = DISABLED
@@ -127,12 +125,3 @@ def provided_names(plugin: PluginInfo) -> dict[str, list[str]]:
         own = (named for named in named_objects(kind) if named.plugin_name == plugin.name)
         provided[kind] = [named.name for named in own]
     return {kind: names for kind, names in provided.items() if names}
-
-
-def _location(plugin: PluginInfo) -> str | None:
-    """Return the path of the top-level package or module, without importing it."""
-    spec = find_spec(plugin.module.partition(":")[0].strip().partition(".")[0])
-    if spec is None or spec.origin is None:
-        return None
-    path = Path(spec.origin)
-    return str(path.parent if path.name == "__init__.py" else path)

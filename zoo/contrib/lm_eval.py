@@ -82,7 +82,11 @@ class HarnessMethods:
     def generate_until(self, requests: Sequence[Any], **_: Any) -> list[str]:
         """Return the continuation of each context, up to the first of its stop sequences."""
         results = [""] * len(requests)
-        for settings, numbers in _by_settings([request.args for request in requests]).items():
+        groups: dict[str, list[int]] = {}  # settings of generation as JSON -> numbers of requests
+        for number, request in enumerate(requests):
+            key = dump_json(generation_settings(request.args[1]), sort_keys=True)
+            groups.setdefault(key, []).append(number)
+        for settings, numbers in groups.items():
             chosen = json.loads(settings)
             stops = chosen.pop("until")
             contexts = [requests[number].args[0] for number in numbers]
@@ -108,15 +112,6 @@ class HarnessMethods:
 def cut(text: str, stops: Sequence[str]) -> str:
     """Return a text up to the first of some stop sequences; empty ones do not count."""
     return min((text.split(stop)[0] for stop in stops if stop), key=len, default=text)
-
-
-def _by_settings(requests: Sequence[Request]) -> dict[str, list[int]]:
-    """Return settings of generation, as JSON -> the numbers of the requests with these settings."""
-    groups: dict[str, list[int]] = {}
-    for number, (_, options) in enumerate(requests):
-        key = dump_json(generation_settings(options), sort_keys=True)
-        groups.setdefault(key, []).append(number)
-    return groups
 
 
 def generation_settings(options: dict[str, Any]) -> dict[str, Any]:

@@ -118,7 +118,13 @@ def build(
         names = [TRAIN, VALIDATION] if spec.eval_fraction or spec.eval_paths else [TRAIN]
         writers = {name: SplitWriter(staging, name, dtype, shard_bytes) for name in names}
         splits = _write_splits(spec, encoder, held, writers, workers or _processes(sources))
-        _check_unchanged(spec)
+        for name, before in spec.file_stats.items():
+            file = Path(name)
+            now = _stamp(file) if file.is_file() else ()
+            # if only the ctime is new, permissions may have changed: then the digest decides
+            same = now[:4] == before[:4]
+            if not same or (now != before and compute_blake3(file) != sources[name].blake3):
+                raise VerificationError(f"{file} changed while it was read", "build again")
         record = CorpusRecord(
             zoo=FORMAT_VERSION,
             created_by=__version__,
@@ -208,14 +214,3 @@ def _stamp(file: Path) -> tuple[int, ...]:
     except OSError as error:
         raise SourceError(f"{file}: {error.strerror}") from error
     return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
-
-
-def _check_unchanged(plan: CorpusSpec) -> None:
-    """Check that no file was changed between hashing and reading."""
-    # If only the ctime is new, permissions may have changed: then the digest decides
-    for name, before in plan.file_stats.items():
-        file = Path(name)
-        now = _stamp(file) if file.is_file() else ()
-        same = now[:4] == before[:4]
-        if not same or (now != before and compute_blake3(file) != plan.sources[name].blake3):
-            raise VerificationError(f"{file} changed while it was read", "build again")

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.checkpoint import TOKENIZER
-from zoo.data.corpus import MANIFEST, REBUILD, Corpus, Offsets, Split
+from zoo.data.corpus import MANIFEST, REBUILD, Corpus, Offsets
 from zoo.errors import VerificationError
 from zoo.io.digests.checks import Check, run_check
 from zoo.io.digests.files import FileDigest, check_files, check_strays, compute_blake3
@@ -91,7 +91,12 @@ def check_contents(corpus: Corpus) -> str:
         split, folder = corpus.split(name), corpus.path / name
         _check_offsets(folder / "documents.bin", split.documents, record.sentences)
         _check_offsets(folder / "sentences.bin", split.sentences, record.tokens)
-        _check_shards(folder, split)
+        # each shard ends where a document ends
+        ends = np.cumsum([len(shard) for shard in split.shards])
+        starts = split.document_starts()
+        indices = np.searchsorted(starts, ends)
+        if not np.array_equal(starts[np.minimum(indices, len(starts) - 1)], ends):
+            raise VerificationError(f"{folder}: a document lies in two shards", REBUILD)
         for file, shard in zip(record.shards(name), split.shards, strict=True):
             highest = max((int(block.max()) for block in _blocks(shard)), default=0)
             if highest >= corpus.record.vocab_size:
@@ -113,15 +118,6 @@ def _check_offsets(path: Path, offsets: Offsets, end: int) -> None:
         last = int(block[-1])
     if not sound:
         raise VerificationError(f"{path} does not hold ascending numbers from 0 to {end}", REBUILD)
-
-
-def _check_shards(folder: Path, split: Split) -> None:
-    """Check that each shard ends where a document ends."""
-    ends = np.cumsum([len(shard) for shard in split.shards])
-    starts = split.document_starts()
-    indices = np.searchsorted(starts, ends)
-    if not np.array_equal(starts[np.minimum(indices, len(starts) - 1)], ends):
-        raise VerificationError(f"{folder}: a document lies in two shards", REBUILD)
 
 
 def _blocks(numbers: NDArray[Any]) -> Iterator[NDArray[Any]]:

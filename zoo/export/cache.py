@@ -1,7 +1,6 @@
 """Cache of ONNX graphs that sessions export on first use."""
 
 import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -22,7 +21,13 @@ def cached_graph(checkpoint: Checkpoint, dtype: str | None = None) -> Checkpoint
     # Processes that need the same graph wait for the one that exports it. A damaged entry is
     # exported again
     target = home() / "onnx" / _key(checkpoint, dtype)
-    with _locked(target):
+    path = target.with_suffix(".lock")
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(file_lock(path))
+        except OSError as error:
+            hint = "set ZOO_HOME to a folder you can write to"
+            raise UsageError(f"cannot write {path}: {error.strerror}", hint) from error
         if not _intact(target):
             _export(checkpoint, target, dtype)
         use_cached(target)
@@ -75,18 +80,3 @@ def _intact(target: Path) -> bool:
     except (VerificationError, SourceError):
         return False
     return True
-
-
-@contextlib.contextmanager
-def _locked(target: Path) -> Iterator[None]:
-    """Hold the lock of a cache entry within the block."""
-    path = target.with_suffix(".lock")
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(file_lock(path))
-        except OSError as error:
-            raise UsageError(
-                f"cannot write {path}: {error.strerror}",
-                "set ZOO_HOME to a folder you can write to",
-            ) from error
-        yield

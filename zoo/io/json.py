@@ -174,8 +174,7 @@ class JsonItems:
         held = b""
         with open_regular(self.path) as file:
             while chunk := self._read(file):
-                data = held + chunk
-                held = yield from self._split(data)
+                held = yield from self._split(held + chunk)
         self._append(held)
 
     def rest(self) -> Any:

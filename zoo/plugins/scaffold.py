@@ -138,15 +138,10 @@ def render(names: PluginNames, kind: str) -> dict[str, str]:
         f"tests/test_{names.module}.py": "test_family.py",
         **{f"{names.package}/{module}": module for module in MODULES},
     }
-    words = re.compile(f"@({'|'.join(values)})@")
-    return {
-        path: words.sub(lambda match: values[match[1]], _template(kind, name))
-        for path, name in sources.items()
-    }
-
-
-def _template(kind: str, name: str) -> str:
-    """Return the template of a file: the kind's own, else the shared one."""
+    words, files = re.compile(f"@({'|'.join(values)})@"), {}
     root = resources.files("zoo.plugins") / "templates"
-    paths = [root / folder / f"{name}.txt" for folder in (kind, "common")]
-    return next(path for path in paths if path.is_file()).read_text("utf-8")
+    for path, name in sources.items():  # the template of the kind, else the shared one
+        templates = [root / folder / f"{name}.txt" for folder in (kind, "common")]
+        text = next(file for file in templates if file.is_file()).read_text("utf-8")
+        files[path] = words.sub(lambda match: values[match[1]], text)
+    return files

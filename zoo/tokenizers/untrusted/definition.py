@@ -170,7 +170,11 @@ def _growth(step: Mapping[str, Any], path: Path) -> int:
         if isinstance(value, str) and key != _CHARSMAP:
             check_token(value, path)
     if _CHARSMAP in step:
-        return _charsmap_growth(step[_CHARSMAP], path)
+        try:
+            charsmap = base64.b64decode(step[_CHARSMAP] or "", validate=True)
+        except (binascii.Error, ValueError, TypeError) as error:
+            raise VerificationError(f"{path}: its {_CHARSMAP} is malformed") from error
+        return check_charsmap(charsmap, path) if step[_CHARSMAP] not in (None, "") else 1
     if step.get("type") == "ByteLevel":
         return 4  # every byte of a character becomes a character
     if isinstance(prefix := step.get("prepend"), str):
@@ -194,17 +198,6 @@ def _shortest_match(pattern: Any, path: Path) -> int:
         if kind == "Regex" and isinstance(text, str):
             return check_pattern(text, path).shortest
     raise VerificationError(f"{path}: {pattern!r:.100} is not a pattern to look for")
-
-
-def _charsmap_growth(value: Any, path: Path) -> int:
-    """Return the length of the longest replacement in an encoded character map."""
-    if value in (None, ""):
-        return 1
-    try:
-        content = base64.b64decode(value, validate=True)
-    except (binascii.Error, ValueError, TypeError) as error:
-        raise VerificationError(f"{path}: its {_CHARSMAP} is malformed") from error
-    return check_charsmap(content, path)
 
 
 def check_charsmap(content: bytes, path: Path) -> int:

@@ -14,6 +14,7 @@ import click
 from click.core import ParameterSource
 
 from zoo.cli import output
+from zoo.cli.completion import SHARED_TYPES
 from zoo.cli.output import redirect_prints
 from zoo.io.numbers import parse_float, parse_int
 from zoo.overrides import override
@@ -101,7 +102,7 @@ class InputFile(PathText):
 
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if value != "-":
+        if value != "-" or (ctx is not None and ctx.resilient_parsing):
             return super().convert(value, param, ctx)
         import shutil
         import sys
@@ -272,6 +273,8 @@ def shared_option(
     flags, metavar, meaning = SHARED[name]
     if not metavar:
         attributes["is_flag"] = True
+    elif name in SHARED_TYPES:
+        attributes = {"type": SHARED_TYPES[name], "metavar": metavar, **attributes}
     elif not isinstance(attributes.get("type"), click.Choice):  # help lists its choices
         attributes.setdefault("metavar", metavar)
     return click.option(*flags, name, cls=RenamedOption, help=description or meaning, **attributes)

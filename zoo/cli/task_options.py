@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from zoo.cli.completion import COLUMN
 from zoo.cli.options import PATH, FiniteRange, IntegerRange, RenamedOption
 from zoo.families.tasks import Part, TaskOption, TaskSpec
 from zoo.plugins.tasks import find_tasks, public_tasks
@@ -24,6 +25,8 @@ def task_option(option: TaskOption) -> click.Option:
         kind = FiniteRange(option.minimum, option.maximum, **bounds)
     elif option.type is Path:
         kind = PATH
+    elif option.metavar == "COL":
+        kind = COLUMN
     flag: dict[str, Any] = {"type": kind, "metavar": option.metavar}
     if option.type is bool:
         flag = {} if "/" in option.flags else {"is_flag": True}

@@ -107,6 +107,67 @@ def test_a_completion_exits_with_0_in_silence(words: list[str], expected: str | 
     assert done.stdout.split() == [] if expected is None else expected in done.stdout.split()
 
 
+def completions(*words: str) -> set[str]:
+    """Return what completes the last word."""
+    done = zoo(
+        _ZOO_COMPLETE="bash_complete",
+        COMP_WORDS="\n".join(words),
+        COMP_CWORD=str(len(words) - 1),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return {line.partition(",")[2] for line in done.stdout.splitlines() if line}
+
+
+@pytest.mark.parametrize(
+    ("words", "present", "absent"),
+    [
+        ("zoo eval m --task ", {"perplexity", "regression"}, {"glue/cola"}),
+        ("zoo finetune m --task glue/", {"glue/cola"}, {"regression"}),
+        ("zoo pretrain bert --size ", {"tiny", "base"}, {"xxlarge"}),
+        ("zoo pretrain deberta --size x", {"xlarge"}, {"base"}),
+        ("zoo pretrain bert --objective masked-lm+", {"masked-lm+next-sentence"}, {"causal-lm"}),
+        ("zoo distill --recipe mini", {"minilm", "minilmv2"}, {"patient"}),
+        ("zoo finetune bert --preset s", {"stable"}, {"paper"}),
+        ("zoo corpus build x --family ro", {"roberta"}, {"bert"}),
+        (
+            "zoo pretrain bert --set optimizer.l",
+            {"optimizer.learning_rate="},
+            {"optimizer.name=", "learning_rate="},
+        ),
+        ("zoo pretrain bert --set config.dr", {"config.dropout="}, {"config.num_layers="}),
+        ("zoo finetune m --set num_train", {"num_train_epochs="}, set()),
+        ("zoo distill --set distillation.te", {"distillation.teachers="}, set()),
+    ],
+)
+def test_names_are_completed(words: str, present: set[str], absent: set[str]) -> None:
+    found = completions(*words.split(" "))
+    assert sorted(present - found) == [] and sorted(absent & found) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "zoo run embed m --input {} --text ",
+        "zoo run embed m --text rev --input {} --pair ",
+        "zoo finetune m --train {} --label ",
+        "zoo finetune m --train name={} --text ",
+        "zoo finetune m --train {} --negative ",
+        "zoo eval m --eval {} --pair ",
+        "zoo export m --eval {} --text ",
+    ],
+)
+def test_columns_of_a_table_are_completed(words: str, tmp_path: Path) -> None:
+    path = tmp_path / "reviews.csv"
+    path.write_text("id,review,stars\n1,fine,5\n")
+    found = completions(*words.format(path).split(" "))
+    assert found == {"id", "review", "stars"}
+    assert completions(*[*words.format(path).split(" ")[:-1], "st"]) == {"stars"}
+
+
+def test_completion_does_not_read_standard_input() -> None:
+    assert completions("zoo", "eval", "m", "--eval", "-", "--text", "") == set()
+
+
 def test_an_error_of_a_completion_completes_nothing() -> None:
     # no shell sends this
     done = zoo(_ZOO_COMPLETE="bash_complete", COMP_WORDS="zoo\ninfo\nb", COMP_CWORD="x")

@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from zoo.cli.completion import FAMILY
 from zoo.cli.options import common_options
 from zoo.cli.output import fields, hint, markdown, result, table
 from zoo.io.numbers import format_bytes, format_count
@@ -19,7 +20,7 @@ Examples:
   zoo families FAMILY
   zoo families --sizes"""
 )
-@click.argument("name", required=False, metavar="[FAMILY]")
+@click.argument("name", type=FAMILY, required=False, metavar="[FAMILY]")
 @click.option("--sizes", is_flag=True, help="List all sizes with parameters and bytes.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print a table in Markdown.")
 @common_options

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from zoo.cli.completion import FAMILY
 from zoo.cli.options import common_options
 from zoo.cli.output import hint, result, table
 from zoo.io.numbers import format_bytes, format_count
@@ -25,7 +26,7 @@ Examples:
   zoo models --json"""
 )
 @click.argument("words", nargs=-1, metavar="[WORD]...")
-@click.option("--family", metavar="F", help="List the checkpoints of one family.")
+@click.option("--family", type=FAMILY, metavar="F", help="List the checkpoints of one family.")
 @common_options
 def command(words: tuple[str, ...], family: str | None, as_json: bool) -> None:
     """List the checkpoints of the registry and the store.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from zoo.cli.completion import FAMILY
 from zoo.cli.options import (
     REFERENCE,
     FiniteRange,
@@ -51,7 +52,9 @@ per row, every other file is text. .gz and .zst are decompressed."""
     metavar="REF|train",
     required=True,
 )
-@click.option("--family", metavar="F", help="Family that the tokenizer is trained for.")
+@click.option(
+    "--family", type=FAMILY, metavar="F", help="Family that the tokenizer is trained for."
+)
 @click.option(
     "--tokenizer-type",
     type=click.Choice(["wordpiece", "byte-level-bpe", "unigram", "words"]),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zoo.cli import output
+from zoo.cli.completion import OBJECTIVE, PRESET, RECIPE
 from zoo.cli.options import (
     PATH,
     REFERENCE,
@@ -84,7 +85,7 @@ The recipe gives loss terms, initial layers and settings; RUN/config.yaml lists 
     metavar="FAMILY|SIZE|REF",
     help="A family with half of the teacher's layers, a size of its family, or a model.",
 )
-@click.option("--recipe", type=PATH, metavar="NAME|FILE", help="Loss terms and settings.")
+@click.option("--recipe", type=RECIPE, metavar="NAME|FILE", help="Loss terms and settings.")
 @click.option("--print-recipe", is_flag=True, help="Print the recipe as YAML to edit, and end.")
 @data_option(
     "train",
@@ -96,13 +97,15 @@ The recipe gives loss terms, initial layers and settings; RUN/config.yaml lists 
     "Held-out text for evaluation; with --task, labelled data.",
     former=("--eval-data",),
 )
-@click.option("--objective", metavar="O", help="Objective of the student on text.")
+@click.option("--objective", type=OBJECTIVE, metavar="O", help="Objective of the student on text.")
 @shared_option("task", "Task on labelled data, as in zoo finetune.")
 @text_option
 @pair_option
 @label_option
 @skip_invalid_option
-@click.option("--preset", metavar="NAME", help="Settings of the task, as in zoo finetune.")
+@click.option(
+    "--preset", type=PRESET, metavar="NAME", help="Settings of the task, as in zoo finetune."
+)
 @click.option(
     "--align",
     type=click.Choice(["tokens", "text"]),

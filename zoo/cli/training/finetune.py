@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from zoo.cli.completion import PRESET
 from zoo.cli.options import (
     REFERENCE,
     common_options,
@@ -87,7 +88,12 @@ is held out. RUN/config.yaml lists all settings; --set changes any of them.""",
 @label_option
 @skip_invalid_option
 @task_options("train")
-@click.option("--preset", metavar="NAME", help="Defaults: paper, stable, or the family's others.")
+@click.option(
+    "--preset",
+    type=PRESET,
+    metavar="NAME",
+    help="Defaults: paper, stable, or the family's others.",
+)
 @count_option("--freeze", "Train neither the embeddings nor the N lowest layers.", minimum=0)
 @shared_option("size")
 @shared_option(

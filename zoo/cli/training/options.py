@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from zoo.cli.completion import OBJECTIVE
 from zoo.cli.options import (
     REFERENCE,
     FiniteRange,
@@ -107,7 +108,7 @@ def run_options(function: Function) -> Function:
     for option in reversed(
         (
             shared_option("size", "Model size, one of the family's."),
-            click.option("--objective", metavar="O", help="Pretraining objective."),
+            click.option("--objective", type=OBJECTIVE, metavar="O", help="Pretraining objective."),
             click.option(
                 "--init-from",
                 type=REFERENCE,

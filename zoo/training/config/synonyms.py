@@ -72,8 +72,8 @@ def suggest_setting(name: str, struct_type: Any, path: str, root: Any) -> str:
         path: path of the struct, with a dot at its end, or empty.
         root: struct of all settings.
     """
-    here = [f"{path}{place}" for place in _paths(struct_type)]
-    for paths in (here, [*_paths(root), *ALTERNATIVES]):
+    here = [f"{path}{place}" for place in setting_paths(struct_type)]
+    for paths in (here, [*setting_paths(root), *ALTERNATIVES]):
         for meant in synonyms(name):
             if meant.partition(".")[0] in paths:  # a field of a table without fixed keys
                 return f"did you mean {meant}?"
@@ -84,12 +84,12 @@ def suggest_setting(name: str, struct_type: Any, path: str, root: Any) -> str:
     return did_you_mean(name, fields)
 
 
-def _paths(struct_type: Any, path: str = "") -> Iterator[str]:
+def setting_paths(struct_type: Any, path: str = "") -> Iterator[str]:
     """Yield the paths of the settings of a struct, at any depth."""
     for field in msgspec.structs.fields(struct_type):
         yield f"{path}{field.name}"
         for inner in _structs(field.type):
-            yield from _paths(inner, f"{path}{field.name}.")
+            yield from setting_paths(inner, f"{path}{field.name}.")
 
 
 def _structs(field_type: Any) -> Iterator[Any]:

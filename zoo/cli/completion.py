@@ -1,0 +1,150 @@
+"""Types of options whose values a shell completes: names of tasks, sizes, settings, columns, ..."""
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from zoo.overrides import override
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from zoo.families.base import Family
+    from zoo.families.tasks import Part
+
+Names = Callable[[click.Context], Iterable[str]]
+# command -> module and structs of its settings
+SETTINGS = {
+    "pretrain": ("zoo.training.config.schema", ("TrainConfig",)),
+    "accumulation": ("zoo.training.config.schema", ("TrainConfig",)),
+    "resume": ("zoo.training.config.schema", ("TrainConfig",)),
+    "finetune": ("zoo.training.config.finetune", ("FineTuneConfig",)),
+    "distill": ("zoo.training.config.distill", ("DistillTextConfig", "DistillTaskConfig")),
+}
+FAMILIES = ("family_or_file", "model", "family")  # arguments and options that may name a family
+TABLES = ("source", "train", "eval_data")  # options that may name a table
+
+
+class NamesType(click.types.StringParamType):
+    """Text of which a shell completes some values; any other is accepted, too.
+
+    Args:
+        names: function of the context of the command that returns the values.
+        files: whether files are completed where no value matches.
+    """
+
+    def __init__(self, names: Names, *, files: bool = False) -> None:
+        self._names, self._files = names, files
+
+    @override
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> "list[CompletionItem]":
+        from click.shell_completion import CompletionItem
+
+        names = [name for name in dict.fromkeys(self._names(ctx)) if name.startswith(incomplete)]
+        if not names and self._files:
+            return [CompletionItem(incomplete, type="file")]
+        return [CompletionItem(name) for name in names]
+
+
+def tasks(ctx: click.Context) -> Iterator[str]:
+    """Yield the names of the tasks of a command."""
+    from zoo.plugins.tasks import public_tasks
+
+    part: Part = "evaluate" if ctx.info_name == "eval" else "train"
+    yield from (spec.name for spec in public_tasks(part))
+    if part == "train":
+        from zoo.data.readers.glue import GLUE
+
+        yield from (f"glue/{name}" for name in GLUE)
+
+
+def families(ctx: click.Context) -> Iterator[str]:
+    """Yield the names of the families."""
+    from zoo.plugins import all_families
+
+    yield from all_families()
+
+
+def sizes(ctx: click.Context) -> Iterator[str]:
+    """Yield the sizes of the family that is named, or of all."""
+    for family in _named(ctx):
+        yield from family.sizes()
+
+
+def objectives(ctx: click.Context) -> Iterator[str]:
+    """Yield the objectives of all families, of the family that is named, and of plugins."""
+    from zoo.objectives import OBJECTIVES
+    from zoo.plugins.entry_point_objects import usable
+
+    yield from OBJECTIVES
+    for family in _named(ctx):
+        yield from family.objectives
+    yield from usable("objectives", OBJECTIVES)
+
+
+def presets(ctx: click.Context) -> Iterator[str]:
+    """Yield the presets of fine-tuning."""
+    for family in _named(ctx):
+        yield from family.presets()
+
+
+def recipes(ctx: click.Context) -> Iterator[str]:
+    """Yield the recipes of distillation."""
+    from zoo.distillation.recipes import all_recipes
+
+    for family in _named(ctx):
+        yield from all_recipes(family)
+
+
+def settings(ctx: click.Context) -> Iterator[str]:
+    """Yield the settings of a run at any depth, as ``--set`` takes them."""
+    import importlib
+
+    from zoo.training.config.synonyms import setting_paths
+
+    module, names = SETTINGS[ctx.info_name or ""]
+    structs: Any = importlib.import_module(module)
+    for name in names:
+        yield from (f"{path}=" for path in setting_paths(getattr(structs, name)))
+    for family in _named(ctx):
+        for config in list(family.sizes().values())[:1]:
+            yield from (f"config.{name}=" for name in config.__struct_fields__)
+
+
+def columns(ctx: click.Context) -> Iterator[str]:
+    """Yield the columns of the tables that were named before."""
+    from zoo.data.readers.tables import column_names
+    from zoo.data.readers.text_io import split_name
+
+    for option in TABLES:
+        given = ctx.params.get(option) or ()
+        for path in [given] if isinstance(given, str | Path) else given:
+            file = Path(split_name(str(path))[1]).expanduser()
+            if file.is_file():
+                yield from column_names(file)
+
+
+def _named(ctx: click.Context) -> "Iterator[Family]":
+    """Yield the family that a command names, or else all families."""
+    from zoo.plugins import all_families
+
+    known = all_families()
+    named = [ctx.params.get(name) for name in FAMILIES]
+    found = [known[name] for name in named if name in known]
+    yield from found or known.values()
+
+
+FAMILY, OBJECTIVE, PRESET = NamesType(families), NamesType(objectives), NamesType(presets)
+RECIPE = NamesType(recipes, files=True)
+COLUMN = NamesType(columns)
+# shared option -> its type
+SHARED_TYPES = {
+    "task": NamesType(tasks),
+    "size": NamesType(sizes),
+    "assignments": NamesType(settings),
+    **dict.fromkeys(("text", "pair", "label"), COLUMN),
+}

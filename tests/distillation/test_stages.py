@@ -1,6 +1,7 @@
 """Recipes of several stages."""
 
 import json
+import logging
 import shutil
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,7 @@ def test_stages_follow_each_other_and_resume_exactly(tree: dict[str, Any], tmp_p
 
 
 def test_a_stage_that_stops_after_a_time_is_resumed_before_the_next(
-    tree: dict[str, Any], tmp_path: Path
+    tree: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     here = DistContext.initialize("cpu")
     whole = run_stages(tmp_path / "whole", tree)
@@ -97,7 +98,11 @@ def test_a_stage_that_stops_after_a_time_is_resumed_before_the_next(
     assert not (path / "prediction").exists() and not (path / "model").exists()
     again = DistillRun({}, here, max_time=1e-9).resume(path)
     assert again == stopped
-    assert DistillRun({}, here).resume(path) == (path / "prediction", path / "model")
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "zoo"):
+        assert DistillRun({}, here).resume(path) == (path / "prediction", path / "model")
+    stages = [line for line in caplog.messages if line.startswith("stage ")]
+    assert stages == ["stage 1 of 2: intermediate", "stage 2 of 2: prediction"]
     assert_same(whole / "intermediate", path / "intermediate")
     for name in ("metrics.jsonl", "model/model.safetensors"):  # settings name the stage before
         files = [run / "prediction" / name for run in (whole, path)]

@@ -2,15 +2,19 @@
 
 import errno
 import os
+import sys
+import time
 from collections.abc import Sequence
 
 import click
 
 from zoo.cli import output
 from zoo.errors import SourceError, UsageError, ZooError
+from zoo.io.numbers import int_from_environment
 
 INTERRUPTED = 130
 BUG = 1
+PATIENCE = 5.0  # seconds in which a launcher ends the processes of a run, if one has failed
 # Errors of writing; all other errors of the operating system concern files that are read.
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
 _WRONG_NAME = {errno.ENAMETOOLONG, errno.ELOOP, errno.EILSEQ, errno.EINVAL}
@@ -50,10 +54,28 @@ def report(error: BaseException, arguments: Sequence[str]) -> int:
     if os.environ.get("ZOO_DEBUG") == "1":
         raise error
     what, hint, code = _described(error)
+    if isinstance(error, ZooError) and _others_report():
+        return code
     if isinstance(error, OSError) and error.filename == output.STDOUT:
         output.abandon_stdout()
     output.fail(what, hint, code, arguments, error.details if isinstance(error, ZooError) else ())
     return code
+
+
+def _others_report() -> bool:
+    """Return whether the main process of a run has reported an error of all processes.
+
+    Launchers then end this process. It waits for that, before there is a process group.
+    """
+    started = "zoo.training.distributed.context" in sys.modules
+    several = int_from_environment("WORLD_SIZE", 1) > 1 and int_from_environment("RANK", 0) > 0
+    if started or not several:
+        return False
+    try:
+        time.sleep(PATIENCE)
+    except KeyboardInterrupt:
+        return True
+    return False
 
 
 def _described(error: BaseException) -> tuple[str, str, int]:

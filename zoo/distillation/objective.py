@@ -138,6 +138,10 @@ class Distillation(TrainingObjective):
         self.base.begin_step(model.student, step, max_steps)
 
     @override
+    def stage(self, step: int, max_steps: int) -> str:
+        return self.base.stage(step, max_steps)
+
+    @override
     def models_to_save(self, model: Any) -> dict[str, TrainedModel]:
 
         return self.base.models_to_save(model.student)

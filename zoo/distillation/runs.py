@@ -4,6 +4,7 @@ A stage continues with the final model of the stage before as its student, or le
 teacher. ``stages.json`` lists the stages; ``model`` links to the model of the last stage.
 """
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -39,6 +40,7 @@ from zoo.training.state.final_model import is_finished, was_stopped
 from zoo.training.state.location import resume_command, where_it_began
 from zoo.training.state.run_manifest import MANIFEST
 
+LOG = logging.getLogger("zoo")
 STAGES, MODEL = "stages.json", "model"
 # settings that only the first stage reads: later ones start from a model
 FIRST_STAGE_ONLY = (STUDENT, "size", "tokenizer", "vocab_size")
@@ -155,6 +157,8 @@ class DistillRun(Run):
         for number, name in enumerate(record.stages):
             run = path / name
             stage = replace(self, settings={}, overrides={}, output=run, file=None, force=False)
+            if self.dist.is_main_process and not is_finished(run):
+                LOG.info("stage %s of %s: %s", number + 1, len(record.stages), name)
             try:
                 if not (run / MANIFEST).is_file():
                     self._write_targets(path, record)

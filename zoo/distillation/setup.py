@@ -74,6 +74,10 @@ class DistillSetup(RunSetup):
         return self.base.eval_batches(dist)
 
     @override
+    def plan(self) -> dict[str, str]:
+        return {"teacher": ", ".join(self.config.distillation.teachers), **self.base.plan()}
+
+    @override
     def data_log(self) -> dict[str, Any] | None:
         return self.base.data_log()
 

@@ -164,6 +164,14 @@ class FineTuneSetup(RunSetup):
                 )
 
     @override
+    def plan(self) -> dict[str, str]:
+        # the samples were logged when they were read
+        config, rows = self.config, self.objective.train_order(self.train_rows).num_rows
+        passes = config.max_steps * config.batch_size / rows
+        steps = f"{config.max_steps:,} of {config.batch_size:,} rows"
+        return {"steps": f"{steps}, {passes:,.3g} passes over the data"}
+
+    @override
     def training_record(self, run: Path, best: tuple[float, int] | None) -> dict[str, Any]:
         """The task, the data, and the metrics of the best evaluation."""
         records = [r for r in read_jsonl(run) if best is not None and r["step"] == best[1]]

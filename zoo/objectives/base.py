@@ -203,6 +203,15 @@ class TrainingObjective(ABC):
             max_steps: number of steps of the run.
         """
 
+    def stage(self, step: int, max_steps: int) -> str:
+        """Return what a step trains, if the stages of a run differ; by default an empty text.
+
+        Args:
+            step: number of steps done.
+            max_steps: number of steps of the run.
+        """
+        return ""
+
     @abstractmethod
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
         """Run the model on a batch.

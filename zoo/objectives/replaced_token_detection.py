@@ -199,11 +199,22 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
         """
         from zoo.objectives.losses.embedding_sharing import GeneratorDiscriminator
 
-        first = min(round(self.options.generator_fraction * max_steps), max_steps - 1)
+        first = self._generator_steps(max_steps)
         self._generator_alone = step < first
         if step and step == first:
             assert isinstance(model, GeneratorDiscriminator), "made by self.model"
             model.copy_generator()
+
+    def _generator_steps(self, max_steps: int) -> int:
+        fraction: float = self.options.generator_fraction
+        return min(round(fraction * max_steps), max_steps - 1)
+
+    @override
+    def stage(self, step: int, max_steps: int) -> str:
+        first = self._generator_steps(max_steps)
+        if not first:
+            return ""
+        return "the generator only" if step < first else "generator and discriminator"
 
     @override
     def mask_row(self, packed: PackedRow, rng: np.random.Generator) -> Example:

@@ -61,6 +61,10 @@ class RunSetup(ABC):
     def eval_batches(self, dist: DistContext) -> Sequence[Batch]:
         """Return this process's batches of an evaluation."""
 
+    @abstractmethod
+    def plan(self) -> dict[str, str]:
+        """Return name -> what a person should know of the data and the steps before training."""
+
     def data_log(self) -> dict[str, Any] | None:
         """Return what ``metrics.jsonl`` says of the data in its first record; ``None`` for nothing.
 

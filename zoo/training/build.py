@@ -65,6 +65,7 @@ def open_trainer(
         if dist.is_main_process and not new:
             log_resumed_step(path, setup.config, prepared)
         if dist.is_main_process and new:
+            log_plan(path, setup, prepared.loss_module)
             write_directory(path, setup, dist, prepared.loss_module, prepared.pretrained)
             lock.enter_context(locked(path))
         dist.barrier()
@@ -200,6 +201,18 @@ def _callbacks(
         logs = LoggingCallback(run, setup.loggers, throughput, position, setup.data_log())
     saving = CheckpointCallback(run, setup, logs, prepared.pretrained, prepared.checkpoint)
     return [*setup.callbacks(run), saving, *([logs] if logs else [])]
+
+
+def log_plan(path: Path, setup: RunSetup, loss_module: LossModule) -> None:
+    """Log what is trained, on what, for how long and where to, before a run begins."""
+    parameters = sum(p.numel() for p in loss_module.parameters() if p.requires_grad)
+    size = getattr(setup.config, "size", None)
+    name = f"{setup.family.name} {size}" if size and setup.init is None else setup.family.name
+    if setup.config.init_from is not None:
+        name = f"{name} from {setup.config.init_from.model}"
+    model = f"{name}, {parameters:,} parameters to train, {setup.objective.name}"
+    for label, text in {"model": model, **setup.plan(), "directory": str(path)}.items():
+        LOG.info("%s: %s", label, text)
 
 
 def log_resumed_step(path: Path, config: RunConfig, prepared: PreparedRun) -> None:

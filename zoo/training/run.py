@@ -150,6 +150,7 @@ class Run:
             setup.require_same_data(run, record)
             if self.dist.is_main_process:
                 log_moves(path, record, recorded, moved)
+                log_processes(path, record, self.dist)
             if moved:  # checkpoints go with the settings that the run has
                 setup = replace(setup, config=with_recorded_names(setup.config, config))
             with open_trainer(setup, run, self.dist, new=False, max_time=self.max_time) as trainer:
@@ -318,6 +319,18 @@ def warn_of_no_learning(config: RunConfig) -> None:
         f"{steps:,}",
         ratio,
     )
+
+
+def log_processes(path: Path, record: RunManifest, dist: DistContext) -> None:
+    """Log that a run does not end bit for bit alike with another number of processes."""
+    began = int(record.environment.get("processes", dist.world_size))
+    if began != dist.world_size:
+        LOG.info(
+            "%s began with %s and goes on with %s: the result is equal up to rounding and dropout",
+            path,
+            f"{began} processes" if began > 1 else "1 process",
+            dist.world_size,
+        )
 
 
 def log_moves(path: Path, record: RunManifest, recorded: Locations, moved: Locations) -> None:

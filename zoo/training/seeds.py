@@ -1,5 +1,6 @@
 """Several runs of the same settings with different seeds, in one directory."""
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from zoo.training.state.directory import set_aside
 from zoo.training.state.final_model import is_finished
 from zoo.training.state.location import resume_command, where_it_began
 
+LOG = logging.getLogger("zoo")
 SEEDS = "seeds.json"
 
 
@@ -74,9 +76,11 @@ def resume_seeds(run: Run, path: Path) -> list[Path]:
 
 
 def _train_all(run: Run, path: Path, record: SeedRecord) -> list[Path]:
-    directories = []
+    directories: list[Path] = []
     for seed in record.seeds:
         directory = path / f"{SEED_PREFIX}{seed}"
+        if run.dist.is_main_process and not is_finished(directory):
+            LOG.info("run %s of %s: seed %s", len(directories) + 1, len(record.seeds), seed)
         try:
             if not run.has_begun(directory):
                 settings, overrides = record.settings, {"seed": seed}

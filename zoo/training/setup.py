@@ -61,6 +61,18 @@ class PretrainSetup(RunSetup):
         return eval_batches(self, dist)
 
     @override
+    def plan(self) -> dict[str, str]:
+        splits, config = self.corpus.record.splits, self.config
+        train, evaluation = splits["train"].tokens, splits["validation"].tokens
+        source = ", ".join(config.data.paths) or "the corpus of the package"
+        passes = config.max_steps * config.global_batch_tokens / train
+        return {
+            "data": f"{source}: {train:,} tokens, {evaluation:,} to evaluate",
+            "steps": f"{config.max_steps:,} of {config.global_batch_size:,} rows of "
+            f"{config.seq_len:,} tokens, {passes:,.3g} passes over the data",
+        }
+
+    @override
     def manifest_fields(self) -> dict[str, Any]:
         from zoo.data.corpus import MANIFEST
         from zoo.io.digests.files import hash_file

@@ -28,7 +28,7 @@ from zoo.cli.training.options import (
     text_option,
     training_options,
 )
-from zoo.cli.training.runs import run_arguments, runs_options, train
+from zoo.cli.training.runs import processes, run_arguments, runs_options, train
 
 if TYPE_CHECKING:
     from zoo.training.logging.scores import Scores
@@ -160,9 +160,8 @@ def command(ctx: click.Context, /, file: str | None, **options: Any) -> None:
     overrides = overrides_from_options(ctx, settings_of(options, values), options)
     check_settings("distill", values, overrides, config_file(file))
     from zoo.distillation.runs import DistillRun
-    from zoo.training.distributed.context import DistContext
 
-    with DistContext.opened(options["device"], options["threads"]) as dist:
+    with processes(options) as dist:
         run = DistillRun(
             values,
             dist,

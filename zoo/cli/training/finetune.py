@@ -29,7 +29,7 @@ from zoo.cli.training.options import (
     text_option,
     training_options,
 )
-from zoo.cli.training.runs import print_paths, run_arguments, runs_options, train
+from zoo.cli.training.runs import print_paths, processes, run_arguments, runs_options, train
 
 # option -> path of the setting
 SETTINGS = SHARED_SETTINGS | {
@@ -119,9 +119,8 @@ def command(ctx: click.Context, /, model: str | None, **options: Any) -> None:
     overrides = overrides_from_options(ctx, settings, options)
     check_settings("finetune", values, overrides, config_file(model))
     from zoo.finetuning.runs import SUMMARY, FineTuneRun, select_median_run
-    from zoo.training.distributed.context import DistContext
 
-    with DistContext.opened(options["device"], options["threads"]) as dist:
+    with processes(options) as dist:
         run = FineTuneRun(
             values,
             dist,

@@ -14,7 +14,7 @@ from zoo.cli.training.options import (
     overrides_from_options,
     run_options,
 )
-from zoo.cli.training.runs import print_paths, run_arguments, runs_options, train
+from zoo.cli.training.runs import print_paths, processes, run_arguments, runs_options, train
 
 
 @click.command(
@@ -50,10 +50,9 @@ def command(ctx: click.Context, /, family_or_file: str | None, **options: Any) -
     settings = config_values(family_or_file)
     overrides = overrides_from_options(ctx, SETTINGS, options)
     check_settings("pretrain", settings, overrides, config_file(family_or_file))
-    from zoo.training.distributed.context import DistContext
     from zoo.training.run import PretrainRun
 
-    with DistContext.opened(options["device"], options["threads"]) as dist:
+    with processes(options) as dist:
         run = PretrainRun(
             settings,
             dist,

@@ -1,6 +1,9 @@
 """Starting, resuming and continuing runs of any type, over one seed or several."""
 
-from collections.abc import Callable, Mapping
+import contextlib
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,9 +19,12 @@ from zoo.cli.options import (
 )
 from zoo.cli.output import result
 from zoo.cli.training.options import DurationType
+from zoo.errors import Interrupted, ZooError
 from zoo.io.limits import MAX_THREADS
+from zoo.io.progress import enable_progress
 
 if TYPE_CHECKING:
+    from zoo.training.distributed.context import DistContext
     from zoo.training.run import Run, RunPaths
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -71,6 +77,26 @@ def runs_options(function: Function) -> Function:
 def run_arguments(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a ``Run`` that ``runs_options`` give."""
     return {name: options[name] for name in ("output", "offline", "force", "max_time")}
+
+
+@contextlib.contextmanager
+def processes(options: Mapping[str, Any]) -> Iterator["DistContext"]:
+    """Yield rank and device; of several processes, the main one speaks alone, also of errors."""
+    from zoo.training.distributed.context import DistContext
+
+    dist = None
+    try:
+        with DistContext.opened(options["device"], options["threads"]) as dist:
+            if not dist.is_main_process:
+                logging.getLogger("zoo").setLevel(logging.CRITICAL)
+                warnings.simplefilter("ignore")
+                enable_progress(False)
+            yield dist
+    except (ZooError, KeyboardInterrupt) as error:
+        if dist is None or dist.should_report(error):
+            raise
+        code = error.exit_code if isinstance(error, ZooError) else Interrupted.exit_code
+        raise click.exceptions.Exit(code) from error
 
 
 def train(

@@ -137,6 +137,7 @@ class FineTuneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     # number of evaluations in a row without a better value after which the run ends; ``None`` to
     # train to the last step
     early_stopping_patience: int | None = None
+    # from here on, what has no comment is as in ``TrainConfig``
     seed: int = 0
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     compile: bool = False

@@ -1,18 +1,25 @@
 """Rank, world size and device of a process, and the collective operations of training."""
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TypeVar
 
 import torch
 from torch import distributed
+from torch.distributed.distributed_c10d import Store
+from torch.distributed.rendezvous import rendezvous
 
 from zoo.errors import Interrupted
 from zoo.io.numbers import int_from_environment
 from zoo.nn.devices import resolve_device
 
 Made = TypeVar("Made")
+ERROR, HEARD = "zoo/error", "zoo/heard"  # keys of the store: of the main process's error, answers
+PEER = "another process of the run ended"
+ANSWER = 2.0  # seconds in which other processes notice that the main process has ended
 
 
 @dataclass(frozen=True)
@@ -22,6 +29,8 @@ class DistContext:
     rank: int  # rank of the process, from 0
     world_size: int  # number of processes
     device: torch.device  # device of the process
+    # texts that all processes share, also after the process group is destroyed
+    store: Store | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def initialize(cls, device: str | None = None) -> "DistContext":
@@ -32,9 +41,12 @@ class DistContext:
         count = int_from_environment("WORLD_SIZE", 1)
         if place.type == "cuda":
             torch.cuda.set_device(place)
+        rank, store = int_from_environment("RANK", 0), None
         if count > 1 and not distributed.is_initialized():
-            distributed.init_process_group("nccl" if place.type == "cuda" else "gloo")
-        return cls(int_from_environment("RANK", 0), count, place)
+            store, rank, count = next(rendezvous("env://"))
+            backend = "nccl" if place.type == "cuda" else "gloo"
+            distributed.init_process_group(backend, store=store, rank=rank, world_size=count)
+        return cls(rank, count, place, store)
 
     @classmethod
     @contextlib.contextmanager
@@ -53,10 +65,35 @@ class DistContext:
         except RuntimeError as error:
             if not dist.is_peer_failure(error):
                 raise
-            what = "another process of the run ended"
-            raise Interrupted(what, "its own message says why") from error
+            raise Interrupted(PEER, "its own message says why") from error
         finally:
             dist.destroy()
+
+    def should_report(self, error: BaseException) -> bool:
+        """Return whether this process reports an error that ended it: the main one does.
+
+        Another one only does so if the main process has no error, or only its end. It waits until
+        the main process has had the time to report, since launchers end all processes with one.
+        """
+        if self.store is None:
+            return True
+        try:
+            if self.is_main_process:
+                is_peer = isinstance(error, Interrupted) and error.what == PEER
+                self.store.set(ERROR, "peer" if is_peer else "own")
+                until = time.monotonic() + ANSWER
+                while self.store.add(HEARD, 0) < self.world_size - 1 and time.monotonic() < until:
+                    time.sleep(0.01)
+                return True
+            self.store.wait([ERROR], timedelta(seconds=ANSWER))
+            interrupted = isinstance(error, Interrupted | KeyboardInterrupt)
+            silent = interrupted or self.store.get(ERROR) == b"own"
+            self.store.add(HEARD, 1)
+        except RuntimeError:  # no answer: the main process trains, or was killed
+            return True
+        if silent:
+            time.sleep(ANSWER / 2)
+        return not silent
 
     @property
     def is_main_process(self) -> bool:

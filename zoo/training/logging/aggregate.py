@@ -74,11 +74,16 @@ class MetricSums:
 
     def compute_and_reset(self, terms: Mapping[str, float]) -> dict[str, Any]:
         """Return the means, and reset the sums."""
+        means = self.compute(terms)
+        self.values = {}
+        return means
+
+    def compute(self, terms: Mapping[str, float]) -> dict[str, Any]:
+        """Return the means: ``loss``, the sum of the weighted terms, ``losses`` and ``metrics``."""
         means = {}
         for name, pair in self.values.items():
             total, count = pair.tolist()
             means[name] = total / count if count else 0.0
-        self.values = {}
         losses = {term: means.pop(term) for term in terms}
         loss = sum(weight * losses[term] for term, weight in terms.items())
         return {"loss": loss, "losses": losses, "metrics": means}

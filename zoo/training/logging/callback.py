@@ -1,6 +1,7 @@
 """The callback that writes the logs, curves and report of a run."""
 
 import contextlib
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,8 +14,9 @@ from zoo.nn.kernels.packed_attention import masks_only
 from zoo.overrides import override
 from zoo.plugins.logger import Logger
 from zoo.training.callbacks import Callback
+from zoo.training.config.schema import TrainConfig
 from zoo.training.logging.jsonl import JsonlLogger
-from zoo.training.logging.progress import training_progress
+from zoo.training.logging.progress import TrainingProgress
 from zoo.training.logging.report import write_report
 from zoo.training.logging.selection import note_missing_default
 from zoo.training.logging.throughput import Throughput, training_flops
@@ -25,6 +27,7 @@ from zoo.training.state.checkpoints import (
 if TYPE_CHECKING:
     from zoo.training.trainer import Trainer
 
+LOG = logging.getLogger("zoo")
 REPORT_INTERVAL = 60.0  # seconds between reports: each is rendered from the whole log
 
 
@@ -46,6 +49,7 @@ class LoggingCallback(Callback):
         self._types = loggers
         self._exit, self._report_time = contextlib.ExitStack(), 0.0
         self._loggers: list[Logger] = []
+        self._stage = ""
 
     @override
     def on_train_begin(self, trainer: "Trainer") -> None:
@@ -56,9 +60,14 @@ class LoggingCallback(Callback):
                 self._open(logger_type, trainer.step)
         if trainer.config.report_to is None:
             note_missing_default()
-        self._show = self._exit.enter_context(
-            training_progress(trainer.config.max_steps, trainer.step)
+        objective = trainer.loss_module.objective
+        self._progress = TrainingProgress(
+            trainer.config.max_steps,
+            trainer.step,
+            trainer.loss_weights,
+            objective.metric_for_best_model,
         )
+        self._exit.enter_context(self._progress.shown())
 
     def _open(self, logger_type: type[Logger], step: int) -> None:
         logger = logger_type(self.run, step)
@@ -75,6 +84,10 @@ class LoggingCallback(Callback):
         """Start the clock of a step."""
         if trainer.step in (self._first_step, trainer.config.seq_len_warmup_steps):
             self.throughput.reset(flops_per_token(trainer))
+        stage = describe_stage(trainer)
+        if stage != self._stage:
+            LOG.info("from step %s: %s", f"{trainer.step + 1:,}", stage)
+            self._stage = stage
         self._tokens = trainer.tokens
         self.throughput.resume()
 
@@ -82,6 +95,13 @@ class LoggingCallback(Callback):
     def on_step_end(self, trainer: "Trainer") -> None:
         """Stop the clock of a step."""
         self.throughput.step(trainer.tokens - self._tokens)
+        config = trainer.config
+        if trainer.step % config.logging_steps and trainer.step < config.max_steps:
+            self._progress.step(
+                trainer.step,
+                lambda: trainer.train_metrics.compute(trainer.loss_weights),
+                self.throughput.speed,
+            )
 
     @override
     def on_log(self, trainer: "Trainer", record: Mapping[str, Any]) -> None:
@@ -94,7 +114,7 @@ class LoggingCallback(Callback):
                 logger.log(record)
                 if performance:
                     logger.log_performance(performance)
-        self._show(record, performance)
+        self._progress.log(record, performance)
 
     @override
     def on_save(self, trainer: "Trainer") -> None:
@@ -115,6 +135,18 @@ class LoggingCallback(Callback):
         with map_os_errors(self.run, DISK_FULL_HINT):
             write_report(self.run)
         self._report_time = time.monotonic()
+
+
+def describe_stage(trainer: "Trainer") -> str:
+    """Return what is special about a step, in a run whose stages differ; else an empty text."""
+    config, step = trainer.config, trainer.step
+    warmup = getattr(config, "seq_len_warmup", None)
+    rows = ""
+    if isinstance(config, TrainConfig) and warmup is not None:
+        length = warmup.seq_len if step < config.seq_len_warmup_steps else config.seq_len
+        rows = f"rows of {length:,} tokens"
+    stage = trainer.loss_module.objective.stage(step, config.max_steps)
+    return ", ".join(filter(None, (rows, stage)))
 
 
 def flops_per_token(trainer: "Trainer") -> float | None:

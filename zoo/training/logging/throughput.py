@@ -120,6 +120,11 @@ class Throughput:
         rate = self.tokens_per_second
         return rate * self._share if rate is not None and self._share is not None else None
 
+    def speed(self) -> dict[str, float]:
+        """Return tokens per second and MFU, as far as they are known."""
+        values = {"tokens_per_second": self.tokens_per_second, "mfu": self.mfu}
+        return {name: value for name, value in values.items() if value is not None}
+
     def record(self, step: int) -> dict[str, Any]:
         """Return a record for ``performance.jsonl``.
 

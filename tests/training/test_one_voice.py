@@ -1,0 +1,106 @@
+"""Of several processes, the main one speaks alone; all errors are reported."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import warm
+from tests.training.runs import finish_in_two_processes, options, wait_until
+
+pytestmark = pytest.mark.usefixtures("shared_home")
+
+
+def errors(done: "subprocess.CompletedProcess[str]") -> list[str]:
+    return [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+
+
+def test_lines_are_those_of_one_process(tmp_path: Path) -> None:
+    words = ["gpt", *options(max_steps=2, eval_steps=2), "--device", "cpu"]
+    done = warm.in_processes(2, "pretrain", *words, "-o", str(tmp_path / "run"))
+    assert done.returncode == 0, done.stderr
+    shown = [line.partition(":")[0] for line in done.stderr.splitlines()]
+    names = ["model", "data", "steps", "directory", "step 1 of 2", "step 2 of 2", "step 2"]
+    assert [name for name in shown if name in names] == names
+    assert done.stdout.splitlines()[0] == f"run: {tmp_path / 'run'}"
+    assert len(done.stdout.splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"optimizer": {"learning_rate": -1.0}}, "learning_rate is -1.0"),
+        ({"size": "huge"}, "gpt has no size 'huge'"),  # before there is a process group
+        ({"global_batch_tokens": 192}, "3 rows a step do not split into 2 processes"),
+        ({"data": {"paths": ["none.txt"]}}, "none.txt"),  # in the main process first
+        ({"optimizer": {"learning_rate": 1e30}, "max_steps": 9}, "not a finite number"),
+    ],
+)
+def test_an_error_is_reported_once(
+    tmp_path: Path, changes: dict[str, object], message: str
+) -> None:
+    words = ["gpt", *options(**changes), "--device", "cpu", "-o", str(tmp_path / "run")]
+    done = warm.in_processes(2, "pretrain", *words)
+    assert done.returncode in (2, 3, 4)
+    (error,) = errors(done)
+    assert message in error
+
+
+ALONE = """
+import sys
+from zoo.errors import UsageError
+from zoo.training.setup import PretrainSetup
+from zoo import cli
+
+plan = PretrainSetup.train_dataloader
+
+def broken(setup, dist, **options):
+    if dist.rank == 1:
+        raise UsageError("the disk of this machine is full")
+    return plan(setup, dist, **options)
+
+PretrainSetup.train_dataloader = broken
+
+def main(arguments):
+    cli.main(arguments)
+"""
+
+
+def test_an_error_of_another_process_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_program.py").write_text(ALONE)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    words = ["gpt", *options(), "--device", "cpu", "-o", str(tmp_path / "run")]
+    done = warm.in_processes(2, "pretrain", *words, module="broken_program")
+    assert done.returncode != 0
+    assert "error: the disk of this machine is full" in errors(done)
+
+
+def test_a_resume_in_another_number_of_processes_says_what_it_is(tmp_path: Path) -> None:
+    run = str(tmp_path / "run")
+    words = ["gpt", *options(max_steps=2), "-o", run]
+    finish_in_two_processes("pretrain", *words, "--max-time", "0.001s")
+    done = warm.zoo("pretrain", "--resume", run, "--device", "cpu")
+    line = f"{run} began with 2 processes and goes on with 1: the result is equal up to rounding"
+    assert done.returncode == 0 and line in done.stderr
+    again = warm.zoo("pretrain", "--resume", run, "--device", "cpu")
+    assert again.returncode == 0
+
+
+@pytest.mark.long
+def test_ctrl_c_is_answered_once(tmp_path: Path) -> None:
+    long = {"max_steps": 10_000, "save_steps": 10_000, "logging_steps": 1}
+    words = ["gpt", *options(**long), "--device", "cpu", "-o", str(tmp_path / "run")]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    launcher += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
+    launcher += ["--signals-to-handle", "SIGTERM,SIGINT,SIGUSR1", "-m", "zoo", "pretrain"]
+    with subprocess.Popen([*launcher, *words], stderr=subprocess.PIPE, text=True) as process:
+        log = tmp_path / "run/metrics.jsonl"
+        wait_until(lambda: log.exists() and log.stat().st_size > 0, process)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=120)
+    assert stderr.count("error: interrupted; step") == 1, stderr
+    assert "another process" not in stderr

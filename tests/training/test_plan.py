@@ -1,0 +1,67 @@
+"""What a run says before it trains, and where its stages change."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from tests.finetuning.making import labelled, settings
+from tests.training.runs import EVAL_TEXT, TEXT, run_training, tree
+from zoo.finetuning.runs import FineTuneRun
+from zoo.training.distributed.context import DistContext
+from zoo.training.run import PretrainRun
+from zoo.training.seeds import train_seeds
+from zoo.training.setup import pretrain_setup
+
+pytestmark = pytest.mark.usefixtures("shared_home")
+HERE = DistContext.initialize("cpu")
+STAGES = {
+    "max_steps": 8,
+    "seq_len": 64,
+    "seq_len_warmup": {"seq_len": 16, "fraction": 0.25, "keep": "tokens"},
+    "objective_args": {"generator_width_ratio": 1.0, "generator_fraction": 0.5},
+}
+
+
+def test_the_plan_comes_first(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = PretrainRun(tree("gpt", max_steps=2), HERE, tmp_path / "run")
+    setup = pretrain_setup(run.plan()[0])  # type: ignore[arg-type]
+    train, evaluation = (setup.corpus.record.splits[n].tokens for n in ("train", "validation"))
+    model = setup.objective.model(setup.family, setup.model_config)
+    with caplog.at_level(logging.INFO, "zoo"):
+        run.start()
+    parameters = sum(p.numel() for p in model.parameters())
+    assert caplog.messages[:4] == [
+        f"model: gpt tiny, {parameters:,} parameters to train, causal-lm",
+        f"data: {TEXT}: {train:,} tokens, {evaluation:,} to evaluate",
+        f"steps: 2 of 4 rows of 64 tokens, {512 / train:.3g} passes over the data",
+        f"directory: {tmp_path / 'run'}",
+    ]
+    assert EVAL_TEXT.is_file()
+
+
+def test_stages_are_announced_and_terms_have_no_weights(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "zoo"):
+        run_training(tmp_path / "run", "electra", **STAGES)
+    assert [line for line in caplog.messages if line.startswith("from step")] == [
+        "from step 1: rows of 16 tokens, the generator only",
+        "from step 3: rows of 64 tokens, the generator only",
+        "from step 5: rows of 64 tokens, generator and discriminator",
+    ]
+    (first,) = [line for line in caplog.messages if line.startswith("step 1 of 8: loss ")]
+    (last,) = [line for line in caplog.messages if line.startswith("step 8 of 8: masked-lm ")]
+    losses = [float(line.split(", ")[0].rsplit(" ")[-1]) for line in (first, last)]
+    assert max(losses) < 8  # about ln 400; the weighted sum is about 40
+    assert " replaced-token-detection 0.6" in last
+
+
+def test_fine_tuning_and_its_seeds(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    labelled(tmp_path / "table.tsv")
+    values = settings("bert", tmp_path / "table.tsv", vocab_size=60, max_steps=1)
+    with caplog.at_level(logging.INFO, "zoo"):
+        train_seeds(FineTuneRun(values, HERE, tmp_path / "runs"), 2)
+    lines = [line for line in caplog.messages if line.startswith(("run ", "steps: "))]
+    assert lines[0] == "run 1 of 2: seed 0" and lines[2] == "run 2 of 2: seed 1"
+    assert lines[1] == lines[3] and lines[1].startswith("steps: 1 of 8 rows, ")

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import sys
 import time
 from collections.abc import Sequence
 
@@ -30,6 +29,15 @@ _NO_MEMORY = (
 )
 
 
+class State:
+    """State of this process."""
+
+    has_process_group = False  # whether it has joined the processes of a run
+
+
+state = State()
+
+
 def report(error: BaseException, arguments: Sequence[str]) -> int:
     """Report the exception that ended a command, and return the exit code."""
     if isinstance(error, click.exceptions.Exit):
@@ -49,6 +57,8 @@ def report(error: BaseException, arguments: Sequence[str]) -> int:
         output.abandon_stdout()
         return 0
     if isinstance(error, click.ClickException):
+        if _others_report():
+            return error.exit_code
         output.fail(_one_line(error), "", error.exit_code, arguments)
         return error.exit_code
     if os.environ.get("ZOO_DEBUG") == "1":
@@ -67,9 +77,8 @@ def _others_report() -> bool:
 
     Launchers then end this process. It waits for that, before there is a process group.
     """
-    started = "zoo.training.distributed.context" in sys.modules
     several = int_from_environment("WORLD_SIZE", 1) > 1 and int_from_environment("RANK", 0) > 0
-    if started or not several:
+    if state.has_process_group or not several:
         return False
     try:
         time.sleep(PATIENCE)

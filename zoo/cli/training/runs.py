@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from zoo.cli import failure
 from zoo.cli.options import (
     FiniteRange,
     IntegerRange,
@@ -19,7 +20,6 @@ from zoo.cli.options import (
 )
 from zoo.cli.output import result
 from zoo.cli.training.options import DurationType
-from zoo.errors import Interrupted, ZooError
 from zoo.io.limits import MAX_THREADS
 from zoo.io.progress import enable_progress
 
@@ -82,21 +82,18 @@ def run_arguments(options: Mapping[str, Any]) -> dict[str, Any]:
 @contextlib.contextmanager
 def processes(options: Mapping[str, Any]) -> Iterator["DistContext"]:
     """Yield rank and device; of several processes, the main one speaks alone, also of errors."""
-    from zoo.training.distributed.context import DistContext
+    from zoo.training.distributed.context import DistContext, ReportedElsewhere
 
-    dist = None
     try:
         with DistContext.opened(options["device"], options["threads"]) as dist:
+            failure.state.has_process_group = True
             if not dist.is_main_process:
                 logging.getLogger("zoo").setLevel(logging.CRITICAL)
                 warnings.simplefilter("ignore")
                 enable_progress(False)
             yield dist
-    except (ZooError, KeyboardInterrupt) as error:
-        if dist is None or dist.should_report(error):
-            raise
-        code = error.exit_code if isinstance(error, ZooError) else Interrupted.exit_code
-        raise click.exceptions.Exit(code) from error
+    except ReportedElsewhere as error:
+        raise click.exceptions.Exit(error.exit_code) from None
 
 
 def train(

@@ -12,7 +12,7 @@ from torch import distributed
 from torch.distributed.distributed_c10d import Store
 from torch.distributed.rendezvous import rendezvous
 
-from zoo.errors import Interrupted
+from zoo.errors import Interrupted, ZooError
 from zoo.io.numbers import int_from_environment
 from zoo.nn.devices import resolve_device
 
@@ -20,6 +20,15 @@ Made = TypeVar("Made")
 ERROR, HEARD = "zoo/error", "zoo/heard"  # keys of the store: of the main process's error, answers
 PEER = "another process of the run ended"
 ANSWER = 2.0  # seconds in which other processes notice that the main process has ended
+
+
+class ReportedElsewhere(Exception):
+    """The end of a process by an error that the main process reports."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error))
+        known = error if isinstance(error, ZooError) else Interrupted("")
+        self.exit_code = known.exit_code
 
 
 @dataclass(frozen=True)
@@ -55,45 +64,59 @@ class DistContext:
     ) -> "Iterator[DistContext]":
         """Initialize the process group, and destroy it at the end.
 
-        ``threads`` is the number of CPU threads of this process; ``None`` for torch's default.
+        An error that the main process reports is a ``ReportedElsewhere`` in the others. ``threads``
+        is the number of CPU threads of this process; ``None`` for torch's default.
         """
         if threads is not None:
             torch.set_num_threads(threads)
         dist = cls.initialize(device)
         try:
             yield dist
-        except RuntimeError as error:
-            if not dist.is_peer_failure(error):
+        except (ZooError, KeyboardInterrupt, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and not dist.is_peer_failure(error):
                 raise
-            raise Interrupted(PEER, "its own message says why") from error
+            ended: BaseException = error
+            if isinstance(error, RuntimeError):
+                ended = Interrupted(PEER, "its own message says why")
+            if dist.is_main_process:
+                dist.announce_error(ended)
+            elif dist.hears_of_error(ended):
+                raise ReportedElsewhere(error) from error
+            if ended is error:
+                raise
+            raise ended from error
         finally:
             dist.destroy()
 
-    def should_report(self, error: BaseException) -> bool:
-        """Return whether this process reports an error that ended it: the main one does.
+    def announce_error(self, error: BaseException) -> None:
+        """Tell the other processes that this one, the main one, reports an error."""
+        if self.store is None:
+            return
+        is_peer = isinstance(error, Interrupted) and error.what == PEER
+        with contextlib.suppress(RuntimeError):
+            self.store.set(ERROR, "peer" if is_peer else "own")
+            self.destroy()  # others may wait for this process
+            until = time.monotonic() + ANSWER
+            while self.store.add(HEARD, 0) < self.world_size - 1 and time.monotonic() < until:
+                time.sleep(0.01)
 
-        Another one only does so if the main process has no error, or only its end. It waits until
-        the main process has had the time to report, since launchers end all processes with one.
+    def hears_of_error(self, error: BaseException) -> bool:
+        """Return whether the main process reports the error of this process as well.
+
+        Waits until it has had the time to, since launchers end all processes with one.
         """
         if self.store is None:
-            return True
+            return False
         try:
-            if self.is_main_process:
-                is_peer = isinstance(error, Interrupted) and error.what == PEER
-                self.store.set(ERROR, "peer" if is_peer else "own")
-                until = time.monotonic() + ANSWER
-                while self.store.add(HEARD, 0) < self.world_size - 1 and time.monotonic() < until:
-                    time.sleep(0.01)
-                return True
             self.store.wait([ERROR], timedelta(seconds=ANSWER))
             interrupted = isinstance(error, Interrupted | KeyboardInterrupt)
-            silent = interrupted or self.store.get(ERROR) == b"own"
+            heard = interrupted or self.store.get(ERROR) == b"own"
             self.store.add(HEARD, 1)
         except RuntimeError:  # no answer: the main process trains, or was killed
-            return True
-        if silent:
+            return False
+        if heard:
             time.sleep(ANSWER / 2)
-        return not silent
+        return heard
 
     @property
     def is_main_process(self) -> bool:

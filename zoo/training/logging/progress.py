@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from zoo.io.progress import log_above_bars, shows_progress
+from zoo.io.progress import LINE_SECONDS, log_above_bars, shows_progress
 from zoo.training.logging.report import format_duration
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 LOG = logging.getLogger("zoo")
-INTERVAL = 30.0  # seconds between lines without a terminal
+
 ESTIMATE_AFTER, SHORT = 5.0, 60.0  # seconds of training; of what is left
 METRICS = 2  # metrics that a line shows
 ROOM = 32  # columns of a terminal that the steps, the bar and the time left take
@@ -78,7 +78,7 @@ class TrainingProgress:
         """
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=step)
-        if step == self.first + 1 or self._clock() - self._shown >= INTERVAL:
+        if step == self.first + 1 or self._clock() - self._shown >= LINE_SECONDS:
             self._show({"step": step, **record()}, speed())
         self._estimate(step)
 
@@ -89,7 +89,10 @@ class TrainingProgress:
             shown = ", ".join(" ".join(pair) for pair in figures(record, self.weights, self.best))
             LOG.info("step %s: validation %s", f"{step:,}", shown)
         elif record["split"] == "train":
-            due = self._clock() - self._shown >= INTERVAL or step in (self.first + 1, self.total)
+            due = self._clock() - self._shown >= LINE_SECONDS or step in (
+                self.first + 1,
+                self.total,
+            )
             if due or self._bar is not None:
                 self._show(record, speed)
             self._estimate(step)

@@ -94,6 +94,24 @@ def test_numbers_and_lists_of_labels(pretrained: Pretrained, tmp_path: Path) -> 
     assert {name: samples for name, (samples, _) in found.labels.items()} == counts
 
 
+@pytest.mark.parametrize("spans", [True, False], ids=["entities", "labels"])
+def test_sentences(pretrained: Pretrained, tmp_path: Path, spans: bool) -> None:
+    names = {True: "B-X", False: "O"} if spans else {True: "noun", False: "verb"}
+    rows = [
+        {"text": t.split(), "label": [names[word < "d"] for word in t.split()]} for t in texts(24)
+    ]
+    table = write_table(tmp_path / "words.jsonl", rows)
+    data = {"eval": [str(table)]}
+    tree = settings(pretrained()[0], table, task="token-classification", data=data, **FAST)
+    run = finetune(tmp_path / "run", tree)
+    found, predicted = mistakes_of(run), evaluated(run, table, "token-classification")
+    wrong = [row for row in predicted if not row["correct"]]
+    assert (found.samples, found.wrong) == (24, len(wrong))
+    wrong.sort(key=lambda row: row["missed"] + row["wrong"], reverse=True)
+    keys = ("location", "text", "label", "prediction", "correct", "missed", "wrong")
+    assert found.worst == [{key: row[key] for key in keys} for row in wrong]
+
+
 def test_processes_record_them_together(pretrained: Pretrained, tmp_path: Path) -> None:
     held_out = labelled(tmp_path / "even.tsv", 24, seed=1)
     table = labelled(tmp_path / "train.tsv")

@@ -405,6 +405,18 @@ class FineTuning(TrainingObjective):
         inputs = {name: batch[name] for name in self.inputs if name in batch}
         return Outputs({self.name: model(**inputs)["logits"].float()})
 
+    @property
+    def class_labels(self) -> Sequence[str]:
+        """Names of the classes that reports count samples of; by default those of the data."""
+        return self.labels
+
+    def of_samples(
+        self, predictions: "Mapping[str, NDArray[Any]]", count: int
+    ) -> "Mapping[str, Sequence[Any]]":
+        """Return the predictions by sample, (samples,) each; none if they are of other units."""
+        fit = all(len(array) == count for array in predictions.values())
+        return predictions if fit else {}  # type: ignore[return-value]
+
     def prediction(self, sample: Any, values: "Mapping[str, Any]") -> "Prediction | None":
         """Return the row of a sample in reports, as ``zoo eval --predictions`` writes it.
 

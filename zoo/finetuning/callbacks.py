@@ -81,13 +81,14 @@ class RecordMistakes(Callback):
     def _write(
         self, step: int, numbers: Sequence[int], predictions: Mapping[str, "NDArray[Any]"]
     ) -> None:
-        if not predictions or any(len(array) != len(numbers) for array in predictions.values()):
+        of_samples = self.task.of_samples(predictions, len(numbers))
+        if not of_samples:
             return  # of a distillation without its task's loss, or not of samples
-        collector = MistakeCollector(self.mistake, self.task.labels)
+        collector = MistakeCollector(self.mistake, self.task.class_labels)
         order = dict(zip(numbers, range(len(numbers)), strict=True))  # processes may share rows
         for number in sorted(order):
             place = order[number]
-            values = {name: array[place] for name, array in predictions.items()}
+            values = {name: array[place] for name, array in of_samples.items()}
             row = self.task.prediction(self.samples[number], values)
             if row is None:
                 return

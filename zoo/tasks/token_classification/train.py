@@ -24,7 +24,7 @@ from zoo.finetuning.windows import (
 )
 from zoo.inference.processing.windows import Window, select_windows
 from zoo.metrics.classification import ClassCounts, accuracy, f1_macro
-from zoo.metrics.entities import entity_counts, entity_scores
+from zoo.metrics.entities import entities, entity_counts, entity_scores
 from zoo.nn.layers.crf import IGNORED, crf_negative_log_likelihood, gather_labelled
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainedModel
 from zoo.objectives.options import Options
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from zoo.checkpoint import Checkpoint
+    from zoo.evaluation.base import Prediction
     from zoo.families.base import Family
     from zoo.families.config import Config
     from zoo.training.state.pretrained import PretrainedInit
@@ -280,6 +281,39 @@ class TokenClassification(ClassTask, LayerTask):
     ) -> "Mapping[str, Tensor]":
         # only the first tokens of words are scored
         return {self.name: outputs.logits[self.name][batch[LABELS] != IGNORED]}
+
+    @property
+    @override
+    def class_labels(self) -> Sequence[str]:
+        return ()  # a sentence has many
+
+    @override
+    def of_samples(
+        self, predictions: "Mapping[str, NDArray[Any]]", count: int
+    ) -> "Mapping[str, Sequence[Any]]":
+        """Return the labels of each sentence; none if a sentence has no scored word."""
+        begins: Any = np.flatnonzero(predictions["begins"]) if predictions else []
+        if len(begins) != count:
+            return {}
+        return {name: np.split(predictions[name], begins[1:]) for name in ("prediction", "label")}
+
+    @override
+    def prediction(self, sample: Any, values: "Mapping[str, Any]") -> "Prediction | None":
+        label, predicted = (
+            [self.labels[number] for number in values[name].tolist()]
+            for name in ("label", "prediction")
+        )
+        find: Any = entities if is_iob(self.labels) else enumerate
+        actual, found = set(find(label)), set(find(predicted))
+        return {
+            "location": sample.location,
+            "text": " ".join(sample.words),
+            "label": label,
+            "prediction": predicted,
+            "correct": actual == found,
+            "missed": len(actual - found),
+            "wrong": len(found - actual),
+        }
 
     @override
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:

@@ -231,8 +231,8 @@ def test_the_recipe_of_a_file_is_used(teacher: Path, tmp_path: Path) -> None:
         ("stages: {model: {objective_weight: 1}}", "a stage cannot be called 'model'"),
         ("terms: {kl: {kind: kl, temperature: 1.0e+300}}", "temperature is 1e"),
         ("targets: {num_beams: 2}", "there are no stages"),
-        (f"terms: {{kl: {{kind: kl}}}}\n{STAGES}", "terms, .* are those of each stage"),
-        (f"freeze: [embeddings]\n{STAGES}", "freeze are those of each stage"),
+        (f"terms: {{kl: {{kind: kl}}}}\n{STAGES}", "terms, .* are set in each stage"),
+        (f"freeze: [embeddings]\n{STAGES}", "freeze are set in each stage"),
         (f"objective_weight: 0.5\n{STAGES}", "objective_weight and freeze are those of each"),
     ],
 )

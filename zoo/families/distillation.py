@@ -1,6 +1,6 @@
 """Distillation recipes: the loss terms and settings with which a paper distilled a student.
 
-The structs hold values alone; ``zoo.distillation`` computes the terms. A user's recipe is a YAML
+The structs only hold values; ``zoo.distillation`` computes the terms. A user's recipe is a YAML
 file of the same fields. Layers are counted from 0, as in ``model.layers``; negative ones count from
 the last.
 """
@@ -26,14 +26,14 @@ NAME = re.compile(r"[A-Za-z0-9_-]+")  # of terms and stages, which name modules 
 RESERVED = ("model", "targets")  # other entries of the directory of stages
 OTHER_NAME = "choose one of letters, digits, - and _, other than model and targets"
 # The schedule on text of Sanh et al. 2019, train.py of the released code: 50 accumulated batches of
-# 5 rows of at most 512 tokens. Recipes without a schedule of their own have it, too.
+# 5 rows of at most 512 tokens. Recipes without a schedule of their own also have it.
 TEXT_SCHEDULE: Mapping[str, Any] = {
     "num_train_epochs": 3.0,
     "warmup_ratio": 0.05,
     "global_batch_tokens": 128_000,
     "seq_len_warmup": None,
 }
-# divergences are exact there; those of higher temperatures are squared errors of logits
+# divergences are exact there; at higher temperatures they are squared errors of logits
 LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE = 1e-4, 1e4
 
 
@@ -48,15 +48,14 @@ class Term(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         scale_by_temperature: of ``kl``, multiply by the square of the temperature, so that the size
             of the gradients does not depend on it (Hinton et al. 2015, arXiv:1503.02531,
             section 2).
-        reduction: of squared errors but those of attention, and of ``kl``, mean over ``rows`` of
-            logits or states (``batchmean`` of torch), or over all ``elements`` of them (``mean`` of
-            torch).
+        reduction: of ``kl`` and of squared errors except attention's, mean over ``rows`` of logits
+            or states (torch's ``batchmean``), or over all ``elements`` (torch's ``mean``).
         positions: of terms that compare language models' logits, ``all`` tokens but padding, or
-            the ``predicted`` ones alone. Tokens of other terms are all but padding.
+            only the ``predicted`` ones. Other terms read all tokens but padding.
         logits_of: of terms over logits, the loss term of the student's objective whose logits are
-            compared, such as ``masked-lm`` of a generator; ``None`` for those of the main model.
+            compared, such as ``masked-lm`` of a generator; ``None`` for the main model's.
         layers: layers that are compared.
-        embeddings: of terms over hidden states, compare the output of the embeddings, too.
+        embeddings: of terms over hidden states, also compare the output of the embeddings.
         relations: of ``relations``, which vectors are related to each other.
         relation_heads: of ``relations``, number of parts into which the vectors of all heads
             together are split; ``None`` for the number of heads.
@@ -126,9 +125,9 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     freeze: tuple[str, ...] = ()
     # what that model is: the ``student``, whose training continues, or the ``teacher`` of a new one
     begins_with: Literal["student", "teacher"] = "student"
-    # see there; ``None`` for that of the recipe, or of the settings of the run
+    # see there; ``None`` for the recipe's, or that in the settings of the run
     student_depth: float | None = None
-    # settings of the run, nested, that replace those of the recipe
+    # settings of the run, nested, that replace the recipe's
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -141,7 +140,7 @@ class DistillationRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     Attributes:
         name: name of the recipe; empty for one of a file.
         source: paper and section, or released code.
-        objective_weight: weight of the student's own loss terms, those of its objective or task.
+        objective_weight: weight of the loss terms of the student's objective or task.
         terms: name -> term that compares student and teacher.
         init_layers: layers of the teacher whose weights the student's layers begin with, with the
             embeddings and the head; ``None`` for new weights. A reference as student keeps its own.
@@ -151,12 +150,11 @@ class DistillationRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         student_depth: number of layers of a student of a family, as a fraction of the teacher's.
         freeze: names of modules of the student that are not trained.
         replacement: layers of the student replace groups of the teacher's in training, with this
-            probability, and are trained alone; ``None`` for a student of its own.
+            probability, and only they are trained; ``None`` for a separate student.
         targets: settings with which the teacher generates the targets of the first stage; ``None``
-            for those of the data.
-        settings: settings of the run, nested, that replace those of the family's recipe or preset.
-            Of a recipe with a name whose data is ``any``, those of length and schedule are for
-            text.
+            for the data's.
+        settings: settings of the run, nested, that replace the family's recipe or preset. In a
+            named recipe whose data is ``any``, length and schedule are for text.
         stages: name -> stage, in order, each with terms of its own; empty for a single run.
     """
 
@@ -188,10 +186,10 @@ class DistillationRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         if not self.stages:
             _check_terms(self.terms, self.objective_weight)
         if self.targets is not None and not self.stages:
-            raise ValueError("targets are those of the first stage, and there are no stages")
+            raise ValueError("targets belong to the first stage, and there are no stages")
         if self.stages and (self.terms or self.freeze or self.objective_weight != 1):
             raise ValueError(
-                "terms, objective_weight and freeze are those of each stage; beside stages, they "
+                "terms, objective_weight and freeze are set in each stage; next to stages, they "
                 "would not be used"
             )
         for name in self.stages:

@@ -35,7 +35,7 @@ def causal_mask(
         queries: number of query tokens.
         past: number of earlier tokens, whose keys are cached.
         like: a tensor with the dtype and device of the attention scores.
-        explicit: return a mask for several queries without padding and past, too.
+        explicit: also return a mask for several queries without padding and past.
 
     Returns:
         (batch or 1, 1, queries or 1, past + queries), added to the attention scores; ``None``

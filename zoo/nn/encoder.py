@@ -74,8 +74,8 @@ class Encoder(HeadMixin):
             ``mean`` or ``max`` of its tokens; ``None`` for that token.
         packs_rows: pack the rows of a batch that is padded on the right in training on a CPU. The
             results are the same, up to rounding and dropout. See ``supports_packed_rows``.
-        layer_inputs: names of the modules that all blocks read, such as relative positions, beside
-            the embeddings; see ``zoo.nn.stacks``.
+        layer_inputs: names of the modules that all blocks read, such as relative positions, in
+            addition to the embeddings; see ``zoo.nn.stacks``.
     """
 
     layer_inputs: ClassVar[tuple[str, ...]] = ()
@@ -124,10 +124,7 @@ class Encoder(HeadMixin):
     ) -> Tensor:
         """Run the backbone on a padded batch, in packed rows if ``packs_rows`` is set.
 
-        Args:
-            input_ids: see ``encode``.
-            attention_mask: see ``encode``.
-            token_type_ids: see ``encode``.
+        For the arguments, see ``encode``.
 
         Returns:
             the last hidden state, (batch, tokens, hidden); at padding, anything.
@@ -143,15 +140,9 @@ class Encoder(HeadMixin):
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
     ) -> Tensor:
-        """Run the backbone on a padded batch for the first token of each row, see ``encode_at``.
+        """Return the hidden state of each row's first token in a padded batch, (batch, hidden).
 
-        Args:
-            input_ids: see ``encode``.
-            attention_mask: see ``encode``.
-            token_type_ids: see ``encode``.
-
-        Returns:
-            (batch, hidden).
+        For the arguments, see ``encode``.
         """
         rows = self._pack_rows(attention_mask)
         if rows is not None:
@@ -265,7 +256,7 @@ class Encoder(HeadMixin):
         Args:
             document_ids: see ``encode``.
             x: the embeddings, (batch, tokens, hidden).
-            causal: exclude the keys that follow a query, too.
+            causal: also exclude the keys that follow a query.
 
         Returns:
             ``packed_mask``, or the documents' offsets where attention supports them.

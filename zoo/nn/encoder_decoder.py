@@ -2,8 +2,8 @@
 
 All models take ``input_ids`` and ``attention_mask`` of the source, int64 and (batch, tokens) each,
 and ``decoder_input_ids``, int64 and (batch, decoder_tokens), padded on the right. The token
-embeddings are shared. In generation, a cache holds the keys and values of earlier target tokens and
-those of the source.
+embeddings are shared. In generation, a cache holds the keys and values of the source and of earlier
+target tokens.
 """
 
 from collections.abc import Iterable, Sequence

@@ -8,7 +8,7 @@ from torch import Tensor
 class LogitsProcessor(ABC):
     """A rule of generation: it changes the scores from which the next token is chosen.
 
-    Called as transformers' class of this name, so that a processor of transformers works, too.
+    Called like transformers' class of this name, so that its processors work here.
     Pass it as ``logits_processor=[...]`` to ``zoo.load(...).generate``, or return it from
     ``Family.logits_processors``. It runs after the rules of ``GenerationConfig`` and before
     temperature, top-k and the other settings of sampling.

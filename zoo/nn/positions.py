@@ -89,7 +89,7 @@ class WavelengthScaling:
     """Frequencies whose long wavelengths are stretched (Grattafiori et al. 2024, arXiv:2407.21783).
 
     The formula is from its released code. Wavelengths of more tokens than
-    ``original_max_positions / low_freq_factor`` are multiplied by the factor, those of fewer than
+    ``original_max_positions / low_freq_factor`` are multiplied by the factor, shorter ones than
     ``original_max_positions / high_freq_factor`` stay, and those between are interpolated. In a
     ``config.json``, it has the ``rope_type`` ``llama3``.
     """
@@ -159,7 +159,7 @@ class LinearBias(nn.Module):
 
     Args:
         num_heads: number of heads. If it is a power of two, slopes are 2 ** (-8 h / heads); else
-            those of the next lower power, and every second one of the next higher.
+            the slopes of the next lower power, and every second one of the next higher.
     """
 
     def __init__(self, num_heads: int) -> None:

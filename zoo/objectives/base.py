@@ -303,7 +303,7 @@ class TrainingObjective(ABC):
     def max_values(self, batch: Batch) -> dict[str, int]:
         """Return the largest number of values per row, by the name of a tensor of ``values``.
 
-        Only the tensors whose number of values differs from batch to batch are in it, also those of
+        Only the tensors whose number of values differs from batch to batch are in it, including
         ``positions``; by default none. See ``zoo.training.devices.static_shapes``.
         """
         return {}

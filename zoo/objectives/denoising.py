@@ -3,7 +3,7 @@
 The source is a corrupted text, the target the missing tokens or the original text. Table 3 of the
 paper has an example of each, tables 4 to 7 compare them; ``span-corruption`` is the best. ``<X>``,
 ``<Y>`` and ``<Z>`` are the sentinels ``<extra_id_0>``, ``<extra_id_1>`` and ``<extra_id_2>``, in
-the order of the text; ``<M>`` is the first sentinel, too, as in the released code.
+the order of the text; ``<M>`` is also the first sentinel, as in the released code.
 """
 
 from abc import abstractmethod

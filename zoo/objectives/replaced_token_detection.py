@@ -338,7 +338,7 @@ def detection_logits(outputs: Outputs, batch: "Mapping[str, Tensor]") -> "dict[s
     """Return the discriminator's logits of two classes, original and replaced.
 
     Returns:
-        loss term -> logits of all tokens but padding, (n, 2), that of the first class 0.
+        loss term -> logits of all tokens but padding, (n, 2); the logit of the first class is 0.
     """
     import torch
 

@@ -88,12 +88,9 @@ def with_head(weights: WeightMap, config: Any, head: str, names: HeadNames) -> W
 
 
 def with_pairs(weights: WeightMap, config: Any, names: HeadNames, scores: Rule) -> WeightMap:
-    """Return the rules of a backbone with an ``MLMWithPairHead``.
+    """Return the rules of a backbone with an ``MLMWithPairHead``; see also ``with_head``.
 
     Args:
-        weights: see ``with_head``.
-        config: see ``with_head``.
-        names: see ``with_head``.
         scores: rule of the classifier of pairs.
     """
     assert names.masked is not None, "a family with this head names its parts"

@@ -122,7 +122,7 @@ class WeightMap:
         constants: the tensors that follow from the configuration.
         legacy: old ending of a name -> current ending, in whole components, such as
             ``LayerNorm.gamma`` -> ``LayerNorm.weight``.
-        prefix: prefix of the backbone's names in models with a head. The backbone alone is stored
+        prefix: prefix of the backbone's names in models with a head. A bare backbone is stored
             without it, wrappers add to it; matching finds the prefix that a file uses.
         counts: number of values of each numeric placeholder.
     """

@@ -47,7 +47,7 @@ def packed_mask(
             from 1 in each row; 0 for padding.
         key_document_ids: (batch, keys), int64: the document of each key token.
         dtype: dtype of the attention scores.
-        causal: mask the keys that follow a query, too. Queries and keys are then the same tokens.
+        causal: also mask the keys that follow a query. Queries and keys are then the same tokens.
 
     Returns:
         (batch, 1, queries, keys), added to the attention scores.

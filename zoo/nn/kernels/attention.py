@@ -74,10 +74,8 @@ def attend_by_products(
     dropout: float,
     scale: float | None,
 ) -> Tensor:
-    """Return the attention by the steps of torch's function without a kernel.
-
-    Dropout is faster than its own. See ``attend_in_blocks`` for the arguments.
-    """
+    """Return the attention by the steps of torch's function without a kernel."""
+    # Dropout is faster than its own. See ``attend_in_blocks`` for the arguments
     scores = (q * (q.shape[-1] ** -0.5 if scale is None else scale)) @ k.transpose(-1, -2)
     if causal:
         scores = scores.masked_fill(later_keys(scores), -torch.inf)

@@ -15,7 +15,7 @@ SMALLEST = 2**-8  # probability that is rounded to a level by less than one part
 
 
 def dropout(x: Tensor, p: float, *, training: bool = True) -> Tensor:
-    """Set values to zero with a probability and divide the others by that of keeping one.
+    """Set values to zero with probability ``p`` and divide the rest by the probability to keep one.
 
     On a CPU, ``p`` is rounded to a multiple of 2^-16; the factor follows, so that the mean stays.
     """

@@ -51,7 +51,6 @@ def document_mask(
     Args:
         document_ids: (rows, tokens), int64, see ``DocumentOffsets.of``; 0 for padding.
         x: hidden states, (rows, tokens, hidden).
-        causal: whether a token attends only to itself and earlier tokens.
     """
     if supports_offsets(x, document_ids):
         return DocumentOffsets.of(document_ids, causal=causal)

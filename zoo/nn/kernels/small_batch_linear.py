@@ -28,7 +28,12 @@ def small_batch_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) ->
     width, height = x.shape[-1], max(1, BLOCK // x.shape[-1])
     rows, blocks = x.numel() // width, len(weight) // height
     few = FEWEST_ROWS <= rows <= MOST_ROWS and blocks > 1
-    if not few or not _is_cpu_float32(x) or not weight.is_contiguous() or torch.is_grad_enabled():
+    if (
+        not few
+        or not (x.dtype == torch.float32 and x.device.type == "cpu")
+        or not weight.is_contiguous()
+        or torch.is_grad_enabled()
+    ):
         return F.linear(x, weight, bias)
     # as_strided makes each view in one call: a step of generation computes hundreds of products
     repeated = x.contiguous().as_strided((blocks, rows, width), (0, width, 1))
@@ -40,10 +45,6 @@ def small_batch_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) ->
     if bias is not None:
         out += bias
     return out
-
-
-def _is_cpu_float32(x: Tensor) -> bool:
-    return x.dtype == torch.float32 and x.device.type == "cpu"
 
 
 class SmallBatchLinear(nn.Linear):

@@ -113,7 +113,11 @@ def make_pairs(
     with progress("making sentence pairs", tokens * dupe_factor, unit="tokens") as advance:
         for _ in range(dupe_factor):
             pairs, done = generate(split, room, draw), 0
-            while len(block := _pair_array(islice(pairs, BLOCK_PAIRS))):
+            while len(
+                block := np.fromiter(
+                    chain.from_iterable(islice(pairs, BLOCK_PAIRS)), dtype=np.int64
+                ).reshape(-1, 5)
+            ):
                 blocks.append(block[:, :4].astype(dtype))
                 labels.append(block[:, 4].astype(np.uint8))
                 advance(int(block[-1, 0]) - done)  # first segments are in the order of the split
@@ -133,11 +137,6 @@ def make_pairs(
     order = np.argsort(row_of, kind="stable")
     del row_of
     return SentencePairRows(rows, spans[order], np.concatenate(labels)[order])
-
-
-def _pair_array(pairs: Iterator[Pair]) -> NDArray[np.int64]:
-    """Return pairs as an array, (pairs, 5)."""
-    return np.fromiter(chain.from_iterable(pairs), dtype=np.int64).reshape(-1, 5)
 
 
 def uniform(rng: np.random.Generator) -> Draw:
@@ -177,11 +176,10 @@ def next_sentence_pairs(split: Split, max_tokens: int, draw: Draw) -> Iterator[P
 
 
 def consecutive_pairs(split: Split, max_tokens: int, draw: Draw) -> Iterator[Pair]:
-    """Yield pairs of consecutive segments, for sentence-order prediction; all have label 0.
-
-    Documents of one sentence are skipped. A last sentence that would be alone forms a pair with the
-    sentence before it. (The released code pairs it with a random one, and labels it as swapped.)
-    """
+    """Yield pairs of consecutive segments, for sentence-order prediction; all have label 0."""
+    # Documents of one sentence are skipped. A single last sentence forms a pair with
+    # the sentence before it. (The released code pairs it with a random one, and labels it as
+    # swapped.)
     sentences, documents = _offsets(split.sentences), _offsets(split.documents)
     for document in range(len(documents) - 1):
         at, last = documents[document], documents[document + 1]

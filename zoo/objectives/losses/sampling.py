@@ -30,8 +30,8 @@ def sample_from_logits(logits: Tensor, uniforms: Tensor, temperature: float = 1.
 def _cumsum(rows: Tensor) -> Tensor:
     """Return the sums along rows, also where torch is set to deterministic kernels.
 
-    There, torch refuses sums of floating-point numbers on CUDA, of which only those of a single
-    row vary (its issue 75240).
+    There, torch refuses cumulative sums of floating-point numbers on CUDA, although they only vary
+    for a single row (its issue 75240).
     """
     deterministic = torch.are_deterministic_algorithms_enabled()
     if not deterministic or not rows.is_cuda:

@@ -37,6 +37,7 @@ GROUPS = {
     "Inference": {
         "run": ("zoo.cli.inference.run", "Run a task: embed, fill-mask, classify, generate, ..."),
         "eval": ("zoo.cli.inference.eval", "Evaluate a model on data of your own."),
+        "look": ("zoo.cli.inference.look", "Draw attention, predictions and layers of a model."),
         "bench": ("zoo.cli.inference.bench", "Measure speed and memory on several backends."),
     },
     "Installation": {

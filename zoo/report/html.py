@@ -1,8 +1,8 @@
 """HTML pages from the Jinja2 templates in ``zoo/report/templates``.
 
 ``page.html`` is the frame that every page extends, ``parts.html`` has the macros that pages share,
-and each other file is a page. A page is one file: the style sheet is inserted, and there are no
-scripts and links.
+and each other file is a page. A page is one file: styles and scripts are inserted, and it has no
+links.
 """
 
 import functools

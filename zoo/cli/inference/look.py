@@ -1,0 +1,101 @@
+"""The command ``zoo look``."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from zoo.cli.options import (
+    IntegerRange,
+    common_options,
+    count_option,
+    device_option,
+    hub_options,
+    reference_argument,
+    shared_option,
+)
+from zoo.cli.output import line, result
+
+PAGE = "look.html"
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  zoo look MODEL "She sat on the [MASK] of the river."
+  zoo look DECODER "The river flows" --json > numbers.json
+  zoo look SEQ2SEQ "summarize: a long text" --text-target "a text"
+
+\b
+Two texts are compared, such as a word with two meanings:
+  zoo look MODEL "on the bank" "the bank paid" -o bank.html"""
+)
+@reference_argument
+@click.argument("texts", nargs=-1, required=True, metavar="TEXT [TEXT]")
+@click.option(
+    "--text-target",
+    "target",
+    metavar="TEXT",
+    help="Text that the decoder of an encoder-decoder reads.  [default: what it generates]",
+)
+@shared_option(
+    "max_seq_len", "Cut texts at this number of tokens.  [default: 64]", type=IntegerRange(1)
+)
+@count_option("--top-k", "Number of predictions to keep for each position.", default=5)
+@shared_option(
+    "output",
+    f"Page to write.  [default: {PAGE}, or no page with --json]",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+)
+@shared_option("force", "Replace the page.")
+@device_option
+@hub_options
+@common_options
+def command(
+    ref: str,
+    texts: tuple[str, ...],
+    output: Path | None,
+    force: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Draw what the layers of a model compute for one or two texts, as an HTML page.
+
+    The page has the attention of all heads, the similarity of the tokens' vectors in all layers,
+    what each layer predicts through the model's head, and the mix of layers where the model has
+    one. It is one file without network access. --json prints all numbers exactly instead.
+    """
+    from zoo.convert.cache import resolve_checkpoint
+    from zoo.errors import UsageError
+    from zoo.io.output.atomic import atomic_write
+    from zoo.io.output.overwrite import check_file
+
+    if len(texts) > 2:
+        raise UsageError(f"{len(texts)} texts are given", "give one, or two to compare")
+    target = output or (None if as_json else Path(PAGE))
+    if target is not None:
+        check_file(target, force=force)
+    checkpoint = resolve_checkpoint(
+        ref, **{key: options.pop(key) for key in ("revision", "offline", "lock")}
+    )
+    from zoo.checkpoint import load_text_tokenizer
+    from zoo.inference.torch_session import TorchSession
+    from zoo.look.inspection import Inspector
+    from zoo.look.page import render
+
+    session = TorchSession(checkpoint, device=options["device"])
+    inspector = Inspector(
+        checkpoint,
+        session,
+        load_text_tokenizer(checkpoint),
+        max_tokens=options["max_seq_len"],
+        top_k=options["top_k"],
+    )
+    look = inspector.look(ref, texts, options["target"])
+    if target is not None:
+        atomic_write(target, render(look).encode())
+    if as_json:
+        result({**look.to_json(), **({"page": str(target)} if target else {})}, (), as_json=True)
+    else:
+        line(f"page: {target}")

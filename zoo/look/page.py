@@ -1,0 +1,108 @@
+"""The page of ``zoo look``: one HTML file with its data, styles and script.
+
+Attention weights and cosines have 8 bits each, as base64, so that two texts of 64 tokens and a
+model with 24 layers of 16 heads fit into 5 MB. The numbers themselves are in ``Look.to_json``.
+"""
+
+import base64
+from typing import Any
+
+import numpy as np
+
+from zoo.look.inspection import (
+    AttentionMaps,
+    Floats,
+    Look,
+    Predictions,
+    StackView,
+    cosines,
+    readable,
+)
+from zoo.report import html
+
+
+def render(look: Look) -> str:
+    """Return the page as HTML."""
+    first = look.texts[0].stacks[0]
+    layers, width = len(first.layers) - 1, first.hidden[-1].shape[-1]
+    about = f"{look.family} with head {look.head}, {layers} layers of width {width}"
+    # the last parts of a path say which model it is
+    title = "/".join(look.model.rstrip("/").split("/")[-2:])
+    return html.render("look.html", title=title, about=about, data=page_data(look))
+
+
+def page_data(look: Look) -> dict[str, Any]:
+    """Return what the script of the page reads."""
+    counts = [len(view.stacks[0].tokens) for view in look.texts]
+    first, last = counts[0], counts[-1]
+    return {
+        "texts": [
+            {
+                "text": view.text,
+                "truncated": view.truncated,
+                "masked": view.masked,
+                "stacks": [_stack(stack) for stack in view.stacks],
+            }
+            for view in look.texts
+        ],
+        # between the tokens of two texts, or within the only one
+        "similarity": [encode_cosines(layer[:first, -last:]) for layer in look.similarities()],
+        "mixes": [{"weights": mix.weights, "gamma": mix.gamma} for mix in look.mixes],
+    }
+
+
+def _stack(stack: StackView) -> dict[str, Any]:
+    return {
+        "name": stack.name,
+        "tokens": stack.shown,
+        "layers": stack.layers,
+        "across": _across_layers(stack.hidden),
+        "attention": [_attention(maps) for maps in stack.attention],
+        "predictions": [_predictions(found) for found in stack.predictions],
+    }
+
+
+def _attention(maps: AttentionMaps) -> dict[str, Any]:
+    heads, queries, keys = maps.values.shape[1:]
+    return {
+        "name": maps.name,
+        "layers": maps.layers,
+        "heads": heads,
+        "queries": queries,
+        "keys": keys,
+        "values": [encode_probabilities(layer) for layer in maps.values],
+    }
+
+
+def _predictions(found: Predictions) -> dict[str, Any]:
+    return {
+        "name": found.name,
+        "layers": found.layers,
+        "tokens": [[[readable(t) for t in best] for best in row] for row in found.tokens],
+        "probabilities": found.probabilities.round(4).tolist(),
+    }
+
+
+def _across_layers(hidden: list[Floats]) -> str:
+    """Return the cosines of each token's vectors at all pairs of layers, (tokens, layers, layers).
+
+    Empty where layers differ in width.
+    """
+    if len({state.shape for state in hidden}) > 1:
+        return ""
+    return encode_cosines(np.stack([cosines(states) for states in np.stack(hidden, axis=1)]))
+
+
+def encode_probabilities(values: Floats) -> str:
+    """Return probabilities as bytes in base64: a byte b stands for (b / 255)²."""
+    # most weights of a head over 64 tokens are small: their roots lose less by rounding
+    return _base64(np.rint(np.sqrt(np.clip(values, 0, 1)) * 255).astype(np.uint8))
+
+
+def encode_cosines(values: Floats) -> str:
+    """Return cosines as bytes in base64: a byte b stands for (b - 127) / 127."""
+    return _base64((np.rint(np.clip(values, -1, 1) * 127) + 127).astype(np.uint8))
+
+
+def _base64(array: "np.ndarray[Any, np.dtype[np.uint8]]") -> str:
+    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()

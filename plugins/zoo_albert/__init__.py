@@ -49,6 +49,7 @@ class Albert(EncoderFamily):
         "pretraining": mlm_head(
             "AlbertForPreTraining",
             summary="masked tokens and swapped segments",
+            tasks=("sentence-order",),
             sop_logits="batch labels",
         ),
     }

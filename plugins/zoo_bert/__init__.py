@@ -25,6 +25,7 @@ class Bert(WordPieceFamily):
         "pretraining": mlm_head(
             "BertForPreTraining",
             summary="masked tokens and next sentence",
+            tasks=("next-sentence",),
             seq_relationship_logits="batch 2",
         ),
     }

@@ -258,6 +258,29 @@ class Model:
         """
         return self._run("fill-mask", texts, top_k=top_k)
 
+    def next_sentence(self, texts: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
+        """Return whether the second text of each pair follows the first, by a pretraining head.
+
+        Args:
+            texts: pairs of texts.
+
+        Returns:
+            for each pair ``text``, ``text_pair``, ``label`` (``next`` or ``random``), ``score``
+            (its probability) and ``scores`` of both labels.
+        """
+        return self._run("next-sentence", texts)
+
+    def sentence_order(self, texts: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
+        """Return whether the texts of each pair are in order, by a pretraining head.
+
+        Args:
+            texts: pairs of texts.
+
+        Returns:
+            as of ``next_sentence``; the labels are ``in order`` and ``swapped``.
+        """
+        return self._run("sentence-order", texts)
+
     def features(
         self, texts: Iterable[str | tuple[str, str]], *, layers: Sequence[int] = (-1,)
     ) -> list[dict[str, Any]]:

@@ -131,15 +131,21 @@ def encoder_heads(*names: str, pooler: bool = False) -> dict[str, Head]:
     }
 
 
-def mlm_head(*architectures: str, summary: str = "masked tokens", **outputs: str) -> Head:
+def mlm_head(
+    *architectures: str,
+    summary: str = "masked tokens",
+    tasks: tuple[str, ...] = (),
+    **outputs: str,
+) -> Head:
     """Return a head for masked language modelling.
 
     Args:
         *architectures: see ``Head``.
         summary: see ``Head``.
+        tasks: further tasks.
         **outputs: further outputs with their axes; see ``Head``.
     """
-    return Head(architectures, _MASKED | outputs, ("fill-mask", "features"), summary)
+    return Head(architectures, _MASKED | outputs, ("fill-mask", "features", *tasks), summary)
 
 
 def rtd_head(*architectures: str) -> Head:

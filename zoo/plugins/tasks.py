@@ -38,6 +38,7 @@ BUILT_IN = (
     "zoo.tasks.question_answering",
     "zoo.tasks.multiple_choice",
     "zoo.tasks.likelihood",
+    "zoo.tasks.next_sentence",
     "zoo.tasks.replaced_tokens",
     "zoo.tasks.sentences",
 )

@@ -1,0 +1,78 @@
+"""The tasks next-sentence and sentence-order, compared with the reference's logits."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from msgspec.structs import replace
+from transformers import AutoTokenizer
+
+from tests.checkpoints import Make
+from tests.families.parity import save_reference
+from tests.inference.conftest import Small, converted
+from tests.warm import zoo
+from zoo.errors import UsageError
+from zoo.inference import load_session
+from zoo.inference.processing.records import TextExample
+from zoo.plugins.registry import get_family
+from zoo.tasks.next_sentence.predict import SentenceOrder
+from zoo.tokenizers.tokenizer import TextTokenizer
+
+PAIRS = [("a b c", "d e"), ("f", "g h i j"), ("a" * 3, "b")]
+
+
+def test_probabilities_are_the_references(small: Small) -> None:
+    model, source = small("BertForPreTraining")
+    results = model.next_sentence(PAIRS)
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    network: Any = transformers.BertForPreTraining.from_pretrained(source).eval()
+    for (first, second), result in zip(PAIRS, results, strict=True):
+        assert (result["text"], result["text_pair"]) == (first, second)
+        with torch.inference_mode():
+            logits = network(**tokenizer(first, second, return_tensors="pt"))
+        expected = logits.seq_relationship_logits[0].softmax(-1).numpy()
+        np.testing.assert_allclose(list(result["scores"].values()), expected, atol=1e-5)
+        # label 0 of the released code: the second text follows the first
+        assert result["label"] == ["next", "random"][int(expected.argmax())]
+        assert result["score"] == max(result["scores"].values())
+
+
+def test_the_order_of_texts_is_the_references(small: Small, tmp_path: Path) -> None:
+    bert, _ = small("BertForPreTraining")  # for its tokenizer alone
+    tokenizer: TextTokenizer = bert.tokenizer
+    family = get_family("albert")
+    config = replace(family.sizes()["tiny"], vocab_size=20)
+    save_reference(family, config, "pretraining", tmp_path / "albert")
+    checkpoint = converted(tmp_path / "albert", tmp_path / "order")
+    task = SentenceOrder(checkpoint, load_session(checkpoint, "cpu"), tokenizer)
+    records = [TextExample(first, second) for first, second in PAIRS]
+    network: Any = transformers.AlbertForPreTraining.from_pretrained(tmp_path / "albert").eval()
+    for pair, result in zip(PAIRS, task.run(records), strict=True):
+        (encoded,) = tokenizer.encode([pair], max_tokens=None)
+        with torch.inference_mode():
+            output = network(torch.tensor([encoded.ids]), None, torch.tensor([encoded.type_ids]))
+        expected = output.sop_logits[0].softmax(-1).numpy()
+        np.testing.assert_allclose(list(result["scores"].values()), expected, atol=1e-5)
+        assert result["label"] == ["in order", "swapped"][int(expected.argmax())]
+
+
+def test_three_classes_are_not_an_order(tmp_path: Path) -> None:
+    family = get_family("albert")
+    config = replace(family.sizes()["tiny"], vocab_size=20, labels=("a", "b", "c"))
+    save_reference(family, config, "pretraining", tmp_path / "albert")
+    checkpoint = converted(tmp_path / "albert", tmp_path / "order")
+    with pytest.raises(UsageError, match="has no two classes of pairs"):
+        SentenceOrder(checkpoint, load_session(checkpoint, "cpu"), object())
+
+
+def test_texts_of_the_command_line_are_pairs(hub_checkpoint: Make) -> None:
+    source = hub_checkpoint("BertForPreTraining")
+    done = zoo("run", "next-sentence", source, "a b", "c d", "--json")
+    assert done.returncode == 0 and '"label": "' in done.stdout, done.stderr
+    done = zoo("run", "next-sentence", source, "a b")
+    assert done.returncode == 2 and "pair" in done.stderr, done.stderr
+    done = zoo("run", "sentence-order", source, "a b", "c d")
+    assert done.returncode == 2 and "serves fill-mask, features, next-sentence" in done.stderr

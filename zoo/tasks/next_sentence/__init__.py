@@ -1,0 +1,27 @@
+"""The heads that were pretrained on pairs: does a text follow another, and are they in order?"""
+
+from zoo.families.tasks import TaskSpec
+
+EXAMPLES = """\b
+Examples:
+  zoo run {0} REF "The cat sat down." "It fell asleep."
+  zoo run {0} REF --input pairs.jsonl > results.jsonl
+
+JSON lines have the keys "text" and "text_pair", and any other keys, which are copied to the output.
+Texts longer than the model allows are truncated; "truncated" is the number of tokens that were
+cut."""
+
+TASKS = (
+    TaskSpec(
+        "next-sentence",
+        "Predict whether the second text of a pair follows the first.",
+        predict="zoo.tasks.next_sentence.predict:NextSentence",
+        examples=EXAMPLES.format("next-sentence"),
+    ),
+    TaskSpec(
+        "sentence-order",
+        "Predict whether the texts of a pair are in order or swapped.",
+        predict="zoo.tasks.next_sentence.predict:SentenceOrder",
+        examples=EXAMPLES.format("sentence-order"),
+    ),
+)

@@ -1,0 +1,59 @@
+"""The tasks next-sentence and sentence-order: what a head for pairs of texts was pretrained on."""
+
+from typing import Any, ClassVar
+
+from zoo.errors import UsageError
+from zoo.inference.processing.batching import Batch
+from zoo.inference.processing.numbers import softmax
+from zoo.inference.processing.records import RecordKeys
+from zoo.inference.task import BatchTask, EncodedExample
+from zoo.overrides import override
+
+
+class SentencePair(BatchTask):
+    """Classification of pairs of texts by the pretraining head.
+
+    Results have the keys ``label``, ``score`` (its probability) and ``scores`` of both labels.
+    """
+
+    output_keys: ClassVar[tuple[str, ...]] = ("label", "score", "scores")
+    pairs: ClassVar[bool] = True
+    keys: ClassVar[RecordKeys] = RecordKeys(None)
+    labels: ClassVar[tuple[str, str]]  # of the classes 0 and 1
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        spec = self.checkpoint.family.onnx(self.checkpoint.config, self.checkpoint.head_name)
+        # logits of a whole row; those of its tokens have one more axis
+        names = [name for name, axes in spec.outputs.items() if axes == ("batch", 2)]
+        if len(names) != 1:
+            raise UsageError(
+                f"the head {self.checkpoint.head_name} of {self.checkpoint.path} has no two "
+                f"classes of pairs, which {self.name} reads"
+            )
+        (self.output_name,) = names
+
+    @override
+    def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
+        results = []
+        for row in softmax(self.output(self.output_name, items, batch)):
+            best = int(row.argmax())
+            scores = dict(zip(self.labels, row.tolist(), strict=True))
+            results.append(
+                {"label": self.labels[best], "score": float(row[best]), "scores": scores}
+            )
+        return results
+
+
+class NextSentence(SentencePair):
+    """Whether the second text follows the first (Devlin et al. 2018, arXiv:1810.04805)."""
+
+    name: ClassVar[str] = "next-sentence"
+    labels: ClassVar[tuple[str, str]] = ("next", "random")
+
+
+class SentenceOrder(SentencePair):
+    """Whether both texts are in order (Lan et al. 2020, arXiv:1909.11942)."""
+
+    name: ClassVar[str] = "sentence-order"
+    labels: ClassVar[tuple[str, str]] = ("in order", "swapped")

@@ -35,7 +35,7 @@ def test_the_files_are_those_of_a_conversion_to_the_hub(
     checkpoint, export, report = int8_encoder
     convert(CheckpointDir(checkpoint.path, "model"), tmp_path / "hub", to="hub")
     graphs = {"onnx/model.onnx", "onnx/model_quantized.onnx"}
-    assert export.manifest.files.keys() == SENTENCE_FILES | graphs
+    assert export.manifest.files.keys() == SENTENCE_FILES | graphs | {"README.md"}
     for name in SENTENCE_FILES:
         assert (export.path / name).read_bytes() == (tmp_path / "hub" / name).read_bytes()
     assert export.model.pooling == checkpoint.model.pooling

@@ -2,19 +2,28 @@
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
+from huggingface_hub import ModelCard
 
 from tests.checkpoints import Make
 from tests.hub.hub_server import TOKEN, Fault, Hub
+from tests.inference.making import make_checkpoint
+from zoo.checkpoint import encode_manifest, load_checkpoint
+from zoo.checkpoint.records import SourceRecord
 from zoo.cli.models.push import command
+from zoo.conformance.verify import verify
 from zoo.convert import convert
 from zoo.errors import ZooError
+from zoo.export.export import export_onnx
 from zoo.hub.reference import resolve
 from zoo.hub.source import CheckpointDir, locate_or_download
+from zoo.inference import load_session
 from zoo.io.digests.files import hash_file
 from zoo.io.digests.self_digest import NO_DIGEST, add_digest
 
@@ -191,7 +200,58 @@ def test_a_manifest_that_was_changed(directory: Path) -> None:
     record["files"][".env"] = msgspec.to_builtins(hash_file(directory / ".env"))
     content = json.dumps({**record, "digest": NO_DIGEST}).encode()
     (directory / ".zoo.json").write_bytes(add_digest(content))
-    assert "lists .env, which `zoo convert` does not write" in failure(push(directory, REPO), 3)
+    assert "lists .env, which zoo does not write" in failure(push(directory, REPO), 3)
+
+
+@pytest.fixture(scope="module")
+def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An export of a model that was trained and converted under absolute paths."""
+    folder = tmp_path_factory.mktemp("private-folder")
+    checkpoint = make_checkpoint(folder / "model", "masked-lm", num_layers=1)
+    training = {
+        "command": f"zoo pretrain bert --train {folder}/books",
+        "data": [str(folder / "books")],
+    }
+    source = SourceRecord(reference=str(folder / "source"))
+    manifest = msgspec.structs.replace(checkpoint.manifest, training=training, source=source)
+    (checkpoint.path / "zoo.json").write_bytes(encode_manifest(manifest))
+    export_onnx(load_checkpoint(checkpoint.path), folder / "graph")
+    return folder / "graph"
+
+
+def test_an_export_is_uploaded_with_its_card_and_runs_again(
+    export: Path, hub: Hub, token: None, tmp_path: Path
+) -> None:
+    pushed(export, REPO)
+    files = hub.repos[REPO].refs["main"].files
+    assert files == sent(export) and {"README.md", "onnx/model.onnx", "zoo.json"} <= files.keys()
+    named = [name for name, content in files.items() if b"private-folder" in content]
+    assert named == []
+    card = ModelCard(files["README.md"].decode())
+    data: Any = card.data
+    assert (data.library_name, data.pipeline_tag) == ("transformers.js", "fill-mask")
+    assert "zoo run fill-mask DIR" in card.text and "onnx/model.onnx" in card.text
+    for name, content in files.items():
+        (tmp_path / "again" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "again" / name).write_bytes(content)
+    assert load_session(load_checkpoint(tmp_path / "again")).dtype == "float32"
+    assert [check for check in verify(tmp_path / "again") if check.outcome == "failed"] == []
+
+
+def test_exports_that_are_changed_or_older_are_refused(export: Path, tmp_path: Path) -> None:
+    changed = shutil.copytree(export, tmp_path / "changed")
+    (changed / "README.md").write_text("---\nlicense: mit\n---\nMine.\n")  # a card may be edited
+    assert "licence: mit" in push(changed, REPO).stdout
+    graph = changed / "onnx" / "model.onnx"
+    graph.write_bytes(graph.read_bytes() + b" ")
+    assert "export the model again" in failure(push(changed, REPO), 3)
+    older = shutil.copytree(export, tmp_path / "older")
+    manifest = load_checkpoint(older).manifest
+    files = {name: file for name, file in manifest.files.items() if name != "README.md"}
+    (older / "README.md").unlink()
+    record = msgspec.structs.replace(manifest, files=files)
+    (older / "zoo.json").write_bytes(encode_manifest(record))
+    assert "without a model card; export the model again" in failure(push(older, REPO), 2)
 
 
 def test_a_model_card_with_deeply_nested_metadata(directory: Path) -> None:

@@ -57,7 +57,7 @@ class UsedModel:
 
 def usage(model: UsedModel) -> Iterator[str]:
     """Yield the lines of a section: a heading and a snippet for each program."""
-    programs = [("zoo", "console", _zoo(model))]
+    programs = [("zoo", "console", zoo_snippet(model))]
     if model.family.weight_format == "safetensors":  # what these programs read
         if model.pooled:
             programs.insert(0, ("sentence-transformers", "python", _sentence_transformers()))
@@ -69,7 +69,7 @@ def usage(model: UsedModel) -> Iterator[str]:
             yield from ("", f"With {program}:", "", f"```{language}", *lines, "```")
 
 
-def _zoo(model: UsedModel) -> list[str]:
+def zoo_snippet(model: UsedModel, reference: str = REPO) -> list[str]:
     """Return the first example of the task's declaration, or one for texts."""
     task = model.task
     if task is None or task.command not in model.head.tasks:
@@ -79,7 +79,7 @@ def _zoo(model: UsedModel) -> list[str]:
     masked = f" with a {model.mask_token} in it" if task.pipeline_tag == "fill-mask" else ""
     own = f'{start}"A text{masked}."'
     first = next((line for line in examples if line.startswith(start)), own)
-    return [f"$ {first.replace('REF', REPO, 1)}"]
+    return [f"$ {first.replace('REF', reference, 1)}"]
 
 
 def _sentence_transformers() -> list[str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import onnx
 import torch
 
-from zoo.checkpoint import MANIFEST, Checkpoint
+from zoo.checkpoint import DATA, MANIFEST, Checkpoint
 from zoo.convert.dtypes import parse_dtype
 from zoo.errors import UsageError, VerificationError
 from zoo.export.graph.onnx_file import EXTERNAL_OVER, check_graph, check_opset, min_onnxruntime
@@ -16,6 +16,7 @@ from zoo.export.quantization.variants import QuantizationPlan, write_quantized
 from zoo.export.report import ExportReport
 from zoo.export.validate import compare, compare_with_cache, require_equal, run_reference, worst
 from zoo.families.onnx import PAST
+from zoo.inference import QUANTIZED
 from zoo.inference.ort.decoder import OrtDecoder
 from zoo.io.digests.files import FileDigest, hash_file
 from zoo.io.output.atomic import atomic_directory
@@ -44,6 +45,7 @@ def export_onnx(
     external_over: int = EXTERNAL_OVER,  # bytes of weights that get a file of their own
     optimize: bool = False,  # fuse layers into operators that only ONNX Runtime has
     quantization: QuantizationPlan | None = None,
+    only: str | None = None,  # write the quantized graphs of this dtype, and no others
 ) -> ExportReport:
     """Export a checkpoint to ONNX, and publish it if its outputs equal torch's."""
     # The reference is torch in float32 for any dtype of the graph
@@ -73,12 +75,28 @@ def export_onnx(
             report.quantized |= write_quantized(
                 checkpoint, staging, report, quantization, external_over=external_over
             )
+        if only is not None:
+            _remove_graphs(staging, report)
         write_side_files(checkpoint, staging, report)
         advance(1)
     return report
 
 
+def _remove_graphs(staging: Path, report: ExportReport) -> None:
+    """Remove the graphs that the quantized ones were made of and compared with."""
+    for file in report.graphs:
+        (staging / file).unlink()
+        (staging / file).with_suffix(DATA).unlink(missing_ok=True)
+    report.graphs.clear()
+    report.tensors.clear()
+
+
 def _check_dtype(dtype: str | None) -> str:
+    if dtype in QUANTIZED:
+        raise UsageError(
+            f"--dtype is of the graph that is compared with torch, which is not in {dtype}",
+            f"--{dtype} adds a quantized graph, and --only {dtype} writes only that one",
+        )
     code = parse_dtype(dtype)
     name = DTYPE_NAMES[code] if code else DTYPES[0]
     if name == "bfloat16":

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from zoo.checkpoint import (
     FORMAT_VERSION,
     MANIFEST,
@@ -11,9 +13,12 @@ from zoo.checkpoint import (
     Manifest,
     encode_manifest,
 )
+from zoo.checkpoint.records import SourceRecord
 from zoo.convert.hub_files import hub_side_files, require_hub_class
+from zoo.convert.model_card import MODEL_CARD, without_directories
 from zoo.convert.tokenizer import SourceTokenizer
 from zoo.errors import UsageError
+from zoo.export.card import export_card
 from zoo.export.report import ExportReport
 from zoo.io.digests.files import hash_file
 from zoo.plugins import installed
@@ -58,6 +63,7 @@ def write_side_files(checkpoint: Checkpoint, staging: Path, report: ExportReport
         generation=checkpoint.model.generation,
         more=_transformers_js(report),
     )
+    files[MODEL_CARD] = export_card(checkpoint, report)
     for name, content in files.items():
         (staging / name).parent.mkdir(exist_ok=True)
         (staging / name).write_bytes(content)
@@ -68,9 +74,9 @@ def write_side_files(checkpoint: Checkpoint, staging: Path, report: ExportReport
         zoo=FORMAT_VERSION,
         created_by={"plm-zoo": __version__, **creator},
         files={path.relative_to(staging).as_posix(): hash_file(path) for path in written},
-        source=manifest.source,
+        source=_published(manifest.source),
         licence=manifest.licence,
-        training=manifest.training,
+        training=without_directories(manifest.training) if manifest.training else None,
         dtypes=dict(report.tensors),
         export=report.to_dict(),
         model=checkpoint.model,
@@ -89,3 +95,10 @@ def _transformers_js(report: ExportReport) -> dict[str, Any]:
     if report.cache and report.dtype == "float16":
         settings["kv_cache_dtype"] = {"fp16": report.dtype}
     return {"transformers.js_config": settings} if settings else {}
+
+
+def _published(source: SourceRecord | None) -> SourceRecord | None:
+    """Return where the weights are from, without directories of this machine."""
+    if source is None:
+        return None
+    return msgspec.structs.replace(source, reference=without_directories(source.reference))

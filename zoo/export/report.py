@@ -128,15 +128,13 @@ class QuantizedGraphs(JsonStruct):
         share = self.bytes / self.bytes_before
         lines = [
             f"{dtype} ({self.method}): {self.bytes_before / 1e6:,.1f} MB become "
-            f"{self.bytes / 1e6:,.1f} MB ({share:.0%}), {self.layers} layers quantized; "
+            f"{self.bytes / 1e6:,.1f} MB ({share:.0%}), {self.layers} layers quantized: "
             f"runs on onnxruntime {self.min_onnxruntime} or newer",
-            f"{dtype}: {self.agreement.line()}; accepted: {self.max_drop:.1%} of "
-            f"{self.agreement.measure}",
+            f"  {self.agreement.line()}",
+            f"  accepted: {self.max_drop:.1%} of {self.agreement.measure}",
         ]
         if self.float32_layers:
-            lines.append(
-                f"{dtype}: in float32 because they lose most: {', '.join(self.float32_layers)}"
-            )
+            lines.append(f"  in float32 because they lose most: {', '.join(self.float32_layers)}")
         return lines
 
 
@@ -172,24 +170,26 @@ class ExportReport(JsonStruct):
 
     def lines(self) -> list[str]:
         """Return the lines of the report for a terminal."""
-        what = "graph" if len(self.graphs) == 1 else "encoder and decoder"
+        what = "graph" if len(self.graphs) < 2 else "encoder and decoder"
         what += " with a cache" if self.cache else ""
+        kept = "" if self.graphs else ", not kept"
         lines = [
-            f"{what} in {self.dtype}, opset {self.opset}, IR {self.ir}: "
+            f"{what} in {self.dtype}{kept}, opset {self.opset}, IR {self.ir}: "
             f"runs on onnxruntime {self.min_onnxruntime} or newer"
         ]
         for file, graph in self.graphs.items():
             if graph.fused:
                 counts = ", ".join(f"{count} {name}" for name, count in graph.fused.items())
                 lines.append(f"{file}: fused for ONNX Runtime only: {counts}")
+        lines.append(
+            "largest difference from torch, of the largest magnitude (accepted: "
+            f"{self.tolerance:.0e}):"
+        )
         for check in self.checks:
             argmax = "" if check.argmax is None else f", argmax agrees in {check.argmax:.2%}"
             padding = f" ({check.padding} padding)" if check.padding else ""
             shape = f"{check.batch} x {check.tokens} tokens{padding}{check.after}"
-            lines.append(
-                f"{shape}: differs from torch by {check.worst:.1e} of the largest magnitude{argmax}"
-            )
-        lines.append(f"accepted: {self.tolerance:.0e}")
+            lines.append(f"  {shape}: {check.worst:.1e}{argmax}")
         for dtype, copies in self.quantized.items():
             lines += copies.lines(dtype)
         if self.unreadable_elsewhere is not None:

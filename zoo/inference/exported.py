@@ -36,7 +36,7 @@ class ExportInfo(msgspec.Struct, frozen=True):
     def dtypes(self) -> dict[str, list[str]]:
         """Dtype -> files of the graphs in it; the first is the default."""
         copies = {str(dtype): list(info.graphs) for dtype, info in self.quantized.items()}
-        return {self.dtype: list(self.graphs), **copies}
+        return {**({self.dtype: list(self.graphs)} if self.graphs else {}), **copies}
 
     def remedy(self, dtype: str, installed: str) -> str:
         """Return the remedy for a release of ONNX Runtime that is too old; empty for others."""
@@ -55,6 +55,10 @@ def _release(version: str) -> list[int]:
 def read_export_info(checkpoint: Checkpoint) -> ExportInfo:
     """Return the record of an export from the manifest."""
     info = checkpoint.read_part("export", ExportInfo)
+    if not info.dtypes:
+        raise VerificationError(
+            f"{checkpoint.path / MANIFEST}: export: no graph is listed", "export it again"
+        )
     for graphs in info.dtypes.values():
         if not 1 <= len(graphs) <= (2 if info.cache else 1):
             raise VerificationError(

@@ -232,7 +232,7 @@ def _as_json(measurement: "Measurement", startup: "Startup | None") -> dict[str,
 def _table(
     measurements: "Sequence[Measurement]", starts: "Sequence[Startup | None]", new_tokens: int
 ) -> list[str]:
-    """Return a line per backend; speeds are relative to the first."""
+    """Return a line per backend: its speed relative to the first, latencies of one row."""
     rows = [
         (
             name,
@@ -247,7 +247,7 @@ def _table(
             _speeds(measurements).items(), measurements, starts, strict=True
         )
     ]
-    percentiles = (f"row p{percent} ms" for percent in PERCENTILES)
+    percentiles = (f"p{percent} ms" for percent in PERCENTILES)
     unit = "new tokens/s" if new_tokens else "tokens/s"
-    header = ("backend", unit, "speed", *percentiles, "start-up s", "MB", "difference")
-    return table(rows, header)
+    header = ("backend", unit, "speed", *percentiles, "start s", "MB", "differs")
+    return table(rows, header, drops=("p95 ms",), wraps=("backend",))

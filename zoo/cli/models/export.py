@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from zoo.checkpoint import Checkpoint
     from zoo.export.quantization.variants import QuantizationPlan
+    from zoo.hub.reference import Reference
 
 COLUMNS = ("text", "pair", "label")
 BLOCK_SIZE, MAX_DROP = 32, 0.01  # defaults
@@ -41,16 +42,17 @@ class _Scales(click.Choice[str]):
 @click.command(
     epilog="""\b
 Examples:
-  zoo export all-minilm-l6-v2 --onnx -o minilm-onnx
-  zoo export ./model --onnx --head none -o ./graph
-  zoo export all-minilm-l6-v2 --onnx --int8 -o minilm-int8
-  zoo export ./classifier --onnx --int8 --eval dev.tsv \\
-      --text sentence -o ./quantized
-  zoo export ./model --onnx --int8 --int4 --max-drop 0.05 -o ./quantized"""
+  zoo export all-minilm-l6-v2
+  zoo export ./model --head none -o ./graph
+  zoo export all-minilm-l6-v2 --only int8 -o minilm-int8
+  zoo export ./classifier --int8 --eval dev.tsv --text sentence -o ./quantized
+  zoo export ./model --int8 --int4 --max-drop 0.05 -o ./quantized"""
 )
 @reference_argument
-@click.option("--onnx", "onnx", is_flag=True, required=True, help="Export to ONNX.")
-@output_option()
+@click.option(
+    "--onnx", is_flag=True, expose_value=False, help="Export to ONNX, which is the default."
+)
+@output_option("Output directory.  [default: NAME-onnx in the working directory]")
 @click.option("--head", metavar="H", help="Head to export.  [default: the checkpoint's]")
 @shared_option("dtype", "Dtype of the graph: float32 or float16.  [default: float32]")
 @click.option(
@@ -70,6 +72,11 @@ Examples:
     help="Add graphs with 8-bit weights; `static` scales activations by --calibration texts.",
 )
 @click.option("--int4", is_flag=True, help="Add graphs with 4-bit weights, for text generation.")
+@click.option(
+    "--only",
+    type=click.Choice(["int8", "int4"]),
+    help="Write only the graphs with 8-bit or 4-bit weights, and none in float32.",
+)
 @click.option(
     "--block-size",
     type=click.Choice(["32", "64", "128"]),
@@ -103,7 +110,13 @@ Examples:
 @hub_options
 @force_option
 @common_options
-def command(ref: str, onnx: bool, output: Path | None, as_json: bool, **options: Any) -> None:
+def command(
+    ref: str,
+    output: Path | None,
+    only: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Export a model to ONNX, after comparing it with torch.
 
     Outputs of ONNX Runtime and torch are compared at shapes that were not traced, with padding.
@@ -120,21 +133,40 @@ def command(ref: str, onnx: bool, output: Path | None, as_json: bool, **options:
     """
     from zoo.checkpoint import check_tokenizer
     from zoo.convert.cache import resolve_checkpoint
-    from zoo.errors import UsageError
+    from zoo.hub.reference import resolve
     from zoo.io.output.overwrite import check_target
 
-    if output is None:
-        raise UsageError("an output directory is needed", "give -o DIR")
+    if only is not None:
+        _select_only(only, options)
+    output = output or _default_output(resolve(ref))
     target = {name: options.pop(name) for name in ("cache", "dtype", "opset", "optimize", "force")}
     quantization = {name: options.pop(name) for name in QUANTIZATION}
     check_target(output, force=target["force"])
     checkpoint = resolve_checkpoint(ref, **options)
     check_tokenizer(checkpoint)
-    from zoo.export.export import export_onnx
+    from zoo.export.export import export_onnx  # imports torch
 
     plan = _quantization(checkpoint, **quantization)
-    report = export_onnx(checkpoint, output, quantization=plan, **target)
+    report = export_onnx(checkpoint, output, quantization=plan, only=only, **target)
     result(report.to_dict(), [*report.lines(), f"wrote {output}"], as_json=as_json)
+
+
+def _default_output(reference: "Reference") -> Path:
+    """Return ``NAME-onnx``, of the run for the ``model`` of a run."""
+    name = reference.name.rpartition("/")[2]
+    if name == "model" and reference.path is not None:
+        name = reference.path.resolve().parent.name or name
+    return Path(f"{name}-onnx")
+
+
+def _select_only(only: str, options: dict[str, Any]) -> None:
+    """Set the option that makes the graphs of ``--only``, and refuse the other one."""
+    from zoo.errors import UsageError
+
+    other = "int4" if only == "int8" else "int8"
+    if options[other]:
+        raise UsageError(f"--only {only} leaves out what --{other} adds", "give one of them")
+    options[only] = options[only] or ("dynamic" if only == "int8" else True)
 
 
 def _quantization(

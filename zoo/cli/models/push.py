@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 Examples:
   zoo convert ./model --to hub -o ./hub-directory
   zoo push ./hub-directory organisation/name
+  zoo push ./model-onnx organisation/name-onnx
   zoo push ./hub-directory organisation/name --yes"""
 )
 @click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
@@ -32,7 +33,7 @@ Examples:
 )
 @common_options
 def command(path: Path, repo: str, yes: bool, public: bool, message: str, as_json: bool) -> None:
-    """Upload a directory of `zoo convert --to hub` to a Hub repository.
+    """Upload a directory of `zoo convert --to hub`, or an export, to a Hub repository.
 
     Without --yes, the files that would be sent are listed. A new repository is private. The access
     token comes from $HF_TOKEN or `hf auth login`.
@@ -46,7 +47,7 @@ def command(path: Path, repo: str, yes: bool, public: bool, message: str, as_jso
 
         commit = upload(plan, repo, private=not public, message=message)
     for name in plan.left_out:
-        note(f"{path / name} is left out: it is not of `zoo convert --to hub`")
+        note(f"{path / name} is left out: zoo did not write it")
     value = {
         "path": str(path),
         "repo": repo,
@@ -64,7 +65,9 @@ def command(path: Path, repo: str, yes: bool, public: bool, message: str, as_jso
 
 
 def _lines(plan: "UploadPlan", repo: str, public: bool, commit: str | None) -> list[str]:
-    rows = [(name, f"{file.bytes:,}", file.sha256 or "") for name, file in plan.files.items()]
+    rows = [
+        (name, f"{file.bytes:,}", (file.sha256 or "")[:12]) for name, file in plan.files.items()
+    ]
     licence = plan.licence or "none: the model card states no licence"
     lines = [*table(rows, ("file", "bytes", "sha256")), f"licence: {licence}"]
     if commit is not None:

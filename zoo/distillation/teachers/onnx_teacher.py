@@ -22,6 +22,7 @@ from zoo.errors import UsageError
 from zoo.export.session import open_session
 from zoo.families.onnx import LOGITS
 from zoo.finetuning.base import FineTuning
+from zoo.inference import QUANTIZED
 from zoo.inference.exported import read_export_info
 from zoo.inference.processing.batching import plan_batches
 from zoo.inference.session import Session
@@ -173,7 +174,12 @@ def require_onnx(
         raise UsageError(
             "ONNX Runtime computes in float32 or float16, and teacher_dtype is bfloat16", OTHERWISE
         )
-    stored = read_export_info(checkpoint).dtype if checkpoint.is_export else dtype
+    stored = next(iter(read_export_info(checkpoint).dtypes)) if checkpoint.is_export else dtype
+    if stored in QUANTIZED:
+        raise UsageError(
+            f"the teacher {reference} has no graph in float32 or float16",
+            "export it without --only, or give the model",
+        )
     if stored != dtype:
         raise UsageError(
             f"the teacher {reference} is a graph in {stored}, not {dtype}",

@@ -2,11 +2,13 @@
 
 import hashlib
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from blake3 import blake3
 
 from zoo.errors import UsageError, VerificationError
@@ -20,10 +22,18 @@ from zoo.io.output.overwrite import HUB_RECORD, HubRecord
 from zoo.io.yaml import parse_yaml
 
 BRANCH = "main"
-AGAIN = "convert the model again"
+AGAIN, EXPORT_AGAIN = "convert the model again", "export the model again"
 MODEL_CARD = "README.md"
 PLACEHOLDER = "organisation/name"  # of the repository, in snippets of a model card
 ZOO_MANIFEST = "zoo.json"
+
+
+class _Manifest(msgspec.Struct):
+    """The keys of ``zoo.json`` that an upload reads."""
+
+    files: dict[str, FileDigest]
+    digest: str = ""
+    export: dict[str, Any] | None = None  # of a directory with ONNX graphs
 
 
 @dataclass(frozen=True)
@@ -52,18 +62,26 @@ class UploadPlan:
 
 
 def plan_upload(path: Path, repo: str) -> UploadPlan:
-    """Return what an upload of a directory sends: the files that `zoo convert --to hub` wrote.
+    """Return what an upload sends: the files of `zoo convert --to hub`, or of an export.
 
     All files are compared with the digests in the directory's manifest, except the model card,
     which may be edited.
     """
     if not REPO.fullmatch(repo):
         raise UsageError(f"{repo!r} is not the name of a repository", "give organisation/name")
-    listed = _listed_files(path)
+    exported = (path / ZOO_MANIFEST).is_file()
+    listed = _exported_files(path) if exported else _listed_files(path)
+    record, hint = (ZOO_MANIFEST, EXPORT_AGAIN) if exported else (HUB_RECORD, AGAIN)
+    hidden = [name for name in listed if any(part.startswith(".") for part in name.split("/"))]
+    if hidden:
+        raise VerificationError(
+            f"{path / record} lists {hidden[0]}, which zoo does not write", hint
+        )
     others = {name: digest for name, digest in listed.items() if name != MODEL_CARD}
-    check_files(path, others, HUB_RECORD, hint=AGAIN)
+    check_files(path, others, record, hint=hint)
     names = [*([MODEL_CARD] if os.path.lexists(path / MODEL_CARD) else []), *sorted(others)]
-    left_out = [n for n in sorted(files_inside(path)) if n not in (*names, HUB_RECORD)]
+    names += [ZOO_MANIFEST] if exported else []  # zoo opens an export by its manifest
+    left_out = [n for n in sorted(files_inside(path)) if n not in (*names, record)]
     files = {name: _with_sha256(path, name, listed.get(name)) for name in names}
     card = _filled_card(path, repo, listed.get(MODEL_CARD))
     if card is not None:
@@ -82,27 +100,34 @@ def _filled_card(path: Path, repo: str, written: FileDigest | None) -> bytes | N
     return card.replace(PLACEHOLDER.encode(), repo.encode())
 
 
-def _listed_files(path: Path) -> dict[str, FileDigest]:
-    if not path.is_dir():
-        raise UsageError(f"{path} is not a directory", "give one of `zoo convert --to hub`")
-    if (path / ZOO_MANIFEST).is_file():
+def _exported_files(path: Path) -> dict[str, FileDigest]:
+    """Return the files that the manifest of an export lists."""
+    content = read_inside(path, ZOO_MANIFEST, "manifest", MAX_JSON_BYTES)
+    manifest = parse_record(content, path / ZOO_MANIFEST, _Manifest, hint=EXPORT_AGAIN)
+    if manifest.export is None:
         raise UsageError(
             f"{path} is in zoo's layout, and the Hub's libraries read another",
-            f"zoo convert {path} --to hub -o {path}-hub",
+            f"`{shlex.join(['zoo', 'convert', str(path), '--to', 'hub', '-o', f'{path}-hub'])}`",
+        )
+    if MODEL_CARD not in manifest.files:  # nor are paths of the machine left out of its manifest
+        raise UsageError(
+            f"{path} is an export of an earlier version, without a model card", EXPORT_AGAIN
+        )
+    return manifest.files
+
+
+def _listed_files(path: Path) -> dict[str, FileDigest]:
+    if not path.is_dir():
+        raise UsageError(
+            f"{path} is not a directory", "give one of `zoo convert --to hub` or `zoo export`"
         )
     if not os.path.lexists(path / HUB_RECORD):
         raise UsageError(
             f"{path} has no {HUB_RECORD}: `zoo convert --to hub` did not write it",
-            "convert the model first",
+            "give a directory of `zoo convert --to hub` or `zoo export`",
         )
     content = read_inside(path, HUB_RECORD, "manifest", MAX_JSON_BYTES)
     files = parse_record(content, path / HUB_RECORD, HubRecord, hint=AGAIN).files
-    hidden = [name for name in files if any(part.startswith(".") for part in name.split("/"))]
-    if hidden:
-        raise VerificationError(
-            f"{path / HUB_RECORD} lists {hidden[0]}, which `zoo convert` does not write",
-            AGAIN,
-        )
     return files
 
 

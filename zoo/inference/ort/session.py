@@ -1,5 +1,6 @@
 """Session over ONNX Runtime."""
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -22,6 +23,9 @@ from zoo.overrides import override
 if TYPE_CHECKING:
     from zoo.inference.generation.decoder import Decoder
     from zoo.inference.session import Arrays, Floats
+
+
+LOG = logging.getLogger("zoo")
 
 
 class GraphSession(Session):
@@ -102,7 +106,7 @@ class OnnxSession(GraphSession):
                 BackendWarning,
                 stacklevel=4,
             )
-        dtype = dtype or export.dtype
+        dtype = dtype or next(iter(export.dtypes))
         try:
             super().__init__(
                 [checkpoint.path / name for name in export.dtypes[dtype]],
@@ -133,5 +137,10 @@ class OnnxSession(GraphSession):
                 f"{checkpoint.path} holds a graph in {' and '.join(stored)}, not {dtype}",
                 "leave --dtype out, or export it again",
             )
-        check_files(checkpoint, dtype or next(iter(stored)))
+        dtype = dtype or next(iter(stored))
+        others = [name for name in stored if name != dtype]
+        if others or dtype != "float32":
+            also = f"; --dtype selects {' or '.join(others)}" if others else ""
+            LOG.info("%s: the graph in %s%s", checkpoint.path, dtype, also)
+        check_files(checkpoint, dtype)
         return cls(checkpoint, device, threads, dtype)

@@ -133,10 +133,10 @@ def test_a_mistyped_model_lists_the_nearest() -> None:
 
 
 def test_a_missing_option_is_one_line() -> None:
-    done = zoo("export", "bert-base-uncased")
+    done = zoo("finetune", "bert-base-uncased", "--task", "text-classification")
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert "--onnx" in done.stderr
+    assert "--train" in done.stderr
 
 
 def test_json_errors_are_objects_on_standard_output() -> None:

@@ -76,7 +76,8 @@ def zoo_snippet(model: UsedModel, reference: str = REPO) -> list[str]:
         return []
     start = f"zoo run {task.command} REF "
     examples = [line.strip() for line in task.examples.splitlines()]
-    masked = f" with a {model.mask_token} in it" if task.pipeline_tag == "fill-mask" else ""
+    masks = task.pipeline_tag == "fill-mask" and model.mask_token
+    masked = f" with a {model.mask_token} in it" if masks else ""
     own = f'{start}"A text{masked}."'
     first = next((line for line in examples if line.startswith(start)), own)
     return [f"$ {first.replace('REF', reference, 1)}"]

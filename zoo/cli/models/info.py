@@ -1,5 +1,7 @@
 """The command ``zoo info``."""
 
+import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
     from zoo.hub.lockfile import Lock
     from zoo.hub.reference import Reference
 
+# values of ``--json``, and a function that returns the lines
+Described = tuple[dict[str, Any], Callable[[], list[str]]]
 MANIFEST_KEYS = ("licence", "source", "dtypes", "export", "evaluations", "files")
 
 
@@ -20,7 +24,9 @@ MANIFEST_KEYS = ("licence", "source", "dtypes", "export", "evaluations", "files"
     epilog="""\b
 Examples:
   zoo info all-minilm-l6-v2
-  zoo info ./model --json"""
+  zoo info ./model
+  zoo info ./model --verbose
+  zoo info ./run --json"""
 )
 @reference_argument
 @hub_options
@@ -28,10 +34,11 @@ Examples:
 def command(
     ref: str, as_json: bool, revision: str | None, lock: Path | None, **options: Any
 ) -> None:
-    """Describe a model without loading its weights.
+    """Describe a model, an export, a run or a corpus, without loading weights.
 
     A directory is described from its files, a name of the registry from its row, and a Hub
-    repository from its configuration, which is the only file downloaded.
+    repository from its configuration, which is the only file downloaded. --verbose adds the classes
+    of the modules and the digests of the files.
     """
     from zoo.checkpoint import is_checkpoint
     from zoo.hub.lockfile import Lock
@@ -39,24 +46,52 @@ def command(
 
     opened = Lock.open(lock)  # first, so that a damaged lock file is refused for every reference
     reference = resolve(ref, revision=revision)
-    value: dict[str, Any] = {"reference": ref, "kind": reference.kind}
-    if is_checkpoint(reference.path or reference.stored):
-        value |= _checkpoint(reference.path or reference.stored)
+    start: dict[str, Any] = {"reference": ref, "kind": reference.kind}
+    path = reference.path or reference.stored
+    if is_checkpoint(path):
+        value, lines = _checkpoint(path)
+    elif reference.path is not None and reference.stem is None and (own := _own(path)) is not None:
+        value, lines = own
     elif reference.path is not None:
-        value |= _directory(reference)
+        value, lines = _directory(reference)
     elif reference.kind == "registry" and reference.row is not None and reference.row.size:
-        value |= _row(reference)
+        value, lines = _row(reference)
     else:
-        value |= _repository(reference, lock=opened, **options)
-    result(value, _lines(value), as_json=as_json)
+        value, lines = _repository(reference, lock=opened, **options)
+    result({**start, **value}, () if as_json else lines(), as_json=as_json)
 
 
-def _checkpoint(path: Path) -> dict[str, Any]:
+def _is_verbose() -> bool:
+    return click.get_current_context().meta.get("zoo.verbosity") == "verbose"
+
+
+def _own(path: Path) -> Described | None:
+    """Return values and lines on a run, runs of several seeds, or a corpus, if it is one."""
+    from zoo.cli.models import describe
+    from zoo.data.corpus import is_corpus
+
+    if is_corpus(path):
+        return _lazily(*describe.describe_corpus(path))
+    if (path / "seeds.json").is_file():
+        return _lazily(*describe.describe_seeds(path))
+    if path.parent.name == "checkpoints" and (path.parent.parent / "run.json").is_file():
+        path = path.parent.parent
+    if (path / "run.json").is_file() and (path / "config.yaml").is_file():
+        return _lazily(*describe.describe_run(path))
+    return None
+
+
+def _lazily(value: dict[str, Any], lines: list[str]) -> Described:
+    return value, lambda: lines
+
+
+def _checkpoint(path: Path) -> Described:
     from zoo.checkpoint import load_checkpoint
+    from zoo.cli.models import describe
 
     checkpoint = load_checkpoint(path)
     manifest = msgspec.to_builtins(checkpoint.manifest)
-    return {
+    value = {
         "path": str(path),
         "family": checkpoint.family.name,
         "head": checkpoint.head_name,
@@ -67,26 +102,39 @@ def _checkpoint(path: Path) -> dict[str, Any]:
         "pooling": msgspec.to_builtins(checkpoint.model.pooling),
         **{key: manifest.get(key) for key in MANIFEST_KEYS},
     }
+    described = describe.describe_export if checkpoint.is_export else describe.describe_model
+    return value, lambda: described(checkpoint, verbose=_is_verbose())
 
 
-def _directory(reference: "Reference") -> dict[str, Any]:
+def _directory(reference: "Reference") -> Described:
     from zoo.convert import convert
     from zoo.hub.source import locate_or_download
+    from zoo.io.output.overwrite import HUB_RECORD
 
-    return convert(locate_or_download(reference), None, dry_run=True, allow_pickle=False).to_dict()
+    assert reference.path is not None, "a directory"
+    source = locate_or_download(reference)
+    report = convert(source, None, dry_run=True, allow_pickle=False)
+    words = ["zoo", "convert", reference.text, "-o", f"{reference.name}-zoo"]
+    if (reference.path / HUB_RECORD).is_file():
+        words = ["zoo", "push", reference.text, "organisation/name"]
+    return report.to_dict(), lambda: [*report.lines(), "", f"next: {shlex.join(words)}"]
 
 
-def _row(reference: "Reference") -> dict[str, Any]:
+def _row(reference: "Reference") -> Described:
+    from zoo.cli.models import describe
     from zoo.hub import registry
 
     assert reference.row is not None, "kind registry has a row"
     row = reference.row
     value = {"name": reference.name, **msgspec.to_builtins(row)}
     config = registry.entry_config(reference.name, row)
-    return {**value, "config": msgspec.to_builtins(config), "stored": False}
+    value |= {"config": msgspec.to_builtins(config), "stored": False}
+    following = shlex.join(["zoo", "convert", reference.name])
+    return value, lambda: describe.describe_values(value, following=following)
 
 
-def _repository(reference: "Reference", *, offline: bool, lock: "Lock | None") -> dict[str, Any]:
+def _repository(reference: "Reference", *, offline: bool, lock: "Lock | None") -> Described:
+    from zoo.cli.models import describe
     from zoo.convert.inspect import find_config
     from zoo.errors import SourceError
     from zoo.hub import fetch
@@ -112,7 +160,7 @@ def _repository(reference: "Reference", *, offline: bool, lock: "Lock | None") -
         row=reference.row,
     )
     _, family, hub = find_config(source)
-    return {
+    value = {
         "repo": fetched.repo,
         "revision": fetched.revision,
         "family": family.name,
@@ -120,18 +168,5 @@ def _repository(reference: "Reference", *, offline: bool, lock: "Lock | None") -
         "architectures": hub.get("architectures"),
         "config": hub,
     }
-
-
-def _lines(value: dict[str, Any], indent: str = "") -> list[str]:
-    lines: list[str] = []
-    for key, item in value.items():
-        if isinstance(item, dict) and item:
-            lines += [f"{indent}{key}", *_lines(item, indent + "  ")]
-        elif isinstance(item, list) and item and isinstance(item[0], dict):
-            for number, part in enumerate(item, 1):
-                lines += [f"{indent}{key} {number}", *_lines(part, indent + "  ")]
-        elif item not in (None, {}, [], ()):
-            shown = f"{item:,}" if key == "parameters" else item
-            text = ", ".join(map(str, item)) if isinstance(item, list | tuple) else str(shown)
-            lines.append(f"{indent}{key:<18} {text}")
-    return lines
+    following = shlex.join(["zoo", "convert", reference.text])
+    return value, lambda: describe.describe_values(value, following=following)

@@ -1,0 +1,251 @@
+"""Text of ``zoo info``: what a directory is, its numbers, and a command to go on with."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zoo.cli.output import fields, table
+from zoo.io.numbers import format_bytes, format_count
+from zoo.io.paths import directory_bytes
+from zoo.weights.outline import ModuleLine, outline
+
+if TYPE_CHECKING:
+    from zoo.checkpoint import Checkpoint
+
+FLOAT32 = 4  # bytes
+
+
+def describe_model(checkpoint: "Checkpoint", *, verbose: bool) -> list[str]:
+    """Return the lines on a converted or trained model."""
+    modules = outline(checkpoint.weights.entries())
+    sizes = [
+        f"{len(module.names)} \N{MULTIPLICATION SIGN} {format_count(module.parameters)}"
+        if len(module.names) > 1
+        else format_count(module.parameters)
+        for module in modules
+    ]
+    columns = {"module": [module.name for module in modules], "parameters": sizes}
+    if verbose:
+        columns["class"] = _classes(checkpoint, modules)
+    lines = table(list(zip(*columns.values(), strict=True)), list(columns))
+    return [
+        *fields(_facts(checkpoint, "model")),
+        "",
+        *lines,
+        "",
+        *_records(checkpoint, verbose=verbose),
+        "next: " + _run_command(checkpoint),
+    ]
+
+
+def describe_export(checkpoint: "Checkpoint", *, verbose: bool) -> list[str]:
+    """Return the lines on an ONNX export."""
+    from zoo.inference.exported import read_export_info
+
+    info, files = read_export_info(checkpoint), checkpoint.manifest.files
+    rows = []
+    for dtype, graphs in info.dtypes.items():
+        data = [name for graph in graphs for name in files if name.startswith(f"{graph}_data")]
+        size = sum(files[name].bytes for name in (*graphs, *data) if name in files)
+        rows.append((dtype, format_bytes(size), ", ".join(graphs)))
+    facts = _facts(checkpoint, "ONNX export")
+    record = checkpoint.manifest.export or {}
+    if info.min_onnxruntime:
+        facts["onnxruntime"] = f"{info.min_onnxruntime} or newer"
+    if "opset" in record:
+        facts["opset"] = str(record["opset"])
+    facts["compared"] = "with torch, within the tolerance" if info.validated else "failed"
+    return [
+        *fields(facts),
+        "",
+        *table(rows, ("dtype", "size", "graphs")),
+        "",
+        *_records(checkpoint, verbose=verbose),
+        "next: " + _run_command(checkpoint),
+    ]
+
+
+def describe_run(path: Path) -> tuple[dict[str, Any], list[str]]:
+    """Return the values and the lines on a training run."""
+    from zoo.training.logging.run_history import RunHistory
+    from zoo.training.state.final_model import is_finished
+    from zoo.training.state.location import resume_command
+
+    history, finished = RunHistory.read(path), is_finished(path)
+    config, kind = history.config, str(history.manifest.get("kind", "pretrain"))
+    value = {
+        "path": str(path),
+        "run": kind,
+        "finished": finished,
+        "steps": history.steps,
+        "parameters": history.manifest.get("parameters"),
+        "seconds": history.seconds,
+        "validation": history.validation[-1] if history.validation else None,
+    }
+    facts = {
+        "run": str(path),
+        "command": f"zoo {kind}",
+        "family": " ".join(str(config[k]) for k in ("family", "size") if config.get(k)),
+        "objective": str(config.get("task") or config.get("objective") or ""),
+        "parameters": format_count(history.manifest.get("parameters") or 0),
+        "state": f"{'finished' if finished else 'not finished'}, step {history.steps:,}",
+        "on disk": format_bytes(directory_bytes(path)),
+    }
+    if history.validation:
+        last = history.validation[-1]
+        numbers = {"loss": last["loss"], **last.get("metrics", {})}
+        shown = ", ".join(f"{name} {number:.4g}" for name, number in numbers.items())
+        facts["validation"] = f"{shown} (step {last['step']:,})"
+    if (path / "report.html").is_file():
+        facts["report"] = str(path / "report.html")
+    if finished:
+        facts["model"] = str(path / "model")
+    lines = fields({name: text for name, text in facts.items() if text})
+    following = shlex.join(["zoo", "info", str(path / "model")])
+    return value, [*lines, "", f"next: {following if finished else resume_command(kind, path)}"]
+
+
+def describe_seeds(path: Path) -> tuple[dict[str, Any], list[str]]:
+    """Return the values and the lines on a directory of runs with several seeds."""
+    from zoo.training.seeds import seed_directories
+
+    runs = seed_directories(path)
+    lines = fields({"runs": str(path), "seeds": ", ".join(run.name for run in runs)})
+    value = {"path": str(path), "runs": [str(run) for run in runs]}
+    return value, [*lines, "", f"next: {shlex.join(['zoo', 'compare', str(path)])}"]
+
+
+def describe_corpus(path: Path) -> tuple[dict[str, Any], list[str]]:
+    """Return the values and the lines on a corpus."""
+    from zoo.data.corpus import Corpus
+
+    record = Corpus(path).record
+    rows = [
+        (name, f"{split.documents:,}", f"{split.sentences:,}", f"{split.tokens:,}")
+        for name, split in record.splits.items()
+    ]
+    facts = {
+        "corpus": str(path),
+        "vocabulary": f"{record.vocab_size:,} tokens",
+        "sources": f"{len(record.sources):,} files",
+        "on disk": format_bytes(directory_bytes(path)),
+    }
+    counts = ("documents", "sentences", "tokens")
+    value = {
+        "path": str(path),
+        "vocab_size": record.vocab_size,
+        "splits": {
+            name: {count: getattr(split, count) for count in counts}
+            for name, split in record.splits.items()
+        },
+    }
+    following = shlex.join(["zoo", "pretrain", "FAMILY", "--train", str(path)])
+    return value, [*fields(facts), "", *table(rows, ("split", *counts)), "", f"next: {following}"]
+
+
+def describe_values(value: Mapping[str, Any], *, following: str) -> list[str]:
+    """Return the lines on a model that is not here, or not converted."""
+    facts, nested = {}, {}
+    for key, item in value.items():
+        if key == "parameters" and item:
+            facts["parameters"] = f"{format_count(item)} ({item:,})"
+            facts["float32"] = format_bytes(FLOAT32 * item)
+        elif isinstance(item, Mapping):
+            nested[key] = item
+        elif item not in (None, "", [], ()):
+            facts[key.replace("_", " ")] = _text(item)
+    lines = fields(facts)
+    for key, item in nested.items():
+        if item:
+            lines += ["", key, *_nested(item)]
+    return [*lines, "", f"next: {following}"]
+
+
+def _classes(checkpoint: "Checkpoint", modules: Sequence[ModuleLine]) -> list[str]:
+    """Return the name of the class of each module; builds the model, without its weights."""
+    from zoo.nn.layers.skip_init import init_empty_weights
+
+    with init_empty_weights():
+        model = checkpoint.family.model(checkpoint.config, checkpoint.head_name)
+    built = {name: type(module).__name__ for name, module in model.named_modules()}
+    return [built.get(module.names[0], "") for module in modules]
+
+
+def _facts(checkpoint: "Checkpoint", kind: str) -> dict[str, str]:
+    """Return what a model and an export have in common."""
+    manifest, model = checkpoint.manifest, checkpoint.model
+    count, source = checkpoint.weights.parameters(), manifest.source
+    dtypes = ", ".join(f"{number} tensors {dtype}" for dtype, number in manifest.dtypes.items())
+    if checkpoint.is_export:  # of which the graphs are listed
+        dtypes = ""
+    facts = {
+        kind: str(checkpoint.path),
+        "family": checkpoint.family.name,
+        "head": f"{checkpoint.head_name}: {checkpoint.head.summary}",
+        "tasks": ", ".join(checkpoint.head.tasks),
+        "parameters": f"{format_count(count)} ({count:,})",
+        "on disk": f"{format_bytes(directory_bytes(checkpoint.path))}, {dtypes}".rstrip(", "),
+    }
+    if model.tokenizer and model.tokenizer.max_tokens:
+        facts["longest text"] = f"{model.tokenizer.max_tokens:,} tokens"
+    if model.pooling:
+        facts["pooling"] = model.pooling.mode + (", normalized" if model.pooling.normalize else "")
+    if source is not None:
+        revision = f" at {source.revision[:12]}" if source.revision else ""
+        facts["source"] = f"{source.repo or source.reference}{revision}"
+    if manifest.training:
+        steps = manifest.training.get("steps")
+        facts["trained"] = f"{steps:,} steps" if isinstance(steps, int) else "here"
+    facts["licence"] = manifest.licence or ""
+    return {name: text for name, text in facts.items() if text}
+
+
+def _records(checkpoint: "Checkpoint", *, verbose: bool) -> list[str]:
+    """Return the configuration and the evaluations; with ``verbose`` also digests."""
+    import msgspec
+
+    lines = ["configuration", *_nested(msgspec.to_builtins(checkpoint.config)), ""]
+    for record in checkpoint.manifest.evaluations:
+        numbers = {
+            name: f"{number:,.0f}" if number.is_integer() else f"{number:.4f}"
+            for name, number in record.metrics.items()
+        }
+        where = f"evaluation: {record.task} on {', '.join(record.data)}"
+        lines += [where, *fields(numbers, "  "), ""]
+    if verbose:
+        digests = [
+            (name, f"{file.bytes:,}", file.blake3)
+            for name, file in checkpoint.manifest.files.items()
+        ]
+        lines += [*table(digests, ("file", "bytes", "BLAKE3"), wraps=("BLAKE3",)), ""]
+    return lines
+
+
+def _nested(values: Mapping[str, Any]) -> list[str]:
+    """Return indented lines of values, without those that are not set."""
+    known = {name: value for name, value in values.items() if value not in (None, "", [], {})}
+    return fields({name: _text(value) for name, value in known.items()}, "  ")
+
+
+def _run_command(checkpoint: "Checkpoint") -> str:
+    """Return a command that runs the model."""
+    from zoo.convert.model_card import task_of_head
+    from zoo.convert.usage import UsedModel, zoo_snippet
+
+    info, training = checkpoint.model.tokenizer, checkpoint.manifest.training or {}
+    task = task_of_head(checkpoint.family, checkpoint.head_name, training.get("task"))
+    pooled = checkpoint.model.pooling is not None
+    mask = info.special.get("mask") if info else None
+    used = UsedModel(checkpoint.family, checkpoint.config, checkpoint.head_name, task, pooled, mask)
+    snippet = zoo_snippet(used, shlex.quote(str(checkpoint.path)))
+    return " ".join(snippet).removeprefix("$ ") or "zoo run --help"
+
+
+def _text(value: Any) -> str:
+    """Return a value of a configuration on one line."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_text(part)}" for key, part in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_text, value))
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tests.hub.hub_server import TOKEN, Fault, Hub
 from tests.inference.making import make_checkpoint
 from zoo.checkpoint import encode_manifest, load_checkpoint
 from zoo.checkpoint.records import SourceRecord
+from zoo.cli import cli
 from zoo.cli.models.push import command
 from zoo.conformance.verify import verify
 from zoo.convert import convert
@@ -158,7 +160,7 @@ def test_refusals_are_one_line(directory: Path, hub: Hub, monkeypatch: pytest.Mo
 
 def test_other_directories_are_refused(directory: Path, tmp_path: Path) -> None:
     ours = tmp_path / "ours"
-    assert f"zoo convert {ours} --to hub -o {ours}-hub" in failure(push(ours, REPO), 2)
+    assert f"`zoo convert {ours} --to hub -o ours-hub`" in failure(push(ours, REPO), 2)
     source = tmp_path / "source"
     assert "did not write it" in failure(push(source, REPO), 2)
     assert "is not a directory" in failure(push(tmp_path / "no", REPO), 2)
@@ -257,3 +259,18 @@ def test_exports_that_are_changed_or_older_are_refused(export: Path, tmp_path: P
 def test_a_model_card_with_deeply_nested_metadata(directory: Path) -> None:
     (directory / "README.md").write_text(f"---\nlicense: {'[' * 5000}{']' * 5000}\n---\n")
     assert "nesting of YAML" in failure(push(directory, REPO), 3)
+
+
+def test_hints_are_commands_that_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a model, a run, and a model that no class of the Hub has."""
+    monkeypatch.chdir(tmp_path)
+    make_checkpoint(tmp_path / "mine" / "model", "masked-lm", num_layers=1)
+    (tmp_path / "mine" / "run.json").write_text("{}")
+    make_checkpoint(tmp_path / "mixed" / "model", "sequence-classification", num_layers=1, mix=True)
+    hints = {"mine/model": "mine-hub", "mine": "mine-hub", "mixed/model": "mixed-onnx"}
+    for path, output in hints.items():
+        _, command, *_ = failure(push(path, REPO), 2).split("`")
+        done = CliRunner().invoke(cli, shlex.split(command)[1:])
+        assert done.exception is None, done.exception
+        assert "add --yes" in push(output, REPO).stdout
+        shutil.rmtree(output)

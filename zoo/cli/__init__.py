@@ -53,7 +53,7 @@ Examples:
   zoo convert all-minilm-l6-v2               download, convert into the store
   zoo convert ./checkpoint -o ./model        convert a directory
   zoo run embed all-minilm-l6-v2 "a text"    sentence vectors as JSON lines
-  zoo export all-minilm-l6-v2 --onnx -o out  ONNX, compared with torch
+  zoo export all-minilm-l6-v2 -o out         ONNX, compared with torch
 
 \b
 A model is given as a path, a name in the store, a name of the registry, a

@@ -113,9 +113,9 @@ def is_terminal() -> bool:
     return stream is not None and stream.isatty()
 
 
-def line(text: str) -> None:
-    """Write one line to standard output, on a terminal broken at words."""
-    _write(f"{wrap(escape_controls(text), terminal_width(_stdout()))}\n")
+def line(text: str, *, indent: str | None = None) -> None:
+    """Write one line to standard output, on a terminal broken at words; see ``wrap``."""
+    _write(f"{wrap(escape_controls(text), terminal_width(_stdout()), indent=indent)}\n")
 
 
 def piece(text: str) -> None:

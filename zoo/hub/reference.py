@@ -33,6 +33,14 @@ class Reference:
     revision: str | None = None  # requested branch, tag or commit, or ``None``
 
     @property
+    def short_name(self) -> str:
+        """Name for what is made of the model: no organisation, and a run's for its model."""
+        name = self.name.rpartition("/")[2]
+        if name == "model" and self.path is not None:
+            name = self.path.resolve().parent.name or name
+        return name
+
+    @property
     def stored(self) -> Path:
         """Directory of the converted model in the store."""
         return store() / (f"{self.name}@{self.revision}" if self.revision else self.name)

@@ -12,7 +12,6 @@ from click.testing import CliRunner, Result
 from tests.inference.making import make_checkpoint
 from zoo.checkpoint import load_checkpoint
 from zoo.cli import cli
-from zoo.cli.models.export import _default_output
 from zoo.conformance.verify import verify
 from zoo.errors import UsageError
 from zoo.hub.reference import resolve
@@ -44,7 +43,7 @@ def test_the_output_is_named_after_the_model(model: Path, tmp_path: Path) -> Non
     done("export", "books/model", "--onnx", "--force")
     shutil.copytree(model, tmp_path / "mine")
     names = {"mine": "mine-onnx", "gpt2": "gpt2-onnx", "org/name": "name-onnx"}
-    assert {ref: str(_default_output(resolve(ref))) for ref in names} == names
+    assert {ref: f"{resolve(ref).short_name}-onnx" for ref in names} == names
 
 
 def test_only_int8_is_one_graph_that_runs(model: Path, tmp_path: Path) -> None:

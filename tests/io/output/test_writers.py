@@ -50,6 +50,7 @@ LISTED = {
     "zoo/distillation/teachers/teacher_cache.py:TeacherCache.open": "checked by _require_own",
     "zoo/distillation/teachers/teacher_cache.py:_write_at": "a file of open_inside",
     "zoo/export/fastest.py:save_speeds": "the parent of a file of atomic_write",
+    "zoo/export/export.py:_remove_graphs": STAGED,
     "zoo/export/graph/write.py:write_graphs": STAGED,
     "zoo/export/layout.py:write_side_files": STAGED,
     "zoo/export/quantization/variants.py:_Variant.write": STAGED,

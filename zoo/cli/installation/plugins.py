@@ -17,6 +17,7 @@ COLUMNS = ("plugin", "distribution", "location", "record", "provides", "health")
 DROPS, WRAPS = ("record", "location"), ("provides", "health")  # for a narrow terminal
 HERE = "zoo.cli.installation"
 COMMANDS = {
+    "list": (f"{HERE}.plugins:list_all", "List the plugins, as without a subcommand."),
     "info": (f"{HERE}.plugins:info", "Describe one plugin."),
     "check": (f"{HERE}.plugins:check", "Run the conformance checks on plugins."),
     "enable": (f"{HERE}.plugins:enable", "Enable a plugin."),
@@ -53,8 +54,19 @@ def command(ctx: click.Context, as_json: bool) -> None:
     $ZOO_HOME/plugins.yaml lists the plugins that are enabled and disabled; $ZOO_PLUGINS=a,b takes
     its place. ZOO_STRICT_PLUGINS=1 makes a broken plugin an error in every command.
     """
-    if ctx.invoked_subcommand is not None:
-        return
+    if ctx.invoked_subcommand is None:
+        _list(ctx, as_json)
+
+
+@click.command(epilog="Example: zoo plugins list")
+@common_options
+@click.pass_context
+def list_all(ctx: click.Context, as_json: bool) -> None:
+    """List the plugins with distribution, what they provide, and health."""
+    _list(ctx, as_json)
+
+
+def _list(ctx: click.Context, as_json: bool) -> None:
     from zoo.plugins.discovery import conflict, entry_points_by_name
 
     reports = _reports()

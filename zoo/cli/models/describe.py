@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from zoo.cli.output import fields, table
 from zoo.io.numbers import format_bytes, format_count
 from zoo.io.paths import directory_bytes
+from zoo.io.tensors.formats import DTYPE_NAMES
 from zoo.weights.outline import ModuleLine, outline
 
 if TYPE_CHECKING:
@@ -176,7 +177,10 @@ def _facts(checkpoint: "Checkpoint", kind: str) -> dict[str, str]:
     """Return what a model and an export have in common."""
     manifest, model = checkpoint.manifest, checkpoint.model
     count, source = checkpoint.weights.parameters(), manifest.source
-    dtypes = ", ".join(f"{number} tensors {dtype}" for dtype, number in manifest.dtypes.items())
+    dtypes = ", ".join(
+        f"{number} tensors {DTYPE_NAMES.get(dtype, dtype)}"
+        for dtype, number in manifest.dtypes.items()
+    )
     if checkpoint.is_export:  # of which the graphs are listed
         dtypes = ""
     facts = {
@@ -205,7 +209,10 @@ def _records(checkpoint: "Checkpoint", *, verbose: bool) -> list[str]:
     """Return the configuration and the evaluations; with ``verbose`` also digests."""
     import msgspec
 
-    lines = ["configuration", *_nested(msgspec.to_builtins(checkpoint.config)), ""]
+    config = msgspec.to_builtins(checkpoint.config)
+    if not checkpoint.head.has_labels:
+        config.pop("labels", None)
+    lines = ["configuration", *_nested(config), ""]
     for record in checkpoint.manifest.evaluations:
         numbers = {
             name: f"{number:,.0f}" if number.is_integer() else f"{number:.4f}"

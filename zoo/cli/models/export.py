@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from zoo.checkpoint import Checkpoint
     from zoo.export.quantization.variants import QuantizationPlan
-    from zoo.hub.reference import Reference
 
 COLUMNS = ("text", "pair", "label")
 BLOCK_SIZE, MAX_DROP = 32, 0.01  # defaults
@@ -138,7 +137,7 @@ def command(
 
     if only is not None:
         _select_only(only, options)
-    output = output or _default_output(resolve(ref))
+    output = output or Path(f"{resolve(ref).short_name}-onnx")
     target = {name: options.pop(name) for name in ("cache", "dtype", "opset", "optimize", "force")}
     quantization = {name: options.pop(name) for name in QUANTIZATION}
     check_target(output, force=target["force"])
@@ -149,14 +148,6 @@ def command(
     plan = _quantization(checkpoint, **quantization)
     report = export_onnx(checkpoint, output, quantization=plan, only=only, **target)
     result(report.to_dict(), [*report.lines(), f"wrote {output}"], as_json=as_json)
-
-
-def _default_output(reference: "Reference") -> Path:
-    """Return ``NAME-onnx``, of the run for the ``model`` of a run."""
-    name = reference.name.rpartition("/")[2]
-    if name == "model" and reference.path is not None:
-        name = reference.path.resolve().parent.name or name
-    return Path(f"{name}-onnx")
 
 
 def _select_only(only: str, options: dict[str, Any]) -> None:

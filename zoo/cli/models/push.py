@@ -1,5 +1,6 @@
 """The command ``zoo push``."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,7 @@ def command(path: Path, repo: str, yes: bool, public: bool, message: str, as_jso
     """
     from zoo.hub.upload.plan import plan_upload
 
+    _require_hub_class(path)
     plan = plan_upload(path, repo)
     commit = None
     if yes:
@@ -62,6 +64,25 @@ def command(path: Path, repo: str, yes: bool, public: bool, message: str, as_jso
         "commit": commit,
     }
     result(value, _lines(plan, repo, public, commit), as_json=as_json)
+
+
+def _require_hub_class(path: Path) -> None:
+    """Refuse a model in zoo's layout that no class of the Hub has; an export of it can be sent."""
+    from zoo.checkpoint import CONFIG, is_checkpoint, load_checkpoint
+    from zoo.errors import UsageError
+
+    if not is_checkpoint(path) or (checkpoint := load_checkpoint(path)).is_export:
+        return
+    if checkpoint.family.config_files[0] != CONFIG:  # written in the layout of the release
+        return
+    try:
+        checkpoint.family.architecture(checkpoint.config, checkpoint.head_name)
+    except UsageError as error:
+        command = shlex.join(["zoo", "export", str(path)])
+        raise UsageError(
+            f"{path} cannot be converted to the Hub's layout: {error.what}",
+            f"`{command}` writes a directory that can be pushed",
+        ) from error
 
 
 def _lines(plan: "UploadPlan", repo: str, public: bool, commit: str | None) -> list[str]:

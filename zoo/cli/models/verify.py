@@ -40,7 +40,7 @@ def command(ref: str, no_parity: bool, as_json: bool) -> None:
     for check in verify(path, reference=not no_parity):
         checks.append(check)
         if not as_json:
-            line(f"{check.name:<13} {check.outcome:<8} {check.detail}")
+            line(f"{check.name:<13} {check.outcome:<8} {check.detail}", indent=" " * 23)
     failed = [check for check in checks if check.outcome == "failed"]
     if as_json and not failed:
         value = {"path": str(path), "ok": True, "checks": [asdict(check) for check in checks]}

@@ -12,7 +12,7 @@ import msgspec
 from blake3 import blake3
 
 from zoo.errors import UsageError, VerificationError
-from zoo.hub.reference import REPO
+from zoo.hub.reference import REPO, resolve
 from zoo.io.digests.files import FileDigest, check_files
 from zoo.io.digests.self_digest import parse_record
 from zoo.io.files import decode_text
@@ -25,7 +25,7 @@ BRANCH = "main"
 AGAIN, EXPORT_AGAIN = "convert the model again", "export the model again"
 MODEL_CARD = "README.md"
 PLACEHOLDER = "organisation/name"  # of the repository, in snippets of a model card
-ZOO_MANIFEST = "zoo.json"
+ZOO_MANIFEST, RUN_RECORD = "zoo.json", "run.json"
 
 
 class _Manifest(msgspec.Struct):
@@ -106,8 +106,7 @@ def _exported_files(path: Path) -> dict[str, FileDigest]:
     manifest = parse_record(content, path / ZOO_MANIFEST, _Manifest, hint=EXPORT_AGAIN)
     if manifest.export is None:
         raise UsageError(
-            f"{path} is in zoo's layout, and the Hub's libraries read another",
-            f"`{shlex.join(['zoo', 'convert', str(path), '--to', 'hub', '-o', f'{path}-hub'])}`",
+            f"{path} is in zoo's layout, and the Hub's libraries read another", _conversion(path)
         )
     if MODEL_CARD not in manifest.files:  # nor are paths of the machine left out of its manifest
         raise UsageError(
@@ -116,11 +115,20 @@ def _exported_files(path: Path) -> dict[str, FileDigest]:
     return manifest.files
 
 
+def _conversion(path: Path) -> str:
+    """Return the command that writes a model in the Hub's layout, next to its run or to itself."""
+    target = f"{resolve(str(path)).short_name}-hub"
+    return f"`{shlex.join(['zoo', 'convert', str(path), '--to', 'hub', '-o', target])}`"
+
+
 def _listed_files(path: Path) -> dict[str, FileDigest]:
     if not path.is_dir():
         raise UsageError(
             f"{path} is not a directory", "give one of `zoo convert --to hub` or `zoo export`"
         )
+    if (path / RUN_RECORD).is_file():
+        hint = _conversion(path / "model") if (path / "model").is_dir() else "train it to its end"
+        raise UsageError(f"{path} is a training run, and not a model", hint)
     if not os.path.lexists(path / HUB_RECORD):
         raise UsageError(
             f"{path} has no {HUB_RECORD}: `zoo convert --to hub` did not write it",

@@ -31,6 +31,7 @@ GROUPS = {
         "finetune": ("zoo.cli.training.finetune", "Fine-tune a model on labelled data."),
         "distill": ("zoo.cli.training.distill", "Distil a smaller model from a larger one."),
         "corpus": ("zoo.cli.training.corpus", "Build tokenized corpora from text."),
+        "examples": ("zoo.cli.training.examples", "Print the examples that an objective makes."),
         "compare": ("zoo.cli.training.compare", "Compare training runs, over their seeds."),
         "check": ("zoo.cli.training.check", "Check that resuming and accumulation are exact."),
     },
@@ -38,6 +39,7 @@ GROUPS = {
         "run": ("zoo.cli.inference.run", "Run a task: embed, fill-mask, classify, generate, ..."),
         "eval": ("zoo.cli.inference.eval", "Evaluate a model on data of your own."),
         "look": ("zoo.cli.inference.look", "Draw attention, predictions and layers of a model."),
+        "tokenize": ("zoo.cli.inference.tokenize", "Show how models cut a text into tokens."),
         "bench": ("zoo.cli.inference.bench", "Measure speed and memory on several backends."),
     },
     "Installation": {

@@ -18,6 +18,7 @@ Names = Callable[[click.Context], Iterable[str]]
 # command -> module and structs of its settings
 SETTINGS = {
     "pretrain": ("zoo.training.config.schema", ("TrainConfig",)),
+    "examples": ("zoo.training.config.schema", ("TrainConfig",)),
     "accumulation": ("zoo.training.config.schema", ("TrainConfig",)),
     "resume": ("zoo.training.config.schema", ("TrainConfig",)),
     "finetune": ("zoo.training.config.finetune", ("FineTuneConfig",)),

@@ -35,7 +35,7 @@ def check_arguments(ctx: click.Context) -> None:
 def _check(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
     kind, metavar = parameter.type, parameter.metavar or ""
     if isinstance(kind, ReferenceType):
-        _check_reference(value, {*metavar.split("|")})
+        _check_reference(value, {*metavar.removesuffix("...").split("|")})
     elif isinstance(kind, InputFile | KeptFile):
         _check_data(value)
     elif isinstance(kind, DirectoryType):

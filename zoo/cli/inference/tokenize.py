@@ -1,0 +1,43 @@
+"""The command ``zoo tokenize``."""
+
+from typing import Any
+
+import click
+
+from zoo.cli.options import REFERENCE, common_options, offline_option
+from zoo.cli.output import result, table
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  zoo tokenize MODEL "unbelievable"
+  zoo tokenize MODEL OTHER ./model "Donaudampfschiff" --json"""
+)
+@click.argument("refs", nargs=-1, required=True, metavar="REF...", type=REFERENCE)
+@click.argument("text")
+@offline_option
+@common_options
+def command(refs: tuple[str, ...], text: str, offline: bool, as_json: bool) -> None:
+    """Show how models cut a text into tokens.
+
+    Only the tokenizer of a model is downloaded. --json also has ids, and the start and end of each
+    token in characters.
+    """
+    from zoo.look.tokens import text_tokenizer
+
+    models: list[dict[str, Any]] = []
+    for ref in refs:
+        (encoded,) = text_tokenizer(ref, offline=offline).encode([text], max_tokens=None)
+        models.append(
+            {
+                "model": ref,
+                "tokens": list(encoded.tokens),
+                "ids": encoded.ids,
+                "offsets": [list(span) for span in encoded.offsets],
+                "special": encoded.special,
+            }
+        )
+    rows = [[m["model"], str(len(m["tokens"])), " ".join(m["tokens"])] for m in models]
+    lines = table(rows, ["model", "tokens", ""])
+    result({"text": text, "models": models}, lines, as_json=as_json)

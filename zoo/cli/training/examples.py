@@ -1,0 +1,93 @@
+"""The command ``zoo examples``."""
+
+from typing import Any
+
+import click
+
+from zoo.cli.completion import OBJECTIVE
+from zoo.cli.options import (
+    REFERENCE,
+    IntegerRange,
+    common_options,
+    count_option,
+    offline_option,
+    seed_option,
+    shared_option,
+)
+from zoo.cli.output import line, result
+from zoo.cli.training.options import (
+    SETTINGS,
+    config_argument,
+    config_file,
+    config_values,
+    data_option,
+    overrides_from_options,
+)
+
+SHOWN = ("size", "objective", "train", "tokenizer", "max_seq_len", "seed")
+
+
+@click.command(
+    epilog="""\b
+Examples, with one of `zoo families` as FAMILY:
+  zoo examples FAMILY                      on the corpus of the package
+  zoo examples FAMILY --train books/ --count 5 --max-seq-len 64
+  zoo examples FAMILY --objective masked-lm --set objective_args.mask_prob=0.3"""
+)
+@config_argument
+@shared_option("size", "Model size, one of the family's.")
+@click.option("--objective", type=OBJECTIVE, metavar="O", help="Pretraining objective.")
+@data_option("train", "Training text, or a built corpus.")
+@shared_option(
+    "tokenizer",
+    "Model whose tokenizer is used, or train.",
+    type=REFERENCE,
+    metavar="REF|train",
+)
+@shared_option("max_seq_len", "Largest number of tokens of a row.", type=IntegerRange(1))
+@shared_option("assignments", multiple=True)
+@seed_option
+@count_option("--count", "Number of examples.", default=3)
+@offline_option
+@common_options
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    family_or_file: str | None,
+    count: int,
+    offline: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Print the examples that a pretraining objective makes of a corpus.
+
+    What is predicted is in braces after a token: the label of a masked token and, after an
+    arrow, the token that a generator with random weights put in its place. Where most tokens have
+    labels, these are a line of their own. Packed rows show their documents one by one.
+    """
+    if family_or_file is None:
+        raise click.UsageError("name a family", ctx)
+    settings = config_values(family_or_file)
+    shown = {name: SETTINGS[name] for name in SHOWN}
+    overrides = overrides_from_options(ctx, shown, options)
+    from zoo.cli.preflight import check_settings
+    from zoo.look.examples import show_examples
+    from zoo.training.config.schema import pretrain_config
+    from zoo.training.setup import pretrain_setup
+
+    check_settings("pretrain", settings, overrides, config_file(family_or_file))
+    setup = pretrain_setup(pretrain_config(settings, overrides, offline=offline), offline=offline)
+    examples = list(show_examples(setup, count))
+    value = {
+        "objective": setup.objective.name,
+        "seq_len": setup.objective.length,
+        "examples": [example.to_json() for example in examples],
+    }
+    if as_json:
+        result(value, (), as_json=True)
+        return
+    line(f"{setup.objective.name}, rows of {setup.objective.length} tokens")
+    for example in examples:
+        for text in example.lines():
+            line(text)

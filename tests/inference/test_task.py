@@ -1,14 +1,19 @@
 import io
 import json
+import shlex
 from collections.abc import Iterator
 from itertools import count, islice
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from click.testing import CliRunner
 
 from tests.inference.conftest import Small
 from zoo.api import Model
+from zoo.checkpoint import load_checkpoint
+from zoo.cli import cli
 from zoo.errors import UsageError, VerificationError
 from zoo.inference.processing.inputs import read_records
 from zoo.inference.processing.records import TextExample, as_records
@@ -138,6 +143,19 @@ def test_a_head_that_does_not_serve_a_task_is_named(
         make_task(task, model.checkpoint, model.session)
     assert f"has the head {model.checkpoint.head_name}, which serves" in caught.value.what
     assert hint in caught.value.hint
+
+
+def test_the_command_that_leaves_a_head_out_works(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, _ = small("BertForMaskedLM")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError) as caught:
+        make_task("embed", model.checkpoint, model.session)
+    words = shlex.split(caught.value.hint.split("`")[1])
+    done = CliRunner().invoke(cli, words[1:])
+    assert done.exception is None, done.exception
+    assert load_checkpoint(Path(words[-1])).head_name == "none"
 
 
 def test_an_unknown_task_lists_the_nearest(encoder: Model) -> None:

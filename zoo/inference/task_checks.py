@@ -1,5 +1,6 @@
 """Checks of tasks: the head, the maximum length, and finite outputs."""
 
+import shlex
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,20 +25,28 @@ def require_head(checkpoint: "Checkpoint", task: str, heads: Collection[str] = (
     raise UsageError(
         f"{checkpoint.path} has the head {checkpoint.head_name}, which serves {served}, and not "
         f"{task}",
-        _remedy(able, trainable=task in LABELLED)
+        _remedy(checkpoint, able, trainable=task in LABELLED)
         if able
         else f"no head of the family {checkpoint.family.name} serves it",
     )
 
 
-def _remedy(heads: Sequence[str], *, trainable: bool) -> str:
-    names = " or ".join(heads)
+def _remedy(checkpoint: "Checkpoint", heads: Sequence[str], *, trainable: bool) -> str:
+    names, path = " or ".join(heads), checkpoint.path
+    if "none" in heads and checkpoint.is_export:
+        return "export its model again with --head none, as in `zoo export MODEL --head none`"
+    if "none" in heads:  # which every model has
+        name = path.resolve().parent.name if path.name == "model" else path.name
+        words = ["zoo", "convert", str(path), "--head", "none", "-o", f"{name}-none"]
+        return f"`{shlex.join(words)}` leaves the head out"
     if trainable:
         return (
             f"train the head {names} by `zoo finetune`, or, if the source has it, convert that "
-            f"with `zoo convert SRC --head {heads[0]}`"
+            f"with `zoo convert SRC --head {heads[0]} -o DIR`"
         )
-    return f"convert the source with --head {names}, as in `zoo convert SRC --head {heads[0]}`"
+    return (
+        f"convert the source with --head {names}, as in `zoo convert SRC --head {heads[0]} -o DIR`"
+    )
 
 
 def require_finite(

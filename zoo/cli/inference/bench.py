@@ -239,8 +239,7 @@ def _table(
             f"{tokens:,.0f}",
             f"{measurements[0].median / m.median:.2f}",
             *(f"{latency:.2f}" for latency in latencies),
-            "" if start is None else f"{start.seconds:.2f}",
-            "" if start is None else f"{start.peak_bytes / 1e6:,.0f}",
+            *([] if start is None else [f"{start.seconds:.2f}", f"{start.peak_bytes / 1e6:,.0f}"]),
             f"{m.difference:.1e}",
         )
         for (name, (tokens, *latencies)), m, start in zip(
@@ -249,5 +248,6 @@ def _table(
     ]
     percentiles = (f"p{percent} ms" for percent in PERCENTILES)
     unit = "new tokens/s" if new_tokens else "tokens/s"
-    header = ("backend", unit, "speed", *percentiles, "start s", "MB", "differs")
+    measured = ("start s", "MB") if starts[0] is not None else ()
+    header = ("backend", unit, "speed", *percentiles, *measured, "differs")
     return table(rows, header, drops=("p95 ms",), wraps=("backend",))

@@ -137,10 +137,10 @@ class OnnxSession(GraphSession):
                 f"{checkpoint.path} holds a graph in {' and '.join(stored)}, not {dtype}",
                 "leave --dtype out, or export it again",
             )
-        dtype = dtype or next(iter(stored))
-        others = [name for name in stored if name != dtype]
-        if others or dtype != "float32":
-            also = f"; --dtype selects {' or '.join(others)}" if others else ""
-            LOG.info("%s: the graph in %s%s", checkpoint.path, dtype, also)
+        if dtype is None:
+            dtype, *others = stored
+            if others or dtype != "float32":
+                also = f"; --dtype selects {' or '.join(others)}" if others else ""
+                LOG.info("%s: the graph in %s%s", checkpoint.path, dtype, also)
         check_files(checkpoint, dtype)
         return cls(checkpoint, device, threads, dtype)

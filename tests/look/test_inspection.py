@@ -19,6 +19,7 @@ from zoo.errors import UsageError
 from zoo.hub.source import CheckpointDir
 from zoo.inference.torch_session import TorchSession
 from zoo.look.inspection import Inspector, Look
+from zoo.look.page import render
 from zoo.plugins.registry import get_family
 from zoo.tokenizers.info import TokenizerInfo
 from zoo.tokenizers.tokenizer import TextTokenizer
@@ -179,6 +180,7 @@ def test_layers_of_elmo_are_those_of_the_numpy_model(case: str, tmp_path: Path) 
             best = (exact / exact.sum(-1, keepdims=True)).max(-1)
             np.testing.assert_allclose(found.probabilities[-1, :, 0], best, atol=1e-5)
         return
+    assert f"{len(expected) - 1} layers of width" in render(look)
     assert stack.layers[-1] == "mix" and len(stack.hidden) == len(expected) + 1
     np.testing.assert_allclose(stack.hidden[-1], outputs["last_hidden_state"], rtol=0, atol=1e-5)
     shares = np.exp(weights["ELMo_W"]) / np.exp(weights["ELMo_W"]).sum()

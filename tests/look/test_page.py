@@ -137,6 +137,7 @@ def test_the_keyboard_reaches_everything(browser: Browser, dark: bool, tmp_path:
     expected = [layer[chosen[0], 3 + chosen[1]] for layer in similarity]
     np.testing.assert_allclose(values, expected, atol=0.01)
 
+    assert browser.evaluate("document.getElementById('views').textContent") == "4"
     browser.press("4")
     shares = browser.evaluate("[...document.querySelectorAll('.bars b')].map((b) => b.textContent)")
     assert [float(share) for share in shares] == [0.1, 0.2, 0.3, 0.4]

@@ -24,7 +24,8 @@ from zoo.report import html
 def render(look: Look) -> str:
     """Return the page as HTML."""
     first = look.texts[0].stacks[0]
-    layers, width = len(first.layers) - 1, first.hidden[-1].shape[-1]
+    layers = sum(name.startswith("layer") for name in first.layers)  # a mix is not one
+    width = first.hidden[-1].shape[-1]
     about = f"{look.family} with head {look.head}, {layers} layers of width {width}"
     # the last parts of a path say which model it is
     title = "/".join(look.model.rstrip("/").split("/")[-2:])

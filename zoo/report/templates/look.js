@@ -397,6 +397,7 @@ function toggleTheme() {
   draw();
 }
 
+document.getElementById("views").textContent = VIEWS.length;
 document.getElementById("theme").onclick = toggleTheme;
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw());
 document.addEventListener("keydown", (event) => {

@@ -77,6 +77,13 @@ def test_from_a_dirty_table_to_a_classifier_its_mistakes_an_export_and_a_card(
 
     quantized = ("--onnx", "--int8", "--eval", table, *columns, "--max-drop", "1")
     run(tmp_path, "export", "my run/model", *quantized, "-o", "my export")
+    snippet = (tmp_path / "my export" / "README.md").read_text().split("```js\n")[1]
+    assert snippet.splitlines()[2:5] == [
+        'const model = await pipeline("text-classification", "organisation/name", '
+        '{ dtype: "fp32" });',
+        'console.log(await model("A text."));',
+        "```",
+    ]
     (result,) = run(
         tmp_path, "run", "classify", "my export", "--dtype", "int8", "a b c"
     ).stdout.splitlines()

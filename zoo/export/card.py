@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 TRANSFORMERS_JS = {"float32": "fp32", "float16": "fp16", "int8": "q8", "int4": "q4"}
 # pipelines of Transformers.js that are called otherwise than the tag of the model
 PIPELINES = {"sentence-similarity": "feature-extraction"}
+# pipelines that take a text
+ONE_TEXT = ("text-classification", "token-classification", "feature-extraction", "text-generation")
 
 
 def export_card(checkpoint: "Checkpoint", report: "ExportReport") -> bytes:
@@ -38,15 +40,19 @@ def export_card(checkpoint: "Checkpoint", report: "ExportReport") -> bytes:
     metadata["library_name"] = "onnx" if report.unreadable_elsewhere else "transformers.js"
     if tag:
         metadata["pipeline_tag"] = tag
-    name = repo.rpartition("/")[2] if repo else checkpoint.family.title(checkpoint.config)
-    of = f"[{repo}](https://huggingface.co/{repo})" if repo else "a model of its own"
+    training = checkpoint.manifest.training or {}
+    task = task_of_head(checkpoint.family, checkpoint.head_name, training.get("task"))
+    name = checkpoint.family.name + (f" for {task.name.replace('-', ' ')}" if task else "")
+    name = repo.rpartition("/")[2] if repo else name
+    of = f" of [{repo}](https://huggingface.co/{repo})" if repo else ""
     lines = [
         "---",
         f"{yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True)}---",
         "",
         f"# {name}, ONNX",
         "",
-        f"ONNX graphs of {of}: family {checkpoint.family.name}, head {checkpoint.head_name}. "
+        *([f"Task: {task.name}. {task.summary}"] if task else []),
+        f"ONNX graphs{of}: family {checkpoint.family.name}, head {checkpoint.head_name}. "
         f"plm-zoo {__version__} exported them, and compared their outputs with PyTorch before it "
         "wrote them.",
         *table_lines("## Graphs", list(_graphs(report))),
@@ -94,6 +100,8 @@ def _usage(checkpoint: "Checkpoint", report: "ExportReport", tag: str | None) ->
         yield ""
         options = f'{{ dtype: "{dtype}" }}'
         yield f'const model = await pipeline("{pipeline}", "{PLACEHOLDER}", {options});'
+        if pipeline in ONE_TEXT:
+            yield 'console.log(await model("A text."));'
         yield "```"
     if report.unreadable_elsewhere is not None:
         yield from ("", f"For zoo and ONNX Runtime only: {report.unreadable_elsewhere}.")

@@ -89,7 +89,7 @@ def _lines(plan: "UploadPlan", repo: str, public: bool, commit: str | None) -> l
     rows = [
         (name, f"{file.bytes:,}", (file.sha256 or "")[:12]) for name, file in plan.files.items()
     ]
-    licence = plan.licence or "none: the model card states no licence"
+    licence = plan.licence or "none: state it by `zoo convert --licence`, or in README.md"
     lines = [*table(rows, ("file", "bytes", "sha256")), f"licence: {licence}"]
     if commit is not None:
         return [*lines, f"uploaded {plan.bytes:,} bytes: {commit}"]

@@ -71,6 +71,15 @@ def test_a_decoder_is_pretrained_verified_and_generates(pretrained: Installed) -
     ids = tokenizer("Alice", return_tensors="pt")["input_ids"]
     whole = model.generate(ids, max_new_tokens=5, do_sample=False)[0, ids.shape[1] :]
     assert text["generated"] == tokenizer.decode(whole, skip_special_tokens=True)
+    (view,) = pretrained.zoo("look", "run/model", "Alice")["texts"]
+    (stack,) = view["stacks"]
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        expected = model(ids, output_hidden_states=True, output_attentions=True)
+    for states, tensor in zip(stack["hidden_states"], expected.hidden_states, strict=True):
+        torch.testing.assert_close(torch.tensor([states]), tensor, rtol=1e-4, atol=1e-4)
+    for maps, tensor in zip(stack["attention"]["self"]["values"], expected.attentions, strict=True):
+        torch.testing.assert_close(torch.tensor([maps]), tensor, rtol=0, atol=1e-5)
 
 
 def convert_back(plugin: Installed) -> None:
@@ -121,6 +130,10 @@ def test_an_encoder_with_rotary_positions_does_all_that_built_in_encoders_do(
         masks = [result["masks"][0]["predictions"] for result in results]
         actual = [[prediction["score"] for prediction in place] for place in masks]
         assert actual == [pytest.approx(scores, rel=1e-4) for scores in expected], model
+    (view,) = plugin.zoo("look", "run/model", texts[0], "--top-k", "3")["texts"]
+    (stack,) = view["stacks"]
+    guesses = stack["predictions"]["token"]["probabilities"][-1][stack["tokens"].index("[MASK]")]
+    assert guesses == pytest.approx(expected[0], rel=1e-4)
     distill(plugin, "modernbert")
 
 

@@ -134,7 +134,9 @@ def test_figures_have_the_labels_and_counts(small: Small, tmp_path: Path) -> Non
     drawn = {path.name: path.read_text() for path in (tmp_path / "figures").iterdir()}
     assert sorted(drawn) == ["confusion.svg", "reliability.svg"]
     assert {">good<", ">bad<"} <= {*re.findall(r">\w+<", drawn["confusion.svg"])}
-    refused = warm.zoo("eval", "x", "--task", "perplexity", "--eval", str(table), *figures)
+    refused = warm.zoo(
+        "eval", model.checkpoint.path, "--task", "perplexity", "--eval", str(table), *figures
+    )
     assert refused.returncode == 2 and "perplexity has no option --figures" in refused.stderr
 
 
@@ -169,6 +171,7 @@ def test_equal_numbers(small: Small, tmp_path: Path, caplog: pytest.LogCaptureFi
 
 
 def test_the_nearest_task_is_named(tmp_path: Path) -> None:
+    (tmp_path / "t.tsv").write_text("text\tlabel\na\tx\n")
     done = warm.zoo("eval", "bert", "--task", "token-clasification", "--eval", tmp_path / "t.tsv")
     assert done.returncode == 2
     assert "did you mean token-classification" in done.stderr

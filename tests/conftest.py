@@ -28,6 +28,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 vars(np.testing)["assert_allclose"] = partial(np.testing.assert_allclose, equal_nan=False)
 NOWHERE = "http://127.0.0.1:9"  # the port of the discard service, closed on all machines
 FOREIGN = (
+    "COLUMNS",
     "HF_HUB_OFFLINE",
     "TRANSFORMERS_OFFLINE",
     "HF_HUB_CACHE",

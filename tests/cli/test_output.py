@@ -148,6 +148,16 @@ def test_lines_break_at_words_of_a_terminal_only(
     assert err.count("`zoo convert model -o dir`") == 3
 
 
+def test_the_second_column_of_a_line_goes_on_below_itself(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    line("  round trip   31 of 33 tensors of the source were rebuilt bit for bit")
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("  round trip   31 of 33") and len(first) <= 60
+    assert second.startswith(" " * 15) and second[15] != " "
+
+
 def test_a_table_drops_columns_then_breaks_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     header = ("name", "parameters", "page", "note")
     rows = [

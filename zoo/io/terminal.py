@@ -15,6 +15,7 @@ CONTROLS = re.compile(
 )
 # a command in backticks, which stays on one line so that it can be copied
 COMMAND = re.compile("`[^`]*`")
+SECOND_COLUMN = re.compile(r" *\S.*? {2,}(?=\S)")  # of a line: all before it
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -46,12 +47,17 @@ def terminal_width(stream: TextIO | None) -> int | None:
 def wrap(text: str, columns: int | None, *, indent: str | None = None) -> str:
     """Break a line at words; words, and commands in backticks, that fit in a line stay whole.
 
-    ``indent`` begins the lines after the first; by default it is two spaces more than the text's.
+    ``indent`` begins the lines after the first. By default it reaches the second column of a line
+    such as ``name   value``, or else is two spaces more than the text's.
     """
     if columns is None or len(text) <= columns:
         return text
     if indent is None:
-        indent = " " * (len(text) - len(text.lstrip(" ")) + 2)
+        start = SECOND_COLUMN.match(text)
+        width = start.end() if start else columns
+        if width > columns // 3:
+            width = len(text) - len(text.lstrip(" ")) + 2
+        indent = " " * width
     limit = columns - len(indent)
     glued = COMMAND.sub(
         lambda match: match[0].replace(" ", "\0") if len(match[0]) <= limit else match[0], text

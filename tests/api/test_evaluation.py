@@ -47,8 +47,8 @@ def test_unsuitable_arguments_are_named(small: Small, table: Path) -> None:
         ({"task": "text-clasification"}, "did you mean text-classification"),
         ({"task": "perplexity"}, "has the head sequence-classification"),
         ({"task": TASK, "lable": "l"}, "has no option 'lable'; did you mean label"),
-        ({"task": TASK, "device": "cpu"}, "device is that of the loaded model"),
-        ({"task": TASK, "backend": "cpu"}, "backend is that of the loaded model"),
+        ({"task": TASK, "device": "cpu"}, "a loaded model already has its device"),
+        ({"task": TASK, "backend": "cpu"}, "a loaded model already has its backend"),
     ]
     for options, message in cases:
         with pytest.raises(UsageError, match=message):

@@ -383,7 +383,7 @@ class Model:
         Returns:
             for each ``context``, ``question``, ``choices``, ``label`` (the index of the choice with
             the highest score), ``choice`` (its text), ``score`` (its probability) and ``scores``
-            (those of all choices).
+            (the probabilities of all choices).
 
         Raises:
             UsageError: there are less than two choices.
@@ -484,7 +484,7 @@ class Model:
     def run(
         self, task: str, texts: Iterable[str | tuple[str, str]], **options: Any
     ) -> list[dict[str, Any]]:
-        """Run any task, those of plugins included.
+        """Run any task, including tasks of plugins.
 
         Args:
             task: name, verb or synonym of the task, as for ``zoo run``.

@@ -14,7 +14,7 @@ from zoo.plugins.tasks import evaluation_task, find_task
 if TYPE_CHECKING:
     from zoo.evaluation.base import Evaluation, Result
 
-LOADED = ("backend", "device", "dtype", "threads", "revision")  # arguments of a reference alone
+LOADED = ("backend", "device", "dtype", "threads", "revision")  # only for references
 
 
 def evaluate(
@@ -80,7 +80,7 @@ def evaluate(
             "backend": None if backend == "auto" else backend,
         }
         if given_twice := [name for name in LOADED if values[name] is not None]:
-            raise UsageError(f"{given_twice[0]} is that of the loaded model", "leave it out")
+            raise UsageError(f"a loaded model already has its {given_twice[0]}", "leave it out")
     else:
         from zoo.convert.cache import resolve_checkpoint
         from zoo.export.session import open_session

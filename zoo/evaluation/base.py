@@ -35,7 +35,7 @@ class Result:
 
     Attributes:
         metrics: name -> value, of the whole data.
-        details: name -> further values, such as those of each part.
+        details: name -> further values, such as the metrics of each part.
     """
 
     metrics: Mapping[str, float]

@@ -65,9 +65,9 @@ def evaluation_record(
 
 
 def record_evaluation(path: Path, record: EvaluationRecord) -> None:
-    """Add a record to the manifest of a model, or replace that of an equal evaluation.
+    """Add a record to a model's manifest; it replaces the record of the same evaluation, if any.
 
-    A directory that cannot be written keeps its manifest, with a warning.
+    If the directory cannot be written, log a warning.
     """
 
     def change(manifest: Manifest) -> Manifest:

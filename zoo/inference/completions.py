@@ -60,8 +60,8 @@ class CompletionTokenizer:
     def completions(self, pairs: Sequence[tuple[str, str]]) -> list[CompletionTokens]:
         """Return the tokens of prompts and completions; see ``completion``.
 
-        The tokens of a completion are those of the whole text after as many as its prompt has,
-        and spaces that end a prompt belong to the completion, as in ``zoo.inference.likelihood``.
+        The whole text is tokenized, and the tokens after as many as the prompt has are the
+        completion; spaces at the end of a prompt belong to it, as in ``zoo.inference.likelihood``.
         """
         contexts = self._encode([move_spaces(*pair)[0] for pair in pairs])
         wholes = self._encode(["".join(pair) for pair in pairs])

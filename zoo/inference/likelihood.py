@@ -1,8 +1,9 @@
 """Log-likelihoods of texts, and of continuations of a context.
 
-As lm-evaluation-harness defines them (``lm_eval/models/huggingface.py`` of version 0.4.13): spaces
-that end a context belong to the continuation; the tokens of a continuation are those of the whole
-text after as many as its context has; contexts that are too long lose their beginning.
+Definitions follow lm-evaluation-harness (``lm_eval/models/huggingface.py`` of version 0.4.13).
+Spaces at the end of a context belong to the continuation. The whole text is tokenized, and the
+tokens after as many as the context has are the continuation. Contexts that are too long lose their
+beginning.
 """
 
 from abc import abstractmethod

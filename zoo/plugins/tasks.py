@@ -78,6 +78,13 @@ def commands() -> dict[str, str]:
     return found | {named.name: f"See {named.origin}." for named in plugins}
 
 
+def completed_names(part: Part) -> list[str]:
+    """Return the names, verbs and synonyms of public tasks with a part, for shell completion."""
+    public = public_tasks(part)
+    known = [name for spec in public for name in (spec.command, spec.name, *spec.synonyms)]
+    return list(dict.fromkeys([*known, *(named.name for named in named_objects("tasks"))]))
+
+
 def plugin_task(named: "NamedObject") -> TaskSpec:
     """Return the declaration of a plugin's task; imports the plugin."""
     value = import_object(named)

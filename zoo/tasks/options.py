@@ -45,8 +45,8 @@ PROMPTS = (
 VECTORS = (
     TaskOption(
         "dim",
-        "Keep the first N numbers of each embedding, as Matryoshka models allow; those of unit "
-        "length are scaled to it again.",
+        "Keep the first N numbers of each embedding, as Matryoshka models allow; embeddings of "
+        "unit length are scaled to it again.",
         int,
         minimum=1,
         metavar="N",
@@ -54,8 +54,8 @@ VECTORS = (
     TaskOption("normalize", "Scale embeddings to unit length.", bool, default=False),
     TaskOption(
         "output_dtype",
-        "Numbers of the embeddings; int8 has the largest of each as 127, which keeps cosines.  "
-        "[default: those of the computation]",
+        "Dtype of the embeddings; int8 scales each one's largest number to 127, which keeps "
+        "cosines.  [default: the dtype of the computation]",
         choices=("float32", "float16", "int8"),
     ),
 )

@@ -90,6 +90,14 @@ def test_tab_completes_and_prints_nothing_else(name: str, tmp_path: Path) -> Non
     [
         (["zoo", ""], "plain,finetune"),
         (["zoo", "run", ""], "plain,embed"),
+        (["zoo", "run", ""], "plain,fill-mask"),
+        (["zoo", "run", "question"], "plain,question-answering"),
+        (["zoo", "run", "n"], "plain,ner"),
+        (["zoo", "finetune", "bert", "--task", "question"], "plain,question-answering"),
+        (["zoo", "finetune", "bert", "--task", "an"], "plain,answer"),
+        (["zoo", "distill", "--task", "n"], "plain,ner"),
+        (["zoo", "eval", "m", "--task", "perp"], "plain,perplexity"),
+        (["zoo", "finetune", "bert", "--task", "sentences"], None),  # for distillation only
         (["zoo", "run", "no-such-task", ""], "plain,embed"),  # as if it was not there
         (["zoo", "no-such-command", ""], "plain,finetune"),
         (["zoo", "run", "embed", "x", "--device", "x", "--device", ""], None),

@@ -160,7 +160,7 @@ def test_choices_in_columns_of_commas(tmp_path: Path) -> None:
         ({"label": 2}, r"t\.jsonl:1: label is 2, which is none of the 2 choices; give a number"),
         ({"label": None}, r"label is None, which is none"),
         ({"label": True}, r"label is True, which is none"),
-        ({"choices": ["x"]}, r"t\.jsonl:1: choices is no list of two choices or more"),
+        ({"choices": ["x"]}, r"t\.jsonl:1: choices is not a list of two choices or more"),
         ({"choices": ["x", 3]}, r"choices is 3, which is not text"),
     ],
 )

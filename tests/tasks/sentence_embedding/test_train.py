@@ -548,7 +548,7 @@ def test_the_command(pretrained: Pretrained, tmp_path: Path) -> None:
         ("cosine", {"data": {"label": "class"}}, "which is not a number"),
         ("triplet", {"data": {"eval_score": "score"}}, "name them with --eval"),
         ("cosine", {"data": {"eval_score": "score"}}, "leave out data.eval_score"),
-        ("cosine", {"task_args": {"score_range": [0, 0.01]}}, "is no cosine similarity"),
+        ("cosine", {"task_args": {"score_range": [0, 0.01]}}, "is not a cosine similarity"),
         ("cosine", {"task_args": {"score_range": [5, 0]}}, "not the lowest score first"),
         ("info-nce", {}, "the task sentence-embedding: Invalid enum value 'info-nce'"),
     ],

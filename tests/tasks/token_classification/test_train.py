@@ -281,7 +281,7 @@ def test_scores_of_other_schemes_are_those_of_entities(
         [n.replace("L-", "E-").replace("U-", "S-") for n in row] for row in (labels, predicted)
     ]
     assert metrics["f1"] == pytest.approx(f1_score(as_bioes[:1], as_bioes[1:]))
-    assert f"5 labels of {data} are those of the scheme {scheme}" in caplog.text
+    assert f"5 labels of {data} are in the scheme {scheme}" in caplog.text
     (read,) = TokenClassification.read([str(data)], TableConfig(train=(str(data),)), RowProblems())
     assert list(read.labels) == list(repair_iob(labels))
 

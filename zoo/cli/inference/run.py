@@ -18,9 +18,11 @@ from zoo.cli.options import (
     shared_option,
 )
 from zoo.cli.task_options import add_options
-from zoo.plugins.tasks import built_in_tasks, commands, find_tasks, load_part
+from zoo.plugins.tasks import built_in_tasks, commands, completed_names, find_tasks, load_part
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from zoo.inference.task import Task
     from zoo.tasks.table import TaskInput
 
@@ -44,6 +46,15 @@ class Tasks(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """See ``click.Group``."""
         return list(commands())
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        """Complete names and synonyms of tasks in addition to verbs."""
+        from click.shell_completion import CompletionItem
+
+        verbs = super().shell_complete(ctx, incomplete)
+        listed = {item.value for item in verbs}
+        more = [name for name in completed_names("predict") if name not in listed]
+        return verbs + [CompletionItem(name) for name in more if name.startswith(incomplete)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of a task by name, verb or synonym."""

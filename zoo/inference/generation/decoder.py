@@ -35,8 +35,8 @@ class Decoder(Protocol):
             inputs: ``input_ids`` and, if there is padding, ``attention_mask``, int64 and
                 (batch, tokens) each. Padding is on the left for decoders, so that every row
                 ends in a token, and on the right for encoders. For encoder-decoders also
-                ``decoder_input_ids``, (batch, 1), the first token of the decoder, where it is not
-                that of the configuration.
+                ``decoder_input_ids``, (batch, 1), if the first token of the decoder differs from
+                the configuration's.
             max_new_tokens: maximum number of tokens that will be generated.
 
         Returns:

@@ -111,8 +111,8 @@ class ContextWindows:
         if tokens > self.max_tokens and fixed + self.stride >= self.max_tokens:
             raise UsageError(
                 f"{location}: {self.fixed_part} has {fixed} tokens with special ones, and a window "
-                f"of {self.max_tokens}, of which the next one shares {self.stride}, has no room "
-                f"for {self.split_part}",
+                f"of {self.max_tokens} that shares {self.stride} with the next has no room for "
+                f"{self.split_part}",
                 f"shorten {self.fixed_part}, or lower --doc-stride",
             )
 

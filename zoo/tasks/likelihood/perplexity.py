@@ -48,7 +48,7 @@ class Perplexity(LikelihoodEvaluation):
     @override
     def measure(self, files: Sequence[Path]) -> Result:
         documents = RestartableIterable(lambda: read_texts(files, self.limit), None)
-        count = sum(1 for _ in documents)  # which finds what cannot be read, before any is scored
+        count = sum(1 for _ in documents)  # reports unreadable files before anything is scored
         texts = TextStream(documents)
         rows = (
             window
@@ -64,9 +64,9 @@ class PseudoPerplexity(LikelihoodEvaluation):
     """Perplexity of a masked language model: each token is predicted from all others of its text.
 
     Salazar et al. 2020 (arXiv:1910.14659, section 2.2). A text is a line of a document, such as a
-    paragraph, cut at the model's limit. The numbers are those of ``Perplexity``, and ``accuracy``;
-    they cannot be compared with those of causal models, which see less context. There are no
-    ``bits_per_byte`` if a text was cut.
+    paragraph, cut at the model's limit. The metrics are the same as for ``Perplexity``, plus
+    ``accuracy``. They cannot be compared with causal models, which see less context. If a text was
+    cut, ``bits_per_byte`` is left out.
     """
 
     name: ClassVar[str] = "pseudo-perplexity"

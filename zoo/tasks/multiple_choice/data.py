@@ -161,7 +161,7 @@ def parse_choices(cells: list[Any], location: str) -> tuple[tuple[str, ...], tup
     if isinstance(values, dict):
         values, names = values.get("text"), values.get("label") or ()
     if not isinstance(values, list) or len(values) < 2 or len(names) not in (0, len(values)):
-        raise RowError(f"{location} is no list of two choices or more")
+        raise RowError(f"{location} is not a list of two choices or more")
     texts = tuple(require_text(choice, location) for choice in values)
     return texts, tuple(map(str, names))
 

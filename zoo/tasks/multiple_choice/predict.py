@@ -20,13 +20,13 @@ class Choose(BatchTask):
     """Choice of one of several texts for a context, by a model that scores them.
 
     Records have the keys ``context``, ``choices``, a list of two texts or more, and optionally
-    ``question``, in which a choice replaces ``_``, or which it follows. Results have the keys
+    ``question``; a choice replaces ``_`` in the question, or follows it. Results have the keys
     ``label``, the index of the choice with the highest score, ``choice``, its text, ``score``, its
-    probability, and ``scores``, those of all choices in order.
-
-    The score of a choice does not depend on the others, so that batches have texts of similar
-    length, each as the one choice of a question.
+    probability, and ``scores``, the probabilities of all choices in order.
     """
+
+    # The score of a choice does not depend on the other choices: batches have texts of similar
+    # length, each as the only choice of a question.
 
     name: ClassVar[str] = "choose"
     output_keys: ClassVar[tuple[str, ...]] = ("label", "choice", "score", "scores")

@@ -97,7 +97,7 @@ class MultipleChoice(InputTask):
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
         """Return the logits of the choices, (rows, choices), -inf where there is none."""
         inputs = {name: batch[name] for name in self.inputs if name in batch}
-        # a model that also predicts tokens scores choices alone by a method
+        # a model that also predicts tokens has a method that only scores choices
         choice_logits = getattr(model, "choice_logits", None)
         if self.options.lm_coef or choice_logits is None:
             scores, auxiliary = self.hidden_and_logits(model, inputs)

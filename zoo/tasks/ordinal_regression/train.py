@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 class OrdinalRegression(TextClassification):
     """Ranked probability score of the predicted distribution over the labels.
 
-    It is the squared distance of the cumulative distribution from that of the label, summed over
-    the labels: a proper scoring rule by which a near miss costs less than a far one (Epstein 1969,
-    J. Appl. Meteorol. 8:985; as a loss of classifiers Hou et al. 2016, arXiv:1611.05916). The head
-    is that of a classifier, so that every command takes the model as one. Numbers are ordered by
-    value; ``data.labels`` gives the order of other labels.
+    The loss is the squared distance between the cumulative distributions of prediction and label,
+    summed over the labels. It is a proper scoring rule for which a near miss costs less than a far
+    one (Epstein 1969, J. Appl. Meteorol. 8:985; as a loss of classifiers Hou et al. 2016,
+    arXiv:1611.05916). The model has the head of a classifier, so that all commands accept it.
+    Numbers are ordered by value; ``data.labels`` gives the order of other labels.
     """
 
     name: ClassVar[str] = "ordinal-regression"

@@ -22,13 +22,13 @@ P_MASK = "p_mask"
 class Answer(BatchTask):
     """Answers to questions, as spans of a context.
 
-    Computes what the question-answering pipeline of transformers 4 does: long contexts are split
-    into overlapping windows; a span scores the probability of its first token times that of its
-    last, over the tokens of its window; it is extended to whole words; scores of equal answers,
-    without regard to case, are added, so that sums over windows may exceed 1.
+    The results are those of the question-answering pipeline of transformers 4. Long contexts are
+    split into overlapping windows. The score of a span is the product of the probabilities of its
+    first and last token, over the tokens of its window. Spans are extended to whole words, and
+    scores of equal answers, ignoring case, are added: sums over windows may exceed 1.
 
-    A head that searches for spans itself (``span_beams`` of its family) scores the probability of
-    a span's last token given its first, and has a logit for no answer.
+    A head that searches for spans itself (``span_beams`` of its family) gives the probability of a
+    span's last token for each first token, and a logit for no answer.
 
     Results have the keys ``answer``, ``score``, ``start`` and ``end`` (characters of the context);
     with ``top_k`` over 1 also ``predictions``: the best answers, with these keys each. An empty

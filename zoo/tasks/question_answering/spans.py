@@ -1,7 +1,7 @@
 """Answers to a question, from the logits of the windows over its context.
 
-As in the question-answering pipeline of transformers 4 (``pipelines/question_answering.py``), whose
-search for spans is that of DrQA (Chen et al. 2017, arXiv:1704.00051, section 3.2).
+Follows the question-answering pipeline of transformers 4 (``pipelines/question_answering.py``),
+which searches for spans like DrQA (Chen et al. 2017, arXiv:1704.00051, section 3.2).
 """
 
 import math
@@ -56,7 +56,7 @@ class WindowSpans(NamedTuple):
 
     part: range  # positions of the window's part of the context, in the pair
     spans: list[Span]  # spans by their positions in the pair, the best first
-    no_answer: float  # probability that both the first and the last token are that of no answer
+    no_answer: float  # probability that the token for no answer is both the first and the last
     null_logit: float | None = None  # logit of no answer, for a head that has one
 
 
@@ -77,7 +77,7 @@ class Candidates:
         return self._lead(self.answers[0]["score"] if self.answers else 0.0)
 
     def _lead(self, score: float) -> float:
-        """Return the logit, or the logarithm of the score of no answer, less that of a span."""
+        """Return the logit of no answer, or the log of its score minus the log of a span's."""
         if self.null_logit is not None:
             return self.null_logit
         return math.log(max(self.no_answer, LOWEST)) - math.log(max(score, LOWEST))

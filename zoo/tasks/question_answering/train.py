@@ -182,7 +182,7 @@ class QuestionAnswering(FineTuning):
 
     @override
     def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
-        self.tokenizer, self.samples = tokenizer, samples  # evaluations use those of the last call
+        self.tokenizer, self.samples = tokenizer, samples  # for evaluations, from the last call
         no_answer = tokenizer.role_id("cls")
         if no_answer is None and (bad := next((s for s in samples if not s.answers), None)):
             raise UsageError(

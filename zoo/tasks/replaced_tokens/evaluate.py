@@ -1,8 +1,8 @@
 """Detection of tokens that were replaced by others, drawn by their frequency.
 
-A discriminator's own generator makes harder or easier replacements as it is better or worse. Here
-the replacements depend on the text and a seed alone, so that discriminators can be compared: a
-token is drawn by its frequency in the text, so that frequency alone gives an area of 0.5.
+A discriminator's own generator decides how hard its replacements are. Here replacements only depend
+on the text and a seed, so that discriminators can be compared. Since tokens are drawn by their
+frequency in the text, knowing frequencies gives an area of 0.5.
 """
 
 from collections import Counter
@@ -134,7 +134,7 @@ class ReplacedTokens(LikelihoodEvaluation):
                 "give more text, or a smaller --max-seq-len",
             )
         if len(frequencies) < 2:
-            raise UsageError(f"{file} has one token alone", "give more text")
+            raise UsageError(f"{file} only has one token", "give more text")
         tokens, counts = np.array(sorted(frequencies.items()), np.int64).T
         return tokens, counts.cumsum() / counts.sum()
 

@@ -68,7 +68,7 @@ class Embed(BatchTask):
 
     @override
     def limits(self) -> list[int]:
-        """Return the limits on the number of tokens, with that of the sentence encoder."""
+        """Return the limits on the number of tokens, including the sentence encoder's."""
         limit = self.pooling.max_tokens
         return [*super().limits(), *([limit] if limit is not None else [])]
 
@@ -102,7 +102,7 @@ class Embed(BatchTask):
         if self.dim is not None and self.dim > vectors.shape[1]:
             raise UsageError(
                 f"embeddings cannot be cut at {self.dim} numbers",
-                f"those of the model have {vectors.shape[1]}",
+                f"the model's embeddings have {vectors.shape[1]}",
             )
         vectors = vectors[:, : self.dim]
         if self.normalizes and (self.dim is not None or not self.pooling.normalize):

@@ -145,7 +145,7 @@ class SentenceEmbedding(FineTuning):
         return self.pooling.similarity_fn_name
 
     def prompt(self, number: int, *, scored: bool) -> str:
-        """Return the prompt of a column of texts, the first of which has the anchors."""
+        """Return the prompt of a column of texts; column 0 has the anchors."""
         if scored:
             return self.pooling.prompt()
         return self.pooling.document_prompt() if number else self.pooling.query_prompt()
@@ -221,7 +221,7 @@ class SentenceEmbedding(FineTuning):
             score = (score - low) / (high - low)
         if self.kind == "cosine" and not -1 <= score <= 1:
             raise RowError(
-                f"{sample.location}: the score {sample.label} is no cosine similarity",
+                f"{sample.location}: the score {sample.label} is not a cosine similarity",
                 "--set task_args.score_range=[LOWEST,HIGHEST] maps scores to 0 to 1",
             )
         return np.float32(score)
@@ -402,7 +402,7 @@ class SentenceEmbedding(FineTuning):
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """Compute the loss; in float32, whatever the precision of the run is.
 
-        In training, samples are compared with those of all processes that share the micro-batch.
+        In training, samples are compared across all processes that share the micro-batch.
         """
         vectors: Tensor = outputs.logits[self.name]
         with torch.autocast(vectors.device.type, enabled=False):

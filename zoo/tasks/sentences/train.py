@@ -1,4 +1,4 @@
-"""Sentences without labels, whose embeddings are those of a teacher."""
+"""Sentences without labels, whose embeddings are learned from a teacher."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 class Seq2SeqEvaluation(Evaluation):
     """Exact match of generated texts and loss of the targets, and for GLUE its metrics.
 
-    ``exact_match`` is the fraction of samples whose generated text equals the target, white space
-    at the ends aside; ``loss`` the mean negative log-likelihood of the targets' tokens in nats, the
-    end-of-sequence token included, and ``accuracy`` that of single tokens after those of the target
-    before them. Intervals are over samples.
+    ``exact_match`` is the fraction of samples whose generated text equals the target, ignoring
+    white space at both ends. ``loss`` is the mean negative log-likelihood in nats of the targets'
+    tokens, including the end-of-sequence token, and ``accuracy`` the fraction of them that are
+    predicted from the target's earlier tokens. Intervals are over samples.
     """
 
     name: ClassVar[str] = "seq2seq"
@@ -48,7 +48,7 @@ class Seq2SeqEvaluation(Evaluation):
         pair: str | None = None,
         prefix: str | dict[str, str] | None = None,
         pair_prefix: str | dict[str, str] | None = None,
-        max_new_tokens: int | None = None,  # by default the model's, or those of the longest target
+        max_new_tokens: int | None = None,  # default: the model's, or the longest target's length
         num_beams: int | None = None,
         seed: int = 0,
         **options: Any,
@@ -70,7 +70,7 @@ class Seq2SeqEvaluation(Evaluation):
     def split_names(
         cls, data: Sequence[Path], options: Mapping[str, Any]
     ) -> tuple[list[Path], dict[str, Any]]:
-        """Return the files, such as those of ``glue/NAME=DIR``, and the prefix of each name."""
+        """Return the files, such as the tables of ``glue/NAME=DIR``, and the prefix by name."""
         named = [split_name(path) for path in glue_tables([str(path) for path in data], "dev")]
         columns = Columns(options.get("text", "text"), pair=options.get("pair"))
         prefixes = {name: form_of(name, columns).prefix for name, _ in named if name}
@@ -172,7 +172,7 @@ class Seq2SeqEvaluation(Evaluation):
         return exact, GeneratedLabels(*labels)
 
     def _rows(self, samples: Iterable[TextToText]) -> Iterator[ScoredRow]:
-        """Yield the row of each sample, some of which are tokenized together and then dropped."""
+        """Yield the row of each sample; samples are tokenized in chunks and then dropped."""
         import numpy as np
 
         config: Any = self.checkpoint.config

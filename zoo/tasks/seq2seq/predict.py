@@ -38,7 +38,7 @@ class Seq2SeqGeneration(GenerationTask):
 
     @override
     def check(self, item: EncodedExample) -> None:
-        """Refuse an empty text where there is no beginning-of-sequence token."""
+        """Refuse an empty text if the tokenizer has no beginning-of-sequence token."""
         self._prompt(item)
 
     @override

@@ -55,7 +55,7 @@ class Seq2SeqOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=T
     max_target_len: int | None = None  # tokens; by default ``max_seq_len``
     generate: bool = True  # targets in evaluations, which otherwise only have the loss
     num_beams: int | None = None  # by default the model's setting
-    max_new_tokens: int | None = None  # by default the model's, or those of the longest target
+    max_new_tokens: int | None = None  # default: the model's, or the longest target's length
 
     def __post_init__(self) -> None:
         """Check the values."""

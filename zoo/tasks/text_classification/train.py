@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class TextClassification(ClassTask, TextTask):
     """Cross-entropy of the label.
 
-    With class weights, it is the weighted mean, as of ``torch.nn.CrossEntropyLoss(weight=...)``.
+    With class weights, it is the weighted mean, like ``torch.nn.CrossEntropyLoss(weight=...)``.
     """
 
     name: ClassVar[str] = "text-classification"

@@ -115,7 +115,7 @@ def _line_groups(file: Path, *, universal: bool) -> Iterator[list[tuple[int, lis
                 yield lines
             lines = []
             continue
-        # a word may have other white space in it, such as that of a number
+        # a word may contain other white space, such as the thin space of a number
         cells = line.split("\t") if "\t" in line else [cell for cell in line.split(" ") if cell]
         cells = list(map(sys.intern, cells))  # words and labels repeat: a sentence may be the file
         if not universal or is_number(cells[0]):  # otherwise 3-4 or 5.1: see above
@@ -227,7 +227,7 @@ class IobRepair:
             )
         for scheme, count in self._converted.items():
             LOG.warning(
-                "warning: %s labels of %s are those of the scheme %s, %s and %s, and now begin "
+                "warning: %s labels of %s are in the scheme %s, with %s and %s, and now begin "
                 "with I- or B-",
                 f"{count:,}",
                 files,

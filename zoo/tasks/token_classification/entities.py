@@ -75,7 +75,7 @@ def _words(tokens: Sequence[TokenProbs]) -> list[list[TokenProbs]]:
 
 
 def _merge(word: list[TokenProbs], aggregate: Aggregate) -> TokenProbs:
-    """Return the probabilities of a word from those of its tokens."""
+    """Aggregate the probabilities of a word's tokens."""
     if aggregate == "first":
         probs = word[0].probs
     elif aggregate == "max":

@@ -78,10 +78,9 @@ class CrfTagger(nn.Module):
 class TokenClassification(ClassTask, LayerTask):
     """Cross-entropy of the label of each word, at its first token (Devlin et al. 2019, sec. 5.3).
 
-    With a CRF, the loss is the negative log-likelihood of the labels of a sentence instead; both
-    are sums that are divided by the number of words, and are equal while the transitions are 0.
-    Spans that begin with ``I-`` are repaired, and labels of other schemes become those of IOB2; see
-    ``repair_iob``. Both are counted.
+    With a CRF, the loss is the negative log-likelihood of all labels of a sentence. Both are sums
+    divided by the number of words, and are equal while the transitions are 0. Spans that begin with
+    ``I-`` are repaired, and labels of other schemes are converted to IOB2; see ``repair_iob``.
     """
 
     name: ClassVar[str] = "token-classification"
@@ -337,7 +336,7 @@ class TokenClassification(ClassTask, LayerTask):
 def _token_labels(
     words: Sequence[str], target: "NDArray[Any]", text: Encoded
 ) -> "NDArray[np.int32]":
-    """Return the label of each token, (tokens,): that of its word at the first, or ``IGNORED``."""
+    """Return the label of each token, (tokens,): ``IGNORED`` except for a word's first token."""
     first = first_tokens(words, text.offsets, text.special)
     labels = np.full(len(text.ids), IGNORED, np.int32)
     labels[list(first.values())] = target[list(first)]

@@ -10,6 +10,7 @@ from zoo.errors import UsageError
 from zoo.families.base import GENERATING, Family
 from zoo.families.config import Config
 from zoo.io.json import encode_json
+from zoo.plugins.tasks import model_fields
 
 if TYPE_CHECKING:
     from zoo.tokenizers.pooling import Pooling
@@ -58,23 +59,18 @@ def require_hub_class(
     config: Config,
     head: str,
     *,
-    transitions: object | None,
-    both_orders: bool,
+    fields: Mapping[str, Any],
     origin: str,
 ) -> None:
-    """Check that a program that opens the Hub's layout would compute the results of the model."""
-    # It would choose each token's label independently, where a CRF labels words together, and read
-    # a pair once, where the model reads it in both orders
+    """Check that a program that opens the Hub's layout would compute the results of the model.
+
+    ``fields`` are those that tasks set in ``config.json``; other programs do not read them.
+    """
     if family.heads()[head].has_labels:
         family.architecture(config, head)  # raises an error without one
-    remedy = "use it with zoo run or zoo export, or train it without"
-    if both_orders:
-        raise UsageError(
-            f"{origin} reads a pair in both orders, which no class of the Hub does",
-            f"{remedy} task_args.both_orders",
-        )
-    if transitions is not None:
-        raise UsageError(
-            f"{origin} labels words by a CRF, which no class of the Hub has",
-            f"{remedy} task_args.crf",
-        )
+    for field in model_fields().values():
+        if fields.get(field.name) not in (None, False):
+            raise UsageError(
+                f"{origin} {field.effect}",
+                f"use it with zoo run or zoo export, or train it without {field.setting}",
+            )

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -11,6 +11,7 @@ from zoo.convert.open import OpenCheckpoint
 from zoo.errors import UsageError, did_you_mean
 from zoo.families.config import Config
 from zoo.io.tensors.formats import DTYPE_NAMES, FLOAT8
+from zoo.plugins.tasks import model_fields
 from zoo.weights import MappingReport, Rule, TensorMapping, WeightMap, check_counts, match_tensors
 
 if TYPE_CHECKING:
@@ -30,10 +31,12 @@ class ConversionPlan:
     entries: dict[str, TensorMapping]  # parameter name -> rule, for every tensor to write
 
     @property
-    def transitions(self) -> list[list[float]] | None:
-        """Transitions of a CRF over the labels, which belong to the head of a checkpoint."""
+    def fields_of_task(self) -> dict[str, Any]:
+        """Fields of ``config.json`` that a task set, which belong to the head of a checkpoint."""
         before = self.opened.checkpoint
-        return before.model.transitions if before and before.head_name == self.head else None
+        if before is None or before.head_name != self.head:
+            return {}
+        return {name: getattr(before.model, name) for name in model_fields()}
 
     @property
     def score_activation(self) -> "ScoreActivation | None":
@@ -48,12 +51,6 @@ class ConversionPlan:
             return None
         origin = self.opened.source.directory / self.opened.family.config_files[0]
         return score_activation(self.opened.extra or {}, str(origin))
-
-    @property
-    def both_orders(self) -> bool:
-        """True if the head of a checkpoint adds the logits of a pair in both orders."""
-        before = self.opened.checkpoint
-        return bool(before and before.head_name == self.head and before.model.both_orders)
 
 
 def plan_conversion(
@@ -237,8 +234,7 @@ def require_hub_outputs(plan: ConversionPlan) -> None:
         plan.opened.family,
         plan.config,
         plan.head,
-        transitions=plan.transitions,
-        both_orders=plan.both_orders,
+        fields=plan.fields_of_task,
         origin=str(plan.opened.source.directory),
     )
 

@@ -145,10 +145,9 @@ class ZooWriter(CheckpointWriter):
             config=msgspec.to_builtins(self.plan.config),
             tokenizer=self.tokenizer.info if self.tokenizer else None,
             pooling=self.opened.pooling,
-            transitions=self.plan.transitions,
-            both_orders=self.plan.both_orders,
             score_activation=self.plan.score_activation,
             generation=dict(self.opened.generation) if self.generates else {},
+            **self.plan.fields_of_task,
         )
         files = {CONFIG: encode_json(model)}
         if self.tokenizer:

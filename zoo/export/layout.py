@@ -22,6 +22,7 @@ from zoo.export.card import export_card
 from zoo.export.report import ExportReport
 from zoo.io.digests.files import hash_file
 from zoo.plugins import installed
+from zoo.plugins.tasks import model_fields
 from zoo.version import __version__
 
 
@@ -35,8 +36,7 @@ def unreadable_elsewhere(checkpoint: Checkpoint) -> str | None:
             checkpoint.family,
             checkpoint.config,
             model.head,
-            transitions=model.transitions,
-            both_orders=model.both_orders,
+            fields={name: getattr(model, name) for name in model_fields()},
             origin="the model",
         )
     except UsageError as error:

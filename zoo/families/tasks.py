@@ -55,6 +55,21 @@ class TaskOption:
 
 
 @dataclass(frozen=True)
+class ModelField:
+    """A field of a model's ``config.json`` that a task sets, and that no class of the Hub has.
+
+    Attributes:
+        name: name of the field.
+        effect: what the model does if it is set, after "the model".
+        setting: setting of fine-tuning that leads to it.
+    """
+
+    name: str
+    effect: str
+    setting: str
+
+
+@dataclass(frozen=True)
 class SmokeTest:
     """A run of seconds that checks that a family learns a task.
 
@@ -93,6 +108,7 @@ class TaskSpec:
         eval_options: options of ``zoo eval``.
         metrics: metrics by which models of the task are compared, as by ``zoo export --eval``; the
             first that an evaluation has is used. Empty if none is.
+        model_fields: fields of ``config.json`` that only models of the task have.
         pipeline_tag: tag of the Hub for models with a head of the task.
         verb_summary: one line on all tasks of the verb, on the first of them.
         examples: examples and formats in the help of ``zoo run``; by default for texts.
@@ -114,6 +130,7 @@ class TaskSpec:
     settings: tuple[str, ...] = ()
     eval_options: tuple[TaskOption, ...] = ()
     metrics: tuple[str, ...] = ()
+    model_fields: tuple[ModelField, ...] = ()
     pipeline_tag: str = ""
     verb_summary: str = ""
     examples: str = ""

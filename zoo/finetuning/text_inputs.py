@@ -247,8 +247,8 @@ class TextTask(LayerTask, InputTask):
 
     @override
     def models_to_save(self, model: "nn.Module") -> dict[str, TrainedModel]:
-        both = bool(self.options.both_orders)
-        return {"model": TrainedModel(model, self.config, self.head, both_orders=both)}
+        fields = {"both_orders": bool(self.options.both_orders)}
+        return {"model": TrainedModel(model, self.config, self.head, fields=fields)}
 
 
 def next_token_losses(

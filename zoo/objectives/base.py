@@ -119,9 +119,8 @@ class TrainedModel:
     config: "Config"
     head: str
     pooling: "Pooling | None" = None  # pooling of a sentence encoder; ``None`` for other models
-    # transitions of a CRF over the labels, see ``zoo.nn.layers.crf``, or ``None``
-    transitions: "Tensor | None" = None
-    both_orders: bool = False  # whether the logits of a pair are summed over both orders
+    # further fields of ``config.json``, which the task declares; tensors are written as lists
+    fields: Mapping[str, Any] = field(default_factory=dict)
 
 
 class ExampleDataset(ABC):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import UsageError, did_you_mean
-from zoo.families.tasks import Part, TaskSpec
+from zoo.families.tasks import ModelField, Part, TaskSpec
 from zoo.plugins.entry_point_objects import (
     broken_object,
     find_object,
@@ -56,6 +56,11 @@ def built_in_tasks() -> dict[str, TaskSpec]:
     """Return name -> declaration of every built-in task."""
     modules = map(importlib.import_module, BUILT_IN)
     return {spec.name: spec for module in modules for spec in module.TASKS}
+
+
+def model_fields() -> dict[str, ModelField]:
+    """Return name -> field of ``config.json`` that tasks set."""
+    return {field.name: field for spec in built_in_tasks().values() for field in spec.model_fields}
 
 
 def reserved_names() -> set[str]:

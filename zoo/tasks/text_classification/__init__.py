@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from zoo.families.tasks import SmokeTest, TaskOption, TaskSpec
+from zoo.families.tasks import ModelField, SmokeTest, TaskOption, TaskSpec
 from zoo.tasks.options import DOC_STRIDE, LABELLED, MAX_SEQ_LEN, PAIR
 
 RUN_OPTIONS = (
@@ -41,6 +41,13 @@ _SHARED: dict[str, Any] = {
     "predict": "zoo.tasks.text_classification.predict:ClassifyTexts",
     "run_options": RUN_OPTIONS,
     "train_options": (DOC_STRIDE,),
+    "model_fields": (
+        ModelField(
+            "both_orders",
+            "reads a pair in both orders, which no class of the Hub does",
+            "task_args.both_orders",
+        ),
+    ),
     "pipeline_tag": "text-classification",
 }
 TASKS = (

@@ -1,6 +1,6 @@
 """A label for each word: entities, parts of speech."""
 
-from zoo.families.tasks import TaskOption, TaskSpec
+from zoo.families.tasks import ModelField, TaskOption, TaskSpec
 from zoo.tasks.options import DOC_STRIDE, LABELLED, MAX_SEQ_LEN
 
 TASKS = (
@@ -33,6 +33,13 @@ TASKS = (
         settings=("data.labels", "class_weights"),
         eval_options=(*LABELLED, MAX_SEQ_LEN, DOC_STRIDE),
         metrics=("f1", "accuracy"),  # of entities, else of words
+        model_fields=(
+            ModelField(
+                "transitions",
+                "labels words by a CRF, which no class of the Hub has",
+                "task_args.crf",
+            ),
+        ),
         pipeline_tag="token-classification",
     ),
 )

@@ -206,8 +206,8 @@ class TokenClassification(ClassTask, LayerTask):
         """Return the token classifier with its transitions."""
         if not isinstance(model, CrfTagger):
             return super().models_to_save(model)
-        saved = TrainedModel(model.tagger, self.config, self.head, transitions=model.transitions)
-        return {"model": saved}
+        fields = {TRANSITIONS: model.transitions}
+        return {"model": TrainedModel(model.tagger, self.config, self.head, fields=fields)}
 
     @override
     def load_checkpoint(self, model: nn.Module, checkpoint: "Checkpoint") -> list[str]:

@@ -86,7 +86,10 @@ def model_file(
     generation: Mapping[str, Any],
 ) -> ModelFile:
     """Return the contents of ``config.json`` of a final model."""
-    transitions = network.transitions
+    of_task: dict[str, Any] = {
+        name: value.detach().float().tolist() if isinstance(value, torch.Tensor) else value
+        for name, value in network.fields.items()
+    }
     generates = GENERATING.intersection(family.heads()[network.head].tasks)
     return ModelFile(
         zoo=FORMAT_VERSION,
@@ -95,9 +98,8 @@ def model_file(
         config=msgspec.to_builtins(network.config),
         tokenizer=None if tokenizer is None else tokenizer.info,
         pooling=network.pooling,
-        transitions=None if transitions is None else transitions.detach().float().tolist(),
-        both_orders=network.both_orders,
         generation=dict(generation) if generates else {},
+        **of_task,
     )
 
 

@@ -52,11 +52,11 @@ class NamesType(click.types.StringParamType):
 
 
 def tasks(ctx: click.Context) -> Iterator[str]:
-    """Yield the names of the tasks of a command."""
-    from zoo.plugins.tasks import public_tasks
+    """Yield the names, verbs and synonyms of the tasks of a command."""
+    from zoo.plugins.tasks import completed_names
 
     part: Part = "evaluate" if ctx.info_name == "eval" else "train"
-    yield from (spec.name for spec in public_tasks(part))
+    yield from completed_names(part)
     if part == "train":
         from zoo.data.readers.glue import GLUE
 

@@ -3,33 +3,14 @@
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from zoo.cli.completion import COLUMN
 from zoo.cli.options import PATH, FiniteRange, IntegerRange, RenamedOption
 from zoo.families.tasks import Part, TaskOption, TaskSpec
-from zoo.plugins.tasks import completed_names, find_tasks, public_tasks
-
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
-
-class TaskName(click.types.StringParamType):
-    """Name of a task; shells complete names, verbs and synonyms."""
-
-    def __init__(self, part: Part) -> None:
-        self.part: Part = part
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> "list[CompletionItem]":
-        """Complete the names by which tasks with the part are known."""
-        from click.shell_completion import CompletionItem
-
-        names = completed_names(self.part)
-        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+from zoo.plugins.tasks import find_tasks, public_tasks
 
 
 def task_option(option: TaskOption) -> click.Option:

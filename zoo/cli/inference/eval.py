@@ -20,7 +20,6 @@ from zoo.cli.options import (
 from zoo.cli.output import note, result, table
 from zoo.cli.task_options import (
     TaskCommand,
-    TaskName,
     declared_options,
     table_of_tasks,
     task_options,
@@ -59,7 +58,7 @@ A table of minimal pairs has the columns paradigm, good and bad. Labelled texts 
 columns are named, or counted from 1 in a file without a header.""",
 )
 @reference_argument
-@shared_option("task", "Name of the evaluation; see below.", type=TaskName("evaluate"))
+@shared_option("task", "Name of the evaluation; see below.")
 @click.option(
     "--suite",
     type=click.Choice(["glue"]),

@@ -17,7 +17,6 @@ from zoo.cli.options import (
     shared_option,
 )
 from zoo.cli.preflight import check_settings
-from zoo.cli.task_options import TaskName
 from zoo.cli.training.options import (
     SHARED_SETTINGS,
     config_file,
@@ -99,7 +98,7 @@ The recipe gives loss terms, initial layers and settings; RUN/config.yaml lists 
     former=("--eval-data",),
 )
 @click.option("--objective", type=OBJECTIVE, metavar="O", help="Objective of the student on text.")
-@shared_option("task", "Task on labelled data, as in zoo finetune.", type=TaskName("train"))
+@shared_option("task", "Task on labelled data, as in zoo finetune.")
 @text_option
 @pair_option
 @label_option

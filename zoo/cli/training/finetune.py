@@ -14,7 +14,6 @@ from zoo.cli.options import (
 from zoo.cli.preflight import check_settings
 from zoo.cli.task_options import (
     TaskCommand,
-    TaskName,
     table_of_tasks,
     task_options,
     task_settings,
@@ -81,7 +80,7 @@ a header. Labels come from the training data, sorted. Without --eval, a tenth of
 is held out. RUN/config.yaml lists all settings; --set changes any of them.""",
 )
 @click.argument("model", metavar="REF|FAMILY|CONFIG.yaml", type=REFERENCE, required=False)
-@shared_option("task", "What to learn; see below.", type=TaskName("train"))
+@shared_option("task", "What to learn; see below.")
 @data_option("train", "Training data.", metavar="[NAME=]FILE")
 @data_option("eval_data", "Evaluation data.", metavar="[NAME=]FILE")
 @text_option

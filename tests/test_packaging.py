@@ -55,7 +55,8 @@ def test_only_our_packages_are_in_it(wheel: Path) -> None:
         "zoo_converters",
         *(path.name for path in (ROOT / "plugins").glob("zoo_*")),
     }
-    assert {"zoo/registry.yaml", "zoo/py.typed"} <= set(names)
+    data = {"zoo/registry.yaml", "zoo/py.typed", "zoo/plugins/directory.yaml"}
+    assert data <= set(names)
     templates = {p.name for p in (ROOT / "zoo/report/templates").iterdir()}
     assert templates == {Path(n).name for n in names if n.startswith("zoo/report/templates/")}
     projects = {str(p.relative_to(ROOT)) for p in (ROOT / "zoo/plugins/templates").rglob("*.txt")}

@@ -22,7 +22,7 @@ from tools import plugin_lengths
 from zoo.cli.installation import plugins_new
 from zoo.conformance.hf_reference import reference_class
 from zoo.errors import VerificationError
-from zoo.plugins.scaffold import KINDS, PluginNames, render
+from zoo.plugins.scaffold import KINDS, PARTS, PluginNames, render
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = {
@@ -61,6 +61,7 @@ class Project:
 
     def __init__(self, folder: Path, kind: str) -> None:
         self.folder, self.kind, self.path = folder, kind, folder / "zoo-mine"
+        folder.mkdir(exist_ok=True)
         done = warm.zoo("plugins", "new", "mine", "--like", kind, "--json", cwd=folder)
         assert done.returncode == 0, done.stderr
         self.files = json.loads(done.stdout)["files"]
@@ -129,7 +130,54 @@ def test_every_command_works_with_the_project(project: Project) -> None:
     assert config["family"] == "mine"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.fixture(params=PARTS)
+def part(request: pytest.FixtureRequest, tmp_path: Path) -> Project:
+    """Return a generated project that has no family."""
+    return Project(tmp_path, request.param)
+
+
+def test_a_project_without_a_family_passes_its_checks_and_tests(part: Project) -> None:
+    (plugin,) = part.zoo("plugins", "check", "mine")["plugins"]
+    assert plugin["health"] == "ok"
+    assert plugin["provides"] == {f"{part.kind}s": ["mine"]}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"],
+        cwd=part.path,
+        env={**os.environ, **part.environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_project_without_a_family_is_used_by_the_commands(tmp_path: Path) -> None:
+    objective, task = (Project(tmp_path / kind, kind) for kind in ("objective", "task"))
+    options = ("--device", "cpu", "-o", "run")
+    smooth = ("--objective", "mine", "--set=objective_args.label_smoothing=0.2")
+    objective.zoo("pretrain", "bert", *smooth, *DATA, *SET, *options)
+    config = (objective.folder / "run/config.yaml").read_text()
+    assert "objective: mine" in config and "label_smoothing: 0.2" in config
+    table = task.folder / "table.tsv"
+    rows = (f"{'good' if n % 2 else 'bad'} day {n}\t{n % 2}\n" for n in range(24))
+    table.write_text("text\tlabel\n" + "".join(rows))
+    model = objective.folder / "run/model"
+    task.zoo(
+        *("finetune", model, "--task", "mine", "--train", table, "--max-steps", 2, *options),
+    )
+    (found,) = task.zoo("run", "mine", "run/model", "good day 1")["results"]
+    assert isinstance(found["score"], float)
+    metrics = task.zoo("eval", "run/model", "--task", "mine", "--eval", table)["metrics"]
+    assert {"pearson", "spearman", "mse"} <= metrics.keys()
+
+
+@pytest.mark.parametrize(("kind", "name"), [("objective", "masked-lm"), ("task", "regression")])
+def test_a_built_in_name_is_refused(kind: str, name: str, tmp_path: Path) -> None:
+    done = warm.zoo("plugins", "new", name, "--like", kind, cwd=tmp_path)
+    assert done.returncode == 2 and f"there is a built-in {kind} called {name}" in done.stderr
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *PARTS])
 def test_files_are_complete_and_formatted(kind: str, tmp_path: Path) -> None:
     files = render(PluginNames("mine"), kind)
     for path, text in files.items():
@@ -147,7 +195,7 @@ def test_files_are_complete_and_formatted(kind: str, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *PARTS])
 def test_projects_import_the_public_packages_alone(kind: str) -> None:
     files = render(PluginNames("mine"), kind)
     trees = [ast.parse(text) for path, text in files.items() if path.endswith(".py")]
@@ -155,7 +203,8 @@ def test_projects_import_the_public_packages_alone(kind: str) -> None:
         node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)
     ]
     packages = {str(node.module).partition(".")[0] for node in imports}
-    assert packages <= {"zoo", "zoo_mine", "torch", "collections", "pathlib", "typing"}
+    standard = {"collections", "importlib", "pathlib", "types", "typing"}
+    assert packages <= {"zoo", "zoo_mine", "torch", *standard}
     assert not [alias.name for node in imports for alias in node.names if alias.name[0] == "_"]
 
 
@@ -230,7 +279,7 @@ def test_a_prefix_gives_the_classes_of_transformers(
 
 
 def test_choices_of_the_option_are_the_kinds() -> None:
-    assert tuple(KINDS) == plugins_new.KINDS
+    assert (*KINDS, *PARTS) == plugins_new.KINDS
 
 
 def test_code_of_the_page_is_that_of_the_projects() -> None:

@@ -20,6 +20,7 @@ from zoo.hub.select_files import (
 )
 from zoo.io.json import read_json_object
 from zoo.plugins import all_families, all_formats, family_of_model_type, get_family, iter_families
+from zoo.plugins.directory import plugin_of_model_type
 from zoo.plugins.discovery import disabled_hint
 
 if TYPE_CHECKING:
@@ -132,9 +133,11 @@ def _family_of(hub: Mapping[str, Any], directory: Path) -> "Family":
             f"give it with `zoo convert --model-type T`, one of {', '.join(known)}",
         )
     near = did_you_mean(model_type, known) or f"installed: {', '.join(known)};"
+    plugin = plugin_of_model_type(model_type)
     raise UsageError(
         f"{directory / CONFIG}: no installed family has model_type {shown(model_type)}",
         disabled_hint(model_type)
+        or (plugin and f"the plugin {plugin.distribution} has it: {plugin.remedy}")
         or f"{near} `zoo plugins install` adds families, `zoo plugins new` writes one",
     )
 

@@ -5,7 +5,7 @@ stand for the names of the plugin.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -54,6 +54,11 @@ KINDS: Mapping[str, Kind] = {
     "recurrent": Kind("a recurrent text encoder", *_ENCODER, 22_226_234),
 }
 MODULES = ("__init__.py", "config.py", "model.py", "recipe.py", "registry.yaml", "weights.py")
+# what a project has in place of a family -> modules of its package
+PARTS = {
+    "objective": ("__init__.py", "objective.py"),
+    "task": ("__init__.py", "declaration.py", "task.py"),
+}
 _NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
 _PREFIX = re.compile(r"[A-Z][A-Za-z0-9]*")
 
@@ -88,8 +93,17 @@ class PluginNames:
         return self.prefix or "".join(part.capitalize() for part in self.module.split("_"))
 
 
-def write_project(names: PluginNames, kind: str, directory: Path) -> list[str]:
-    """Write a project, and return the paths of its files."""
+def write_project(
+    names: PluginNames, kind: str, directory: Path, taken: Collection[str] = ()
+) -> list[str]:
+    """Write a project, and return the paths of its files.
+
+    Args:
+        names: names of the plugin.
+        kind: a kind of model, or ``objective`` or ``task``.
+        directory: directory of the project.
+        taken: names that built-in objectives or tasks have.
+    """
     name, prefix = names.name, names.class_name
     if not _NAME.fullmatch(name) or len(name) > 60:
         raise UsageError(
@@ -102,7 +116,9 @@ def write_project(names: PluginNames, kind: str, directory: Path) -> list[str]:
         )
     if name in all_entry_points():
         raise UsageError(f"a plugin called {name} is installed already")
-    if family := family_of_model_type(name):
+    if name in taken:
+        raise UsageError(f"there is a built-in {kind} called {name}", "give another name")
+    if kind in KINDS and (family := family_of_model_type(name)):
         raise UsageError(
             f"{name} is a model_type of the family {family.name}, which is installed already",
             "give another name",
@@ -117,26 +133,30 @@ def write_project(names: PluginNames, kind: str, directory: Path) -> list[str]:
 
 def render(names: PluginNames, kind: str) -> dict[str, str]:
     """Return path -> contents of the files of a project."""
-    described = KINDS[kind]
     values = {
         "name": names.name,
         "module": names.module,
         "package": names.package,
         "distribution": names.distribution,
         "Name": names.class_name,
-        "description": described.description,
-        "imports": described.imports,
-        "base": described.base.partition(":")[2],
-        "heads": described.heads,
-        "head": described.head,
-        "parameters": f"{described.parameters:_}",
     }
+    if kind in KINDS:
+        described = KINDS[kind]
+        values |= {
+            "description": described.description,
+            "imports": described.imports,
+            "base": described.base.partition(":")[2],
+            "heads": described.heads,
+            "head": described.head,
+            "parameters": f"{described.parameters:_}",
+        }
+    test, modules = ("test_part.py", PARTS[kind]) if kind in PARTS else ("test_family.py", MODULES)
     sources = {
         "pyproject.toml": "pyproject.toml",
         "README.md": "README.md",
         ".github/workflows/test.yml": "ci.yml",
-        f"tests/test_{names.module}.py": "test_family.py",
-        **{f"{names.package}/{module}": module for module in MODULES},
+        f"tests/test_{names.module}.py": test,
+        **{f"{names.package}/{module}": module for module in modules},
     }
     words, files = re.compile(f"@({'|'.join(values)})@"), {}
     root = resources.files("zoo.plugins") / "templates"

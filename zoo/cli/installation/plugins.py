@@ -23,6 +23,7 @@ COMMANDS = {
     "enable": (f"{HERE}.plugins:enable", "Enable a plugin."),
     "disable": (f"{HERE}.plugins:disable", "Disable a plugin, built-in or not."),
     "install": (f"{HERE}.plugins_install:install", "Install plugins and check them."),
+    "search": (f"{HERE}.plugins_search", "Search the directory of known plugins."),
     "new": (f"{HERE}.plugins_new", "Write the project of a new plugin."),
     "uninstall": (f"{HERE}.plugins_install:uninstall", "Uninstall the distribution of a plugin."),
 }
@@ -37,6 +38,7 @@ Examples:
   zoo plugins
   zoo plugins info mine
   zoo plugins check mine
+  zoo plugins search mpnet
   zoo plugins new mine --like decoder
   zoo plugins install ./zoo-mine
   ZOO_PLUGINS=mine zoo plugins""",

@@ -9,7 +9,7 @@ import click
 from zoo.cli.options import common_options, output_option
 from zoo.cli.output import result
 
-KINDS = ("encoder", "decoder", "encoder-decoder", "recurrent")
+KINDS = ("encoder", "decoder", "encoder-decoder", "recurrent", "objective", "task")
 
 
 @click.command(
@@ -18,6 +18,8 @@ Examples:
   zoo plugins new mine
   zoo plugins new mine --like decoder -o ./zoo-mine
   zoo plugins new opt --class-prefix OPT --like decoder
+  zoo plugins new smooth --like objective
+  zoo plugins new robust --like task
 
 NAME is the model_type in the config.json of the model's checkpoints, if there are any, and
 --class-prefix begins the names of their classes, such as OPTForCausalLM. They identify
@@ -29,7 +31,7 @@ checkpoints of the family, and the models of transformers that outputs are compa
     type=click.Choice(KINDS),
     default="encoder",
     show_default=True,
-    help="Kind of model to begin with.",
+    help="Kind of model to begin with, or what the plugin has instead.",
 )
 @click.option(
     "--class-prefix",
@@ -45,17 +47,24 @@ def command(
 
     The project can be installed, passes its conformance tests, and every command works with it:
     configuration, model, weight rules, recipe, registry, tests and a workflow that runs them.
+    With --like objective or --like task, it has a pretraining objective or a task NAME instead.
     """
+    from zoo.objectives import OBJECTIVES
+    from zoo.plugins.scaffold import KINDS as FAMILIES
     from zoo.plugins.scaffold import PluginNames, write_project
+    from zoo.plugins.tasks import reserved_names
 
     names = PluginNames(name, class_prefix)
     directory = output or Path(names.distribution)
-    files = write_project(names, like, directory)
-    prefix = names.class_name
-    lines = [
-        *(str(directory / file) for file in files),
-        f"for checkpoints with the model_type {name} and classes such as {prefix}Model",
-        f"next: zoo plugins install {shlex.quote(os.path.join('.', directory))}",
-    ]
-    values = {"path": str(directory), "files": files, "model_type": name, "class_prefix": prefix}
+    taken = {"objective": {*OBJECTIVES}, "task": reserved_names()}.get(like, set())
+    files = write_project(names, like, directory, taken)
+    values: dict[str, object] = {"path": str(directory), "files": files}
+    lines = [str(directory / file) for file in files]
+    if like in FAMILIES:
+        prefix = names.class_name
+        values |= {"model_type": name, "class_prefix": prefix}
+        lines.append(
+            f"for checkpoints with the model_type {name} and classes such as {prefix}Model"
+        )
+    lines.append(f"next: zoo plugins install {shlex.quote(os.path.join('.', directory))}")
     result(values, lines, as_json=as_json)

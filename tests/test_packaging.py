@@ -1,5 +1,6 @@
 """The wheel: its contents, and use without the source tree."""
 
+import csv
 import json
 import os
 import re
@@ -12,10 +13,15 @@ import zipfile
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
+import pyarrow.parquet
 import pytest
 import yaml
 
+from tests.checkpoints import Make, hub_checkpoint
 from zoo import version
+
+__all__ = ["hub_checkpoint"]
 
 ROOT = Path(__file__).parents[1]
 
@@ -94,37 +100,72 @@ def test_it_works_from_another_folder(wheel: Path, tmp_path: Path, name: str) ->
     assert done.returncode == 0, done.stderr
 
 
-def test_it_is_installed_and_runs(wheel: Path, tmp_path: Path) -> None:
-    """Install it with pip into an environment that shares the dependencies of this one."""
-    environment = tmp_path / "venv"
+@pytest.fixture(scope="module")
+def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install the wheel with pip into an environment that shares the dependencies of this one.
+
+    Returns its folder of packages.
+    """
+    environment = tmp_path_factory.mktemp("installed") / "venv"
     venv.create(environment, with_pip=False)
     site = next(environment.glob("lib/python*/site-packages"))
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
     subprocess.run([*command, "--target", str(site), str(wheel)], check=True)
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
-    python = environment / "bin" / "python"
+    return site
 
-    def zoo(*arguments: str) -> str:
-        done = subprocess.run(
-            [python, "-I", "-m", "zoo", *arguments],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            env={**os.environ, "ZOO_HOME": str(tmp_path / "home")},
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
 
-    assert zoo("--version").split()[-1] == version.__version__
-    assert f"-{version.__version__}-" in wheel.name
-    families = json.loads(zoo("families", "--json"))["families"]
-    assert sorted(families) == sorted(p.name[4:] for p in (ROOT / "plugins").glob("zoo_*"))
-    program = "import zoo; print(zoo.__file__)"
+def run(site: Path, folder: Path, *words: str) -> str:
+    """Run Python of the environment in a folder, and return its output."""
     done = subprocess.run(
-        [python, "-I", "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path
+        [site.parents[2] / "bin" / "python", "-I", *words],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "ZOO_HOME": str(folder / "home")},
+        check=False,
     )
-    assert Path(done.stdout.strip()).is_relative_to(site), "the wheel, not the source tree"
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_it_is_installed_and_runs(wheel: Path, site: Path, tmp_path: Path) -> None:
+    shown = run(site, tmp_path, "-m", "zoo", "--version")
+    assert shown.split()[-1] == version.__version__
+    assert f"-{version.__version__}-" in wheel.name
+    families = json.loads(run(site, tmp_path, "-m", "zoo", "families", "--json"))["families"]
+    assert sorted(families) == sorted(p.name[4:] for p in (ROOT / "plugins").glob("zoo_*"))
+    place = run(site, tmp_path, "-c", "import zoo; print(zoo.__file__)")
+    assert Path(place.strip()).is_relative_to(site), "the wheel, not the source tree"
+
+
+def test_a_table_becomes_vectors_in_a_fresh_environment(
+    site: Path, hub_checkpoint: Make, tmp_path: Path
+) -> None:
+    """5,000 texts of a CSV, as a spreadsheet writes it, to ``.npy`` and Parquet."""
+    hub_checkpoint("BertModel", "a model")
+    with (tmp_path / "my reviews.csv").open("w", encoding="utf-8-sig", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["id", "Review", "stars"])
+        rows.writerows([k, f'a "{k % 7}" b,\nc {k}', k % 5] for k in range(5000))
+    command = ("-m", "zoo", "run", "embed", "a model", "--input", "my reviews.csv")
+    for name in ("vectors.npy", "vectors.parquet"):
+        shown = run(site, tmp_path, *command, "--text", "Review", "--normalize", "-o", name)
+        assert shown == f"wrote {name}, 5,000 rows\n"
+    vectors = np.load(tmp_path / "vectors.npy")
+    assert vectors.shape == (5000, 32) and vectors.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    table = pyarrow.parquet.read_table(tmp_path / "vectors.parquet").to_pydict()
+    np.testing.assert_array_equal(np.array(table["embedding"], np.float32), vectors)
+    assert table["id"] == [str(k) for k in range(5000)]
+    assert table["text"][4321] == f'a "{4321 % 7}" b,\nc 4321'
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "a model",
+        "home",
+        "my reviews.csv",
+        "vectors.npy",
+        "vectors.parquet",
+    ]
 
 
 @pytest.mark.parametrize("name", ["test", "release"])

@@ -190,8 +190,8 @@ def test_wrong_options_leave_nothing(
 
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows of 4 texts, whose end is saved at once."""
-    monkeypatch.setattr(Embed, "window", 4)
+    """Chunks of 4 texts, whose end is saved at once."""
+    monkeypatch.setattr(Embed, "chunk_size", 4)
     monkeypatch.setattr(resumable, "SECONDS", 0.0)
 
 

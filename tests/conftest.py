@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # Sums depend on the number of threads, and runs of this process are compared with those of others.
 os.environ["OMP_NUM_THREADS"] = "1"
+for _name in ("COLUMNS", "LINES"):  # readline, which pytest imports, sets them for child processes
+    os.unsetenv(_name)
 # By default NumPy takes NaN for equal to NaN, and two broken results would be equal.
 vars(np.testing)["assert_allclose"] = partial(np.testing.assert_allclose, equal_nan=False)
 NOWHERE = "http://127.0.0.1:9"  # the port of the discard service, closed on all machines

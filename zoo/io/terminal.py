@@ -62,6 +62,7 @@ def wrap(text: str, columns: int | None, *, indent: str | None = None) -> str:
     glued = COMMAND.sub(
         lambda match: match[0].replace(" ", "\0") if len(match[0]) <= limit else match[0], text
     )
+    glued = re.sub("^(error|warning): ", "\\1:\0", glued)  # never a line of its own
     lines = textwrap.wrap(
         glued,
         columns,

@@ -19,7 +19,6 @@ PIPELINES = {  # tag of the Hub -> what a pipeline of transformers takes
     "text-generation": '"A text", max_new_tokens=20',
     "fill-mask": 'f"A text with a {model.tokenizer.mask_token} in it."',
 }
-PAIRS = {"question-answering", "multiple-choice"}  # tags of tasks on two texts
 
 
 @dataclass(frozen=True)
@@ -103,22 +102,15 @@ def _transformers(model: UsedModel) -> list[str]:
             f"print(model({PIPELINES[tag]}))",
         ]
     name = model.family.architecture(model.config, model.head_name)
-    texts = '"A text."'
-    call = "model(**inputs)"
-    if tag == "multiple-choice":
-        texts, call = (
-            '["A text."] * 2, ["One.", "Another."], padding=True',
-            "model(**{name: value[None] for name, value in inputs.items()})",
-        )
-    elif tag in PAIRS:
-        texts = '"A question?", "A text."'
-    elif GENERATING.intersection(model.head.tasks):
+    spec = model.task or TaskSpec("", "")
+    call = spec.model_call
+    if GENERATING.intersection(model.head.tasks):
         call = "tokenizer.batch_decode(model.generate(**inputs, max_new_tokens=20))"
     return [
         f"from transformers import AutoTokenizer, {name}",
         "",
         f'tokenizer = AutoTokenizer.from_pretrained("{REPO}")',
         f'model = {name}.from_pretrained("{REPO}")',
-        f'inputs = tokenizer({texts}, return_tensors="pt")',
+        f'inputs = tokenizer({spec.tokenizer_call}, return_tensors="pt")',
         f"print({call})",
     ]

@@ -110,6 +110,9 @@ class TaskSpec:
             first that an evaluation has is used. Empty if none is.
         model_fields: fields of ``config.json`` that only models of the task have.
         pipeline_tag: tag of the Hub for models with a head of the task.
+        tokenizer_call: arguments of transformers' tokenizer in the snippet of a model card, for
+            tags that no pipeline of transformers has.
+        model_call: what that snippet prints, from ``model`` and ``inputs``.
         verb_summary: one line on all tasks of the verb, on the first of them.
         examples: examples and formats in the help of ``zoo run``; by default for texts.
         smoke: run of seconds for tests of families.
@@ -132,6 +135,8 @@ class TaskSpec:
     metrics: tuple[str, ...] = ()
     model_fields: tuple[ModelField, ...] = ()
     pipeline_tag: str = ""
+    tokenizer_call: str = '"A text."'
+    model_call: str = "model(**inputs)"
     verb_summary: str = ""
     examples: str = ""
     smoke: SmokeTest | None = None

@@ -63,6 +63,8 @@ TASKS = (
         eval_options=(*LABELLED, PAIR, MAX_SEQ_LEN, COLUMNS),
         metrics=("accuracy",),
         pipeline_tag="multiple-choice",
+        tokenizer_call='["A text."] * 2, ["One.", "Another."], padding=True',
+        model_call="model(**{name: value[None] for name, value in inputs.items()})",
         examples=EXAMPLES,
         smoke=SmokeTest(25, 16, _smoke_row),
     ),

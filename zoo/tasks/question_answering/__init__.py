@@ -82,6 +82,7 @@ TASKS = (
         ),
         metrics=("f1",),
         pipeline_tag="question-answering",
+        tokenizer_call='"A question?", "A text."',
         examples=EXAMPLES,
         smoke=SmokeTest(25, 8, _smoke_row),
     ),

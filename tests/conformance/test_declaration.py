@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -35,8 +36,9 @@ def test_declaration(
     site = lay_out(tmp_path / "site", {}, first=source)
     (site / "zoo_other.py").write_text("")
     monkeypatch.syspath_prepend(site)
-    plugins = "zoo.conformance.declaration._other_plugins"
-    monkeypatch.setattr(plugins, lambda module: {"zoo_other"})
+    other = SimpleNamespace(module="zoo_other", built_in=False)
+    plugins = "zoo.conformance.declaration.entry_points_by_name"
+    monkeypatch.setattr(plugins, lambda: {"other": [other]})
     with pytest.raises(VerificationError, match=message):
         check_declaration("zoo_mine")
 

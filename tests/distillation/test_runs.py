@@ -233,7 +233,7 @@ def test_the_recipe_of_a_file_is_used(teacher: Path, tmp_path: Path) -> None:
         ("targets: {num_beams: 2}", "there are no stages"),
         (f"terms: {{kl: {{kind: kl}}}}\n{STAGES}", "terms, .* are set in each stage"),
         (f"freeze: [embeddings]\n{STAGES}", "freeze are set in each stage"),
-        (f"objective_weight: 0.5\n{STAGES}", "objective_weight and freeze are those of each"),
+        (f"objective_weight: 0.5\n{STAGES}", "objective_weight and freeze are set in each stage"),
     ],
 )
 def test_bad_recipes_are_refused(teacher: Path, recipe: str, message: str, tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_errors_are_one_line(data: Path, tmp_path: Path) -> None:
     train = ("--train", str(data))
     cases = {
         ("finetune", "bert", "--task", "glue/kola", *train): (2, "did you mean glue/cola"),
-        ("finetune", "bert", "--task", "glue/rte", *train): (4, "give the directory that has RTE"),
+        ("finetune", "bert", "--task", "glue/rte", *train): (4, "give the directory with RTE"),
         ("finetune", "bert", "--task", "glue/cola", *train, *train): (2, "there are 2"),
         ("eval", str(tmp_path), "--suite", "glue", "--eval", str(data)): (
             2,

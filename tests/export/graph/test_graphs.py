@@ -102,8 +102,9 @@ def test_the_manifest_has_the_result_of_the_gate(
 
 def test_the_directory_is_complete_and_verifies(exported: Callable[[str], Exported]) -> None:
     checkpoint, graph, _ = exported("none")
-    assert graph.manifest.files.keys() == {"onnx/model.onnx", "config.json"}
-    assert {path.name for path in graph.path.iterdir()} == {"onnx", "config.json", "zoo.json"}
+    assert graph.manifest.files.keys() == {"onnx/model.onnx", "config.json", "README.md"}
+    names = {path.name for path in graph.path.iterdir()}
+    assert names == {"onnx", "config.json", "zoo.json", "README.md"}
     assert graph.model == checkpoint.model
     assert graph.manifest.source == checkpoint.manifest.source
     assert graph.manifest.licence == "apache-2.0"

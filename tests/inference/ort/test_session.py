@@ -42,7 +42,7 @@ def copy(split: Checkpoint, tmp_path: Path) -> Checkpoint:
 
 
 def test_weights_in_a_file_of_their_own(source: Checkpoint, split: Checkpoint) -> None:
-    names = {"onnx/model.onnx", "onnx/model.onnx_data", "config.json"}
+    names = {"onnx/model.onnx", "onnx/model.onnx_data", "config.json", "README.md"}
     assert split.manifest.files.keys() == names
     assert split.manifest.export is not None
     assert split.manifest.export["graphs"]["onnx/model.onnx"]["external_data"] == "model.onnx_data"

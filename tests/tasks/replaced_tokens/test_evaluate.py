@@ -70,7 +70,7 @@ def test_the_same_seed_gives_the_same_area(small: Small, tmp_path: Path) -> None
     (tmp_path / "text.txt").write_text("a b c ab a c c b a b " * 30)
 
     def area(seed: int) -> float:
-        options = {"seq_len": 18, "seed": seed}
+        options = {"max_seq_len": 18, "seed": seed}
         task = make_evaluation("replaced-tokens", model.checkpoint, model.session, **options)
         return task.evaluate([tmp_path / "text.txt"]).metrics["area_under_curve"]
 

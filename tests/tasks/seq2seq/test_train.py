@@ -3,6 +3,7 @@
 import json
 import math
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -264,7 +265,7 @@ def test_the_commands(model: Path, tmp_path: Path) -> None:
         *("--limit", "4", "--backend", "cpu"),
     )
     assert done.returncode == 0, done.stderr
-    assert "intervals: exact_match" in done.stdout
+    assert re.search(r"exact_match +0\.\d+ +0\.\d+ to \d\.\d+", done.stdout)
     named = ("--eval", f"copy={table}", *columns[:-2], "--limit", "4", "--backend", "cpu")
     done = warm.zoo("eval", tmp_path / "run" / "model", "--task", TASK, *named)
     assert done.returncode == 0, done.stderr

@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from zoo.cli import output
 from zoo.cli.completion import SHARED_TYPES
-from zoo.cli.output import redirect_prints
+from zoo.cli.output import only_results
 from zoo.io.numbers import parse_float, parse_int
 from zoo.overrides import override
 
@@ -286,21 +286,16 @@ def common_options(function: Function) -> Function:
     The arguments are checked first. While the command runs, what libraries and plugins print goes
     to standard error.
     """
-    return _all(
-        shared_option("as_json"),
-        verbosity_options,
-    )(redirect_prints(_checked(function)))
 
-
-def _checked(function: Function) -> Function:
     @functools.wraps(function)
     def run(*arguments: Any, **options: Any) -> Any:
         from zoo.cli.preflight import check_arguments
 
-        check_arguments(click.get_current_context())
-        return function(*arguments, **options)
+        with only_results():
+            check_arguments(click.get_current_context())
+            return function(*arguments, **options)
 
-    return run  # type: ignore[return-value]
+    return _all(shared_option("as_json"), verbosity_options)(run)  # type: ignore[return-value]
 
 
 def verbosity_options(function: Function) -> Function:

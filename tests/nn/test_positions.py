@@ -28,7 +28,7 @@ from zoo.nn.positions import (
     alibi_slopes,
     position_in_document,
 )
-from zoo.nn.transformer import GatedFeedForward, ParallelBlock, PreNormBlock
+from zoo.nn.transformer import ParallelBlock, PreNormBlock
 
 POSITIONS = torch.tensor([[0, 1, 2, 3, 4], [0, 0, 0, 1, 2]])
 QUERIES, KEYS = torch.randn(2, 2, 3, 5, 8, generator=torch.Generator().manual_seed(0))
@@ -136,15 +136,6 @@ def test_parallel_block_equals_its_formula() -> None:
     randomize_weights(block)
     expected = x + attention(block.attention_norm(x)) + block.ffn(block.ffn_norm(x))
     assert torch.allclose(block(x), expected, atol=1e-6)
-
-
-def test_gated_network_equals_its_formula() -> None:
-    network, x = GatedFeedForward(hidden_size=4, intermediate_size=6, act="silu", bias=False), None
-    x = torch.randn(3, 4)
-    up = x @ network.up.weight.T
-    expected = (up[:, :6] * up[:, :6].sigmoid() * up[:, 6:]) @ network.down.weight.T
-    assert torch.allclose(network(x), expected, atol=1e-6)
-    assert not [name for name, _ in network.named_parameters() if name.endswith("bias")]
 
 
 def test_blocks_without_biases_have_none() -> None:

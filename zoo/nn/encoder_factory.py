@@ -79,7 +79,7 @@ def make_blocks(
     block_args = {
         "hidden_size": config.hidden_size,
         "intermediate_size": config.intermediate_size,
-        "act": config.activation,
+        "act": getattr(config, "activation", None),
         "layer_norm_eps": config.layer_norm_eps,
         "dropout": config.dropout,
         **changes,

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from zoo.nn.kernels.attention import attend as attend
 from zoo.nn.kernels.embedding import Embedding
-from zoo.nn.layers.activations import activate, activation
 from zoo.nn.layers.dropout import Dropout
+from zoo.nn.layers.feed_forward import FeedForward as FeedForward
+from zoo.nn.layers.feed_forward import GatedFeedForward as GatedFeedForward
 from zoo.nn.packed_attention import DocumentOffsets
 from zoo.overrides import override
 from zoo.renamed import RenamedMethods
@@ -247,42 +248,6 @@ class SelfAttention(Attention):
         return self.attend(q, k, v, mask, causal=self.causal and mask is None and x.shape[1] > 1)
 
 
-class FeedForward(nn.Module):
-    """The position-wise feed-forward network (arXiv:1706.03762, section 3.3)."""
-
-    def __init__(
-        self, *, hidden_size: int, intermediate_size: int, act: str, bias: bool = True
-    ) -> None:
-        super().__init__()
-        self.act = activation(act)
-        self.up = nn.Linear(hidden_size, intermediate_size, bias=bias)
-        self.down = nn.Linear(intermediate_size, hidden_size, bias=bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Transform each token: (batch, tokens, hidden) to the same shape."""
-        return self.down(activate(self.act, self.up(x)))  # type: ignore[no-any-return]
-
-
-class GatedFeedForward(FeedForward):
-    """A feed-forward network with a gate (Shazeer 2020, arXiv:2002.05202, section 2).
-
-    The first half of ``up`` is the input of the activation function, the second the gate.
-    """
-
-    def __init__(
-        self, *, hidden_size: int, intermediate_size: int, act: str, bias: bool = True
-    ) -> None:
-        super().__init__(
-            hidden_size=hidden_size, intermediate_size=intermediate_size, act=act, bias=bias
-        )
-        self.up = nn.Linear(hidden_size, 2 * intermediate_size, bias=bias)
-
-    @override
-    def forward(self, x: Tensor) -> Tensor:
-        inputs, gate = self.up(x).chunk(2, dim=-1)
-        return self.down(self.act(inputs) * gate)  # type: ignore[no-any-return]
-
-
 def select_tokens(positions: Tensor | None, *states: Tensor) -> tuple[Tensor, ...]:
     """Return the hidden states of some tokens: (batch, tokens, hidden) to (n, hidden) each.
 
@@ -303,11 +268,12 @@ class PostNormBlock(nn.Module):
         attention: module that maps (batch, tokens, hidden) to the same shape.
         hidden_size: width of input and output.
         intermediate_size: inner width of the feed-forward network.
-        act: name of the activation function of the feed-forward network.
+        act: name of the activation function of the feed-forward network; ``None`` if ``ffn_type``
+            has its own.
         layer_norm_eps: epsilon of both norms.
         dropout: dropout probability of what is added to the residual path.
         bias: whether the norms and the feed-forward network have biases.
-        ffn_type: class of the feed-forward network.
+        ffn_type: class of the feed-forward network, such as ``zoo.nn.layers.feed_forward.SwiGLU``.
         norm_type: class of the norms, such as ``zoo.nn.layers.norms.RMSNorm``.
 
     Attributes:
@@ -320,19 +286,22 @@ class PostNormBlock(nn.Module):
         *,
         hidden_size: int,
         intermediate_size: int,
-        act: str,
+        act: str | None = None,
         layer_norm_eps: float,
         dropout: float,
         bias: bool = True,
-        ffn_type: type[FeedForward] = FeedForward,
+        ffn_type: Callable[..., FeedForward] = FeedForward,
         norm_type: Callable[..., nn.Module] = nn.LayerNorm,
     ) -> None:
         super().__init__()
         self.attention = attention
         self.attention_norm = norm_type(hidden_size, eps=layer_norm_eps, bias=bias)
-        self.ffn = ffn_type(
-            hidden_size=hidden_size, intermediate_size=intermediate_size, act=act, bias=bias
-        )
+        sizes: dict[str, Any] = {
+            "hidden_size": hidden_size,
+            "intermediate_size": intermediate_size,
+            "bias": bias,
+        }
+        self.ffn = ffn_type(**sizes) if act is None else ffn_type(**sizes, act=act)
         self.ffn_norm = norm_type(hidden_size, eps=layer_norm_eps, bias=bias)
         self.dropout = Dropout(dropout)
 

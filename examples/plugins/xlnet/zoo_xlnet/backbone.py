@@ -17,15 +17,15 @@ Details that the paper leaves open follow the released code (zihangdai/xlnet, mo
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from zoo.nn import transformer
 from zoo.nn.encoder import Encoder, mask_value
 from zoo.nn.encoder_factory import make_blocks
-from zoo.nn.layers.activations import activate
+from zoo.nn.layers.feed_forward import FeedForward
 from zoo_xlnet.attention import Context, RelativeAttention, distance_encodings
 from zoo_xlnet.config import XLNetConfig
 
@@ -63,26 +63,6 @@ class Embeddings(nn.Module):
         return self.dropout(x)  # type: ignore[no-any-return]
 
 
-class FeedForward(transformer.FeedForward):
-    """A feed-forward network with dropout between its maps.
-
-    Args:
-        config: the configuration.
-    """
-
-    def __init__(self, config: XLNetConfig) -> None:
-        super().__init__(
-            hidden_size=config.hidden_size,
-            intermediate_size=config.intermediate_size,
-            act=config.activation,
-        )
-        self.dropout = nn.Dropout(config.dropout)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Transform each token: (batch, tokens, hidden) to the same shape."""
-        return self.down(self.dropout(activate(self.act, self.up(x))))  # type: ignore[no-any-return]
-
-
 class XLNet(Encoder):
     """The backbone.
 
@@ -92,9 +72,11 @@ class XLNet(Encoder):
     """
 
     def __init__(self, config: XLNetConfig, **head_args: Any) -> None:
-        layers = make_blocks(config, attention=lambda _: RelativeAttention(config))
-        for layer in layers:
-            layer.ffn = FeedForward(config)
+        layers = make_blocks(
+            config,
+            attention=lambda _: RelativeAttention(config),
+            ffn_type=partial(FeedForward, dropout=config.dropout),
+        )
         super().__init__(Embeddings(config), layers, **head_args)
         self.config = config
         self.dropout = nn.Dropout(config.dropout)

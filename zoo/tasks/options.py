@@ -42,15 +42,16 @@ PROMPTS = (
         metavar="TEXT",
     ),
 )
+DIM = TaskOption(
+    "dim",
+    "Keep the first N numbers of each embedding, as Matryoshka models allow; embeddings of "
+    "unit length are scaled to it again.",
+    int,
+    minimum=1,
+    metavar="N",
+)
 VECTORS = (
-    TaskOption(
-        "dim",
-        "Keep the first N numbers of each embedding, as Matryoshka models allow; embeddings of "
-        "unit length are scaled to it again.",
-        int,
-        minimum=1,
-        metavar="N",
-    ),
+    DIM,
     TaskOption("normalize", "Scale embeddings to unit length.", bool, default=False),
     TaskOption(
         "output_dtype",

@@ -69,6 +69,28 @@ def test_scores_are_correlated_where_the_file_has_them(small: Small, tmp_path: P
     assert zoo.evaluate(model, task=TASK, data=plain, pair="pair").metrics["texts"] == 4
 
 
+def test_embeddings_are_cut(small: Small, tmp_path: Path) -> None:
+    """Correlation and retrieval of the first 8 numbers of each embedding."""
+    stats: Any = pytest.importorskip("scipy.stats")
+    model, _ = small("BertModel")
+    scored = [{**row, "label": number % 3} for number, row in enumerate(ROWS)]
+    data = write_table(tmp_path / "t.jsonl", scored)
+    columns = {name: model.embed([row[name] for row in ROWS])[:, :8] for name in ("text", "pair")}
+    units = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in columns.values()]
+    cosines = (units[0] * units[1]).sum(1)
+    found = {
+        dim: zoo.evaluate(model, task=TASK, data=data, pair="pair", dim=dim).metrics["pearson"]
+        for dim in (8, None)
+    }
+    expected = stats.pearsonr(cosines, [row["label"] for row in scored]).statistic
+    assert found[8] == pytest.approx(expected, abs=1e-4)
+    assert found[None] != pytest.approx(expected, abs=1e-3)
+    retrieval = zoo.evaluate(model, task=TASK, data=data, pair="pair", negative=("other",), dim=8)
+    assert retrieval.metrics["queries"] == 4
+    with pytest.raises(UsageError, match="cannot be cut at 33 numbers; the model's"):
+        zoo.evaluate(model, task=TASK, data=data, pair="pair", dim=33)
+
+
 @pytest.mark.parametrize("function", ["dot", "euclidean"])
 def test_prompts_and_similarity_are_those_of_the_model(
     small: Small, tmp_path: Path, function: Any

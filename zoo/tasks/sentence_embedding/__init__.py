@@ -1,7 +1,7 @@
 """Vectors of texts that are close where the texts belong together."""
 
 from zoo.families.tasks import TaskOption, TaskSpec
-from zoo.tasks.options import LABELLED, PAIR, PROMPTS, VECTORS
+from zoo.tasks.options import DIM, LABELLED, PAIR, PROMPTS, VECTORS
 
 EXAMPLES = """\b
 Examples:
@@ -42,6 +42,7 @@ TASKS = (
                 metavar="COL",
                 multiple=True,
             ),
+            DIM,
         ),
         metrics=("spearman", "mrr"),  # of pairs with scores, else of retrieval
         pipeline_tag="feature-extraction",

@@ -55,6 +55,7 @@ class SentenceEmbeddingEvaluation(Evaluation):
         label: str | None = None,
         negative: Sequence[str] = (),
         seed: int = 0,
+        dim: int | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
@@ -65,7 +66,7 @@ class SentenceEmbeddingEvaluation(Evaluation):
         if label is not None and negative:
             raise UsageError("pairs with scores have no negatives", "leave --negative out")
         self.texts, self.label, self.negatives = (text, pair), label, tuple(negative)
-        self.seed = seed
+        self.seed, self.dim = seed, dim
 
     @classmethod
     @override
@@ -94,7 +95,7 @@ class SentenceEmbeddingEvaluation(Evaluation):
         samples = self.samples(read, review_group)
         scores = np.fromiter((label_number(s.label, s.location) for s in samples), np.float64)
         self.warn(warn_of_equal_numbers(scores.tolist()))
-        task = Similarity(self.checkpoint, self.session)
+        task = Similarity(self.checkpoint, self.session, dim=self.dim)
         records = (TextExample(s.texts[0], s.texts[1], location=s.location) for s in samples)
         similarities = (added["similarity"] for _, added in task.stream(records))
         similarity = np.fromiter(self.observed(samples, similarities, _pair_row), np.float64)
@@ -159,7 +160,7 @@ class SentenceEmbeddingEvaluation(Evaluation):
 
     def _embeddings(self, texts: Iterable[str], prompt: str) -> "NDArray[np.floating[Any]]":
         """Return the embeddings of texts after a prompt."""
-        task = Embed(self.checkpoint, self.session, prompt=prompt)
+        task = Embed(self.checkpoint, self.session, prompt=prompt, dim=self.dim)
         return task.vectors(TextExample(text, location=repr(text[:40])) for text in texts)
 
 

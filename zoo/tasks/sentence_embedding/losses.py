@@ -57,6 +57,14 @@ def triplet(anchor: Tensor, positive: Tensor, negative: Tensor, margin: float) -
     return F.relu(near - F.pairwise_distance(anchor, negative) + margin)
 
 
+def cut(vectors: Tensor, dim: int | None) -> Tensor:
+    """Return the first dimensions of embeddings, of unit length, (..., dim); ``None`` for all.
+
+    As of a Matryoshka loss (Kusupati et al. 2022, arXiv:2205.13147) in sentence-transformers.
+    """
+    return vectors if dim is None else F.normalize(vectors[..., :dim], dim=-1)
+
+
 def pair_features(first: Tensor, second: Tensor) -> Tensor:
     """Return (u, v, |u - v|) of two embeddings, (rows, 3 * hidden).
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from zoo.data.packing import EpochShuffle
 from zoo.data.readers.labelled import label_name, label_number
@@ -31,6 +32,7 @@ from zoo.tasks.sentence_embedding.data import TextGroup, read_text_groups, revie
 from zoo.tasks.sentence_embedding.losses import (
     cosent,
     cosine_error,
+    cut,
     multiple_negatives,
     pair_features,
     triplet,
@@ -97,6 +99,17 @@ class SentenceEmbedding(FineTuning):
         self.dtype = FULL  # of the computation of the last embeddings
         super().__init__(*args)
         check_columns(self.kind, self.run.data)
+        largest = max(self.options.matryoshka or (0,))
+        if largest > self.width:
+            raise UsageError(
+                f"matryoshka is {largest}, and embeddings have {self.width} dimensions",
+                f"give numbers up to {self.width}",
+            )
+
+    @property
+    def width(self) -> int:
+        """Number of dimensions of an embedding."""
+        return int(getattr(self.config, "hidden_size", 0))
 
     @classmethod
     @override
@@ -295,8 +308,11 @@ class SentenceEmbedding(FineTuning):
     def data_warnings(
         self, train: Sequence[Any], evaluation: Sequence[Any], rows: TokenizedRows
     ) -> list[str]:
-        """Warn of prompts in the data, equal scores, and equal texts in a batch."""
+        """Warn of prompts in the data, equal scores and texts, and dimensions without a loss."""
+        dims = self.options.matryoshka
+        untrained = dims is not None and self.width not in dims
         equal = [
+            *([f"matryoshka lacks {self.width}, all dimensions of embeddings"] * untrained),
             *self._repeated_prompts(train),
             *self._equal_scores(train, training=True),
             *self._equal_scores(evaluation, training=False),
@@ -362,8 +378,7 @@ class SentenceEmbedding(FineTuning):
         for name, parameter in backbone.named_parameters():
             if name.startswith("pooler."):
                 parameter.requires_grad_(False)
-        size: int = config.hidden_size  # type: ignore[attr-defined]
-        classifier = nn.Linear(3 * size, len(self.classes)) if self.classes else None
+        classifier = nn.Linear(3 * self.width, len(self.classes)) if self.classes else None
         return SentenceEncoder(backbone, head, classifier)
 
     @override
@@ -373,17 +388,43 @@ class SentenceEmbedding(FineTuning):
 
     @override
     def forward(self, model: nn.Module, batch: "Mapping[str, Tensor]") -> Outputs:
-        """Return the embeddings of all texts, (columns, rows, hidden), and logits of classes."""
+        """Return the embeddings of all texts, (columns, rows, hidden).
+
+        With classes, also their logits at each number of dimensions, (dims, rows, classes).
+        """
         module: Any = model
         device = batch[column(IDS, 0)].device.type
         lower = torch.is_autocast_enabled(device)
         self.dtype = str(torch.get_autocast_dtype(device)).removeprefix("torch.") if lower else FULL
         present = [k for k in range(self.columns) if column(IDS, k) in batch]
-        vectors = torch.stack([self._embed(module.backbone, batch, k) for k in present])
+        vectors = torch.stack([self._embed_column(module.backbone, batch, k) for k in present])
         logits = {self.name: vectors}
         if module.classifier is not None:
-            logits["classes"] = module.classifier(pair_features(vectors[0], vectors[1])).float()
+            # zeros in place of the other dimensions select the weights of the first ones
+            parts = [cut(vectors, dim) for dim, _ in self.options.cuts]
+            pairs = [F.pad(part, (0, self.width - part.shape[-1])) for part in parts]
+            features = torch.stack([pair_features(pair[0], pair[1]) for pair in pairs])
+            logits["classes"] = module.classifier(features).float()
         return Outputs(logits)
+
+    def _embed_column(self, backbone: Any, batch: "Mapping[str, Tensor]", number: int) -> "Tensor":
+        """Return the embeddings of a column, (rows, hidden), in mini-batches if they are set.
+
+        The backward pass computes the activations of a mini-batch again, with the same dropout,
+        once the gradients of all embeddings are known.
+        """
+        size, rows = self.options.mini_batch_size, len(batch[column(IDS, number)])
+        if size is None or size >= rows:
+            return self._embed(backbone, batch, number)
+        parts = []
+        for start in range(0, rows, size):
+            part = {name: tensor[start : start + size] for name, tensor in batch.items()}
+            if (mask := part.get(column(MASK, number))) is not None:
+                longest = int(mask.sum(1).max())
+                for name in (column(IDS, number), column(MASK, number)):
+                    part[name] = part[name][:, :longest]
+            parts.append(checkpoint(self._embed, backbone, part, number, use_reentrant=False))
+        return torch.cat(parts)
 
     def _embed(self, backbone: Any, batch: "Mapping[str, Tensor]", number: int) -> "Tensor":
         ids = batch[column(IDS, number)]
@@ -406,12 +447,19 @@ class SentenceEmbedding(FineTuning):
         """
         vectors: Tensor = outputs.logits[self.name]
         with torch.autocast(vectors.device.type, enabled=False):
-            total = self._sum(vectors, outputs, batch)
+            losses = [
+                weight * self._sum(cut(vectors, dim), outputs, batch, index)
+                for index, (dim, weight) in enumerate(self.options.cuts)
+            ]
+            total = torch.stack(losses).sum()
             return LossOutput(
                 {self.name: total}, predictions=self._predictions(vectors, outputs, batch)
             )
 
-    def _sum(self, vectors: "Tensor", outputs: Outputs, batch: "Mapping[str, Tensor]") -> "Tensor":
+    def _sum(
+        self, vectors: "Tensor", outputs: Outputs, batch: "Mapping[str, Tensor]", index: int
+    ) -> "Tensor":
+        """Return the loss of embeddings at the number of dimensions of an index."""
         match self.loss_of(batch):
             case "multiple-negatives":
                 texts, first = self._compared(vectors[1:].transpose(0, 1))
@@ -428,7 +476,8 @@ class SentenceEmbedding(FineTuning):
                 loss = cosent(pairs[:, 0], pairs[:, 1], labels, self.options.scale)
                 return loss * vectors.shape[1]
             case "softmax":
-                return F.cross_entropy(outputs.logits["classes"], batch[LABELS], reduction="sum")
+                logits = outputs.logits["classes"][index]
+                return F.cross_entropy(logits, batch[LABELS], reduction="sum")
 
     def _compared(self, rows: "Tensor") -> "tuple[Tensor, int]":
         """Return the rows of all processes that share a micro-batch, and the index of the first.
@@ -443,7 +492,7 @@ class SentenceEmbedding(FineTuning):
         self, vectors: "Tensor", outputs: Outputs, batch: "Mapping[str, Tensor]"
     ) -> "dict[str, Tensor]":
         if self.kind == "softmax":
-            best = outputs.logits["classes"].detach().argmax(-1)
+            best = outputs.logits["classes"][0].detach().argmax(-1)  # of most dimensions
             return {"prediction": best, "label": batch[LABELS]}
         vectors = vectors.detach()[..., : self.pooling.truncate_dim]
         if self.loss_of(batch) == "multiple-negatives":

@@ -30,19 +30,48 @@ class EmbeddingOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields
     similarity_fn_name: SimilarityFunction | None = None
     # leading dimensions in evaluations and of the model; losses read all
     truncate_dim: int | None = None
+    # numbers of leading dimensions at each of which the loss is computed, after scaling to unit
+    # length; the losses are added (Kusupati et al. 2022, arXiv:2205.13147)
+    matryoshka: tuple[int, ...] | None = None
+    matryoshka_weights: tuple[float, ...] | None = None  # of these losses; by default 1 each
+    # rows of a column that are embedded at once, and again in the backward pass, so that memory
+    # does not grow with the batch (Gao et al. 2021, arXiv:2101.06983); by default all
+    mini_batch_size: int | None = None
 
     def __post_init__(self) -> None:
         """Check the values."""
         if self.scale <= 0 or self.margin < 0:
             raise ValueError(f"scale is {self.scale} and margin {self.margin}, not positive")
-        if self.truncate_dim is not None and self.truncate_dim < 1:
-            raise ValueError(f"truncate_dim is {self.truncate_dim}, not positive")
+        for name in ("truncate_dim", "mini_batch_size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}, not positive")
+        self._check_matryoshka()
         if self.default_prompt_name is not None and self.default_prompt_name not in (
             self.prompts or {}
         ):
             raise ValueError(f"default_prompt_name is {self.default_prompt_name}, not a prompt")
         if self.score_range is not None and not self.score_range[0] < self.score_range[1]:
             raise ValueError(f"score_range is {self.score_range}, not the lowest score first")
+
+    def _check_matryoshka(self) -> None:
+        dims, weights = self.matryoshka, self.matryoshka_weights
+        if dims is not None and (not dims or min(dims) < 1 or len(set(dims)) < len(dims)):
+            raise ValueError(f"matryoshka is {list(dims)}, not different positive numbers")
+        if weights is None:
+            return
+        if dims is None or len(weights) != len(dims):
+            raise ValueError(f"matryoshka_weights has {len(weights)} numbers, not one a dimension")
+        if not (min(weights) >= 0 and sum(weights) > 0):
+            raise ValueError(f"matryoshka_weights is {list(weights)}, not positive")
+
+    @property
+    def cuts(self) -> "list[tuple[int | None, float]]":
+        """Leading dimensions at which a loss is computed, ``None`` for all, and its weight."""
+        if self.matryoshka is None:
+            return [(None, 1.0)]
+        weights = self.matryoshka_weights or (1.0,) * len(self.matryoshka)
+        return sorted(zip(self.matryoshka, weights, strict=True), reverse=True)
 
     def settings(self, max_tokens: int | None) -> Pooling:
         """Return the settings of the sentence encoder that is trained."""

@@ -26,6 +26,14 @@ class Sentences(SentenceEmbedding):
     varying_outputs: ClassVar[str] = ""
     needs_teacher: ClassVar[bool] = True
 
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        if self.options.matryoshka is not None:
+            raise UsageError(
+                f"{self.name} have no loss of their own, which matryoshka would change",
+                "leave it out",
+            )
+
     @property
     @override
     def loss_in_batch(self) -> bool:

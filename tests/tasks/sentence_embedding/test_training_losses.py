@@ -1,0 +1,224 @@
+"""Matryoshka losses and mini-batches, against the classes of sentence-transformers."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from msgspec.structs import replace
+from torch import Tensor, nn
+
+from tests.finetuning.conftest import Pretrained
+from tests.finetuning.making import HERE, finetune, setup_of
+from tests.tasks.sentence_embedding.test_train import table, tree_of
+from zoo.errors import ZooError
+from zoo.objectives.base import Batch
+from zoo.training.build import build_model
+
+WORDS = "embeddings.tokens.weight"
+DIMS, WEIGHTS = (32, 8, 20), (1.0, 0.25, 0.5)
+
+
+def library_losses() -> Any:
+    return pytest.importorskip("sentence_transformers.sentence_transformer.losses")
+
+
+def library_encoder(source: Path) -> Any:
+    """Return sentence-transformers' encoder of a checkpoint, with the mean of its tokens."""
+    library = pytest.importorskip("sentence_transformers")
+    base = pytest.importorskip("sentence_transformers.base.modules")
+    poolings = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
+    encoder = base.Transformer(str(source))
+    pooling = poolings.Pooling(encoder.get_embedding_dimension(), pooling_mode="mean")
+    return library.SentenceTransformer(modules=[encoder, pooling], device="cpu").train()
+
+
+def features(batch: Batch, columns: int) -> list[dict[str, Tensor]]:
+    """Return the columns of a batch as sentence-transformers takes them."""
+    found = []
+    for k in range(columns):
+        end = f"_{k}" if k else ""
+        ids = batch.tensors[f"input_ids{end}"]
+        mask = batch.tensors.get(f"attention_mask{end}", torch.ones_like(ids))
+        found.append({"input_ids": ids, "attention_mask": mask})
+    return found
+
+
+def trained_module(setup: Any) -> nn.Module:
+    """Return the module as a run begins with it."""
+    module = build_model(setup).module.train()
+    setup.load_pretrained(module)
+    setup.prepare_model(module)
+    return module
+
+
+def loss_and_gradient(setup: Any, batch: Batch, *, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Return the mean loss of a batch in training, and the gradient of the words."""
+    module = trained_module(setup)
+    torch.manual_seed(seed)
+    loss = setup.objective.compute_loss(module, batch.tensors).sums["sentence-embedding"]
+    mean = loss / batch.counts["sentence-embedding"]
+    mean.backward()
+    (words,) = [p for name, p in module.named_parameters() if name.endswith(WORDS)]
+    assert words.grad is not None
+    return mean.detach(), words.grad
+
+
+def setup_and_batch(run: Path) -> tuple[Any, Batch]:
+    setup = setup_of(run)
+    loader = setup.train_dataloader(HERE)
+    batch = loader.make_batches(0)[0]
+    loader.close()
+    return setup, batch
+
+
+def run_of(
+    pretrained: Pretrained, path: Path, loss: str, arguments: dict[str, Any], **changes: Any
+) -> tuple[Any, Batch, Path]:
+    """Return the setup of a run, its first micro-batch of 8 rows, and the Hub's checkpoint."""
+    model, source = pretrained("BertModel", **changes)
+    settings = {"max_steps": 1, "micro_batch_size": 8, "task_args": arguments}
+    tree = tree_of(model, table(path / "t.jsonl"), loss, **settings)
+    return *setup_and_batch(finetune(path / "run", tree)), source
+
+
+def reference_of(loss: str, encoder: Any) -> nn.Module:
+    losses = library_losses()
+    kinds = {
+        "multiple-negatives": losses.MultipleNegativesRankingLoss,
+        "cosent": losses.CoSENTLoss,
+        "cosine": losses.CosineSimilarityLoss,
+        "triplet": losses.TripletLoss,
+    }
+    made: nn.Module = kinds[loss](encoder)
+    return made
+
+
+def compare(
+    found: tuple[Tensor, Tensor], encoder: Any, reference: Tensor, error: float = 1e-6
+) -> None:
+    """Compare a loss and its gradient with those of sentence-transformers."""
+    reference.backward()  # type: ignore[no-untyped-call]
+    words = encoder[0].auto_model.embeddings.word_embeddings.weight
+    torch.testing.assert_close(found[0], reference.detach(), atol=1e-6, rtol=1e-6)
+    assert words.grad.abs().max() > 1e-3, "a gradient to compare"
+    torch.testing.assert_close(found[1], words.grad, atol=error, rtol=1e-5)
+
+
+@pytest.mark.parametrize("loss", ["multiple-negatives", "cosent", "cosine", "triplet"])
+@pytest.mark.parametrize("weights", [None, WEIGHTS])
+def test_matryoshka_is_that_of_the_library(
+    pretrained: Pretrained, tmp_path: Path, loss: str, weights: Sequence[float] | None
+) -> None:
+    arguments = {"matryoshka": list(DIMS), "matryoshka_weights": weights}
+    setup, batch, source = run_of(pretrained, tmp_path, loss, arguments)
+    encoder = library_encoder(source)
+    reference = library_losses().MatryoshkaLoss(encoder, reference_of(loss, encoder), DIMS, weights)
+    columns = 3 if loss in ("multiple-negatives", "triplet") else 2
+    expected = reference(features(batch, columns), batch.tensors.get("labels"))
+    error = 5e-6 if loss == "triplet" else 1e-6  # small distances magnify the rounding of float32
+    compare(loss_and_gradient(setup, batch), encoder, expected, error)
+
+
+def test_matryoshka_of_classes_reads_the_first_weights(
+    pretrained: Pretrained, tmp_path: Path
+) -> None:
+    """The classifier of fewer dimensions has the columns of their weights."""
+    arguments = {"matryoshka": [32, 8]}
+    setup, batch, _ = run_of(pretrained, tmp_path, "softmax", arguments)
+    module: Any = trained_module(setup).eval()
+    outputs = setup.objective.forward(module, batch.tensors)
+    found = setup.objective.loss(outputs, batch.tensors).sums["sentence-embedding"]
+    weight, bias = module.classifier.weight.view(-1, 3, 32), module.classifier.bias
+    total = torch.zeros(())
+    for dim in (32, 8):
+        u, v = (nn.functional.normalize(x[:, :dim]) for x in outputs.logits["sentence-embedding"])
+        parts = torch.stack([u, v, (u - v).abs()], 1)
+        logits = torch.einsum("rpd,cpd->rc", parts, weight[:, :, :dim]) + bias
+        total = total + nn.functional.cross_entropy(
+            logits, batch.tensors["labels"], reduction="sum"
+        )
+    torch.testing.assert_close(found, total)
+
+
+@pytest.mark.parametrize("matryoshka", [None, [32, 8]])
+def test_mini_batches_have_the_loss_and_gradients_of_the_batch(
+    pretrained: Pretrained, tmp_path: Path, matryoshka: list[int] | None
+) -> None:
+    """Also of ``CachedMultipleNegativesRankingLoss``."""
+    arguments = {"mini_batch_size": 3, "matryoshka": matryoshka}
+    setup, batch, source = run_of(pretrained, tmp_path, "multiple-negatives", arguments)
+    found = loss_and_gradient(setup, batch)
+    options = setup.objective.options
+    setup.objective.options = replace(options, mini_batch_size=None)
+    expected = loss_and_gradient(setup, batch)
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)
+    encoder, losses = library_encoder(source), library_losses()
+    reference = losses.CachedMultipleNegativesRankingLoss(encoder, mini_batch_size=3)
+    if matryoshka is not None:
+        reference = losses.MatryoshkaLoss(encoder, reference, matryoshka)
+    compare(found, encoder, reference(features(batch, 3), torch.zeros(8)))
+
+
+def test_the_second_pass_drops_what_the_first_one_did(
+    pretrained: Pretrained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against a pass that keeps its activations, with the same random numbers."""
+    dropout = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.2}
+    arguments = {"mini_batch_size": 3}
+    setup, batch, _ = run_of(pretrained, tmp_path, "multiple-negatives", arguments, **dropout)
+    found = loss_and_gradient(setup, batch)
+    monkeypatch.setattr(
+        "zoo.tasks.sentence_embedding.train.checkpoint",
+        lambda function, *arguments, use_reentrant: function(*arguments),
+    )
+    torch.testing.assert_close(found, loss_and_gradient(setup, batch), atol=1e-7, rtol=1e-6)
+    other = loss_and_gradient(setup, batch, seed=1)
+    assert (found[1] - other[1]).abs().max() > 1e-4, "the dropout is seen in the gradient"
+
+
+def test_activations_of_a_mini_batch_are_kept_only(pretrained: Pretrained, tmp_path: Path) -> None:
+    """The tensors that the forward pass keeps for the backward pass are those of embeddings."""
+    kept = {}
+    setup, batch, _ = run_of(pretrained, tmp_path, "cosent", {})
+    for size in (2, None):
+        setup.objective.options = replace(setup.objective.options, mini_batch_size=size)
+        module, total = trained_module(setup), [0]
+
+        def count(tensor: Tensor, total: list[int] = total) -> Tensor:
+            total[0] += tensor.numel()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            setup.objective.compute_loss(module, batch.tensors)
+        kept[size] = total[0]
+    assert kept[2] < kept[None] / 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"matryoshka": [33, 8]}, "matryoshka is 33, and embeddings have 32 dimensions"),
+        ({"matryoshka": []}, r"matryoshka is \[\], not different positive numbers"),
+        ({"matryoshka": [8, 8]}, "not different positive numbers"),
+        ({"matryoshka": [0, 8]}, "not different positive numbers"),
+        ({"matryoshka_weights": [1.0]}, "matryoshka_weights has 1 numbers, not one a dimension"),
+        ({"matryoshka": [32, 8], "matryoshka_weights": [1.0, -1.0]}, "not positive"),
+        ({"mini_batch_size": 0}, "mini_batch_size is 0, not positive"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(
+    pretrained: Pretrained, tmp_path: Path, arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ZooError, match=message):
+        run_of(pretrained, tmp_path, "cosent", arguments)
+    assert not (tmp_path / "run").exists()
+
+
+def test_dimensions_without_a_loss_are_said(
+    pretrained: Pretrained, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("WARNING", "zoo"):
+        run_of(pretrained, tmp_path, "cosent", {"matryoshka": [16]})
+    assert "matryoshka lacks 32, all dimensions of embeddings" in caplog.text

@@ -8,7 +8,7 @@ from zoo.errors import UsageError
 from zoo.overrides import override
 from zoo.tokenizers import Encoded, TextTokenizer
 from zoo.tokenizers.info import TokenizerInfo
-from zoo.tokenizers.tokenizer import unreadable
+from zoo.tokenizers.tokenizer import Truncation, unreadable
 from zoo_elmo.characters import sentence_ids
 
 BEGIN, END = "<S>", "</S>"  # how results show the boundaries of a sentence
@@ -44,6 +44,7 @@ class WordTokenizer(TextTokenizer):
         *,
         max_tokens: int | None,
         offsets: bool = True,
+        truncation: Truncation = "longest_first",
     ) -> list[Encoded]:
         if max_tokens is not None and max_tokens < 3:
             raise UsageError(f"{max_tokens} tokens leave no room for a word between two boundaries")

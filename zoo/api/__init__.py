@@ -398,6 +398,45 @@ class Model:
         task = Choose(self.checkpoint, self.session, self.tokenizer)
         return list(task.run(choice_records(questions)))
 
+    def zero_shot(
+        self,
+        texts: Iterable[str],
+        candidate_labels: str | Sequence[str],
+        *,
+        hypothesis_template: str = "This example is {}.",
+        multi_label: bool = False,
+    ) -> list[dict[str, Any]]:
+        """Return how well labels in words suit each text, by a model of natural language inference.
+
+        Arguments and scores are those of transformers' zero-shot pipeline.
+
+        Args:
+            texts: the texts.
+            candidate_labels: the labels; in one string they are separated by commas.
+            hypothesis_template: hypothesis on a text; ``{}`` stands for the label.
+            multi_label: score each label on its own; several may be true of a text.
+
+        Returns:
+            for each text ``text``, ``labels``, the most probable first, and ``scores``, their
+            probabilities.
+
+        Raises:
+            UsageError: no label of the model begins with "entail", there is no label, or the
+                template has no ``{}``.
+
+        Example:
+            >>> model.zero_shot(["Who won the match?"], ["politics", "sports"])  # doctest: +SKIP
+            [{'text': 'Who won the match?', 'labels': ['sports', 'politics'],
+            'scores': [0.97, 0.03]}]
+        """
+        return self._run(
+            "zero-shot",
+            texts,
+            candidate_labels=candidate_labels,
+            hypothesis_template=hypothesis_template,
+            multi_label=multi_label,
+        )
+
     def score(self, texts: Iterable[str | tuple[str, str]]) -> list[dict[str, Any]]:
         """Return the log-likelihood of each text, or of a continuation given its context.
 

@@ -35,6 +35,7 @@ BUILT_IN = (
     "zoo.tasks.text_classification",
     "zoo.tasks.token_classification",
     "zoo.tasks.ordinal_regression",
+    "zoo.tasks.zero_shot",
     "zoo.tasks.question_answering",
     "zoo.tasks.multiple_choice",
     "zoo.tasks.likelihood",

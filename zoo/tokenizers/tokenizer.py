@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from zoo.errors import UsageError
 from zoo.io.untrusted import rust_parsing
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
 Text: TypeAlias = str | tuple[str, str]
+Truncation: TypeAlias = Literal["longest_first", "only_first"]  # of pairs, as in transformers
 
 
 class Encoded:
@@ -103,7 +104,12 @@ class TextTokenizer:
         tokenizer.encode_special_tokens = info.split_special_tokens
 
     def encode(
-        self, texts: Sequence[Text], *, max_tokens: int | None, offsets: bool = True
+        self,
+        texts: Sequence[Text],
+        *,
+        max_tokens: int | None,
+        offsets: bool = True,
+        truncation: Truncation = "longest_first",
     ) -> list[Encoded]:
         """Tokenize texts or pairs of texts, with special tokens, on all cores.
 
@@ -113,6 +119,7 @@ class TextTokenizer:
                 on the side that the tokenizer's files name, by default at its end, of a pair the
                 longer text first. ``None`` for no truncation.
             offsets: compute offsets; without them, encoding takes a quarter less time.
+            truncation: ``only_first`` truncates the first text of a pair only.
 
         Raises:
             UsageError: ``max_tokens`` leaves no room for text, or a text is not valid Unicode.
@@ -121,7 +128,13 @@ class TextTokenizer:
             encodings = self._encode(list(texts), offsets)
         typed = self.info.token_types
         return [
-            Encoded(e, self._cuts(e, max_tokens), located=offsets, typed=typed) for e in encodings
+            Encoded(
+                e,
+                self._cuts(e, max_tokens, truncation=truncation),
+                located=offsets,
+                typed=typed,
+            )
+            for e in encodings
         ]
 
     def encode_prompts(self, texts: Sequence[Text], *, max_tokens: int | None) -> list[Encoded]:
@@ -145,9 +158,14 @@ class TextTokenizer:
         return prompts
 
     def _cuts(
-        self, encoding: "Encoding", max_tokens: int | None, ending: int = 0
+        self,
+        encoding: "Encoding",
+        max_tokens: int | None,
+        ending: int = 0,
+        truncation: Truncation = "longest_first",
     ) -> tuple[slice, ...]:
-        return _cuts(encoding, max_tokens, ending, left=self.info.truncation_side == "left")
+        left = self.info.truncation_side == "left"
+        return _cuts(encoding, max_tokens, ending, left=left, truncation=truncation)
 
     def _encode(self, texts: list[Text], offsets: bool) -> "list[Encoding]":
         run = self._tokenizer.encode_batch if offsets else self._tokenizer.encode_batch_fast
@@ -246,7 +264,12 @@ def longest_first(first: int, second: int, max_tokens: int) -> tuple[int, int]:
 
 
 def _cuts(
-    encoding: "Encoding", max_tokens: int | None, ending: int, *, left: bool
+    encoding: "Encoding",
+    max_tokens: int | None,
+    ending: int,
+    *,
+    left: bool,
+    truncation: Truncation,
 ) -> tuple[slice, ...]:
     """Return the ranges of the tokens to remove, in one text or in both."""
     # The ``ending`` special tokens at the end do not count. ``left`` removes the beginnings of
@@ -260,8 +283,16 @@ def _cuts(
             f"{max_tokens} tokens leave no room for text: {max_tokens - room} are special tokens"
         )
     counts = texts.count(0), texts.count(1)
+    kept = longest_first(*counts, room)
+    if truncation == "only_first":
+        kept = room - counts[1], counts[1]
+        if kept[0] < 1:
+            raise UsageError(
+                f"{max_tokens} tokens leave no room for a text: {max_tokens - kept[0]} are the "
+                "second text and special tokens"
+            )
     cuts = []
-    for text, (count, keep) in enumerate(zip(counts, longest_first(*counts, room), strict=True)):
+    for text, (count, keep) in enumerate(zip(counts, kept, strict=True)):
         if keep < count:
             start = texts.index(text) + (0 if left else keep)
             cuts.append(slice(start, start + count - keep))

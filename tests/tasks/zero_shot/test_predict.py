@@ -1,0 +1,155 @@
+"""The task zero-shot, against transformers' pipeline."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from click.testing import CliRunner
+
+from tests.checkpoints import Make, byte_level_roberta, hub_checkpoint
+from tests.inference.conftest import Small, converted
+from zoo.api import Model
+from zoo.checkpoint import Checkpoint
+from zoo.cli.inference.run import command
+from zoo.errors import UsageError
+from zoo.inference import Session, load_session
+
+__all__ = ["hub_checkpoint"]
+Names = tuple[str, ...]
+TEXTS = ["a b c", "d", "e f g h i j a b c"]
+LABELS = ["a b", "c", "j i h ab"]
+NLI: Names = ("contradiction", "neutral", "entailment")
+
+
+def labelled(names: Names) -> dict[str, Any]:
+    return {
+        "id2label": dict(enumerate(names)),
+        "label2id": {name: number for number, name in enumerate(names)},
+    }
+
+
+def pipeline(source: Path) -> Any:
+    return transformers.pipeline(
+        "zero-shot-classification",
+        model=str(source),
+        tokenizer=str(source),
+        device="cpu",
+        dtype=torch.float64,
+    )
+
+
+@pytest.fixture
+def exact(small: Small) -> Small:
+    """Return a function that makes a model that computes in float64; see ``small``."""
+
+    def make(*args: Any, **changes: Any) -> Any:
+        model, source = small(*args, **changes)
+        return Model(model.checkpoint, double(model.checkpoint)), source
+
+    return make
+
+
+def double(checkpoint: Checkpoint) -> Session:
+    return load_session(checkpoint, "cpu", dtype="float64")
+
+
+def assert_same(results: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
+    assert [result["text"] for result in results] == [other["sequence"] for other in expected]
+    assert [result["labels"] for result in results] == [other["labels"] for other in expected]
+    for result, other in zip(results, expected, strict=True):
+        assert result["scores"] == pytest.approx(other["scores"], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        NLI,
+        ("ENTAILMENT", "NEUTRAL", "CONTRADICTION"),
+        ("CONTRADICTION", "ENTAILMENT", "NEUTRAL"),
+        ("entailment", "not_entailment"),
+    ],
+)
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_scores_are_the_pipelines(exact: Small, names: Names, multi_label: bool) -> None:
+    model, source = exact("BertForSequenceClassification", **labelled(names))
+    options: dict[str, Any] = {"hypothesis_template": "a {} b.", "multi_label": multi_label}
+    expected = pipeline(source)(TEXTS, LABELS, **options)
+    assert_same(model.zero_shot(TEXTS, LABELS, **options), expected)
+
+
+def test_a_single_label_is_compared_with_contradiction(exact: Small) -> None:
+    model, source = exact("BertForSequenceClassification", **labelled(NLI))
+    assert_same(model.zero_shot(["a b"], "c"), [pipeline(source)("a b", "c")])
+
+
+def test_byte_level_tokens_and_default_template(hub_checkpoint: Make, tmp_path: Path) -> None:
+    source = byte_level_roberta(hub_checkpoint, "RobertaForSequenceClassification", **labelled(NLI))
+    checkpoint = converted(source, tmp_path / "model")
+    model = Model(checkpoint, double(checkpoint))
+    assert_same(model.zero_shot(TEXTS, "sports, a b"), pipeline(source)(TEXTS, "sports, a b"))
+
+
+@pytest.mark.filterwarnings("ignore::zoo.inference.task.TaskWarning")
+def test_a_long_text_is_truncated_and_its_hypothesis_is_not(exact: Small) -> None:
+    model, source = exact("BertForSequenceClassification", **labelled(NLI))
+    oracle = pipeline(source)
+    oracle.tokenizer.model_max_length = 40
+    text, labels = "a b c d " * 20, ["e " * 20, "f"]
+    (result,) = model.zero_shot([text], labels)
+    assert_same([result], [oracle(text, labels)])
+    assert result["truncated"] == 80 - (40 - 3 - 24)  # of "[UNK] [UNK] [UNK] e ... e [UNK]"
+    with pytest.raises(UsageError, match="leave no room for a text"):
+        model.zero_shot(["a"], ["e " * 60])
+
+
+def test_contradiction_is_found_by_its_name(exact: Small) -> None:
+    """The pipeline takes the first label for contradiction, here the neutral one."""
+    names = ("neutral", "contradiction", "entailment")
+    model, _ = exact("BertForSequenceClassification", **labelled(names))
+    (result,) = model.zero_shot(["a b"], ["c"])
+    classes = model.classify([("a b", "This example is c.")])[0]["scores"]
+    ratio = classes["entailment"] / (classes["entailment"] + classes["contradiction"])
+    assert result["scores"] == [pytest.approx(ratio, abs=1e-6)]
+
+
+def test_a_model_without_entailment_is_refused(exact: Small) -> None:
+    model, _ = exact("BertForSequenceClassification", **labelled(("good", "bad")))
+    with pytest.raises(UsageError, match="labels good, bad, and none of them is entailment"):
+        model.zero_shot(["a"], ["b", "c"])
+
+
+@pytest.mark.parametrize(
+    ("labels", "template", "message"),
+    [
+        ([], "a {}", "there is no label to choose; name each with --label"),
+        (["a", ""], "a {}", "a label is empty"),
+        (["a", "b", "a"], "a {}", "the label a is given twice"),
+        (["a"], "This is it.", "the template 'This is it.' has no place for the label"),
+    ],
+)
+def test_labels_and_templates_are_checked(
+    exact: Small, labels: list[str], template: str, message: str
+) -> None:
+    model, _ = exact("BertForSequenceClassification", **labelled(NLI))
+    with pytest.raises(UsageError, match=message):
+        model.zero_shot(["a"], labels, hypothesis_template=template)
+
+
+def test_the_command_labels_a_table(hub_checkpoint: Make, tmp_path: Path) -> None:
+    source = hub_checkpoint("BertForSequenceClassification", **labelled(NLI))
+    table, target = tmp_path / "t.csv", tmp_path / "out.jsonl"
+    with table.open("w", newline="") as file:
+        csv.writer(file).writerows([["id", "title"], [1, TEXTS[0]], [2, TEXTS[1]]])
+    options = ["--label", "a b", "--label", "c", "--template", "d {}"]
+    options += ["--backend", "cpu", "--dtype", "float64"]
+    inputs = ["--input", str(table), "--text", "title", "--output", str(target)]
+    done = CliRunner().invoke(command, ["zero-shot", str(source), *options, *inputs])
+    assert done.exit_code == 0, done.output
+    rows = [json.loads(line) for line in target.read_text().splitlines()]
+    expected = pipeline(source)(TEXTS[:2], ["a b", "c"], hypothesis_template="d {}")
+    assert_same(rows, expected)
+    assert [row["id"] for row in rows] == ["1", "2"]

@@ -1,0 +1,46 @@
+"""Classification by labels in words, without training, by a model of natural language inference."""
+
+from zoo.families.tasks import TaskOption, TaskSpec
+
+TEMPLATE = "This example is {}."  # as in transformers' pipeline
+EXAMPLES = """\b
+Examples:
+  zoo run zero-shot REF "Who won the match?" --label sports --label politics
+  zoo run zero-shot REF --input news.csv --text title -o topics.csv \\
+      --label sports --label politics --template "This text is about {}."
+
+REF is a model of natural language inference, with a label that begins with "entail". Each label
+replaces {} in the template, which makes a hypothesis on the text. "labels" are ordered by
+probability, "scores" are the probabilities. Long texts are truncated; hypotheses are not."""
+
+TASKS = (
+    TaskSpec(
+        "zero-shot",
+        "Classify texts by labels that need no training.",
+        synonyms=("zero-shot-classification",),
+        predict="zoo.tasks.zero_shot.predict:ZeroShot",
+        run_options=(
+            TaskOption(
+                "candidate_labels",
+                "One of the labels; repeat it.",
+                flag="--label",
+                metavar="TEXT",
+                multiple=True,
+            ),
+            TaskOption(
+                "hypothesis_template",
+                "Hypothesis on a text; {} stands for the label.",
+                flag="--template",
+                default=TEMPLATE,
+                metavar="TEXT",
+            ),
+            TaskOption(
+                "multi_label",
+                "Score each label on its own: several may be true of a text.",
+                bool,
+                default=False,
+            ),
+        ),
+        examples=EXAMPLES,
+    ),
+)

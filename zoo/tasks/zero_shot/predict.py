@@ -1,0 +1,157 @@
+"""Zero-shot classification by natural language inference.
+
+The method of Yin et al. 2019 (arXiv:1909.00161), as in transformers' zero-shot pipeline
+(``pipelines/zero_shot_classification.py``): a text entails a hypothesis such as "This example is
+politics." or does not.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.errors import UsageError
+from zoo.inference.processing.batching import Batch
+from zoo.inference.processing.numbers import softmax
+from zoo.inference.processing.records import TextExample, validate_text
+from zoo.inference.task import BatchTask, EncodedExample, EncodedTexts
+from zoo.overrides import override
+from zoo.tasks.zero_shot import TEMPLATE
+
+if TYPE_CHECKING:
+    from zoo.checkpoint import Checkpoint
+    from zoo.tokenizers import Encoded
+    from zoo.tokenizers.tokenizer import Text
+
+SLOT = "{}"  # of the label in a template
+
+
+class ZeroShot(BatchTask):
+    """Classification of texts by labels in words, by a model of natural language inference.
+
+    Results have the keys ``labels``, the most probable first, and ``scores``, their probabilities.
+    These are the softmax of the entailment logits of all labels; with ``multi_label`` or a single
+    label, of entailment against contradiction for each.
+    """
+
+    name: ClassVar[str] = "zero-shot"
+    heads: ClassVar[tuple[str, ...]] = ("sequence-classification",)
+    output_keys: ClassVar[tuple[str, ...]] = ("labels", "scores")
+    chunk_size: int = 256
+
+    def __init__(
+        self,
+        *args: Any,
+        candidate_labels: str | Sequence[str] = (),
+        hypothesis_template: str = TEMPLATE,
+        multi_label: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(*args, **options)
+        self.labels = _labels(candidate_labels)
+        self.hypotheses = _hypotheses(hypothesis_template, self.labels)
+        self.entailment = entailment_id(self.checkpoint)
+        self.contradiction = None
+        if multi_label or len(self.labels) == 1:
+            self.contradiction = contradiction_id(self.checkpoint, self.entailment)
+
+    @override
+    def tokenize(self, records: list[TextExample], before: int) -> list[EncodedExample]:
+        """Return the tokens of each text with all hypotheses."""
+        pairs: list[Text] = [(record.text, text) for record in records for text in self.hypotheses]
+        encoded = iter(self.encode(pairs))
+        return [
+            EncodedExample(record, EncodedTexts([next(encoded) for _ in self.hypotheses]), number)
+            for number, record in enumerate(records, before)
+        ]
+
+    @override
+    def encode(self, texts: "Sequence[Text]") -> "list[Encoded]":
+        return self.tokenizer.encode(
+            texts, max_tokens=self.max_tokens, offsets=False, truncation="only_first"
+        )
+
+    @override
+    def truncated(self, item: EncodedExample) -> int:
+        """Return the number of tokens of a text that were cut for the longest hypothesis."""
+        assert isinstance(item.encoded, EncodedTexts), "tokenize returns several texts"
+        return max(text.truncated for text in item.encoded.texts)
+
+    @override
+    def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
+        return [{"logits": row} for row in self.output("logits", items, batch)]
+
+    @override
+    def merge(self, item: EncodedExample, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return the labels by probability, of equal ones the first."""
+        import numpy as np
+
+        logits = np.array([row["logits"] for row in rows])  # (labels, classes)
+        if self.contradiction is None:
+            scores = softmax(logits[:, self.entailment])
+        else:
+            scores = softmax(logits[:, [self.contradiction, self.entailment]])[:, 1]
+        order = np.argsort(-scores, kind="stable")
+        return {
+            "labels": [self.labels[number] for number in order],
+            "scores": scores[order].tolist(),
+        }
+
+
+def entailment_id(checkpoint: "Checkpoint") -> int:
+    """Return the index of the label for entailment.
+
+    Raises:
+        UsageError: the model has none.
+    """
+    names = checkpoint.config.labels
+    found = _beginning(names, "entail")
+    if found is None:
+        raise UsageError(
+            f"{checkpoint.path} has the labels {', '.join(names)}, and none of them is entailment",
+            "use a model of natural language inference, or name its labels in the config.json "
+            "that it is converted from",
+        )
+    return found
+
+
+def contradiction_id(checkpoint: "Checkpoint", entailment: int) -> int:
+    """Return the index of the label for contradiction; by default the first label, or the last.
+
+    Raises:
+        UsageError: entailment is the only label.
+    """
+    names = checkpoint.config.labels
+    if len(names) < 2:
+        raise UsageError(
+            f"{checkpoint.path} has the only label {names[0]}, and nothing to compare it with",
+            "give several labels without --multi-label",
+        )
+    found = _beginning(names, "contradict")
+    return (len(names) - 1 if entailment == 0 else 0) if found is None else found
+
+
+def _beginning(names: Sequence[str], start: str) -> int | None:
+    return next((k for k, name in enumerate(names) if name.lower().startswith(start)), None)
+
+
+def _labels(given: str | Sequence[str]) -> list[str]:
+    """Return the labels; in one string they are separated by commas, as in the pipeline."""
+    labels = [part.strip() for part in given.split(",")] if isinstance(given, str) else list(given)
+    if not labels or "" in labels:
+        raise UsageError(
+            "there is no label to choose" if not labels else "a label is empty",
+            "name each with --label",
+        )
+    for number, label in enumerate(labels, 1):
+        validate_text(label, f"label {number}")
+    if repeated := [label for k, label in enumerate(labels) if label in labels[:k]]:
+        raise UsageError(f"the label {repeated[0]} is given twice", "name each label once")
+    return labels
+
+
+def _hypotheses(template: str, labels: Sequence[str]) -> list[str]:
+    if SLOT not in template:
+        raise UsageError(
+            f"the template {template!r} has no place for the label",
+            f"write {SLOT} there, as in {TEMPLATE!r}",
+        )
+    return [template.replace(SLOT, label) for label in labels]

@@ -12,25 +12,16 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from tools.figures.drawing import svg
+
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results.json"
 CHART = ROOT / "docs" / "figures" / "ratios.svg"
 PAGE = ROOT / "docs" / "results.md"
 BEGIN, END = "<!-- benchmarks: begin -->", "<!-- benchmarks: end -->"
 
-WIDTH, ROW, LEFT, RIGHT, TOP = 760, 34, 300, 690, 46
+ROW, LEFT, RIGHT, TOP = 34, 300, 690, 46
 TICKS = (1, 2, 5, 10, 20, 50)
-STYLE = """
-text { font: 13px system-ui, sans-serif; fill: #1f2328 }
-.peer, .tick { fill: #59636e; font-size: 11px }
-.title { font-weight: 600; font-size: 14px }
-.bar { fill: #2563eb } .grid { stroke: #d1d9e0 } .one { stroke: #59636e }
-.end { text-anchor: end } .middle { text-anchor: middle }
-@media (prefers-color-scheme: dark) {
-  text { fill: #f0f6fc } .peer, .tick { fill: #9198a1 }
-  .bar { fill: #60a5fa } .grid { stroke: #3d444d } .one { stroke: #9198a1 }
-}
-"""
 
 
 def ratio(bar: dict[str, Any]) -> float:
@@ -52,13 +43,13 @@ def chart(rows: list[dict[str, Any]]) -> str:
         x, kind = across(tick), "one" if tick == 1 else "grid"
         parts.append(
             f'<line class="{kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{bottom}"/>'
-            f'<text class="tick middle" x="{x:.1f}" y="{bottom + 16}">{tick}</text>'
+            f'<text class="muted middle" x="{x:.1f}" y="{bottom + 16}">{tick}</text>'
         )
     for number, bar in enumerate(bars):
         y, end = TOP + ROW * number, across(ratio(bar))
         parts.append(
             f'<text class="end" x="{LEFT - 10}" y="{y + 15}">{escape(bar["task"])}</text>'
-            f'<text class="peer end" x="{LEFT - 10}" y="{y + 28}">{escape(bar["peer"])}</text>'
+            f'<text class="muted end" x="{LEFT - 10}" y="{y + 28}">{escape(bar["peer"])}</text>'
             f'<rect class="bar" x="{LEFT}" y="{y + 7}" width="{end - LEFT:.1f}" height="20" '
             f'rx="3"/>'
             f'<text x="{end + 6:.1f}" y="{y + 22}">{ratio(bar):.2g}</text>'
@@ -66,10 +57,7 @@ def chart(rows: list[dict[str, Any]]) -> str:
     label = "Ratios of zoo and its peers: " + "; ".join(
         f"{bar['task']} {ratio(bar):.2g} times {bar['peer']}" for bar in bars
     )
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {bottom + 28}" role="img" '
-        f'aria-label="{escape(label)}"><style>{STYLE}</style>{"".join(parts)}</svg>\n'
-    )
+    return svg("".join(parts), bottom + 28, label)
 
 
 def table(results: dict[str, Any]) -> str:

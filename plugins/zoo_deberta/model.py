@@ -83,7 +83,7 @@ class Deberta(Encoder):
             input_ids.shape[1], attention_mask, position_ids=position_ids, document_ids=document_ids
         )
         last_input = x = self.embeddings(input_ids, token_type_ids, position_ids, context.real)
-        before = list[Tensor]()
+        before: list[Tensor] = []
         for layer in self.layers:
             self.keep_for_mix(before, x)
             last_input, x = x, layer(x, context)

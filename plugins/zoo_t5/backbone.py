@@ -167,7 +167,7 @@ class Stack(nn.Module):
         Returns:
             (batch, tokens, hidden).
         """
-        before = list[Tensor]()
+        before: list[Tensor] = []
         for index, layer in enumerate(self.layers):
             if self.mix is not None:
                 before.append(x)

@@ -1,13 +1,20 @@
 """Compiled runs: losses equal those of eager mode, and a compiled run resumes."""
 
+import contextlib
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from tests.training.runs import assert_resumes_from, records, run_training
+from tests.training.cases import dry
+from tests.training.runs import assert_resumes_from, records, run_training, small
+from zoo.training.distributed.context import DistContext
+from zoo.training.loss_module import LossModule
+from zoo.training.setup import pretrain_setup, train_dataloader
 
+CPU = torch.device("cpu")
 COMPILER = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
 pytestmark = [
     pytest.mark.usefixtures("shared_home"),
@@ -19,6 +26,21 @@ SETTINGS: dict[str, Any] = {
     "save_steps": 2,
     "micro_batch_tokens": None,
 }
+
+
+@pytest.mark.parametrize("family", ["bert", "deberta", "electra", "gpt", "t5"])
+def test_a_step_is_one_graph(family: str) -> None:
+    """A break splits the work of a step, and keeps kernels from being fused across it."""
+    from torch import _dynamo
+
+    setup = pretrain_setup(dry(small(family, compile=True)))
+    model = setup.objective.model(setup.family, setup.model_config)
+    with contextlib.closing(train_dataloader(setup, DistContext(0, 1, CPU))) as loader:
+        (batch, *_) = loader.batches(0)
+    _dynamo.reset()
+    explained = _dynamo.explain(LossModule(setup.objective, model).train())(batch.tensors)
+    assert [reason.reason for reason in explained.break_reasons] == []
+    assert explained.graph_count == 1
 
 
 @pytest.mark.long

@@ -30,7 +30,8 @@ _capturing_attention = ContextVar("_capturing_attention", default=False)
 
 def is_capturing() -> bool:
     """Return whether anything is being captured. Each layer computes all tokens then."""
-    return _capturing.get()
+    # compiled code skips the hooks, and reading a context variable would split its graph
+    return not torch.compiler.is_compiling() and _capturing.get()
 
 
 def is_capturing_attention() -> bool:
@@ -38,7 +39,7 @@ def is_capturing_attention() -> bool:
 
     Attention that splits its work into several kernel calls makes one call of it then.
     """
-    return _capturing_attention.get()
+    return not torch.compiler.is_compiling() and _capturing_attention.get()
 
 
 class LayerOutputs(dict[int, Value]):

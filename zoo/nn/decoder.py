@@ -125,7 +125,7 @@ class CausalBackbone(Encoder):
         else:
             mask = self.documents_mask(document_ids, x, causal=True)
         inputs = self.attention_inputs(x, mask, Positions(position_ids, keys))
-        before = list[Tensor]()
+        before: list[Tensor] = []
         for number, (index, (layer_mask, rotation)) in enumerate(
             zip(self.order, inputs, strict=True)
         ):

@@ -223,7 +223,7 @@ class Encoder(HeadMixin):
         if position_ids is None:
             position_ids = torch.arange(x.shape[1], device=x.device)[None]
         inputs = self.attention_inputs(x, mask, Positions(position_ids, position_ids))
-        before = list[Tensor]()
+        before: list[Tensor] = []
         steps = zip(self.order, inputs, strict=True)
         for number, (index, (layer_mask, rotation)) in enumerate(steps, start=1):
             self.keep_for_mix(before, x)

@@ -49,6 +49,17 @@ def test_the_formula_of_palm() -> None:
     assert count == 2 * 24 * (6 * (matrices - pooler) + attention)
 
 
+def test_a_module_called_on_a_parameter_is_counted() -> None:
+    """DeBERTa normalizes its table of relative positions."""
+    table = nn.Embedding(5, 4)
+    norm, out = nn.LayerNorm(4), nn.Linear(4, 3)
+    table.weight.grad = kept = torch.ones(5, 4)
+    weights = [*table.parameters(), *norm.parameters(), *out.parameters()]
+    assert training_flops(lambda: out(norm(table.weight)).sum(), weights) == 6 * 5 * 4 * 3
+    assert table.weight.grad is kept and kept.equal(torch.ones(5, 4))
+    assert [weight for weight in weights[1:] if weight.grad is not None] == []
+
+
 def test_time_between_steps_does_not_count_in_steps() -> None:
     clock = Clock()
     speed = Throughput(CPU, window=2, clock=clock)

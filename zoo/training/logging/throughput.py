@@ -50,7 +50,7 @@ def training_flops(loss: "Callable[[], torch.Tensor]", parameters: "Iterable[tor
 
     Only matrix products count, as in PaLM (Chowdhery et al. 2022, appendix B), whose formula for a
     decoder, 6 N + 12 L H Q T per token, is reproduced; but for any architecture, and with logits
-    at as many positions as the objective predicts. No gradient is stored.
+    at as many positions as the objective predicts. Gradients are left as they are.
     """
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -61,12 +61,18 @@ def training_flops(loss: "Callable[[], torch.Tensor]", parameters: "Iterable[tor
 
     in_place = {torch.ops.aten.baddbmm_: product_flops}  # of attention in blocks
     learnt = [parameter for parameter in parameters if parameter.requires_grad]
+    gradients = [parameter.grad for parameter in learnt]
+    for parameter in learnt:
+        parameter.grad = None
     # the counter misses the fused kernels on a CPU, and counts recomputed work on CUDA
     with (
         sdpa_kernel(SDPBackend.MATH),
         FlopCounterMode(display=False, custom_mapping=in_place) as counter,
     ):
-        torch.autograd.grad(loss(), learnt, allow_unused=True)
+        # the hooks of the counter do not run in autograd.grad if a module is called on a parameter
+        torch.autograd.backward(loss(), inputs=learnt)
+    for parameter, gradient in zip(learnt, gradients, strict=True):
+        parameter.grad = gradient
     return int(counter.get_total_flops())
 
 

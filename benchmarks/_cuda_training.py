@@ -266,26 +266,29 @@ def single_documents(objective: Objective, setup: PretrainSetup, count: int) -> 
 
 
 def loss_difference(workload: Workload) -> float:
-    """Return the difference between both losses of one batch, relative to the loss; float32, CPU.
+    """Return the difference between both losses of one batch, relative to the loss; float64, CPU.
 
     The losses of each term are divided by their counts, and added with their weights.
     """
     setup = build(workload, compiled=False, dropout=False)
     objective: Any = setup.objective
-    model = new_model(setup).eval()
+    model = new_model(setup).eval().double()  # in float32, a sample of ELECTRA can differ
     batch = objective.collate(single_documents(objective, setup, 4))
     with torch.no_grad():
         sums = objective.compute_loss(model, batch.tensors).sums
         weights = objective.loss_weights
         loss = sum(weights[term] * float(sums[term]) / batch.counts[term] for term in weights)
-        parts = [part.eval() for part in peer_parts(setup, model)]
-        terms = peer_losses(parts, batch.tensors)
+        parts = [part.eval().double() for part in peer_parts(setup, model)]
+        temperature = getattr(objective.options, "temperature", 1.0)
+        terms = peer_losses(parts, batch.tensors, temperature)
         assert len(terms) == len(weights), "a term of the loss is not compared"
         peer = sum(weights[term] * value for term, value in zip(weights, terms, strict=True))
     return abs(float(loss) - float(peer)) / abs(float(loss))
 
 
-def peer_losses(parts: Sequence[Any], batch: Mapping[str, Tensor]) -> list[float]:
+def peer_losses(
+    parts: Sequence[Any], batch: Mapping[str, Tensor], temperature: float
+) -> list[float]:
     """Return the mean loss of each term, of transformers' models, on a batch of the zoo."""
     from zoo.objectives.losses.sampling import sample_from_logits
 
@@ -298,7 +301,7 @@ def peer_losses(parts: Sequence[Any], batch: Mapping[str, Tensor]) -> list[float
     logits = parts[0](**inputs).logits.flatten(0, 1)[positions]
     losses = [float(F.cross_entropy(logits, labels))]
     if len(parts) > 1:
-        samples = sample_from_logits(logits, batch["uniforms"])
+        samples = sample_from_logits(logits, batch["uniforms"], temperature)
         corrupted, replaced = ids.flatten().clone(), torch.zeros_like(ids.flatten())
         corrupted[positions], replaced[positions] = samples, (samples != labels).long()
         scores = parts[1](input_ids=corrupted.view_as(ids), attention_mask=mask.long()).logits

@@ -23,13 +23,8 @@ from zoo.tokenizers.keys import (
     TOKENIZER_CONFIG_KEYS,
     TOKENIZER_JSON_KEYS,
 )
-from zoo.tokenizers.sentence_files import (
-    MODULES_KEYS,
-    NORMALIZE_KEYS,
-    POOLING_KEYS,
-    SENTENCE_KEYS,
-    SETTINGS_KEYS,
-)
+from zoo.tokenizers.module_files import MODULE_KEYS
+from zoo.tokenizers.sentence_files import MODULES_KEYS, SENTENCE_KEYS, SETTINGS_KEYS
 
 ROOT = Path(__file__).parents[1]
 # ELMo is read from another library's file, and the Hub has no class for it.
@@ -155,8 +150,7 @@ def test_keys_of_sentence_transformers() -> None:
         "config_sentence_transformers.json": SETTINGS_KEYS,
         "modules.json": MODULES_KEYS,
         "sentence_bert_config.json": SENTENCE_KEYS,
-        "Pooling": POOLING_KEYS,
-        "Normalize": NORMALIZE_KEYS,
+        **MODULE_KEYS,
     }
     assert record["sentence-transformers"] == "6.2.0" and [*files] == [*record["files"]] == [
         *tables

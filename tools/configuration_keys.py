@@ -19,13 +19,8 @@ from zoo.tokenizers.keys import (
     TOKENIZER_CONFIG_KEYS,
     TOKENIZER_JSON_KEYS,
 )
-from zoo.tokenizers.sentence_files import (
-    MODULES_KEYS,
-    NORMALIZE_KEYS,
-    POOLING_KEYS,
-    SENTENCE_KEYS,
-    SETTINGS_KEYS,
-)
+from zoo.tokenizers.module_files import MODULE_KEYS
+from zoo.tokenizers.sentence_files import MODULES_KEYS, SENTENCE_KEYS, SETTINGS_KEYS
 
 PAGE = Path(__file__).parents[1] / "docs" / "configuration-files.md"
 INTRODUCTION = """\
@@ -88,8 +83,8 @@ def sentence_sections() -> Iterator[Section]:
         SENTENCE_KEYS,
         "Also under the names that older versions give the file. Unknown keys are refused.",
     )
-    yield Section("config.json of `Pooling`", POOLING_KEYS, "Unknown keys are refused.")
-    yield Section("config.json of `Normalize`", NORMALIZE_KEYS, "Unknown keys are refused.")
+    for kind, keys in MODULE_KEYS.items():
+        yield Section(f"config.json of `{kind}`", keys, "Unknown keys are refused.")
 
 
 def sections() -> list[Section]:

@@ -12,11 +12,12 @@ from importlib import metadata, util
 from pathlib import Path
 
 LIST = Path(__file__).parents[1] / "tests" / "fixtures" / "sentence_transformers_keys.json"
+KINDS = ("sentence_transformer", "sparse_encoder", "multi_vector_encoder", "cross_encoder")
 # file -> source files; the class, function or variable that has its keys; variables that are looked
 # up
 SOURCES = {
     "config_sentence_transformers.json": (
-        ("base/model.py", "sentence_transformer/model.py"),
+        tuple(f"{folder}/model.py" for folder in ("base", *KINDS)),
         "_get_model_config",
         ("model_config", "config"),
     ),
@@ -24,6 +25,19 @@ SOURCES = {
     "sentence_bert_config.json": (("base/modules/transformer.py",), "Transformer", ("config",)),
     "Pooling": (("sentence_transformer/modules/pooling.py",), "Pooling", ("config",)),
     "Normalize": (("base/modules/normalize.py",), "Normalize", ("config",)),
+    "Dense": (("base/modules/dense.py",), "Dense", ("config",)),
+    "LayerNorm": (("sentence_transformer/modules/layer_norm.py",), "LayerNorm", ("config",)),
+    "Dropout": (("sentence_transformer/modules/dropout.py",), "Dropout", ("config",)),
+    "SpladePooling": (
+        ("sparse_encoder/modules/splade_pooling.py",),
+        "SpladePooling",
+        ("config",),
+    ),
+    "MultiVectorMask": (
+        ("multi_vector_encoder/modules/multi_vector_mask.py",),
+        "MultiVectorMask",
+        ("config",),
+    ),
 }
 # arguments of classes that loading sets
 SET_BY_LOADING = {"self", "model_name_or_path", "cache_dir", "backend"}

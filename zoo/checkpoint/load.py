@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from zoo.checkpoint.digests import check_manifest
+from zoo.checkpoint.module_weights import module_weight_files, read_module_weights
 from zoo.checkpoint.records import (
     CONFIG,
     FORMAT_VERSION,
@@ -19,7 +20,7 @@ from zoo.checkpoint.records import (
     WeightsIndex,
 )
 from zoo.errors import SourceError, VerificationError
-from zoo.families.base import Family, Head
+from zoo.families.base import EMBEDDING, Family, Head
 from zoo.families.config import Config
 from zoo.io.digests.verified import require_blake3
 from zoo.io.json import read_json_record
@@ -27,6 +28,9 @@ from zoo.io.paths import safe_join
 from zoo.io.tensors.safetensors import SafetensorsReader
 from zoo.plugins import get_family
 from zoo.weights import WeightMap
+
+if TYPE_CHECKING:
+    from zoo.checkpoint.module_weights import ModuleWeights
 
 Record = TypeVar("Record", bound=msgspec.Struct)
 
@@ -50,6 +54,14 @@ class Checkpoint:
     def head(self) -> Head:
         """Inputs, outputs and tasks of the head."""
         return self.family.heads()[self.model.head]
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Tasks of ``zoo run`` that the model serves: those of the head, and of its pooling."""
+        pooling = self.model.pooling
+        embeds = pooling is not None and pooling.output in self.head.outputs
+        more = [task for task in EMBEDDING if embeds and task not in self.head.tasks]
+        return (*self.head.tasks, *more)
 
     @property
     def weights(self) -> WeightMap:
@@ -111,6 +123,19 @@ class Checkpoint:
         for path in (*(self.path / name for name in names), *self.weight_files()):
             digest = self.manifest.files.get(path.name)
             require_blake3(path, digest.blake3 if digest else None, self.path / MANIFEST)
+        for name in module_weight_files(self.model.pooling):
+            self._require_unchanged(name)
+
+    def module_weights(self) -> "ModuleWeights":
+        """Return folder -> name -> weight of the modules of a sentence encoder, in float32."""
+        for name in module_weight_files(self.model.pooling):
+            self._require_unchanged(name)
+        return read_module_weights(self.path, self.model.pooling)
+
+    def _require_unchanged(self, name: str) -> None:
+        digest = self.manifest.files.get(name)
+        path = safe_join(self.path, name, MANIFEST)
+        require_blake3(path, digest.blake3 if digest else None, self.path / MANIFEST)
 
 
 def is_checkpoint(path: Path) -> bool:

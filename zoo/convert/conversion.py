@@ -1,7 +1,7 @@
 """Conversion of a checkpoint: open, plan, write, verify the round trip, publish."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from zoo.convert.infer_head import (
 from zoo.convert.model_tensors import check_rules_of_plugin
 from zoo.convert.open import OpenCheckpoint, lazy_arrays, open_source
 from zoo.convert.report import ConversionReport
+from zoo.convert.sentence_modules import check_modules, open_modules, write_modules
 from zoo.convert.tokenizer import read_source_tokenizer
 from zoo.convert.writers import LAYOUTS, CheckpointWriter
 from zoo.errors import SourceError, UsageError, VerificationError
@@ -34,7 +35,7 @@ from zoo.io.digests.files import FileDigest
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.output.overwrite import check_target
 from zoo.io.progress import progress
-from zoo.io.tensors.formats import DTYPE_NAMES, TensorInfo, TensorToWrite
+from zoo.io.tensors.formats import DTYPE_NAMES, TensorInfo, TensorReader, TensorToWrite
 from zoo.weights import TensorCopy, TensorMapping
 
 if TYPE_CHECKING:
@@ -84,8 +85,10 @@ def convert(
         text = read_source_tokenizer(opened, tokenizer, plan.config)
         readable = text is not None or opened.family.text_tokenizer(plan.config) is not None
         require_computable(plan, code)
+        check_modules(plan)
+        modules = open_modules(opened, allow_pickle=allow_pickle)
         layout = LAYOUTS[to](opened, plan, text, code)
-        report = ConversionReport.of(opened, plan, layout, readable)
+        report = ConversionReport.of(opened, plan, layout, readable, modules)
         report = replace(report, licence=licence or report.licence or source_licence(source))
         if dry_run:
             return report
@@ -95,12 +98,13 @@ def convert(
             starting()
         report = replace(report, equal_copies=check_values(opened, plan))
         with atomic_directory(path, force=force, sources=sources) as staging:
-            report = _Conversion(opened, plan, layout, report).write(staging, path)
+            report = _Conversion(opened, plan, layout, report, modules).write(staging, path)
             check_readable(staging, path, plan, text)
             paths = [opened.source.directory / name for name in opened.files_read()]
             if tokenizer is not None:
                 paths += [tokenizer.directory / name for name in tokenizer.files.names_read]
-            states.check([*paths, *opened.reader.files])
+            of_modules = [file for reader in modules.values() for file in reader.files]
+            states.check([*paths, *opened.reader.files, *of_modules])
             return report
 
 
@@ -163,12 +167,14 @@ class _Conversion:
     plan: ConversionPlan
     layout: CheckpointWriter
     report: ConversionReport
+    modules: Mapping[str, TensorReader]  # folder of a module -> its weights
 
     def write(self, staging: Path, published: Path) -> ConversionReport:
         digests = BackgroundHasher()
         try:
             directory, names = self.opened.source.directory, self.opened.files_read()
             sources = [*(directory / name for name in names), *self.opened.reader.files]
+            sources += [file for reader in self.modules.values() for file in reader.files]
             for path in sources:
                 digests.start(path)
             mapping = self.plan.mapping
@@ -178,7 +184,14 @@ class _Conversion:
             total = sum(out.info.nbytes for out in outputs)
             with progress("writing", total, bytes_=True) as advance:
                 weights = self.layout.write_tensors(staging, outputs, advance, digests.create)
-            files = [*weights, *self.layout.write_side_files(staging, self.report)]
+            kept = write_modules(
+                self.modules,
+                staging,
+                self.layout.dtype,
+                metadata=self.layout.metadata,
+                create=digests.create,
+            )
+            files = [*weights, *kept, *self.layout.write_side_files(staging, self.report)]
             for path in files:
                 digests.start(path)
                 digests.sync(path)

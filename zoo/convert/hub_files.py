@@ -50,7 +50,7 @@ def hub_side_files(
         known = {key: content[key] for key in TOKEN_IDS if content.get(key) is not None}
         files[GENERATION_CONFIG] = encode_json(generation or {"_from_model_config": True, **known})
     if pooling is not None:
-        files |= hub_pooling_files(pooling, getattr(config, "hidden_size", 0))
+        files |= hub_pooling_files(pooling, pooling.input_width(config))
     return files
 
 

@@ -16,6 +16,7 @@ from zoo.hub.select_files import (
     choose_format,
     config_files,
     matching,
+    module_files,
     without_weights,
 )
 from zoo.io.json import read_json_object
@@ -147,8 +148,9 @@ def local_files(source: "CheckpointDir") -> list[str]:
     directory = source.directory
     if is_checkpoint(directory):
         return source.names()
-    paths = [path for path in (*directory.glob("*"), *directory.glob("*/*.json")) if path.is_file()]
+    paths = [path for path in (*directory.glob("*"), *directory.glob("*/*")) if path.is_file()]
     names = [path.relative_to(directory).as_posix() for path in paths]
     choices = [*source.names(), *source.graphs()]
     _, weights = choose_format(choices, str(directory), allow_pickle=False)
-    return sorted({*weights, *config_files(names), *matching(names, LOCAL_SIDE_FILES)})
+    side = {*matching(names, LOCAL_SIDE_FILES), *module_files(names)}
+    return sorted({*weights, *config_files(names), *side})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from zoo.convert.infer_head import ConversionPlan
 from zoo.convert.open import OpenCheckpoint
 from zoo.io.digests.files import FileDigest
-from zoo.io.tensors.formats import DTYPE_NAMES, widest_dtype
+from zoo.io.tensors.formats import DTYPE_NAMES, TensorReader, widest_dtype
 from zoo.weights import MappingReport
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ class ConversionReport:
     path: Path | None = None
     sources: Mapping[str, FileDigest] = field(default_factory=dict)
     files: Mapping[str, FileDigest] = field(default_factory=dict)
+    # folder of a module of a sentence encoder -> its tensors, which are copied
+    modules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -70,6 +72,7 @@ class ConversionReport:
         plan: ConversionPlan,
         layout: "CheckpointWriter",
         tokenizer: bool,
+        modules: Mapping[str, TensorReader],
     ) -> Self:
         """Return the report of a plan, written in a layout."""
         copies = plan.mapping.copies
@@ -89,7 +92,10 @@ class ConversionReport:
             head=plan.head,
             format=opened.format,
             mapping=plan.mapping,
-            parameters=sum(math.prod(entry.shape) for entry in written),
+            parameters=sum(math.prod(entry.shape) for entry in written)
+            + sum(
+                math.prod(i.shape) for reader in modules.values() for i in reader.tensors.values()
+            ),
             hidden_size=getattr(plan.config, "hidden_size", 0),
             dtypes=dict(names),
             main_dtype=main,
@@ -98,6 +104,7 @@ class ConversionReport:
             unknown=opened.unknown,
             licence=manifest.licence if manifest else (row.licence if row else None),
             tokenizer=tokenizer,
+            modules={folder: tuple(sorted(reader.tensors)) for folder, reader in modules.items()},
         )
 
     def finished(
@@ -151,6 +158,11 @@ class ConversionReport:
             "renamed": dict(mapping.renamed),
             "initialised": [entry.target for entry in mapping.initialized],
             "absent": list(mapping.absent),
+            **(
+                {"modules": {k: list(names) for k, names in self.modules.items()}}
+                if self.modules
+                else {}
+            ),
             "unknown_config_keys": list(self.unknown),
         }
 
@@ -176,6 +188,7 @@ class ConversionReport:
         yield f"{self.reference} is {self.family} with head {self.head}, read from {self.format}"
         yield f"  parameters   {self.parameters:,}"
         yield f"  mapped       {self.mapped} tensors to {len(mapping.copies)} ({dtypes})"
+        yield from _listed("modules", {k: ", ".join(n) for k, n in self.modules.items()}, ": ")
         yield f"  prefix       {mapping.prefix or 'none'}"
         if counts := Counter(map(str, self.casts.values())):
             how = "rounded" if self.rounded else "without loss"

@@ -1,34 +1,228 @@
-"""Pooling of token vectors into sentence embeddings in torch, with gradients.
+"""Embeddings from the output of a model in torch, with gradients.
 
-``zoo.inference.processing.pooling`` has the same modes in NumPy.
+``zoo.inference.processing.pooling`` has the same modules in NumPy.
 """
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.tokenizers.pooling import Pooling
+from zoo.tokenizers.sentence_modules import (
+    SENTENCE_VECTOR,
+    TOKENS,
+    AnyModule,
+    DenseActivation,
+    DenseModule,
+    DropoutModule,
+    LayerNormModule,
+    MaskModule,
+    NormalizeModule,
+    PoolingModule,
+    SpladePoolingModule,
+    module_folder,
+)
+
+if TYPE_CHECKING:
+    from zoo.checkpoint.module_weights import ModuleWeights
+
+DENSE_FUNCTIONS: Mapping[DenseActivation, Any] = {
+    "identity": nn.Identity,
+    "tanh": nn.Tanh,
+    "relu": nn.ReLU,
+    "gelu": nn.GELU,
+    "sigmoid": nn.Sigmoid,
+    "silu": nn.SiLU,
+    "elu": nn.ELU,
+    "leaky_relu": nn.LeakyReLU,
+    "softplus": nn.Softplus,
+}
+
+
+class Dense(nn.Module):
+    """A linear map, then an activation function; see ``DenseModule``."""
+
+    def __init__(self, module: DenseModule) -> None:
+        super().__init__()
+        size = (module.in_features, module.out_features)
+        self.linear = nn.Linear(*size, bias=module.bias)
+        self.function: nn.Module = DENSE_FUNCTIONS[module.activation_function]()
+        self.use_residual = module.use_residual
+        self.residual = None
+        if module.use_residual and module.in_features != module.out_features:
+            self.residual = nn.Linear(*size, bias=False)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """Map (..., in_features) to (..., out_features)."""
+        mapped: Tensor = self.function(self.linear(vectors))
+        if not self.use_residual:
+            return mapped
+        return mapped + (vectors if self.residual is None else self.residual(vectors))
+
+
+class LayerNorm(nn.Module):
+    """Layer normalization; see ``LayerNormModule``."""
+
+    def __init__(self, module: LayerNormModule) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(module.dimension)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """Normalize (..., dimension)."""
+        return self.norm(vectors)  # type: ignore[no-any-return]
+
+
+class SentenceModules(nn.Module):
+    """The modules of a sentence encoder after its backbone.
+
+    The state dict has the names of the weights in the folders of a checkpoint, such as
+    ``2_Dense.linear.weight``.
+    """
+
+    def __init__(self, pooling: Pooling) -> None:
+        super().__init__()
+        self.pooling = pooling
+        for number, module in enumerate(pooling.steps, 1):
+            if (made := _make(module)) is not None:
+                self.add_module(module_folder(number, module), made)
+
+    def forward(
+        self,
+        hidden: Tensor,
+        mask: Tensor,
+        *,
+        ids: Tensor | None = None,
+        prompt_tokens: int = 0,
+        task: str = "document",
+        skipped: Tensor | None = None,
+    ) -> dict[str, Tensor]:
+        """Return ``token_embeddings``, ``attention_mask`` and perhaps ``sentence_embedding``.
+
+        Args:
+            hidden: (rows, tokens, width), or the logits of a sparse encoder.
+            mask: (rows, tokens), 1 for tokens, which are adjacent, and 0 for padding.
+            ids: (rows, tokens); only ``MultiVectorMask`` reads them.
+            prompt_tokens: number of tokens at the beginning that belong to a prompt.
+            task: ``query`` or ``document``.
+            skipped: ids of the tokens that ``MultiVectorMask`` leaves out.
+
+        Returns:
+            name -> (rows, tokens, width), (rows, tokens) or (rows, width). Embeddings have all
+            dimensions, and sparse ones all weights.
+        """
+        values = {TOKENS: hidden}
+        for number, module in enumerate(self.pooling.steps, 1):
+            made = self._modules.get(module_folder(number, module))
+            match module:
+                case PoolingModule():
+                    pooled = mask
+                    if not module.include_prompt and prompt_tokens:
+                        pooled = mask.clone()
+                        pooled[:, :prompt_tokens] = 0
+                    parts = [_pool(values[TOKENS], pooled, mode) for mode in module.modes]
+                    values[SENTENCE_VECTOR] = torch.cat(parts, -1) if len(parts) > 1 else parts[0]
+                case SpladePoolingModule():
+                    values[SENTENCE_VECTOR] = splade(values[TOKENS], mask, module)
+                case MaskModule():
+                    mask = _compared(module, mask, ids, task, skipped)
+                case NormalizeModule(module_input_name=read, module_output_name=name):
+                    if read in values:
+                        values[name] = F.normalize(values[read], dim=-1)
+                case DenseModule(module_input_name=read, module_output_name=name):
+                    assert made is not None, "Dense has a module"
+                    values[name] = made(values[read])
+                case LayerNormModule() | DropoutModule():
+                    assert made is not None, "it has a module"
+                    values[SENTENCE_VECTOR] = made(values[SENTENCE_VECTOR])
+        return {**values, "attention_mask": mask}
+
+
+@torch.no_grad()
+def load_modules(modules: SentenceModules, stored: "ModuleWeights") -> list[str]:
+    """Load weights of modules; return the names of parameters that keep their values.
+
+    Args:
+        modules: the modules.
+        stored: folder -> name -> weight, as ``Checkpoint.module_weights`` returns them.
+    """
+    new = []
+    for name, parameter in modules.named_parameters():
+        folder, _, rest = name.partition(".")
+        array = stored.get(folder, {}).get(rest)
+        if array is None or tuple(array.shape) != tuple(parameter.shape):
+            new.append(name)
+        else:
+            parameter.copy_(torch.from_numpy(array.copy()))
+    return new
+
+
+def _make(module: AnyModule) -> nn.Module | None:
+    match module:
+        case DenseModule():
+            return Dense(module)
+        case LayerNormModule():
+            return LayerNorm(module)
+        case DropoutModule():
+            return nn.Dropout(module.dropout)
+    return None
 
 
 def pool(hidden: Tensor, mask: Tensor, pooling: Pooling) -> Tensor:
-    """Return sentence embeddings, (rows, hidden), before any truncation of dimensions.
+    """Return embeddings of modules without weights, before any truncation of dimensions.
 
     Args:
         hidden: (rows, tokens, hidden).
         mask: (rows, tokens), 1 for the tokens to pool, which are adjacent, and 0 for others.
+        pooling: the settings.
+
+    Returns:
+        (rows, dimensions).
     """
+    return SentenceModules(pooling)(hidden, mask)[SENTENCE_VECTOR]  # type: ignore[no-any-return]
+
+
+def _pool(hidden: Tensor, mask: Tensor, mode: str) -> Tensor:
     rows, first = torch.arange(len(hidden), device=hidden.device), mask.int().argmax(1)
-    if pooling.mode == "cls":
-        vectors = hidden[rows, first]
-    elif pooling.mode == "lasttoken":
-        vectors = hidden[rows, first + mask.sum(1) - 1]
-    elif pooling.mode == "max":
-        vectors = hidden.masked_fill(mask[:, :, None] == 0, -torch.inf).amax(1)
-    else:
-        weights = mask.to(hidden.dtype)
-        if pooling.mode == "weightedmean":
-            weights = weights * torch.arange(1, mask.shape[1] + 1, device=mask.device)
-        total = weights.sum(1, keepdim=True)
-        weights = weights / (total.sqrt() if pooling.mode == "mean_sqrt_len_tokens" else total)
-        vectors = (weights[:, :, None] * hidden).sum(1)
-    return F.normalize(vectors, dim=-1) if pooling.normalize else vectors
+    if mode == "cls":
+        return hidden[rows, first]
+    if mode == "lasttoken":
+        return hidden[rows, first + mask.sum(1) - 1]
+    if mode == "max":
+        return hidden.masked_fill(mask[:, :, None] == 0, -torch.inf).amax(1)
+    weights = mask.to(hidden.dtype)
+    if mode == "weightedmean":
+        weights = weights * torch.arange(1, mask.shape[1] + 1, device=mask.device)
+    total = weights.sum(1, keepdim=True)
+    weights = weights / (total.sqrt() if mode == "mean_sqrt_len_tokens" else total)
+    return (weights[:, :, None] * hidden).sum(1)
+
+
+def splade(logits: Tensor, mask: Tensor, module: SpladePoolingModule) -> Tensor:
+    """Return the weights of the words of the vocabulary, (rows, vocabulary).
+
+    Args:
+        logits: (rows, tokens, vocabulary).
+        mask: (rows, tokens).
+        module: the settings.
+    """
+    known = (logits * mask[:, :, None].to(logits.dtype)).relu().log1p()
+    if module.activation_function == "log1p_relu":
+        known = known.log1p()
+    return known.amax(1) if module.pooling_strategy == "max" else known.sum(1)
+
+
+def _compared(
+    module: MaskModule, mask: Tensor, ids: Tensor | None, task: str, skipped: Tensor | None
+) -> Tensor:
+    """Return the tokens that late interaction compares, (rows, tokens)."""
+    if ids is None:
+        return mask
+    if task in module.skiplist_tasks and skipped is not None and len(skipped):
+        mask = mask * ~torch.isin(ids, skipped)
+    if task != "query" and module.keep_only_token_ids:
+        kept = torch.tensor(module.keep_only_token_ids, device=ids.device)
+        mask = mask * torch.isin(ids, kept)
+    return mask

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from zoo.checkpoint.generation_config import GENERATION_CONFIG
 from zoo.errors import SourceError, UsageError
 from zoo.plugins import all_families, all_formats, built_in_formats
-from zoo.tokenizers import POOLING_FILES, TOKENIZER_FILES
+from zoo.tokenizers import MODULE_FILES, POOLING_FILES, TOKENIZER_FILES
 
 if TYPE_CHECKING:
     from zoo.io.tensors.formats import Format
@@ -101,7 +101,16 @@ def without_weights(names: Sequence[str], source: str) -> SourceError:
 def files_to_download(names: Sequence[str], source: str, *, allow_pickle: bool) -> list[str]:
     """Return the files of a repository to download: weights of one format, and side files."""
     _, weights = choose_format(names, source, allow_pickle=allow_pickle)
-    return [*weights, *config_files(names), *matching(names, SIDE_FILES)]
+    return [*weights, *config_files(names), *matching(names, SIDE_FILES), *module_files(names)]
+
+
+def module_files(names: Sequence[str]) -> list[str]:
+    """Return the weights of modules of a sentence encoder: of each folder, one file."""
+    chosen: dict[str, str] = {}
+    for pattern in MODULE_FILES:
+        for name in matching(names, (pattern,)):
+            chosen.setdefault(name.rpartition("/")[0], name)
+    return list(chosen.values())
 
 
 def config_files(names: Sequence[str]) -> list[str]:

@@ -19,9 +19,9 @@ def require_head(checkpoint: "Checkpoint", task: str, heads: Collection[str] = (
     """Check that the head of a checkpoint supports a task."""
     family = checkpoint.family.heads()
     able = [name for name, head in family.items() if task in head.tasks or name in heads]
-    if checkpoint.head_name in able:
+    if checkpoint.head_name in able or task in checkpoint.tasks:
         return
-    served = ", ".join(checkpoint.head.tasks) or "no task"
+    served = ", ".join(checkpoint.tasks) or "no task"
     raise UsageError(
         f"{checkpoint.path} has the head {checkpoint.head_name}, which serves {served}, and not "
         f"{task}",

@@ -121,6 +121,9 @@ class TrainedModel:
     pooling: "Pooling | None" = None  # pooling of a sentence encoder; ``None`` for other models
     # further fields of ``config.json``, which the task declares; tensors are written as lists
     fields: Mapping[str, Any] = field(default_factory=dict)
+    # modules of a sentence encoder with weights of their own, whose names begin with the folder in
+    # which the checkpoint has them, such as ``2_Dense.linear.weight``
+    modules: "nn.Module | None" = None
 
 
 class ExampleDataset(ABC):

@@ -4,16 +4,22 @@
 tokenizer (``wordpiece``, ``bpe``, ``sentencepiece``) returns a ``tokenizers.Tokenizer``, with
 shared code in ``tokenizer_json``, ``special_tokens`` and ``template``. ``info`` has the properties
 that ``tokenizer.json`` lacks, ``hub_files`` and ``sentence_files`` read and write files of other
-libraries, ``pooling`` has the settings of sentence encoders,
-``tokenizer`` is the tokenizer of tasks, and ``train`` trains a new one. The ``tokenizers`` library
-is imported on first use.
+libraries, ``pooling`` has the settings of sentence encoders, ``sentence_modules`` and
+``module_files`` their modules, ``tokenizer`` is the tokenizer of tasks, and ``train`` trains a new
+one. The ``tokenizers`` library is imported on first use.
 """
 
 from zoo.tokenizers.bpe.byte_level import byte_level_bpe_tokenizer
 from zoo.tokenizers.bpe.word_level import word_bpe_tokenizer
 from zoo.tokenizers.hub_files import hub_token_ids, hub_tokenizer_files
 from zoo.tokenizers.info import check_template, check_vocabulary, tokenizer_info
-from zoo.tokenizers.sentence_files import POOLING_FILES, hub_pooling_files, read_pooling
+from zoo.tokenizers.sentence_files import (
+    MODULE_FILES,
+    POOLING_FILES,
+    hub_pooling_files,
+    module_folders,
+    read_pooling,
+)
 from zoo.tokenizers.sentencepiece.proto import piece_model
 from zoo.tokenizers.sentencepiece.tokenizer import sentencepiece_tokenizer
 from zoo.tokenizers.source_files import TOKENIZER_FILES, SourceFiles, has_tokenizer
@@ -26,6 +32,7 @@ __all__ = [
     "CLS_SEP",
     "CLS_SEP_SEP",
     "EOS_ONLY",
+    "MODULE_FILES",
     "POOLING_FILES",
     "TOKENIZER_FILES",
     "Encoded",
@@ -39,6 +46,7 @@ __all__ = [
     "hub_pooling_files",
     "hub_token_ids",
     "hub_tokenizer_files",
+    "module_folders",
     "piece_model",
     "read_pooling",
     "sentencepiece_tokenizer",

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from zoo.errors import VerificationError
 from zoo.io.file_keys import FileKeys, honoured
+from zoo.tokenizers.module_files import check_keys
 from zoo.tokenizers.sentence_files import (
     CROSS_ENCODER,
     MODULES,
@@ -18,7 +19,6 @@ from zoo.tokenizers.sentence_files import (
     SENTENCE_KEYS,
     SETTINGS,
     SETTINGS_KEYS,
-    check_keys,
     module_kinds,
 )
 from zoo.tokenizers.source_files import SourceFiles

@@ -1,4 +1,4 @@
-"""Settings of sentence encoders: pooling of tokens, prompts and similarity of embeddings."""
+"""Settings of sentence encoders: modules after the backbone, prompts, similarity of embeddings."""
 
 from typing import Any, Literal
 
@@ -6,14 +6,42 @@ import msgspec
 
 from zoo.errors import UsageError, did_you_mean
 from zoo.io.json import JsonStruct
+from zoo.tokenizers.sentence_modules import (
+    SENTENCE_VECTOR,
+    UNKNOWN,
+    AnyModule,
+    DenseModule,
+    Features,
+    NormalizeModule,
+    PoolingMode,
+    PoolingModule,
+    SentenceModule,
+    final_features,
+)
 
-PoolingMode = Literal["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
-SimilarityFunction = Literal["cosine", "dot", "euclidean", "manhattan"]
+__all__ = ["Pooling", "PoolingMode", "QueryExpansion", "SimilarityFunction"]
+
+SimilarityFunction = Literal["cosine", "dot", "euclidean", "manhattan", "maxsim", "meanmaxsim"]
+EncoderType = Literal["SentenceTransformer", "SparseEncoder", "MultiVectorEncoder"]
+SIMILARITIES: dict[EncoderType, tuple[SimilarityFunction, ...]] = {  # the first is the default
+    "SentenceTransformer": ("cosine", "dot", "euclidean", "manhattan"),
+    "SparseEncoder": ("dot", "cosine", "euclidean", "manhattan"),
+    "MultiVectorEncoder": ("maxsim", "meanmaxsim"),
+}
 QUERY, DOCUMENT = ("query",), ("document", "passage", "corpus")  # names of prompts in retrieval
 
 
+class QueryExpansion(JsonStruct):
+    """Mask tokens after a query, which late interaction scores (arXiv:2004.12832, section 3.2)."""
+
+    strategy: Literal["fixed", "min"]  # ``min`` does not truncate longer queries
+    length: int  # number of tokens of a query
+    attend: bool = False  # whether the tokens of the query attend to the expansion
+    token: str | None = None  # by default the mask token
+
+
 class Pooling(JsonStruct):
-    """Computation of a sentence embedding from token embeddings, as in sentence-transformers."""
+    """Computation of embeddings from the output of a model, as in sentence-transformers."""
 
     # ``mean`` of the tokens, first token (``cls``), ``max``, ``mean_sqrt_len_tokens``,
     # ``weightedmean`` (weights are positions) or ``lasttoken``
@@ -35,6 +63,63 @@ class Pooling(JsonStruct):
     # file -> its keys that do not change embeddings, which conversion to the Hub's layout writes
     # back
     extra: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+    # modules after the backbone, in place of ``mode``, ``include_prompt`` and ``normalize``, which
+    # describe the usual two; see ``steps``
+    modules: tuple[AnyModule, ...] = ()
+    # vectors of texts, weights of the vocabulary's words, or vectors of tokens
+    model_type: EncoderType = "SentenceTransformer"
+    # output of the model that the modules read
+    output: Literal["last_hidden_state", "logits"] = "last_hidden_state"
+    # number of the largest weights of a sparse embedding that are kept; ``None`` for all
+    max_active_dims: int | None = None
+    query_length: int | None = None  # maximum length of queries; ``None`` for ``max_tokens``
+    document_length: int | None = None  # maximum length of documents
+    query_expansion: QueryExpansion | None = None
+
+    @property
+    def steps(self) -> tuple[AnyModule, ...]:
+        """Modules after the backbone, in order."""
+        if self.modules:
+            return self.modules
+        pooling = PoolingModule(modes=(self.mode,), include_prompt=self.include_prompt)
+        return (pooling, NormalizeModule()) if self.normalize else (pooling,)
+
+    @property
+    def normalizes(self) -> bool:
+        """Whether embeddings of texts have unit length before they are truncated."""
+        last = [step for step in self.steps if not isinstance(step, NormalizeModule)]
+        after = self.steps[self.steps.index(last[-1]) + 1 :] if last else self.steps
+        found = [step for step in after if isinstance(step, NormalizeModule)]
+        return any(step.module_output_name == SENTENCE_VECTOR for step in found)
+
+    @property
+    def pools_prompt(self) -> bool:
+        """Whether all tokens of a prompt are pooled."""
+        pooled = [step for step in self.steps if isinstance(step, PoolingModule)]
+        return all(step.include_prompt for step in pooled)
+
+    def input_width(self, config: Any) -> int:
+        """Return the width of the output that the modules read, for the model's configuration."""
+        field = "vocab_size" if self.output == "logits" else "hidden_size"
+        width: int = getattr(config, field, UNKNOWN)
+        return width
+
+    def features(self, width: int) -> Features:
+        """Return the features after all modules, of an output of the model of a width."""
+        return final_features(self.steps, width)
+
+    def describe(self) -> str:
+        """Return the modules in words, such as ``mean, normalized``."""
+        words = {"Normalize": "normalized", "SpladePooling": "SPLADE", "MultiVectorMask": "mask"}
+        parts = [
+            "+".join(step.modes)
+            if isinstance(step, PoolingModule)
+            else f"dense {step.out_features}"
+            if isinstance(step, DenseModule)
+            else words.get(step.kind, step.kind.lower())
+            for step in self.steps
+        ]
+        return ", ".join(parts) or "none"
 
     def prompt(self, name: str | None = None) -> str:
         """Return the text of a prompt, by default of the default prompt, if any."""
@@ -62,6 +147,16 @@ class Pooling(JsonStruct):
     def _first(self, names: tuple[str, ...]) -> str:
         return next((self.prompts[name] for name in names if self.prompts.get(name)), "")
 
-    def dimension(self, hidden_size: int) -> int:
-        """Return the size of an embedding."""
-        return hidden_size if self.truncate_dim is None else min(self.truncate_dim, hidden_size)
+    def dimension(self, width: int) -> int:
+        """Return the size of an embedding, of an output of the model of a width."""
+        found = self.features(width)
+        name = SENTENCE_VECTOR if SENTENCE_VECTOR in found else next(iter(found))
+        size = found[name].width
+        return size if self.truncate_dim is None else min(self.truncate_dim, size)
+
+
+def is_usual(steps: tuple[SentenceModule, ...]) -> bool:
+    """Return whether modules are one mode of pooling, and perhaps the usual normalization."""
+    first, *others = steps or (None,)
+    usual = isinstance(first, PoolingModule) and len(first.modes) == 1
+    return usual and others in ([], [NormalizeModule()])

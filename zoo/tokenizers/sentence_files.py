@@ -8,35 +8,62 @@ from collections.abc import Mapping
 from reprlib import repr as shown
 from typing import Any, get_args
 
+import msgspec
+
 from zoo.errors import VerificationError
-from zoo.io.file_keys import FileKeys, Treatment, carried, honoured, refused, written_anew
-from zoo.io.json import dump_json
-from zoo.tokenizers.pooling import Pooling, PoolingMode, SimilarityFunction
+from zoo.io.file_keys import FileKeys, carried, honoured, refused, written_anew
+from zoo.tokenizers.module_files import (
+    MODULE_KEYS,
+    PACKAGES,
+    check_keys,
+    count,
+    encode,
+    flag,
+    module_config,
+    read_by,
+    read_module,
+)
+from zoo.tokenizers.pooling import (
+    SIMILARITIES,
+    EncoderType,
+    Pooling,
+    QueryExpansion,
+    is_usual,
+)
+from zoo.tokenizers.sentence_modules import (
+    MODULE_WEIGHTS,
+    SENTENCE_VECTOR,
+    TOKENS,
+    UNKNOWN,
+    AnyModule,
+    Feature,
+    Features,
+    NormalizeModule,
+    PoolingModule,
+    final_features,
+    module_folder,
+)
 from zoo.tokenizers.source_files import SourceFiles
 
 MODULES, SENTENCE = "modules.json", "sentence_bert_config.json"
 SETTINGS = "config_sentence_transformers.json"
-POOLING_CONFIG, NORMALIZE_CONFIG = "1_Pooling/config.json", "2_Normalize/config.json"
 # Older versions name the file SENTENCE after the kind of the model.
 ANY_SENTENCE = "sentence_*_config.json"
 # patterns
 POOLING_FILES: tuple[str, ...] = (
-    *(MODULES, POOLING_CONFIG, NORMALIZE_CONFIG, ANY_SENTENCE),
-    SETTINGS,
+    *(MODULES, ANY_SENTENCE, SETTINGS),
+    *(f"[0-9]*_{kind}/config.json" for kind in MODULE_KEYS),
+)
+# weights of modules, the preferred file of a folder first
+MODULE_FILES = tuple(
+    f"[0-9]*_{kind}/{name}"
+    for name in (MODULE_WEIGHTS, "pytorch_model.bin")
+    for kind in ("Dense", "LayerNorm")
 )
 
-# flag in 1_Pooling/config.json -> mode, which newer files name directly
-MODES: Mapping[str, PoolingMode] = {
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_max_tokens": "max",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "pooling_mode_weightedmean_tokens": "weightedmean",
-    "pooling_mode_lasttoken": "lasttoken",
-}
 PACKAGE, CROSS_ENCODER = "sentence_transformers", "CrossEncoder"
-KINDS = ("Transformer", "Pooling", "Normalize")
-ORDERS = (KINDS[:2], KINDS)
+BACKBONES = ("Transformer", "MLMTransformer")
+FILL_MASK = "fill-mask"
 IMPLICIT_PROMPTS = ("query", "document")  # sentence-transformers gives every model these, empty
 ARGUMENTS = (
     *("model_args", "model_kwargs", "config_args", "config_kwargs"),
@@ -44,64 +71,61 @@ ARGUMENTS = (
 )
 HARMLESS_ARGUMENTS = frozenset({"attn_implementation", "trust_remote_code"})
 
+_PYLATE = (
+    *("query_prefix", "document_prefix", "query_length", "document_length", "skiplist_words"),
+    *("do_query_expansion", "query_expansion"),
+    *("attend_to_expansion_tokens", "attend_to_mask_tokens"),
+)
 SETTINGS_KEYS: FileKeys = {
-    "model_type": refused("kinds of models except `SentenceTransformer` and `CrossEncoder`"),
+    "model_type": honoured(
+        "`SentenceTransformer`, `SparseEncoder`, `MultiVectorEncoder` or `CrossEncoder`"
+    ),
     "prompts": honoured("texts that precede an input, by name"),
     "default_prompt_name": honoured("the prompt of an input for which none is chosen"),
-    "similarity_fn_name": honoured("`cosine`, `dot`, or the negative of a distance"),
+    "similarity_fn_name": honoured(
+        "`cosine`, `dot`, the negative of a distance, or `maxsim` of vectors of tokens"
+    ),
     "truncate_dim": honoured("the number of leading dimensions that are kept"),
     "requirements": carried("versions of packages that sentence-transformers checks"),
     "__version__": carried("provenance"),
     "activation_fn": refused("functions of cross-encoders except identity and sigmoid"),
     "keep_in_fp32_modules": refused("layers of cross-encoders that run in float32"),
-    "max_active_dims": refused("the number of values of a sparse encoder"),
+    "max_active_dims": honoured("the number of weights that a sparse encoder keeps"),
+    **dict.fromkeys(
+        _PYLATE,
+        refused("settings of PyLate; `MultiVectorEncoder` opens such a model and saves it anew"),
+    ),
 }
 MODULES_KEYS: FileKeys = {
     "idx": written_anew("the place in the list, which decides"),
     "name": written_anew("the place in the list"),
     "path": written_anew("the folder of the module"),
-    "type": refused("modules except `Transformer`, `Pooling` and `Normalize`, in this order"),
+    "type": honoured("`Transformer` or `MLMTransformer`, and the modules below"),
     "kwargs": refused("arguments of an input that a module reads"),
 }
 SENTENCE_KEYS: FileKeys = {
     "max_seq_length": honoured("the number of tokens that texts are truncated to"),
     "do_lower_case": honoured("texts are lower-cased"),
-    "transformer_task": refused("outputs except hidden states, `feature-extraction`"),
-    "modality_config": refused("inputs except texts, and outputs except the last hidden state"),
+    "transformer_task": honoured("`feature-extraction` or `fill-mask`: hidden states or logits"),
+    "modality_config": refused("inputs except texts, and outputs except that of the task"),
     "module_output_name": refused("outputs except `token_embeddings`"),
     "processing_kwargs": refused("arguments of the tokenizer"),
     "unpad_inputs": carried("a speed setting, results are equal"),
-    "query_length": refused("a limit of queries only"),
-    "document_length": refused("a limit of documents only"),
-    "query_expansion": refused("mask tokens after queries"),
+    "query_length": honoured("the number of tokens that queries are truncated to"),
+    "document_length": honoured("the number of tokens that documents are truncated to"),
+    "query_expansion": honoured("mask tokens after queries, which late interaction compares"),
     "tokenizer_name_or_path": refused("a tokenizer of another directory"),
     **dict.fromkeys(
         ARGUMENTS, refused("arguments except `attn_implementation` and `trust_remote_code`")
     ),
 }
-POOLING_KEYS: FileKeys = {
-    "embedding_dimension": written_anew("the hidden size of the model"),
-    "word_embedding_dimension": written_anew("another name of `embedding_dimension`"),
-    "pooling_mode": honoured("one mode; several at once are refused"),
-    **{key: honoured(f"`pooling_mode`: `{mode}`") for key, mode in MODES.items()},
-    "include_prompt": honoured("whether the tokens of a prompt are pooled"),
-}
-NORMALIZE_KEYS: FileKeys = {
-    "module_input_name": refused("inputs except `sentence_embedding`"),
-    "module_output_name": refused("outputs except `sentence_embedding`"),
-}
 # key that is refused -> the values that mean what is implemented
 ACCEPTED: Mapping[str, tuple[Any, ...]] = {
-    "model_type": ("SentenceTransformer", None),
     "kwargs": (None, [], {}),
-    "transformer_task": ("feature-extraction",),
-    "modality_config": (
-        {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
-    ),
-    "module_output_name": ("token_embeddings",),
+    "module_output_name": (TOKENS,),
     "processing_kwargs": (None, {}),
 }
-EMBEDDING_NAMES = {key: ("sentence_embedding", None) for key in NORMALIZE_KEYS}
+OUTPUTS: Mapping[str, Any] = {"feature-extraction": "last_hidden_state", FILL_MASK: "logits"}
 
 
 def read_pooling(files: SourceFiles) -> Pooling | None:
@@ -111,39 +135,122 @@ def read_pooling(files: SourceFiles) -> Pooling | None:
     settings = files.json_if_any(SETTINGS)
     if settings.get("model_type") == CROSS_ENCODER:
         return None
-    extra = {SETTINGS: check_keys(settings, SETTINGS_KEYS, str(files.path(SETTINGS)))}
-    modules = _modules(files)
-    kinds = tuple(kind for kind, _ in modules)
-    if kinds not in ORDERS:
+    extra = {SETTINGS: _check(settings, SETTINGS_KEYS, str(files.path(SETTINGS)))}
+    (backbone, folder), *listed = _modules(files) or [("no modules", "")]
+    if backbone not in BACKBONES:
         raise VerificationError(
-            f"{files.path(MODULES)}: {', '.join(kinds)[:100] or 'no modules'}: not implemented",
-            f"only {' or '.join(', '.join(order) for order in ORDERS)} is",
+            f"{files.path(MODULES)}: {backbone:.100}: not implemented as the first module",
+            f"only {' and '.join(BACKBONES)} are",
         )
-    folder = modules[0][1]
     if not files.path(folder or ".").is_dir():
         raise VerificationError(
             f"{files.path(MODULES)}: the folder {folder!r:.100} of its model is not there"
         )
+    name, sentence = _sentence(files, folder)
+    origin = str(files.path(name))
+    default = FILL_MASK if backbone == "MLMTransformer" else "feature-extraction"
+    task = sentence.get("transformer_task", default)
+    if task not in OUTPUTS:
+        raise VerificationError(
+            f"{origin}: transformer_task = {shown(task)} is not implemented",
+            f"only {' and '.join(OUTPUTS)} are",
+        )
+    reads = _reads(OUTPUTS[task])
+    extra[SENTENCE] = _check(sentence, SENTENCE_KEYS, origin, modality_config=(reads,))
+    # written back if they were there, as older versions do not write them
+    for config, key, file in (
+        (settings, "model_type", SETTINGS),
+        (sentence, "transformer_task", SENTENCE),
+    ):
+        if key in config:
+            extra[file][key] = config[key]
+    options = _settings(settings, str(files.path(SETTINGS)))
+    steps = tuple(_step(files, kind, path, options["model_type"]) for kind, path in listed)
+    _check_steps(steps, options["model_type"], str(files.path(MODULES)))
+    return Pooling(
+        max_tokens=count(sentence, "max_seq_length", origin),
+        lowercase=flag(sentence, "do_lower_case", origin),
+        extra={file: keys for file, keys in extra.items() if keys},
+        output=OUTPUTS[task],
+        query_length=count(sentence, "query_length", origin),
+        document_length=count(sentence, "document_length", origin),
+        query_expansion=_expansion(sentence, origin),
+        **_short(steps),
+        **options,
+    )
+
+
+def _reads(output: str) -> dict[str, Any]:
+    """Return the ``modality_config`` for an output of the model of a text."""
+    return {"text": {"method": "forward", "method_output_name": output}}
+
+
+def module_folders(files: SourceFiles) -> dict[str, str]:
+    """Return folder in our layout -> folder in the files, for each module after the first."""
+    _, *listed = _modules(files)
+    return {f"{i}_{kind}": path for i, (kind, path) in enumerate(listed, 1)}
+
+
+def _short(steps: tuple[AnyModule, ...]) -> dict[str, Any]:
+    """Return the fields of ``Pooling`` for modules; the usual ones have fields of their own."""
+    if not is_usual(steps):
+        return {"modules": steps}
+    first, *others = steps
+    assert isinstance(first, PoolingModule), "the usual modules begin with pooling"
+    return {
+        "mode": first.modes[0],
+        "include_prompt": first.include_prompt,
+        "normalize": bool(others),
+    }
+
+
+def _sentence(files: SourceFiles, folder: str) -> tuple[str, dict[str, Any]]:
+    """Return the name and contents of the file about the backbone."""
     prefix = f"{folder}/" if folder else ""
     found = files.matching(prefix + ANY_SENTENCE)
     if len(found) > 1 and prefix + SENTENCE not in found:
         raise VerificationError(f"{files.directory} holds {' and '.join(found)}", "keep only one")
     name = found[0] if len(found) == 1 else prefix + SENTENCE
-    sentence = files.json_if_any(name)
-    extra[SENTENCE] = check_keys(sentence, SENTENCE_KEYS, str(files.path(name)))
-    if len(modules) > 2:
-        normalize = f"{modules[2][1]}/config.json"
-        names = files.json_if_any(normalize)
-        check_keys(names, NORMALIZE_KEYS, str(files.path(normalize)), EMBEDDING_NAMES)
-    origin = str(files.path(name))
-    return Pooling(
-        max_tokens=_count(sentence, "max_seq_length", origin),
-        lowercase=_flag(sentence, "do_lower_case", origin),
-        normalize="Normalize" in kinds,
-        extra={file: keys for file, keys in extra.items() if keys},
-        **_pooling_options(files, f"{modules[1][1]}/config.json"),
-        **_settings(settings, str(files.path(SETTINGS))),
-    )
+    return name, files.json_if_any(name)
+
+
+def _step(files: SourceFiles, kind: str, folder: str, model_type: EncoderType) -> AnyModule:
+    """Return a module after the backbone."""
+    if kind not in MODULE_KEYS:
+        raise VerificationError(
+            f"{files.path(MODULES)}: {kind:.100}: not implemented",
+            f"after the first module, only {', '.join(MODULE_KEYS)} are",
+        )
+    name = f"{folder}/config.json"
+    config = files.json_if_any(name) if kind == "Normalize" else files.json(name)
+    vectors = TOKENS if model_type == "MultiVectorEncoder" else SENTENCE_VECTOR
+    return read_module(kind, config, str(files.path(name)), vectors)
+
+
+def _check_steps(steps: tuple[AnyModule, ...], model_type: EncoderType, origin: str) -> None:
+    """Check that each module reads what those before it set, and that the result is there."""
+    try:
+        features = final_features(steps, UNKNOWN)
+    except VerificationError as error:
+        raise VerificationError(f"{origin}: {error.what}", error.hint) from error
+    if model_type != "MultiVectorEncoder":
+        found = features.get(SENTENCE_VECTOR)
+        if found is None or found.per_token:
+            kinds = ", ".join(step.kind for step in steps) or "no module"
+            raise VerificationError(
+                f"{origin}: {kinds} after the first module: nothing makes a vector of a text",
+                "a module such as Pooling does",
+            )
+
+
+def _expansion(config: Mapping[str, Any], origin: str) -> QueryExpansion | None:
+    stated = config.get("query_expansion")
+    if stated is None:
+        return None
+    try:
+        return msgspec.convert(stated, QueryExpansion)
+    except msgspec.ValidationError as error:
+        raise VerificationError(f"{origin}: query_expansion: {error}") from error
 
 
 def module_kinds(files: SourceFiles) -> tuple[str, ...]:
@@ -151,60 +258,72 @@ def module_kinds(files: SourceFiles) -> tuple[str, ...]:
     return tuple(kind for kind, _ in _modules(files))
 
 
-def check_keys(
-    config: Mapping[str, Any],
-    keys: FileKeys,
-    origin: str,
-    accepted: Mapping[str, tuple[Any, ...]] = ACCEPTED,
+def _check(
+    config: Mapping[str, Any], keys: FileKeys, origin: str, **accepted: tuple[Any, ...]
 ) -> dict[str, Any]:
-    """Check that the keys of a file are known, and that none asks for what is not implemented."""
-    for key, value in config.items():
-        if key not in keys:
-            continue
-        allowed = accepted.get(key, (None,))
-        if key in ARGUMENTS:
-            known = isinstance(value, dict) and value.keys() <= HARMLESS_ARGUMENTS
-            allowed = (None, value) if known else (None,)
-        if keys[key].treatment is Treatment.REFUSED and value not in allowed:
-            values = " or ".join(map(repr, allowed))
-            raise VerificationError(
-                f"{origin}: {key} = {shown(value)} is not implemented",
-                f"only {' and '.join(sorted(HARMLESS_ARGUMENTS))} are"
-                if key in ARGUMENTS
-                else f"only {values} is",
-            )
-    for key in config.keys() - keys.keys():
-        raise VerificationError(
-            f"{origin}: the key {key!r:.100} is unknown", "remove it if results do not depend on it"
-        )
-    kept = (Treatment.CARRIED, Treatment.REFUSED)  # of the latter, what is accepted
-    return {key: value for key, value in config.items() if keys[key].treatment in kept}
+    """Check the keys of a file; see ``check_keys``."""
+    harmless = {}
+    for key in ARGUMENTS:
+        value = config.get(key)
+        if isinstance(value, dict) and value.keys() <= HARMLESS_ARGUMENTS:
+            harmless[key] = (None, value)
+    return check_keys(config, keys, origin, {**ACCEPTED, **harmless, **accepted})
 
 
 def hub_pooling_files(pooling: Pooling, hidden_size: int) -> dict[str, bytes]:
-    """Return the files with which sentence-transformers computes the same embeddings."""
-    folders = ("", "1_Pooling", "2_Normalize")
+    """Return the files with which sentence-transformers computes the same embeddings.
+
+    Args:
+        pooling: the settings.
+        hidden_size: width of the output that the modules read.
+    """
+    kinds = ["Transformer", *(step.kind for step in pooling.steps)]
+    folders = ["", *(module_folder(i, step) for i, step in enumerate(pooling.steps, 1))]
     modules = [
-        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for i, (kind, path) in enumerate(zip(KINDS, folders, strict=True))
-        if pooling.normalize or kind != "Normalize"
+        {"idx": i, "name": str(i), "path": folder, "type": f"{PACKAGES[kind]}.{kind}"}
+        for i, (kind, folder) in enumerate(zip(kinds, folders, strict=True))
     ]
-    switches = {key: mode == pooling.mode for key, mode in MODES.items()}
-    if not pooling.include_prompt:
-        switches["include_prompt"] = False
-    text = {"max_seq_length": pooling.max_tokens, "do_lower_case": pooling.lowercase}
-    settings = {
+    files = {MODULES: encode(modules)}
+    features: Features = {TOKENS: Feature(hidden_size, per_token=True)}
+    for folder, step in zip(folders[1:], pooling.steps, strict=True):
+        config = module_config(step, features.get(read_by(step)))
+        if config or not isinstance(step, NormalizeModule):
+            files[f"{folder}/config.json"] = encode(config)
+        features |= step.apply_to(features)
+    return {
+        **files,
+        SENTENCE: encode({**_sentence_config(pooling), **pooling.extra.get(SENTENCE, {})}),
+        SETTINGS: encode({**_settings_config(pooling), **pooling.extra.get(SETTINGS, {})}),
+    }
+
+
+def _sentence_config(pooling: Pooling) -> dict[str, Any]:
+    """Return the keys of the file about the backbone."""
+    limits = {"query_length": pooling.query_length, "document_length": pooling.document_length}
+    config: dict[str, Any] = {
+        "max_seq_length": pooling.max_tokens,
+        "do_lower_case": pooling.lowercase,
+    }
+    config |= {key: value for key, value in limits.items() if value is not None}
+    if pooling.query_expansion is not None:
+        config["query_expansion"] = msgspec.structs.asdict(pooling.query_expansion)
+    if pooling.output == "logits":
+        config |= {"transformer_task": FILL_MASK, "modality_config": _reads(pooling.output)}
+        config["module_output_name"] = TOKENS
+    return config
+
+
+def _settings_config(pooling: Pooling) -> dict[str, Any]:
+    config: dict[str, Any] = {
         "prompts": pooling.prompts,
         "default_prompt_name": pooling.default_prompt_name,
         "similarity_fn_name": pooling.similarity_fn_name,
-        **({} if pooling.truncate_dim is None else {"truncate_dim": pooling.truncate_dim}),
     }
-    return {
-        MODULES: _encode(modules),
-        POOLING_CONFIG: _encode({"word_embedding_dimension": hidden_size, **switches}),
-        SENTENCE: _encode({**text, **pooling.extra.get(SENTENCE, {})}),
-        SETTINGS: _encode({**settings, **pooling.extra.get(SETTINGS, {})}),
-    }
+    limits = {"truncate_dim": pooling.truncate_dim, "max_active_dims": pooling.max_active_dims}
+    config |= {key: value for key, value in limits.items() if value is not None}
+    # older versions have one class, and write no type
+    usual = pooling.model_type == "SentenceTransformer"
+    return config if usual else {**config, "model_type": pooling.model_type}
 
 
 def _modules(files: SourceFiles) -> list[tuple[str, str]]:
@@ -218,27 +337,10 @@ def _modules(files: SourceFiles) -> list[tuple[str, str]]:
         kind, folder = module.get("type"), module.get("path")
         if not isinstance(kind, str) or not isinstance(folder, str):
             raise VerificationError(f"{origin}: {module!r:.100} has no type and path")
-        check_keys({k: v for k, v in module.items() if k != "type"}, MODULES_KEYS, origin)
+        _check(module, MODULES_KEYS, origin)
         package, _, name = kind.rpartition(".")
         modules.append((name if package.split(".")[0] == PACKAGE else kind, folder))
     return modules
-
-
-def _pooling_options(files: SourceFiles, name: str) -> dict[str, Any]:
-    config = files.json(name)
-    origin = str(files.path(name))
-    check_keys(config, POOLING_KEYS, origin)
-    stated: Any = config.get("pooling_mode")
-    if stated is None:
-        stated = [mode for key, mode in MODES.items() if _flag(config, key, origin)] or "mean"
-    modes = [stated] if isinstance(stated, str) else stated
-    if not isinstance(modes, list) or any(mode not in MODES.values() for mode in modes):
-        raise VerificationError(f"{origin}: pooling_mode = {stated!r:.100} is not implemented")
-    if len(modes) != 1:
-        raise VerificationError(
-            f"{origin}: {' and '.join(modes)} at once are not implemented", "only one mode is"
-        )
-    return {"mode": modes[0], "include_prompt": _flag(config, "include_prompt", origin, True)}
 
 
 def _settings(config: Mapping[str, Any], origin: str) -> dict[str, Any]:
@@ -254,33 +356,24 @@ def _settings(config: Mapping[str, Any], origin: str) -> dict[str, Any]:
             f"{origin}: default_prompt_name = {default!r:.100} is not one of the prompts",
             f"they are {', '.join(prompts)}" if prompts else "there are none",
         )
-    function = config.get("similarity_fn_name") or "cosine"
-    if function not in get_args(SimilarityFunction):
+    model_type: Any = config.get("model_type") or "SentenceTransformer"
+    if model_type not in get_args(EncoderType):
+        raise VerificationError(
+            f"{origin}: model_type = {model_type!r:.100} is not implemented",
+            f"only {', '.join(get_args(EncoderType))} and {CROSS_ENCODER} are",
+        )
+    functions = SIMILARITIES[model_type]
+    function = config.get("similarity_fn_name") or functions[0]
+    if function not in functions:
         raise VerificationError(
             f"{origin}: similarity_fn_name = {function!r:.100} is not implemented",
-            f"only {', '.join(get_args(SimilarityFunction))} are",
+            f"only {', '.join(functions)} are, for {model_type}",
         )
     return {
         "prompts": {name: text or "" for name, text in prompts.items()},
         "default_prompt_name": default,
         "similarity_fn_name": function,
-        "truncate_dim": _count(config, "truncate_dim", origin),
+        "truncate_dim": count(config, "truncate_dim", origin),
+        "max_active_dims": count(config, "max_active_dims", origin),
+        "model_type": model_type,
     }
-
-
-def _count(config: Mapping[str, Any], key: str, origin: str) -> int | None:
-    value = config.get(key)
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-        raise VerificationError(f"{origin}: {key} = {value!r:.100} is not a positive number")
-    return value
-
-
-def _flag(config: Mapping[str, Any], key: str, origin: str, default: bool = False) -> bool:
-    value = config.get(key)
-    if value is not None and not isinstance(value, bool):
-        raise VerificationError(f"{origin}: {key} = {value!r:.100} is neither true nor false")
-    return default if value is None else value
-
-
-def _encode(value: Any) -> bytes:
-    return dump_json(value, indent=2, ensure_ascii=False).encode() + b"\n"

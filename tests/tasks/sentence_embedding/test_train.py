@@ -47,8 +47,9 @@ from zoo.tasks.sentence_embedding.losses import (
     triplet,
 )
 from zoo.tasks.sentence_embedding.order import NoDuplicatesOrder
+from zoo.tokenizers.module_files import MODES
 from zoo.tokenizers.pooling import Pooling
-from zoo.tokenizers.sentence_files import MODES, hub_pooling_files
+from zoo.tokenizers.sentence_files import hub_pooling_files
 from zoo.training.build import build_model
 from zoo.training.distributed.context import DistContext
 

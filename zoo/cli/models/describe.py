@@ -187,14 +187,14 @@ def _facts(checkpoint: "Checkpoint", kind: str) -> dict[str, str]:
         kind: str(checkpoint.path),
         "family": checkpoint.family.name,
         "head": f"{checkpoint.head_name}: {checkpoint.head.summary}",
-        "tasks": ", ".join(checkpoint.head.tasks),
+        "tasks": ", ".join(checkpoint.tasks),
         "parameters": f"{format_count(count)} ({count:,})",
         "on disk": f"{format_bytes(directory_bytes(checkpoint.path))}, {dtypes}".rstrip(", "),
     }
     if model.tokenizer and model.tokenizer.max_tokens:
         facts["longest text"] = f"{model.tokenizer.max_tokens:,} tokens"
     if model.pooling:
-        facts["pooling"] = model.pooling.mode + (", normalized" if model.pooling.normalize else "")
+        facts["pooling"] = model.pooling.describe()
     if source is not None:
         revision = f" at {source.revision[:12]}" if source.revision else ""
         facts["source"] = f"{source.repo or source.reference}{revision}"

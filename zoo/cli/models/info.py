@@ -95,7 +95,7 @@ def _checkpoint(path: Path) -> Described:
         "path": str(path),
         "family": checkpoint.family.name,
         "head": checkpoint.head_name,
-        "tasks": list(checkpoint.head.tasks),
+        "tasks": list(checkpoint.tasks),
         "parameters": checkpoint.weights.parameters(),
         "config": msgspec.to_builtins(checkpoint.config),
         "tokenizer": msgspec.to_builtins(checkpoint.model.tokenizer),

@@ -54,7 +54,8 @@ class Embed(BatchTask):
         if dim is not None and dim < 1:
             raise UsageError(f"embeddings cannot be cut at {dim} numbers", "give 1 or more")
         self.dim, self.output_dtype = dim, output_dtype
-        self.normalizes = normalize or self.pooling.normalize
+        self.normalizes = normalize or self.pooling.normalizes
+        self.weights = self.checkpoint.module_weights()
         if prompt is not None and prompt_name is not None:
             raise UsageError("a prompt is a name or a text, and not both", "leave one out")
         if prompt is not None:
@@ -80,7 +81,7 @@ class Embed(BatchTask):
     @cached_property
     def prompt_tokens(self) -> int:
         """Number of tokens at the beginning of each text that are not pooled."""
-        if self.pooling.include_prompt or not self.prompt:
+        if self.pooling.pools_prompt or not self.prompt:
             return 0
         return count_prompt_tokens(self.tokenizer, self.prepare(""), self.max_tokens)
 
@@ -95,17 +96,17 @@ class Embed(BatchTask):
 
     @override
     def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
-        hidden = self.output("last_hidden_state", items, batch)  # (texts, tokens, hidden)
-        mask = batch.mask.copy()
-        mask[:, : self.prompt_tokens] = False
-        vectors = pool(hidden, mask, self.pooling)
+        hidden = self.output(self.pooling.output, items, batch)  # (texts, tokens, width)
+        vectors = pool(
+            hidden, batch.mask, self.pooling, self.weights, prompt_tokens=self.prompt_tokens
+        )
         if self.dim is not None and self.dim > vectors.shape[1]:
             raise UsageError(
                 f"embeddings cannot be cut at {self.dim} numbers",
                 f"the model's embeddings have {vectors.shape[1]}",
             )
         vectors = vectors[:, : self.dim]
-        if self.normalizes and (self.dim is not None or not self.pooling.normalize):
+        if self.normalizes and (self.dim is not None or not self.pooling.normalizes):
             vectors = unit(vectors)
         if self.output_dtype == "int8":
             codes, scales = quantize(vectors)
@@ -144,7 +145,7 @@ class Embed(BatchTask):
     def no_vectors(self) -> "NDArray[Any]":
         import numpy as np
 
-        size = self.pooling.dimension(getattr(self.checkpoint.config, "hidden_size", 0))
+        size = self.pooling.dimension(self.pooling.input_width(self.checkpoint.config))
         computed = "float64" if self.session.dtype == "float64" else "float32"
         return np.empty((0, min(self.dim or size, size)), self.output_dtype or computed)
 

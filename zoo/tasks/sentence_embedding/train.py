@@ -18,7 +18,7 @@ from zoo.errors import UsageError
 from zoo.evaluation.data_warnings import warn_of_equal_numbers
 from zoo.finetuning.base import LABELS, FineTuning
 from zoo.finetuning.labels import label_index, order_labels
-from zoo.finetuning.pooling import pool
+from zoo.finetuning.pooling import SentenceModules, load_modules
 from zoo.finetuning.rows import TokenizedRows, TokenizedTexts, tokenize
 from zoo.inference.processing.pooling import count_prompt_tokens
 from zoo.inference.processing.similarity import compare_pairs, pairwise_similarity, similarity_rows
@@ -48,6 +48,7 @@ from zoo.tasks.sentence_embedding.train_options import (
 )
 from zoo.tokenizers import TextTokenizer
 from zoo.tokenizers.pooling import Pooling, SimilarityFunction
+from zoo.tokenizers.sentence_modules import SENTENCE_VECTOR
 from zoo.training.config.finetune import FineTuneConfig, TableConfig
 from zoo.training.distributed.gather import gather_rows, process_count
 
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from zoo.checkpoint import Checkpoint
     from zoo.families.base import Family
     from zoo.families.config import Config
     from zoo.training.state.pretrained import PretrainedInit
@@ -66,11 +68,18 @@ FULL = "float32"
 
 
 class SentenceEncoder(nn.Module):
-    """A backbone, and the classifier of the loss ``softmax``, which the final model lacks."""
+    """A backbone, its modules, and the classifier of ``softmax``, which the final model lacks."""
 
-    def __init__(self, backbone: nn.Module, head: str, classifier: nn.Linear | None) -> None:
+    def __init__(
+        self,
+        backbone: nn.Module,
+        head: str,
+        modules: SentenceModules,
+        classifier: nn.Linear | None,
+    ) -> None:
         super().__init__()
         self.backbone, self.head, self.classifier = backbone, head, classifier
+        self.sentence_modules = modules
 
 
 class SentenceEmbedding(FineTuning):
@@ -109,7 +118,8 @@ class SentenceEmbedding(FineTuning):
     @property
     def width(self) -> int:
         """Number of dimensions of an embedding."""
-        return int(getattr(self.config, "hidden_size", 0))
+        pooling = self.pooling
+        return pooling.features(pooling.input_width(self.config))[SENTENCE_VECTOR].width
 
     @classmethod
     @override
@@ -279,7 +289,7 @@ class SentenceEmbedding(FineTuning):
         """Tokenize a column of texts after its prompt."""
         prompt, longest = self._cased(self.prompt(number, scored=scored)), self.run.max_seq_len
         excluded = 0
-        if prompt and not self.pooling.include_prompt:
+        if prompt and not self.pooling.pools_prompt:
             excluded = count_prompt_tokens(tokenizer, prompt, longest)
         self.prompt_tokens[number, scored] = excluded
         tokenized = tokenize(
@@ -379,12 +389,26 @@ class SentenceEmbedding(FineTuning):
             if name.startswith("pooler."):
                 parameter.requires_grad_(False)
         classifier = nn.Linear(3 * self.width, len(self.classes)) if self.classes else None
-        return SentenceEncoder(backbone, head, classifier)
+        return SentenceEncoder(backbone, head, SentenceModules(self.pooling), classifier)
+
+    @override
+    def load_checkpoint(self, model: nn.Module, checkpoint: "Checkpoint") -> list[str]:
+        """Load the weights of the checkpoint's modules; those that it lacks are new."""
+        module: Any = model
+        stored = checkpoint.module_weights() if checkpoint.model.pooling else {}
+        return load_modules(module.sentence_modules, stored)
 
     @override
     def models_to_save(self, model: nn.Module) -> dict[str, TrainedModel]:
         module: Any = model
-        return {"model": TrainedModel(module.backbone, self.config, module.head, self.pooling)}
+        trained = TrainedModel(
+            module.backbone,
+            self.config,
+            module.head,
+            self.pooling,
+            modules=module.sentence_modules,
+        )
+        return {"model": trained}
 
     @override
     def forward(self, model: nn.Module, batch: "Mapping[str, Tensor]") -> Outputs:
@@ -397,7 +421,7 @@ class SentenceEmbedding(FineTuning):
         lower = torch.is_autocast_enabled(device)
         self.dtype = str(torch.get_autocast_dtype(device)).removeprefix("torch.") if lower else FULL
         present = [k for k in range(self.columns) if column(IDS, k) in batch]
-        vectors = torch.stack([self._embed_column(module.backbone, batch, k) for k in present])
+        vectors = torch.stack([self._embed_column(module, batch, k) for k in present])
         logits = {self.name: vectors}
         if module.classifier is not None:
             # zeros in place of the other dimensions select the weights of the first ones
@@ -407,7 +431,7 @@ class SentenceEmbedding(FineTuning):
             logits["classes"] = module.classifier(features).float()
         return Outputs(logits)
 
-    def _embed_column(self, backbone: Any, batch: "Mapping[str, Tensor]", number: int) -> "Tensor":
+    def _embed_column(self, module: Any, batch: "Mapping[str, Tensor]", number: int) -> "Tensor":
         """Return the embeddings of a column, (rows, hidden), in mini-batches if they are set.
 
         The backward pass computes the activations of a mini-batch again, with the same dropout,
@@ -415,7 +439,7 @@ class SentenceEmbedding(FineTuning):
         """
         size, rows = self.options.mini_batch_size, len(batch[column(IDS, number)])
         if size is None or size >= rows:
-            return self._embed(backbone, batch, number)
+            return self._embed(module, batch, number)
         parts = []
         for start in range(0, rows, size):
             part = {name: tensor[start : start + size] for name, tensor in batch.items()}
@@ -423,21 +447,20 @@ class SentenceEmbedding(FineTuning):
                 longest = int(mask.sum(1).max())
                 for name in (column(IDS, number), column(MASK, number)):
                     part[name] = part[name][:, :longest]
-            parts.append(checkpoint(self._embed, backbone, part, number, use_reentrant=False))
+            parts.append(checkpoint(self._embed, module, part, number, use_reentrant=False))
         return torch.cat(parts)
 
-    def _embed(self, backbone: Any, batch: "Mapping[str, Tensor]", number: int) -> "Tensor":
+    def _embed(self, module: Any, batch: "Mapping[str, Tensor]", number: int) -> "Tensor":
         ids = batch[column(IDS, number)]
         mask = batch.get(column(MASK, number))
         inputs = {self.inputs[0]: ids}
         if mask is not None and MASK in self.inputs:
             inputs[MASK] = mask
-        hidden = backbone(**inputs)["last_hidden_state"].float()
+        hidden = module.backbone(**inputs)["last_hidden_state"].float()
         pooled = torch.ones_like(ids) if mask is None else mask
-        if excluded := self.prompt_tokens.get((number, LABELS in batch), 0):
-            pooled = pooled.clone()
-            pooled[:, :excluded] = 0
-        return pool(hidden, pooled, self.pooling)
+        excluded = self.prompt_tokens.get((number, LABELS in batch), 0)
+        features = module.sentence_modules(hidden, pooled, prompt_tokens=excluded)
+        return features[SENTENCE_VECTOR]  # type: ignore[no-any-return]
 
     @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:

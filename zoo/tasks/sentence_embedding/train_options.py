@@ -2,9 +2,12 @@
 
 from typing import Any, Literal
 
+import msgspec
+
 from zoo.errors import UsageError
 from zoo.objectives.options import Options
 from zoo.tokenizers.pooling import Pooling, PoolingMode, SimilarityFunction
+from zoo.tokenizers.sentence_modules import AnyModule
 from zoo.training.config.finetune import TableConfig
 
 Loss = Literal["multiple-negatives", "cosent", "cosine", "triplet", "softmax"]
@@ -22,6 +25,9 @@ class EmbeddingOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields
     score_range: tuple[float, float] | None = None
     pooling: PoolingMode | None = None  # of the vectors of tokens; by default the mean
     normalize: bool | None = None  # scale embeddings to unit length
+    # modules after the backbone, such as pooling and Dense, in place of ``pooling``, ``normalize``
+    # and ``include_prompt``; see ``zoo.tokenizers.sentence_modules``
+    modules: tuple[AnyModule, ...] = ()
     lowercase: bool | None = None  # lower-case the texts
     include_prompt: bool | None = None  # pool the tokens of a prompt, as by default
     prompts: dict[str, str] | None = None  # name -> text that precedes texts
@@ -47,6 +53,9 @@ class EmbeddingOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}, not positive")
         self._check_matryoshka()
+        usual = (self.pooling, self.normalize, self.include_prompt)
+        if self.modules and usual != (None, None, None):
+            raise ValueError("modules take the place of pooling, normalize and include_prompt")
         if self.default_prompt_name is not None and self.default_prompt_name not in (
             self.prompts or {}
         ):
@@ -85,17 +94,21 @@ class EmbeddingOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields
             default_prompt_name=self.default_prompt_name,
             similarity_fn_name=self.similarity_fn_name or "cosine",
             truncate_dim=self.truncate_dim,
+            modules=self.modules,
         )
 
 
 def stored_options(pooling: Pooling | None) -> dict[str, Any]:
     """Return the options with which a sentence encoder is trained further."""
     known = pooling or Pooling()
-    options = {
+    usual = {
         "pooling": known.mode,
         "normalize": known.normalize,
-        "lowercase": known.lowercase,
         "include_prompt": known.include_prompt,
+    }
+    options = {
+        **({"modules": msgspec.to_builtins(known.modules)} if known.modules else usual),
+        "lowercase": known.lowercase,
         "prompts": known.prompts,
         "default_prompt_name": known.default_prompt_name,
         "similarity_fn_name": known.similarity_fn_name,

@@ -94,15 +94,20 @@ class CheckpointCallback(Callback):
         digests = {}
         for name, trained in self.setup.objective.models_to_save(trainer.model).items():
             # a collective call: each rank has a shard of the weights
-            weights = {
-                key: full_tensor(tensor).cpu()
-                for key, tensor in unique_state_dict(trained.module).items()
-            }
+            weights, of_modules = (
+                {
+                    key: full_tensor(tensor).cpu()
+                    for key, tensor in unique_state_dict(module).items()
+                }
+                if module is not None
+                else {}
+                for module in (trained.module, trained.modules)
+            )
             if trainer.dist.is_main_process:
                 setup = self.setup
                 model = model_file(setup.family, setup.tokenizer, trained, setup.generation)
                 digests[name] = save_final_model(
-                    self.run / name, model, setup.tokenizer, weights, training
+                    self.run / name, model, setup.tokenizer, weights, training, of_modules
                 )
         if trainer.dist.is_main_process:
             write_final_record(self.run, digests, stopped_at=trainer.stopped_at)

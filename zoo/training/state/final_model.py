@@ -31,6 +31,7 @@ from zoo.io.output.atomic import atomic_directory, atomic_write
 from zoo.io.output.overwrite import check_target
 from zoo.io.output.staging import staged_path
 from zoo.objectives.base import TrainedModel
+from zoo.tokenizers.sentence_modules import MODULE_WEIGHTS
 from zoo.training.state.checkpoints import DISK_FULL_HINT, RESTORE_HINT, write_tensors
 from zoo.version import __version__
 
@@ -109,24 +110,44 @@ def save_final_model(
     tokenizer: ExistingTokenizer | None,
     weights: Mapping[str, torch.Tensor],
     training: Any,
+    modules: Mapping[str, torch.Tensor] | None = None,
 ) -> dict[str, FileDigest]:
-    """Write a final model, replacing an earlier one; return the digests of its files."""
+    """Write a final model, replacing an earlier one; return the digests of its files.
+
+    ``modules`` are weights of a sentence encoder's modules, see ``TrainedModel``.
+    """
     from zoo.io.digests.files import hash_file
 
     with atomic_directory(path, force=True, in_run=True) as staging:
         write_tensors(staging / WEIGHTS, dict(weights))
+        for folder, tensors in by_folder(modules or {}).items():
+            (staging / folder).mkdir()
+            write_tensors(staging / folder / MODULE_WEIGHTS, tensors)
         (staging / CONFIG).write_bytes(encode_json(model))
         if tokenizer is not None:
             (staging / TOKENIZER).write_bytes(tokenizer.json)
         manifest = Manifest(
             zoo=FORMAT_VERSION,
             created_by={"plm-zoo": __version__},
-            files={file.name: hash_file(file) for file in sorted(staging.iterdir())},
-            dtypes={"F32": len(weights)},
+            files={
+                file.relative_to(staging).as_posix(): hash_file(file)
+                for file in sorted(staging.rglob("*"))
+                if file.is_file()
+            },
+            dtypes={"F32": len(weights) + len(modules or {})},
             training=training,
         )
         (staging / MANIFEST).write_bytes(encode_manifest(manifest))
     return {name: manifest.files[name] for name in sorted(manifest.files)}
+
+
+def by_folder(modules: Mapping[str, torch.Tensor]) -> dict[str, dict[str, torch.Tensor]]:
+    """Return folder -> name -> weight, for modules of a sentence encoder."""
+    folders: dict[str, dict[str, torch.Tensor]] = {}
+    for name, tensor in modules.items():
+        folder, _, rest = name.partition(".")
+        folders.setdefault(folder, {})[rest] = tensor
+    return folders
 
 
 def write_final_record(

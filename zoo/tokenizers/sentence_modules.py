@@ -1,0 +1,249 @@
+"""Modules of a sentence encoder after its backbone, as sentence-transformers lists them.
+
+Modules run in order on named features. The backbone sets ``token_embeddings``, (texts, tokens,
+width), and the attention mask; pooling sets ``sentence_embedding``, (texts, width). A module with
+weights has them in the file ``model.safetensors`` of its folder.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Literal, NamedTuple
+
+from zoo.errors import VerificationError
+from zoo.io.json import JsonStruct
+
+TOKENS, SENTENCE_VECTOR = "token_embeddings", "sentence_embedding"
+MODULE_WEIGHTS = "model.safetensors"
+UNKNOWN = 0  # width of a feature that is not known
+PoolingMode = Literal["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
+DenseActivation = Literal[
+    "identity", "tanh", "relu", "gelu", "sigmoid", "silu", "elu", "leaky_relu", "softplus"
+]
+
+
+class Feature(NamedTuple):
+    """Shape of a feature: (texts, tokens, width) or (texts, width)."""
+
+    width: int
+    per_token: bool
+
+
+Features = dict[str, Feature]
+Shapes = dict[str, tuple[int, ...]]
+
+
+class SentenceModule(JsonStruct):
+    """Base class of modules."""
+
+    kind: ClassVar[str]  # name of the class in sentence-transformers
+
+    def tensors(self) -> Shapes:
+        """Return the names and shapes of the weights."""
+        return {}
+
+    def apply_to(self, features: Features) -> Features:
+        """Return the features that the module sets, from those that it reads.
+
+        Raises:
+            VerificationError: a feature is missing or of another width.
+        """
+        raise NotImplementedError
+
+
+class PoolingModule(SentenceModule, tag="Pooling", tag_field="type"):
+    """Pooling of tokens to a sentence embedding; the embeddings of several modes are joined."""
+
+    kind: ClassVar[str] = "Pooling"
+    modes: tuple[PoolingMode, ...] = ("mean",)
+    include_prompt: bool = True  # whether the tokens of a prompt are pooled
+
+    def apply_to(self, features: Features) -> Features:
+        """See ``SentenceModule``."""
+        width = require_feature(features, TOKENS, self.kind, per_token=True).width
+        return {SENTENCE_VECTOR: Feature(len(self.modes) * width, per_token=False)}
+
+
+class DenseModule(SentenceModule, tag="Dense", tag_field="type"):
+    """A linear map, then an activation function."""
+
+    kind: ClassVar[str] = "Dense"
+    in_features: int
+    out_features: int
+    bias: bool = True
+    activation_function: DenseActivation = "tanh"
+    module_input_name: str = SENTENCE_VECTOR
+    module_output_name: str = SENTENCE_VECTOR
+    # whether the input is added to the output, by a linear map if the widths differ
+    use_residual: bool = False
+
+    def tensors(self) -> Shapes:
+        """See ``SentenceModule``."""
+        shape = (self.out_features, self.in_features)
+        shapes: Shapes = {"linear.weight": shape}
+        if self.bias:
+            shapes["linear.bias"] = (self.out_features,)
+        if self.use_residual and self.in_features != self.out_features:
+            shapes["residual.weight"] = shape
+        return shapes
+
+    def apply_to(self, features: Features) -> Features:
+        """See ``SentenceModule``."""
+        read = require_feature(features, self.module_input_name, self.kind)
+        require_width(read, self.in_features, "Dense", "in_features")
+        return {self.module_output_name: Feature(self.out_features, read.per_token)}
+
+
+class NormalizeModule(SentenceModule, tag="Normalize", tag_field="type"):
+    """Scaling to unit length; a feature that no module set is left out."""
+
+    kind: ClassVar[str] = "Normalize"
+    module_input_name: str = SENTENCE_VECTOR
+    module_output_name: str = SENTENCE_VECTOR
+
+    def apply_to(self, features: Features) -> Features:
+        """See ``SentenceModule``."""
+        read = features.get(self.module_input_name)
+        return {} if read is None else {self.module_output_name: read}
+
+
+class LayerNormModule(SentenceModule, tag="LayerNorm", tag_field="type"):
+    """Layer normalization of the sentence embedding."""
+
+    kind: ClassVar[str] = "LayerNorm"
+    dimension: int
+
+    def tensors(self) -> Shapes:
+        """See ``SentenceModule``."""
+        return {"norm.weight": (self.dimension,), "norm.bias": (self.dimension,)}
+
+    def apply_to(self, features: Features) -> Features:
+        """See ``SentenceModule``."""
+        read = require_feature(features, SENTENCE_VECTOR, self.kind)
+        require_width(read, self.dimension, self.kind, "dimension")
+        return {}
+
+
+class DropoutModule(SentenceModule, tag="Dropout", tag_field="type"):
+    """Dropout of the sentence embedding, in training."""
+
+    kind: ClassVar[str] = "Dropout"
+    dropout: float = 0.2
+
+    def apply_to(self, features: Features) -> Features:
+        """See ``SentenceModule``."""
+        require_feature(features, SENTENCE_VECTOR, self.kind)
+        return {}
+
+
+class SpladePoolingModule(SentenceModule, tag="SpladePooling", tag_field="type"):
+    """Weights of the words of the vocabulary: log(1 + relu(logits)), pooled over tokens.
+
+    Formal et al. 2021, arXiv:2107.05720 (``sum``) and arXiv:2109.10086 (``max``). ``log1p_relu``
+    takes the logarithm twice (arXiv:2504.14839).
+    """
+
+    kind: ClassVar[str] = "SpladePooling"
+    pooling_strategy: Literal["max", "sum"] = "max"
+    activation_function: Literal["relu", "log1p_relu"] = "relu"
+
+    def apply_to(self, features: Features) -> Features:
+        """See ``SentenceModule``."""
+        width = require_feature(features, TOKENS, self.kind, per_token=True).width
+        return {SENTENCE_VECTOR: Feature(width, per_token=False)}
+
+
+class MaskModule(SentenceModule, tag="MultiVectorMask", tag_field="type"):
+    """Selection of the tokens that later modules and late interaction read."""
+
+    kind: ClassVar[str] = "MultiVectorMask"
+    skiplist_words: tuple[str, ...] = ()  # tokens that are left out, if the vocabulary has them
+    skiplist_tasks: tuple[str, ...] = ("document",)  # of ``query`` and ``document``
+    # the only tokens of documents that are kept; ``None`` for all
+    keep_only_token_ids: tuple[int, ...] | None = None
+
+    def apply_to(self, features: Features) -> Features:
+        """See ``SentenceModule``."""
+        return {}
+
+
+AnyModule = (
+    PoolingModule
+    | DenseModule
+    | NormalizeModule
+    | LayerNormModule
+    | DropoutModule
+    | SpladePoolingModule
+    | MaskModule
+)
+MODULE_TYPES: Mapping[str, type[SentenceModule]] = {
+    module.kind: module
+    for module in (
+        *(PoolingModule, DenseModule, NormalizeModule, LayerNormModule, DropoutModule),
+        *(SpladePoolingModule, MaskModule),
+    )
+}
+
+
+def final_features(modules: Sequence[AnyModule], width: int) -> Features:
+    """Return the features after all modules.
+
+    Args:
+        modules: the modules, in order.
+        width: width of the backbone's output.
+
+    Raises:
+        VerificationError: a module reads a feature that is not there, or of another width.
+    """
+    features = {TOKENS: Feature(width, per_token=True)}
+    for module in modules:
+        features |= module.apply_to(features)
+    return features
+
+
+def module_folder(number: int, module: SentenceModule) -> str:
+    """Return the folder of a module; its number in the list counts the backbone as 0."""
+    return f"{number}_{module.kind}"
+
+
+def weighted_modules(modules: Sequence[AnyModule]) -> dict[str, Shapes]:
+    """Return folder -> names and shapes of the weights, for the modules that have them."""
+    folders = {module_folder(i, module): module for i, module in enumerate(modules, 1)}
+    return {folder: shapes for folder, m in folders.items() if (shapes := m.tensors())}
+
+
+def require_feature(
+    features: Features, name: str, kind: str, *, per_token: bool | None = None
+) -> Feature:
+    """Return a feature that a module reads."""
+    found = features.get(name)
+    if found is None or per_token not in (None, found.per_token):
+        raise VerificationError(
+            f"{kind} reads {name}, which no module before it sets"
+            if found is None
+            else f"{kind} reads {name} of tokens, and a module before it sets that of texts",
+            "list the module that sets it first",
+        )
+    return found
+
+
+def require_width(found: Feature, width: int, kind: str, key: str) -> None:
+    """Check the width of what a module reads."""
+    if found.width not in (UNKNOWN, width):
+        raise VerificationError(
+            f"{key} of {kind} is {width}, but what it reads has a width of {found.width}",
+            f"correct {key} in its config.json",
+        )
+
+
+def same_tensors(found: Mapping[str, tuple[int, ...]], wanted: Shapes, origin: str) -> None:
+    """Check that a module's file has exactly the tensors of the module."""
+    problems = [f"no {name}" for name in wanted.keys() - found.keys()]
+    problems += [f"an unknown tensor {name!r:.100}" for name in found.keys() - wanted.keys()]
+    problems += [
+        f"{name} of shape {list(found[name])}, not {list(shape)}"
+        for name, shape in wanted.items()
+        if name in found and tuple(found[name]) != shape
+    ]
+    if problems:
+        raise VerificationError(
+            f"{origin} has {'; '.join(sorted(problems))}", "its config.json describes other weights"
+        )

@@ -6,7 +6,7 @@
 (2, 384)
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from os import PathLike, fspath
 from pathlib import Path
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Backend = Literal["auto", "cpu", "cuda", "onnx"]
 VectorType = Literal["float32", "float16", "int8"]
+Scoring = Literal["likelihood", "normalized", "generate"]
 
 
 def load(
@@ -435,6 +436,75 @@ class Model:
             candidate_labels=candidate_labels,
             hypothesis_template=hypothesis_template,
             multi_label=multi_label,
+        )
+
+    def prompt(
+        self,
+        texts: Iterable[str | tuple[str, str]],
+        *,
+        template: str,
+        label_words: str | Mapping[str, str] | None = None,
+        scoring: Scoring = "likelihood",
+        examples: Sequence[tuple[str, str]] = (),
+        separator: str = "\n\n",
+        calibrate: bool = False,
+        content_free: Sequence[str] = (),
+        samples: int | None = None,
+        vote: bool = False,
+        answer: str | None = None,
+        seed: int = 0,
+        **settings: Any,
+    ) -> list[dict[str, Any]]:
+        """Classify texts by the words that a model predicts in a prompt, or let it answer.
+
+        Args:
+            texts: texts, or pairs of texts.
+            template: text with the slots ``{text}``, ``{text_pair}`` for the second text of a
+                pair, and ``{label}``.
+            label_words: label -> the word that stands for it.
+            scoring: ``likelihood`` of the words; ``normalized``, the same divided by the number
+                of tokens; or ``generate``.
+            examples: texts and labels, which precede each prompt.
+            separator: text after each example.
+            calibrate: divide probabilities by those for texts without content.
+            content_free: these texts; by default ``N/A``.
+            samples: number of texts to sample.
+            vote: return the most frequent answer of the samples.
+            answer: regular expression of the answer in generated text: its first group.
+            seed: seed of the samples.
+            **settings: of generation: ``max_new_tokens``, ``temperature``, ``top_k``.
+
+        Returns:
+            for each text ``text`` and, see ``zoo.tasks.prompt.predict.Prompting``: ``label``,
+            ``score``, ``scores`` and ``log_probs``; or ``generated`` and ``answer`` or ``label``.
+
+        Raises:
+            UsageError: the template lacks a slot, options do not belong together, or a prompt
+                leaves no room for its text.
+
+        Example:
+            >>> words = {"positive": "great", "negative": "terrible"}
+            >>> results = model.prompt(  # doctest: +SKIP
+            ...     ["A fine film."], template="{text} It was {label}.", label_words=words
+            ... )
+            >>> results[0]["label"]  # doctest: +SKIP
+            'positive'
+        """
+        return self._run(
+            "prompt",
+            texts,
+            template=template,
+            label_words=label_words,
+            scoring=scoring,
+            examples=examples,
+            separator=separator,
+            calibrate=calibrate,
+            content_free=content_free,
+            samples=samples,
+            vote=vote,
+            answer=answer,
+            seed=seed,
+            **settings,
         )
 
     def score(self, texts: Iterable[str | tuple[str, str]]) -> list[dict[str, Any]]:

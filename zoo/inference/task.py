@@ -78,7 +78,8 @@ class Task(RenamedMethods, ABC):
 
     Attributes:
         name: name of the task; the head of the checkpoint must list it, or be one of ``heads``.
-        heads: names of heads that a plugin's task supports in every family.
+        heads: names of heads that the task supports in every family, which need not list it.
+        equivalents: tasks; a head that lists one of them supports this task as well.
         options: options of ``zoo run`` that only this task has; the class gets their values as
             arguments.
         output_keys: keys that results add to a record.
@@ -105,6 +106,7 @@ class Task(RenamedMethods, ABC):
     }
     name: ClassVar[str]
     heads: ClassVar[tuple[str, ...]] = ()
+    equivalents: ClassVar[tuple[str, ...]] = ()
     options: "ClassVar[Sequence[click.Option]]" = ()
     output_keys: ClassVar[tuple[str, ...]]
     vector_key: ClassVar[str | None] = None
@@ -123,7 +125,7 @@ class Task(RenamedMethods, ABC):
         max_tokens: int | None = None,
         max_batch_tokens: int | None = None,
     ) -> None:
-        require_head(checkpoint, self.name, self.heads)
+        self.require_head(checkpoint)
         if tokenizer is None:
             from zoo.checkpoint import load_text_tokenizer
 
@@ -131,6 +133,15 @@ class Task(RenamedMethods, ABC):
         self.checkpoint, self.session, self.tokenizer = checkpoint, session, tokenizer
         self.max_tokens = max_length(max_tokens, self.limits())
         self.max_batch_tokens = max_batch_tokens or self.max_batch_tokens
+
+    @classmethod
+    def require_head(cls, checkpoint: "Checkpoint") -> None:
+        """Check that the head of a checkpoint supports the task.
+
+        Raises:
+            UsageError: it does not.
+        """
+        require_head(checkpoint, cls.name, cls.heads, cls.equivalents)
 
     @classmethod
     def columns(cls, options: dict[str, Any], text: str | None, pair: str | None) -> InputColumns:

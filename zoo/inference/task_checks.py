@@ -15,11 +15,23 @@ if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
 
 
-def require_head(checkpoint: "Checkpoint", task: str, heads: Collection[str] = ()) -> None:
-    """Check that the head of a checkpoint supports a task."""
-    family = checkpoint.family.heads()
-    able = [name for name, head in family.items() if task in head.tasks or name in heads]
-    if checkpoint.head_name in able or task in checkpoint.tasks:
+def require_head(
+    checkpoint: "Checkpoint",
+    task: str,
+    heads: Collection[str] = (),
+    equivalents: Collection[str] = (),
+) -> None:
+    """Check that the head of a checkpoint supports a task.
+
+    Args:
+        checkpoint: the checkpoint.
+        task: name of the task.
+        heads: names of heads that support it as well.
+        equivalents: tasks; a head that serves one of them supports the task.
+    """
+    family, serving = checkpoint.family.heads(), {task, *equivalents}
+    able = [n for n, head in family.items() if serving.intersection(head.tasks) or n in heads]
+    if checkpoint.head_name in able or serving.intersection(checkpoint.tasks):
         return
     served = ", ".join(checkpoint.tasks) or "no task"
     raise UsageError(

@@ -36,6 +36,7 @@ BUILT_IN = (
     "zoo.tasks.token_classification",
     "zoo.tasks.ordinal_regression",
     "zoo.tasks.zero_shot",
+    "zoo.tasks.prompt",
     "zoo.tasks.question_answering",
     "zoo.tasks.multiple_choice",
     "zoo.tasks.likelihood",

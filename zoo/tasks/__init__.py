@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import UsageError
-from zoo.inference.task_checks import require_head
 from zoo.plugins.tasks import evaluation_task, find_tasks, load_part
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ def make_task(name: str, checkpoint: "Checkpoint", session: "Session", **options
     """
     specs = find_tasks(name, "predict")
     kind: type[Task] = load_part(specs[0], "predict")
-    require_head(checkpoint, kind.name, kind.heads)
+    kind.require_head(checkpoint)
     spec = task_of_head(specs, checkpoint)
     own = {option.name for option in spec.run_options}
     for option in (option for other in specs for option in other.run_options):

@@ -229,7 +229,6 @@ def _prepared(
     """Return the task and its input."""
     from zoo.convert.cache import resolve_checkpoint
     from zoo.export.session import open_session
-    from zoo.inference.task_checks import require_head
     from zoo.tasks import make_task
     from zoo.tasks.table import open_input
 
@@ -239,7 +238,7 @@ def _prepared(
     given = open_input(name, texts, **columns, options=options, digests=digests)
     task: type[Task] = load_part(find_tasks(name, "predict")[0], "predict")
     checkpoint = resolve_checkpoint(ref, **checkpoint_options)
-    require_head(checkpoint, task.name, task.heads)  # before the slow loading of weights
+    task.require_head(checkpoint)  # before the slow loading of weights
     session = open_session(checkpoint, **compute, fastest=not task.reads_layers)
     return make_task(name, checkpoint, session, **given.options), given
 

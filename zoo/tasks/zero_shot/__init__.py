@@ -21,16 +21,14 @@ TASKS = (
         predict="zoo.tasks.zero_shot.predict:ZeroShot",
         run_options=(
             TaskOption(
-                "candidate_labels",
+                "label",
                 "One of the labels; repeat it.",
-                flag="--label",
                 metavar="TEXT",
                 multiple=True,
             ),
             TaskOption(
-                "hypothesis_template",
+                "template",
                 "Hypothesis on a text; {} stands for the label.",
-                flag="--template",
                 default=TEMPLATE,
                 metavar="TEXT",
             ),

@@ -5,7 +5,7 @@ The method of Yin et al. 2019 (arXiv:1909.00161), as in transformers' zero-shot 
 politics." or does not.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
@@ -36,6 +36,15 @@ class ZeroShot(BatchTask):
     heads: ClassVar[tuple[str, ...]] = ("sequence-classification",)
     output_keys: ClassVar[tuple[str, ...]] = ("labels", "scores")
     chunk_size: int = 256
+
+    @classmethod
+    @override
+    def from_command(
+        cls, records: Iterator[TextExample], options: dict[str, Any]
+    ) -> tuple[Iterator[TextExample], dict[str, Any]]:
+        """Name the options as the pipeline does."""
+        names = {"label": "candidate_labels", "template": "hypothesis_template"}
+        return records, {names.get(name, name): value for name, value in options.items()}
 
     def __init__(
         self,

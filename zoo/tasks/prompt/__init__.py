@@ -1,0 +1,78 @@
+"""Classification and answers by prompts, without training."""
+
+from zoo.families.tasks import TaskOption, TaskSpec
+
+SCORINGS = ("likelihood", "normalized", "generate")
+SEPARATOR = "\n\n"  # between examples
+CONTENT_FREE = "N/A"  # as in the paper on calibration
+EXAMPLES = """\b
+Examples:
+  zoo run prompt REF "A fine film." --template "{text} It was {label}." \\
+      --label-words positive=great,negative=terrible
+  zoo run prompt REF --input reviews.csv --template pattern.txt \\
+      --label-words good,bad --shots 4 --shots-from train.csv --calibrate
+  zoo run prompt REF "Q" --template "Question: {text} Answer: {label}" \\
+      --scoring generate --samples 20 --vote --answer "answer is (.*?)\\."
+
+A template has the slots {text}, {text_pair} for the second text of a pair, and {label}. The label
+with the most probable word wins; "scores" are probabilities, "log_probs" those of the words.
+A causal model reads {label} at the end of the template."""
+WORDS = TaskOption(
+    "label_words",
+    "Words that stand for labels; without LABEL=, the word is the label.",
+    metavar="[LABEL=]WORD,...",
+)
+TEMPLATE = TaskOption("template", "Text with {text} and {label}, or its file.", metavar="FILE|TEXT")
+SHOTS = (
+    TaskOption("shots", "Number of examples before each text.", int, minimum=1, metavar="N"),
+    TaskOption("shots_from", "Table that the examples are from.", metavar="FILE"),
+    TaskOption("separator", "Text after each example.  [default: an empty line]", metavar="TEXT"),
+)
+CALIBRATION = (
+    TaskOption(
+        "calibrate",
+        "Divide probabilities by those for a text without content, N/A.",
+        bool,
+        default=False,
+    ),
+    TaskOption(
+        "content_free", "Such a text in place of N/A; repeat it.", metavar="TEXT", multiple=True
+    ),
+)
+
+TASKS = (
+    TaskSpec(
+        "prompt",
+        "Classify or answer by a prompt, without training.",
+        predict="zoo.tasks.prompt.predict:Prompting",
+        run_options=(
+            TEMPLATE,
+            WORDS,
+            TaskOption(
+                "scoring",
+                "Choose by the likelihood of words, by the likelihood per token, or generate.",
+                choices=SCORINGS,
+                default="likelihood",
+            ),
+            *SHOTS,
+            TaskOption(
+                "label", "Column of the label of examples.  [default: label]", metavar="COL"
+            ),
+            *CALIBRATION,
+            TaskOption(
+                "samples", "Number of texts to sample.", int, minimum=1, maximum=1000, metavar="N"
+            ),
+            TaskOption("vote", "Return the most frequent answer of the samples.", bool),
+            TaskOption(
+                "answer",
+                "Regular expression of the answer in generated text: its first group.",
+                metavar="REGEX",
+            ),
+            TaskOption("max_new_tokens", "Maximum number of new tokens.", int, minimum=1),
+            TaskOption("temperature", "Sampling temperature.", float, minimum=0, exclusive=True),
+            TaskOption("top_k", "Sample from the K most likely tokens.", int, minimum=1),
+            TaskOption("seed", "Seed of examples and samples.", int, minimum=0, default=0),
+        ),
+        examples=EXAMPLES,
+    ),
+)

@@ -1,0 +1,97 @@
+"""Prompts that fit into the model: long texts are cut, and the rest of the prompt is not."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from zoo.errors import UsageError
+from zoo.inference.processing.records import TextExample
+from zoo.tasks.prompt.template import PAIR, TEXT, Prompt, Template
+from zoo.tokenizers import Encoded
+
+if TYPE_CHECKING:
+    from zoo.tokenizers import TextTokenizer
+
+
+class FittedTexts(Encoded):
+    """The texts of a record as they fit into its prompt."""
+
+    def __init__(self, ids: list[int], text: str, pair: str | None, cut: int) -> None:
+        self.ids, self.text, self.pair, self.truncated = ids, text, pair, cut
+
+
+@dataclass(frozen=True)
+class PromptFitter:
+    """Cuts texts so that their prompts fit.
+
+    Attributes:
+        template: the template.
+        before: text before each prompt, the examples.
+        words: words of the label, any of which has to fit.
+        tokenizer: the tokenizer.
+        limit: number of tokens of the model, or ``None``.
+    """
+
+    template: Template
+    before: str
+    words: Sequence[str]
+    tokenizer: "TextTokenizer"
+    limit: int | None
+
+    def prompts(self, texts: FittedTexts) -> list[Prompt]:
+        """Return the prompts of a record, one for each word."""
+        return [self.fill(texts.text, texts.pair, word) for word in self.words]
+
+    def fill(self, text: str, pair: str | None, word: str) -> Prompt:
+        """Return the prompt of texts with a word for the label."""
+        return self.template.fill(text, pair, word, before=self.before)
+
+    def fit(self, records: Sequence[TextExample]) -> list[FittedTexts]:
+        """Return the texts of records, cut at their ends where the prompt is too long.
+
+        Raises:
+            UsageError: the prompt leaves no room for a text.
+        """
+        filled = [[self.fill(r.text, r.pair, word) for word in self.words] for r in records]
+        encoded = iter(
+            self.tokenizer.encode([p.text for row in filled for p in row], max_tokens=None)
+        )
+        longest = [max((next(encoded) for _ in row), key=lambda text: text.n) for row in filled]
+        return [self._fit(record, text) for record, text in zip(records, longest, strict=True)]
+
+    def _fit(self, record: TextExample, encoded: Encoded) -> FittedTexts:
+        text, pair, cut = record.text, record.pair, 0
+        while self.limit is not None and encoded.n > self.limit:
+            excess = encoded.n - self.limit
+            slot = PAIR if pair is not None and len(pair) > len(text) else TEXT
+            value = pair if slot == PAIR and pair is not None else text
+            shortened = self._shortened(record, value, slot, (text, pair), excess)
+            text, pair = (text, shortened) if slot == PAIR else (shortened, pair)
+            cut += excess
+            encoded = self._longest(text, pair)
+        return FittedTexts(encoded.ids, text, pair, cut)
+
+    def _longest(self, text: str, pair: str | None) -> Encoded:
+        texts = [self.fill(text, pair, word).text for word in self.words]
+        return max(self.tokenizer.encode(texts, max_tokens=None), key=lambda encoded: encoded.n)
+
+    def _shortened(
+        self,
+        record: TextExample,
+        value: str,
+        slot: str,
+        texts: tuple[str, str | None],
+        excess: int,
+    ) -> str:
+        """Return the text of a slot without its last tokens."""
+        prompt = self.fill(*texts, max(self.words, key=len))
+        (encoded,) = self.tokenizer.encode([prompt.text], max_tokens=None)
+        start, end = prompt.spans[slot]
+        inside = [s for s, e in encoded.offsets if s >= start and e <= end and e > s]
+        if excess >= len(inside):
+            raise UsageError(
+                f"{record.location}: the prompt leaves no room for its text: without it, it has "
+                f"{encoded.n - len(inside)} tokens, and the model takes {self.limit}",
+                "give fewer --shots, or a shorter template",
+            )
+        return value[: inside[-excess] - start].rstrip()

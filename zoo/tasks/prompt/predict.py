@@ -1,0 +1,241 @@
+"""Prompts: label words scored by likelihood, or generated answers."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from zoo.data.readers.labelled import Columns
+from zoo.errors import UsageError
+from zoo.inference.processing.records import RecordKeys, TextExample
+from zoo.inference.processing.table_records import InputColumns
+from zoo.inference.task import EncodedExample, Task
+from zoo.overrides import override
+from zoo.tasks.prompt import CONTENT_FREE, SCORINGS, SEPARATOR
+from zoo.tasks.prompt.choose import LabelChooser
+from zoo.tasks.prompt.fit import FittedTexts, PromptFitter
+from zoo.tasks.prompt.generate import AnswerGenerator, generation_task
+from zoo.tasks.prompt.scoring import WORD_SCORERS, word_scorer
+from zoo.tasks.prompt.shots import Shot, demonstrations, read_shots, select_shots
+from zoo.tasks.prompt.template import LABEL, PAIR, Template, read_label_words
+
+GENERATION = ("max_new_tokens", "temperature", "top_k")  # settings of generation
+
+
+class Prompting(Task):
+    """Labels or answers by a prompt.
+
+    With a likelihood as ``scoring``, results have the keys ``label``, ``score`` (its probability),
+    ``scores`` of all labels and ``log_probs`` of their words. With ``generate``, they have
+    ``generated`` and ``answer``, or ``label`` with label words; of several samples also
+    ``samples``, the answer of each, or after a vote ``votes``, how often each was given.
+    """
+
+    name: ClassVar[str] = "prompt"
+    equivalents: ClassVar[tuple[str, ...]] = tuple(WORD_SCORERS)
+    output_keys: ClassVar[tuple[str, ...]] = (
+        *("label", "score", "scores", "log_probs"),
+        *("answer", "generated", "samples", "votes"),
+    )
+    pairs: ClassVar[bool] = True
+    keys: ClassVar[RecordKeys] = RecordKeys()
+    chunk_size = 256
+
+    @classmethod
+    @override
+    def columns(cls, options: dict[str, Any], text: str | None, pair: str | None) -> InputColumns:
+        label = options.pop("label", None) or Columns.label
+        options["shot_columns"] = Columns(text or Columns.text, label, pair)
+        return super().columns(options, text, pair)
+
+    @classmethod
+    @override
+    def from_command(
+        cls, records: Iterator[TextExample], options: dict[str, Any]
+    ) -> tuple[Iterator[TextExample], dict[str, Any]]:
+        """Read the template and the examples."""
+        options = dict(options)
+        count, source = options.pop("shots"), options.pop("shots_from")
+        columns: Columns = options.pop("shot_columns")
+        if options["template"] is None:
+            raise UsageError("there is no template", "give --template FILE|TEXT")
+        options["template"] = Template.read(options["template"]).source
+        options["examples"] = chosen_shots(count, source, columns, options["seed"])
+        return records, options
+
+    def __init__(
+        self,
+        *args: Any,
+        template: str,
+        label_words: str | Mapping[str, str] | None = None,
+        scoring: str = "likelihood",
+        examples: Sequence[Shot | tuple[str, str]] = (),
+        separator: str | None = None,
+        calibrate: bool = False,
+        content_free: Sequence[str] = (),
+        samples: int | None = None,
+        vote: bool | None = None,
+        answer: str | None = None,
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
+        settings = {key: options.pop(key, None) for key in GENERATION}
+        self.template = Template.parse(template)
+        words = read_label_words(label_words) if isinstance(label_words, str) else label_words
+        self.words: Mapping[str, str] = words or {}
+        generates = scoring == "generate"
+        require_options(
+            {
+                "scoring": scoring,
+                "label_words": self.words,
+                "calibrate": calibrate,
+                "content_free": content_free,
+                "samples": samples,
+                "vote": vote,
+                "answer": answer,
+                **settings,
+            }
+        )
+        shots = [_shot(example, number) for number, example in enumerate(examples, 1)]
+        if shots or not generates:
+            self.template.require_label()
+        super().__init__(*args, **options)
+        before = demonstrations(
+            self.template, shots, self.words, SEPARATOR if separator is None else separator
+        )
+        self.generator = self.chooser = None
+        if generates:
+            task = generation_task(
+                self.checkpoint,
+                self.session,
+                self.tokenizer,
+                settings,
+                samples=samples,
+                seed=seed,
+            )
+            self.generator = AnswerGenerator(task, self.words, answer=answer, vote=bool(vote))
+            limits = [n for n in (self.max_tokens, task.max_tokens) if n is not None]
+            self.max_tokens = min(limits, default=None)
+        else:
+            scorer = word_scorer(self.checkpoint)(
+                self.checkpoint, self.session, self.tokenizer, self.template
+            )
+            scorer.scorer.max_batch_tokens = (
+                options.get("max_batch_tokens") or scorer.scorer.max_batch_tokens
+            )
+            self.chooser = LabelChooser(scorer, self.words, normalized=scoring == "normalized")
+        self.fitter = PromptFitter(
+            self.template,
+            before,
+            [""] if generates else list(self.words.values()),
+            self.tokenizer,
+            self.max_tokens,
+        )
+        if calibrate:
+            self._calibrate(content_free or (CONTENT_FREE,))
+
+    def _calibrate(self, texts: Sequence[str]) -> None:
+        """Calibrate by texts without content."""
+        assert self.chooser is not None, "calibration is for likelihoods"
+        has_pair = PAIR in self.template.slots
+        records = [
+            TextExample(text, text if has_pair else None, location=f"--content-free {text!r}")
+            for text in texts
+        ]
+        self.chooser.calibrate([self.fitter.prompts(fitted) for fitted in self.fitter.fit(records)])
+
+    @override
+    def validate(self, record: TextExample) -> None:
+        super().validate(record)
+        if (record.pair is not None) != (PAIR in self.template.slots):
+            is_pair = record.pair is not None
+            raise UsageError(
+                f"{record.location} is {'a pair' if is_pair else 'one text'}, and the template has "
+                f"{'no' if is_pair else 'the'} slot {{text_pair}}",
+                "give the template a slot for each text",
+            )
+
+    @override
+    def tokenize(self, records: list[TextExample], before: int) -> list[EncodedExample]:
+        fitted = self.fitter.fit(records)
+        return [
+            EncodedExample(record, texts, number)
+            for number, (record, texts) in enumerate(zip(records, fitted, strict=True), before)
+        ]
+
+    @override
+    def run_chunk(
+        self, items: list[EncodedExample]
+    ) -> Iterator[tuple[EncodedExample, dict[str, Any]]]:
+        if not items:
+            return
+        texts = [_fitted(item) for item in items]
+        if self.chooser is not None:
+            results = iter(self.chooser.results([self.fitter.prompts(text) for text in texts]))
+        else:
+            assert self.generator is not None, "one of both is made"
+            results = self.generator.results(
+                TextExample(self._question(text), location=item.record.location)
+                for text, item in zip(texts, items, strict=True)
+            )
+        yield from zip(items, results, strict=True)
+
+    def _question(self, texts: FittedTexts) -> str:
+        """Return the prompt up to the label."""
+        prompt = self.fitter.fill(texts.text, texts.pair, "")
+        return prompt.before(LABEL).rstrip(" ")
+
+
+def chosen_shots(count: int | None, source: str | None, columns: Columns, seed: int) -> list[Shot]:
+    """Return the examples of a table.
+
+    Raises:
+        UsageError: there is a number without a table or a table without a number, or the table has
+            fewer rows.
+    """
+    if count is None and source is None:
+        return []
+    if count is None or source is None:
+        given, missing = (
+            ("--shots", "--shots-from FILE") if count else ("--shots-from", "--shots N")
+        )
+        raise UsageError(f"{given} needs {missing}", f"give {missing}, or neither")
+    return select_shots(read_shots(source, columns), count, seed, source)
+
+
+def require_options(options: Mapping[str, Any]) -> None:
+    """Check that the options of a prompt belong together.
+
+    Raises:
+        UsageError: they do not.
+    """
+    scoring, given = options["scoring"], {name for name, value in options.items() if value}
+    if scoring not in SCORINGS:
+        raise UsageError(f"no scoring is called {scoring!r}", f"it is {', '.join(SCORINGS)}")
+    if scoring == "generate":
+        if "calibrate" in given:
+            raise UsageError("--calibrate is for the likelihood of label words", "leave it out")
+        if {"answer", "label_words"} <= given:
+            raise UsageError("--answer and --label-words exclude each other", "leave one out")
+    else:
+        if "label_words" not in given:
+            raise UsageError(
+                "there are no words to choose from", "give --label-words [LABEL=]WORD,..."
+            )
+        for name in ("samples", "answer", *GENERATION):
+            if name in given:
+                flag = f"--{name.replace('_', '-')}"
+                raise UsageError(f"{flag} is for --scoring generate", f"leave {flag} out")
+    for name, needed in (("vote", "samples"), ("content_free", "calibrate")):
+        if name in given and needed not in given:
+            raise UsageError(f"--{name.replace('_', '-')} is for --{needed}", f"give --{needed}")
+
+
+def _shot(example: Shot | tuple[str, str], number: int) -> Shot:
+    if isinstance(example, Shot):
+        return example
+    text, label = example
+    return Shot(text, None, label, f"example {number}")
+
+
+def _fitted(item: EncodedExample) -> FittedTexts:
+    assert isinstance(item.encoded, FittedTexts), "tokenize fits the texts"
+    return item.encoded

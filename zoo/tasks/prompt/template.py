@@ -1,0 +1,187 @@
+"""Templates of prompts, and the words that stand for labels in them."""
+
+import re
+import string
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from zoo.errors import UsageError, did_you_mean
+from zoo.io.files import decode_text, read_regular
+from zoo.io.json import parse_json
+from zoo.io.limits import MAX_CONFIG_LABELS, MAX_YAML_BYTES
+
+TEXT, PAIR, LABEL = "text", "text_pair", "label"
+SLOTS = (TEXT, PAIR, LABEL)
+EXAMPLE = "{text} It was {label}."
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A template with texts in its slots."""
+
+    text: str
+    spans: Mapping[str, tuple[int, int]]  # slot -> start and end in ``text``, in characters
+
+    def before(self, slot: str) -> str:
+        """Return the part before a slot; all of it without that slot."""
+        return self.text[: self.spans[slot][0]] if slot in self.spans else self.text
+
+
+@dataclass(frozen=True)
+class Template:
+    """A text with slots in braces: ``{text}``, ``{text_pair}`` and ``{label}``, each at most once.
+
+    Attributes:
+        source: the text as it was given.
+        parts: texts and the slot that follows each; ``None`` at the end.
+    """
+
+    source: str
+    parts: tuple[tuple[str, str | None], ...]
+
+    @classmethod
+    def parse(cls, source: str) -> "Template":
+        """Return the template of a text; two braces stand for one.
+
+        Raises:
+            UsageError: a slot is unknown, or occurs twice.
+        """
+        try:
+            parsed = list(string.Formatter().parse(source))
+        except ValueError as error:
+            raise UsageError(
+                f"the template {source!r:.200} cannot be read: {error}",
+                "write {{ and }} for braces that are not slots",
+            ) from None
+        slots = [name for _, name, _, _ in parsed if name is not None]
+        for name in slots:
+            if name not in SLOTS:
+                raise UsageError(
+                    f"the template has the slot {{{name}}}, which is unknown",
+                    did_you_mean(name, SLOTS)
+                    or f"slots are {', '.join(f'{{{s}}}' for s in SLOTS)}",
+                )
+        if any(form or conversion for _, _, form, conversion in parsed):
+            raise UsageError(f"the template {source!r:.200} formats a slot", "only name it")
+        if repeated := [name for k, name in enumerate(slots) if name in slots[:k]]:
+            raise UsageError(f"the template has the slot {{{repeated[0]}}} twice", "leave one out")
+        if TEXT not in slots:
+            raise UsageError(
+                f"the template {source!r:.200} has no slot {{text}}", f"write it as in {EXAMPLE!r}"
+            )
+        return cls(source, tuple((text, name) for text, name, _, _ in parsed))
+
+    @classmethod
+    def read(cls, value: str) -> "Template":
+        """Return the template of a file, or of a text with slots.
+
+        Raises:
+            UsageError: there is neither.
+        """
+        path = Path(value)
+        if "{" in value or not (len(value) < 4096 and path.exists()):
+            if "{" not in value and re.fullmatch(r"\S+", value):
+                raise UsageError(
+                    f"{value} is neither a file nor a template, which has the slot {{text}}",
+                    f"write a template such as {EXAMPLE!r}",
+                )
+            return cls.parse(value)
+        content = decode_text(read_regular(path, "template", MAX_YAML_BYTES), path)
+        return cls.parse(content.removesuffix("\n"))
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """The slots, in order."""
+        return tuple(slot for _, slot in self.parts if slot is not None)
+
+    def require_label(self) -> None:
+        """Check that there is a place for the label.
+
+        Raises:
+            UsageError: there is none.
+        """
+        if LABEL not in self.slots:
+            raise UsageError(
+                f"the template {self.source!r:.200} has no slot {{label}}",
+                f"write it where the label is, as in {EXAMPLE!r}",
+            )
+
+    @property
+    def label_is_last(self) -> bool:
+        """Whether no text follows the label, except for punctuation and spaces."""
+        if self.slots[-1:] != (LABEL,):
+            return False
+        rest = self.parts[-1][0] if self.parts[-1][1] is None else ""
+        return not re.search(r"\w", rest)
+
+    def fill(
+        self, text: str, pair: str | None = None, label: str = "", *, before: str = ""
+    ) -> Prompt:
+        """Return the prompt of a text, after the text ``before``."""
+        values = {TEXT: text, PAIR: pair or "", LABEL: label}
+        filled, spans = before, dict[str, tuple[int, int]]()
+        for literal, slot in self.parts:
+            filled += literal
+            if slot is not None:
+                spans[slot] = (len(filled), len(filled) + len(values[slot]))
+                filled += values[slot]
+        return Prompt(filled, spans)
+
+
+def read_label_words(value: str) -> dict[str, str]:
+    """Return label -> its word, of ``LABEL=WORD,...``, of words that are labels, or of JSON.
+
+    Raises:
+        UsageError: it names no labels, or two with the same word.
+    """
+    if value.lstrip().startswith("{"):
+        words = dict(parse_json(value.encode(), "--label-words"))
+    else:
+        pairs = [part.partition("=") for part in value.split(",")]
+        names = [name.strip() for name, _, _ in pairs]
+        if repeated := [name for k, name in enumerate(names) if name in names[:k]]:
+            raise UsageError(f"the label {repeated[0]!r} has two words", "name each label once")
+        words = {
+            name: word.strip() if sign else name
+            for name, (_, sign, word) in zip(names, pairs, strict=True)
+        }
+    if wrong := [n for n, word in words.items() if not (isinstance(word, str) and word and n)]:
+        raise UsageError(
+            f"the label {wrong[0]!r} has no word", "write LABEL=WORD, with commas between labels"
+        )
+    if not 2 <= len(words) <= MAX_CONFIG_LABELS:
+        raise UsageError(
+            f"there are {len(words)} label words, and a choice needs two",
+            "write them as in positive=great,negative=terrible",
+        )
+    for label, word in words.items():
+        if other := [name for name, same in words.items() if same == word and name != label]:
+            raise UsageError(
+                f"the labels {label!r} and {other[0]!r} have the same word {word!r}",
+                "give each label a word of its own",
+            )
+    return words
+
+
+def word_of(words: Mapping[str, str], label: str, location: str) -> str:
+    """Return the word of a label; without words, the label itself.
+
+    Raises:
+        UsageError: the label has none.
+    """
+    if not words:
+        return label
+    if label not in words:
+        raise UsageError(
+            f"{location} has the label {label!r}, which has no word",
+            f"label words are for {', '.join(words)}",
+        )
+    return words[label]
+
+
+def find_label(words: Mapping[str, str], generated: str) -> str | None:
+    """Return the label whose word a generated text begins with, the longest of several."""
+    text = generated.strip().casefold()
+    found = [label for label, word in words.items() if text.startswith(word.strip().casefold())]
+    return max(found, key=lambda label: len(words[label]), default=None)

@@ -66,6 +66,7 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="tiny models, in this process")
     parser.add_argument("--no-tests", action="store_true", help="do not run the tests first")
     parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--only", default="", help="cells whose names contain this text")
     parser.add_argument("--cell", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     try:
@@ -101,9 +102,12 @@ def report(folder: Path, options: argparse.Namespace, until: float) -> None:
         print(f"{workload.name}, tiny: losses differ by {difference:.1e}", flush=True)
         if not difference < SAME_LOSS:
             sys.exit("the losses differ; there is nothing to time")
-    make_models(folder, smoke=options.smoke)
     workloads = SMOKE if options.smoke else scaled(WORKLOADS, options.device)
-    cells = [*product((w.name for w in workloads), CELLS), *product(TASKS, SIDES)]
+    workloads = [w for w in workloads if options.only in w.name]
+    tasks = [task for task in TASKS if options.only in task]
+    if tasks:
+        make_models(folder, smoke=options.smoke)
+    cells = [*product((w.name for w in workloads), CELLS), *product(tasks, SIDES)]
     if options.smoke:
         results = {}
         for cell in cells:
@@ -113,7 +117,7 @@ def report(folder: Path, options: argparse.Namespace, until: float) -> None:
         results = run_cells(cells, folder, options, until)
     print(f"\n{describe(options.device)}\n")
     print(training_table(workloads, results, options.device), end="\n\n")
-    print(inference_table(results, exact=options.smoke))
+    print(inference_table(tasks, results, exact=options.smoke))
 
 
 def scaled(workloads: Sequence[Workload], device: str) -> list[Workload]:
@@ -228,10 +232,10 @@ def figures(result: Mapping[str, Any], share: float | None) -> list[str]:
     return [f"{speed:,.0f}", mfu, "" if memory is None else f"{memory:.1f}"]
 
 
-def inference_table(results: Results, *, exact: bool) -> str:
+def inference_table(tasks: Sequence[str], results: Results, *, exact: bool) -> str:
     """Return the table of inference, after a check that sides agree: exactly in float32."""
     rows = []
-    for task in TASKS:
+    for task in tasks:
         measured = {side: results[task, side] for side in SIDES}
         paths = {side: r["result"] for side, r in measured.items() if "error" not in r}
         agree = agreement(task, paths)

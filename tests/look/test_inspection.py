@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from msgspec.structs import replace
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from tests.families import elmo_numpy
 from tests.families.elmo_files import published
@@ -18,7 +18,7 @@ from zoo.convert import convert
 from zoo.errors import UsageError
 from zoo.hub.source import CheckpointDir
 from zoo.inference.torch_session import TorchSession
-from zoo.look.inspection import Inspector, Look
+from zoo.look.inspection import Inspector, Look, readable, words_of
 from zoo.look.page import render
 from zoo.plugins.registry import get_family
 from zoo.tokenizers.info import TokenizerInfo
@@ -218,3 +218,84 @@ def test_texts_are_cut_and_masks_are_found(tmp_path: Path) -> None:
     assert len(long.texts[0].stacks[0].tokens) == min(64, config_of(checkpoint).max_positions)
     with pytest.raises(UsageError, match="no decoder that reads a target"):
         inspector.look("model", [TEXT], target="w5")
+
+
+PIECES = (
+    "the",
+    "un",
+    "##believ",
+    "##able",
+    "bank",
+    "'",
+    "t",
+    "don",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "[UNK]",
+    ".",
+)
+
+
+def pieces_tokenizer(kind: str) -> TextTokenizer:
+    """Return a tokenizer of pieces of words: WordPiece, bytes or SentencePiece."""
+    special = {"cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]", "unk": "[UNK]"}
+    if kind == "wordpiece":
+        model: Any = models.WordPiece({word: k for k, word in enumerate(PIECES)}, unk_token="[UNK]")
+        tokenizer = Tokenizer(model)
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        tokenizer.normalizer = normalizers.Lowercase()
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 8), ("[SEP]", 9)]
+        )
+        tokenizer.add_special_tokens(["[CLS]", "[SEP]", "[MASK]"])
+    elif kind == "bytes":
+        letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+        tokenizer = Tokenizer(models.BPE({letter: k for k, letter in enumerate(letters)}, []))
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    else:
+        letters = sorted({*"theunbliavkdon'.[CLSMAK]", "\N{LOWER ONE EIGHTH BLOCK}"})
+        tokenizer = Tokenizer(models.Unigram([("<unk>", 0.0), *((c, -1.0) for c in letters)], 0))
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    return TextTokenizer(tokenizer, TokenizerInfo(special=special))
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bytes", "sentencepiece"])
+def test_words_are_those_of_the_text_for_any_tokenizer(kind: str) -> None:
+    text = "The unbelievable  bank don't."
+    tokenizer = pieces_tokenizer(kind)
+    encoded = tokenizer.encode([text], max_tokens=64)[0]
+    words = words_of(text, encoded, [readable(token) for token in encoded.tokens])
+    names = [word.text for word in words]
+    ends = ["[CLS]", "[SEP]"] if kind == "wordpiece" else []
+    assert names == [*ends[:1], "The", "unbelievable", "bank", "don't", ".", *ends[1:]]
+    # each token is in one word, in order
+    assert [place for word in words for place in word.tokens] == list(range(len(encoded.tokens)))
+
+
+def test_a_mask_is_a_word() -> None:
+    text = "the [MASK] bank"
+    encoded = pieces_tokenizer("wordpiece").encode([text], max_tokens=64)[0]
+    words = [word.text for word in words_of(text, encoded, list(encoded.tokens))]
+    assert words == ["[CLS]", "the", "[MASK]", "bank", "[SEP]"]
+
+
+def test_a_words_vector_is_the_mean_of_its_tokens(tmp_path: Path) -> None:
+    checkpoint = checkpoint_of("bert", "pretraining", tmp_path)
+    session = TorchSession(checkpoint, "cpu")
+    inspector = Inspector(checkpoint, session, pieces_tokenizer("wordpiece"))
+    written = inspector.look("model", ["unbelievable bank"]).to_json()
+    (text,) = written["texts"]
+    assert text["words"] == [
+        {"word": "[CLS]", "tokens": [0]},
+        {"word": "unbelievable", "tokens": [1, 2, 3]},
+        {"word": "bank", "tokens": [4]},
+        {"word": "[SEP]", "tokens": [5]},
+    ]
+    for states, similarity in zip(
+        text["stacks"][0]["hidden_states"], written["word_similarity"], strict=True
+    ):
+        rows = np.array(states)
+        one, other = rows[1:4].mean(0), rows[4]
+        cosine = one @ other / (np.linalg.norm(one) * np.linalg.norm(other))
+        assert similarity[1][2] == pytest.approx(cosine, abs=1e-5)

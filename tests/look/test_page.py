@@ -10,15 +10,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.look.browser import BROWSER, Browser
-from zoo.look.inspection import AttentionMaps, Look, Mix, Predictions, StackView, TextView
+from tools.browser import BROWSER, Browser
+from zoo.look.inspection import (
+    AttentionMaps,
+    Look,
+    Mix,
+    Predictions,
+    StackView,
+    TextView,
+    Word,
+)
 from zoo.look.page import encode_cosines, encode_probabilities, render
 
 
 def made_up(
     *texts: list[str], layers: int = 3, heads: int = 4, width: int = 8, mix: bool = False
 ) -> Look:
-    """Return numbers of a model, drawn at random."""
+    """Return numbers of a model, drawn at random; tokens that begin with ## continue a word."""
     rng = np.random.default_rng(0)
 
     def view(tokens: list[str]) -> TextView:
@@ -36,7 +44,13 @@ def made_up(
             "self", list(range(1, layers + 1)), scores / scores.sum(-1, keepdims=True)
         )
         stack = StackView("model", tokens, tokens, names, hidden, [maps], [predictions])
-        return TextView(" ".join(tokens), 0, [1], [stack])
+        words: list[Word] = []
+        for place, token in enumerate(tokens):
+            if token.startswith("##"):
+                words[-1] = Word(words[-1].text + token[2:], [*words[-1].tokens, place])
+            else:
+                words.append(Word(token, [place]))
+        return TextView(" ".join(tokens), 0, [1], [stack], words)
 
     mixes = [Mix([0.1, 0.2, 0.3, 0.4], 1.5)] if mix else []
     return Look("a/model", "bert", "masked-lm", [view(tokens) for tokens in texts], mixes)
@@ -142,3 +156,41 @@ def test_the_keyboard_reaches_everything(browser: Browser, dark: bool, tmp_path:
     shares = browser.evaluate("[...document.querySelectorAll('.bars b')].map((b) => b.textContent)")
     assert [float(share) for share in shares] == [0.1, 0.2, 0.3, 0.4]
     assert browser.problems() == []
+
+
+def test_words_of_several_tokens_are_compared(browser: Browser, tmp_path: Path) -> None:
+    page = tmp_path / "look.html"
+    look = made_up(["[CLS]", "un", "##likely", "bank"], ["[CLS]", "the", "bank", "##er"])
+    page.write_text(render(look), "utf-8")
+    browser.open(page)
+    browser.press("3")
+    rows = "[...document.querySelectorAll('main .tokens')].map((r) => r.textContent)"
+    assert browser.evaluate(rows) == ["[CLS]unlikelybank", "[CLS]thebanker"]
+    browser.evaluate("document.querySelectorAll('#one button')[1].click()")
+    browser.evaluate("document.querySelectorAll('#other button')[2].click()")
+    label = "document.querySelector('svg[aria-label^=embeddings]').getAttribute('aria-label')"
+    shown = [float(part.split()[-1]) for part in browser.evaluate(label).split(", ")]
+    expected = []
+    for one, other in zip(
+        look.texts[0].stacks[0].hidden, look.texts[1].stacks[0].hidden, strict=True
+    ):
+        a, b = one[1] + one[2], other[2] + other[3]  # a mean has the direction of the sum
+        expected.append(float(a @ b / np.sqrt((a @ a) * (b @ b))))
+    np.testing.assert_allclose(shown, expected, atol=0.01)
+    browser.evaluate(
+        "(() => { const kind = document.getElementById('kind');"
+        " kind.value = '1'; kind.onchange(); })()"
+    )
+    assert browser.evaluate(rows) == ["[CLS]un##likelybank", "[CLS]thebank##er"]
+    assert browser.problems() == []
+
+
+def test_there_is_nothing_to_choose_where_words_are_tokens(
+    browser: Browser, tmp_path: Path
+) -> None:
+    page = tmp_path / "look.html"
+    page.write_text(render(made_up(["a", "b", "c"])), "utf-8")
+    browser.open(page)
+    browser.press("3")
+    assert browser.evaluate("document.getElementById('kind')") is None
+    assert heading(browser)[1].startswith("All tokens")

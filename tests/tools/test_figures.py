@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.look.browser import BROWSER, Browser
+from tools.browser import BROWSER, Browser
 from tools.figures.__main__ import FIGURES, FOLDER, main
 from tools.figures.packing import CELL, COLOURS, LENGTH, SIZES
 from tools.figures.recipes import compared

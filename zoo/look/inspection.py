@@ -1,5 +1,6 @@
 """What the layers of a model compute for a text: hidden states, attention and predictions."""
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -27,7 +28,9 @@ MAX_TOKENS = 64
 MAX_NEW_TOKENS = 32  # of a target that the model generates itself
 TOP_K = 5
 # of byte-level tokenizers and SentencePiece
-SIGNS = str.maketrans("ĠĊčĉ▁", "␣↵↵⇥␣")
+WORD = re.compile(r"\w+(?:['\N{RIGHT SINGLE QUOTATION MARK}]\w+)*|[^\w\s]")
+SPACE = "␣"
+SIGNS = str.maketrans("ĠĊčĉ▁", f"{SPACE}↵↵⇥{SPACE}")
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,14 @@ class StackView:
 
 
 @dataclass(frozen=True)
+class Word:
+    """A word of a text, a punctuation mark, or a special token."""
+
+    text: str
+    tokens: list[int]  # positions of its tokens
+
+
+@dataclass(frozen=True)
 class TextView:
     """A text and the stacks that read it."""
 
@@ -73,6 +84,14 @@ class TextView:
     truncated: int  # number of tokens that were cut
     masked: list[int]  # positions of mask tokens
     stacks: list[StackView]
+    words: list[Word]  # of the tokens that the first stack reads
+
+    def word_vectors(self) -> list[Floats]:
+        """Return the mean of the vectors of each word's tokens by layer, (words, hidden) each."""
+        return [
+            np.stack([state[word.tokens].mean(axis=0) for word in self.words])
+            for state in self.stacks[0].hidden
+        ]
 
 
 @dataclass(frozen=True)
@@ -95,11 +114,13 @@ class Look:
 
     def similarities(self) -> list[Floats]:
         """Return the cosine of all tokens' vectors of both texts by layer, (tokens, tokens)."""
-        first = [view.stacks[0] for view in self.texts]
-        return [
-            cosines(np.concatenate([stack.hidden[layer] for stack in first]))
-            for layer in range(len(first[0].hidden))
-        ]
+        states = zip(*(view.stacks[0].hidden for view in self.texts), strict=True)
+        return [cosines(np.concatenate(layer)) for layer in states]
+
+    def word_similarities(self) -> list[Floats]:
+        """Return the cosine of all words' vectors of both texts by layer, (words, words)."""
+        states = zip(*(view.word_vectors() for view in self.texts), strict=True)
+        return [cosines(np.concatenate(layer)) for layer in states]
 
     def to_json(self) -> dict[str, Any]:
         """Return all numbers exactly."""
@@ -109,6 +130,7 @@ class Look:
             "head": self.head,
             "texts": [_text_to_json(view) for view in self.texts],
             "similarity": [short_floats(layer) for layer in self.similarities()],
+            "word_similarity": [short_floats(layer) for layer in self.word_similarities()],
             "mixes": [{"weights": mix.weights, "gamma": mix.gamma} for mix in self.mixes],
         }
 
@@ -117,6 +139,7 @@ def _text_to_json(view: TextView) -> dict[str, Any]:
     return {
         "text": view.text,
         "truncated": view.truncated,
+        "words": [{"word": word.text, "tokens": word.tokens} for word in view.words],
         "stacks": [
             {
                 "name": stack.name,
@@ -251,7 +274,7 @@ class Inspector:
             )
         mask = self.tokenizer.mask_id
         masked = [k for k, number in enumerate(encoded.ids) if mask is not None and number == mask]
-        return TextView(text, encoded.truncated, masked, stacks)
+        return TextView(text, encoded.truncated, masked, stacks, words_of(text, encoded, shown))
 
     def _inputs(self, encoded: "Encoded") -> dict[str, Tensor]:
         arrays = collate([encoded], self.session.inputs, self.tokenizer.pad_id).inputs
@@ -336,9 +359,32 @@ class Inspector:
         return [
             readable(token)
             if token.isascii() or start == end
-            else text[start:end].replace(" ", "␣")
+            else text[start:end].replace(" ", SPACE)
             for token, (start, end) in spans
         ]
+
+
+def words_of(text: str, encoded: "Encoded", shown: Sequence[str]) -> list[Word]:
+    """Return the words of a text with their tokens; a special token is a word of its own.
+
+    A token belongs to the word that has its first character, a space to the word that follows it.
+    ``shown`` are the tokens as people read them.
+    """
+    ends = [(match.start(), match.end()) for match in WORD.finditer(text)]
+    words: list[Word] = []
+    last = None  # the span of the word that the token before belongs to
+    for place, (start, end) in enumerate(encoded.offsets):
+        begin = len(text) - len(text[start:].lstrip())
+        written = start < end or shown[place] == SPACE  # and not a special token
+        span = next((span for span in ends if written and span[0] <= begin < span[1]), None)
+        if span is not None and span == last:
+            words[-1].tokens.append(place)
+        else:
+            # a token such as [MASK] may be longer than the word that it begins with
+            name = shown[place] if span is None else text[span[0] : max(span[1], end)]
+            words.append(Word(name, [place]))
+        last = span
+    return words
 
 
 def readable(token: str) -> str:

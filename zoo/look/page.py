@@ -34,8 +34,6 @@ def render(look: Look) -> str:
 
 def page_data(look: Look) -> dict[str, Any]:
     """Return what the script of the page reads."""
-    counts = [len(view.stacks[0].tokens) for view in look.texts]
-    first, last = counts[0], counts[-1]
     return {
         "texts": [
             {
@@ -46,10 +44,33 @@ def page_data(look: Look) -> dict[str, Any]:
             }
             for view in look.texts
         ],
-        # between the tokens of two texts, or within the only one
-        "similarity": [encode_cosines(layer[:first, -last:]) for layer in look.similarities()],
+        "compared": _compared(look),
         "mixes": [{"weights": mix.weights, "gamma": mix.gamma} for mix in look.mixes],
     }
+
+
+def _compared(look: Look) -> list[dict[str, Any]]:
+    """Return what the view of similarity compares: words, and tokens where they are others."""
+    tokens = {
+        "name": "tokens",
+        "texts": [view.stacks[0].shown for view in look.texts],
+        "similarity": _between(look.similarities(), [len(v.stacks[0].shown) for v in look.texts]),
+        "across": [_across_layers(view.stacks[0].hidden) for view in look.texts],
+    }
+    if not any(len(word.tokens) > 1 for view in look.texts for word in view.words):
+        return [tokens]
+    words = {
+        "name": "words",
+        "texts": [[word.text for word in view.words] for view in look.texts],
+        "similarity": _between(look.word_similarities(), [len(v.words) for v in look.texts]),
+        "across": [_across_layers(view.word_vectors()) for view in look.texts],
+    }
+    return [words, tokens]
+
+
+def _between(layers: list[Floats], counts: list[int]) -> list[str]:
+    """Return cosines between the first and the last text, which may be the same one."""
+    return [encode_cosines(layer[: counts[0], -counts[-1] :]) for layer in layers]
 
 
 def _stack(stack: StackView) -> dict[str, Any]:
@@ -57,7 +78,6 @@ def _stack(stack: StackView) -> dict[str, Any]:
         "name": stack.name,
         "tokens": stack.shown,
         "layers": stack.layers,
-        "across": _across_layers(stack.hidden),
         "attention": [_attention(maps) for maps in stack.attention],
         "predictions": [_predictions(found) for found in stack.predictions],
     }

@@ -77,6 +77,7 @@ const get = (name, fallback) => state.chosen[name] ?? fallback;
 // Remember a choice, draw again, and give the focus back to the same part
 function set(name, value, focus) {
   state.chosen[name] = value;
+  if (name === "kind") ["one", "other"].forEach((each) => delete state.chosen[each]);
   draw(focus);
 }
 
@@ -216,11 +217,11 @@ function attentionView() {
 
 // ---- similarity
 function similarityView() {
-  const views = data.texts.map((text) => text.stacks[0]);
-  const layers = views[0].layers, two = views.length > 1;
+  const kind = Math.min(get("kind", 0), data.compared.length - 1), compared = data.compared[kind];
+  const units = compared.texts, two = units.length > 1, layers = data.texts[0].stacks[0].layers;
   const layer = get("layer", layers.length - 1);
-  const rows = views[0].tokens, columns = views[two ? 1 : 0].tokens;
-  const similarity = (k, one, other) => cosine(decoded(data.similarity[k])[one * columns.length + other]);
+  const rows = units[0], columns = units[two ? 1 : 0];
+  const similarity = (k, one, other) => cosine(decoded(compared.similarity[k])[one * columns.length + other]);
   // by default a word that both texts have, such as "bank"
   const shared = rows.findIndex((token, at) =>
     at > 0 && at < rows.length - 1 && token.length > 3 && columns.includes(token));
@@ -234,29 +235,32 @@ function similarityView() {
     "aria-label": "Layer",
   });
   slider.oninput = () => set("layer", Number(slider.value), "layer");
+  const controls = element("div", { class: "controls" }, element("label", {}, "Layer", slider, layers[layer]));
+  if (data.compared.length > 1)
+    controls.prepend(selection("Compare", data.compared.map((each) => each.name), kind, "kind"));
   const parts = [
-    element("div", { class: "controls" }, element("label", {}, "Layer", slider, layers[layer])),
-    heading("Two tokens", two ? "one of each text" : ""),
+    controls,
+    heading(`Two ${compared.name}`, two ? "one of each text" : ""),
     tokenRow("one", rows, one), tokenRow("other", columns, other),
     element("div", { class: "columns" },
       element("div", {},
         note(`Cosine of ${rows[one]} and ${columns[other]}, by layer`),
         chart(layers, layers.map((_, k) => similarity(k, one, other)), layer)),
-      across(views[0], one, layers)),
-    heading(two ? "Tokens of both texts" : "All tokens", `${layers[layer]}; a stronger color is more similar`),
+      across(decoded(compared.across[0]), rows[one], one, layers)),
+    heading(two ? `All ${compared.name} of both texts` : `All ${compared.name}`, `${layers[layer]}; a stronger color is more similar`),
     matrix(rows, columns, (x, y) => Math.max(similarity(layer, y, x), 0), [one, other],
       `Cosines, ${layers[layer]}`),
   ];
   return parts;
 }
 
-// A token's vectors at all pairs of layers
-function across(stack, token, layers) {
-  if (!stack.across) return element("div");
-  const values = decoded(stack.across), count = layers.length;
+// The vectors of a token or a word at all pairs of layers
+function across(values, name, at, layers) {
+  if (!values.length) return element("div");
+  const count = layers.length;
   const short = layers.map((name) => name.replace("layer ", "").replace("embeddings", "emb"));
-  const value = (x, y) => Math.max(cosine(values[(token * count + y) * count + x]), 0);
-  return element("div", {}, note(`${stack.tokens[token]} at each pair of layers`),
+  const value = (x, y) => Math.max(cosine(values[(at * count + y) * count + x]), 0);
+  return element("div", {}, note(`${name} at each pair of layers`),
     matrix(short, short, value, null, "Cosines between layers"));
 }
 

@@ -28,6 +28,7 @@ VOCABULARY = vocabulary(WORDS, roles=ROLES)
 FAMILIES = {"causal-lm": "gpt", "replaced-token-detection": "electra"}
 FAMILIES |= {name: "t5" for name, place in OBJECTIVES.items() if "denoising" in place}
 FAMILIES |= {"prefix-lm": "t5", "bert-style": "t5"}
+FAMILIES |= {name: "bart" for name, place in OBJECTIVES.items() if "infilling" in place}
 
 
 def texts() -> Split:

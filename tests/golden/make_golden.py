@@ -53,7 +53,19 @@ BOTH_WAYS = {
     "relative_attention_max_distance": 7,
     "decoder_start_token_id": 0,
 }
-SHAPES = {"gpt": LEFT_TO_RIGHT, "t5": BOTH_WAYS}  # families with other keys than SMALL
+FAIRSEQ = {
+    "vocab_size": 24,
+    "d_model": 8,
+    "encoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "encoder_ffn_dim": 12,
+    "decoder_layers": 1,
+    "decoder_attention_heads": 4,
+    "decoder_ffn_dim": 10,
+    "max_position_embeddings": 10,
+}
+# families with other keys than SMALL
+SHAPES = {"bart": FAIRSEQ, "gpt": LEFT_TO_RIGHT, "t5": BOTH_WAYS}
 VERSION_1_1 = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 FIRST_GPT = {"model_type": "openai-gpt"}
 HALF = {"dim": 8, "n_layers": 2, "n_heads": 2, "hidden_dim": 12, "max_position_embeddings": 10}
@@ -124,6 +136,13 @@ CASES: dict[str, dict[str, Case]] = {
         **ENCODER,
         "pretraining": ("pretraining", {}, {}),
         "none-groups": ("none", {"num_hidden_groups": 2, "inner_group_num": 2}, {}),
+    },
+    "bart": {
+        "none": ("none", {"scale_embedding": True}, {}),
+        "seq2seq-lm": ("seq2seq-lm", {}, {}),
+        "seq2seq-lm-untied": ("seq2seq-lm", {"tie_word_embeddings": False}, {}),
+        "sequence-classification": ("sequence-classification", {"num_labels": 4}, {}),
+        "question-answering": ("question-answering", {"activation_function": "relu"}, {}),
     },
     "bert": {
         "none": ("none", {}, {}),

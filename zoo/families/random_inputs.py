@@ -13,7 +13,7 @@ CHOICES = 4  # texts per example of a multiple-choice model
 
 
 def randomize_weights(model: "nn.Module", seed: int = 0) -> None:
-    """Draw all parameters of a model in place.
+    """Draw all parameters of a model in place, and buffers that are stored.
 
     Biases and norms are drawn too: initial ones are all 0 and 1, which would hide one that is
     swapped or forgotten. The scale of the matrices keeps activations near unit size.
@@ -28,6 +28,11 @@ def randomize_weights(model: "nn.Module", seed: int = 0) -> None:
                 parameter.copy_(noise * parameter.shape[-1] ** -0.5)
             else:
                 parameter.copy_(noise * 0.3)
+        parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+        for name, stored in model.state_dict().items():
+            if name not in parameters and stored.is_floating_point():
+                noise = torch.empty(stored.shape, dtype=torch.float32).normal_(generator=generator)
+                stored.copy_(noise * 0.3)
         for module in model.modules():
             if (
                 isinstance(module, torch.nn.LayerNorm | torch.nn.RMSNorm)

@@ -1,9 +1,14 @@
-"""Families of encoder-decoders: their usual heads, tokenizer and inputs."""
+"""Families of encoder-decoders: common configuration, heads, tokenizer and inputs.
+
+Their rules are in ``zoo.weights.seq2seq_rules``, their modules in ``zoo.nn.encoder_decoder``.
+"""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from zoo.families.base import Family, Head
+from zoo.families.config import Activation, Config, same_names
+from zoo.families.heads import standard_head
 from zoo.overrides import override
 from zoo.tokenizers.train import TokenizerTrainSpec
 
@@ -11,6 +16,114 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from zoo.tokenizers import SourceFiles
+
+
+class Seq2SeqConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The fields of encoder-decoders with absolute positions.
+
+    The fields of the decoder are called as in transformers; those of the encoder as in other
+    families.
+
+    Attributes:
+        vocab_size: number of tokens in the vocabulary.
+        hidden_size: width of the hidden state.
+        num_layers: number of blocks of the encoder.
+        num_heads: number of attention heads per block of the encoder.
+        intermediate_size: inner width of the feed-forward networks of the encoder.
+        decoder_layers: number of blocks of the decoder.
+        decoder_attention_heads: number of attention heads per block of the decoder.
+        decoder_ffn_dim: inner width of the feed-forward networks of the decoder.
+        max_positions: largest number of tokens of a source, and of a target.
+        activation: activation function of the feed-forward networks.
+        dropout: dropout probability of what is added to the residual path, and of the embeddings.
+        attention_dropout: dropout probability of the attention weights.
+        activation_dropout: dropout probability within the feed-forward networks.
+        layer_norm_eps: epsilon of the layer norms, which no file of the Hub has.
+        initializer_range: standard deviation of initial weights.
+        scale_embedding: multiply token embeddings by the root of ``hidden_size``.
+        tie_embeddings: encoder and decoder have one table of token embeddings, which also are the
+            output embeddings; else each has a table of its own.
+        logits_bias: whether the logits have a bias, which is not trained.
+        pad_token_id: the padding token.
+        eos_token_id: the token that ends a text.
+        decoder_start_token_id: the first input token of the decoder.
+    """
+
+    vocab_size: int = 50265
+    hidden_size: int = 1024
+    num_layers: int = 12
+    num_heads: int = 16
+    intermediate_size: int = 4096
+    decoder_layers: int = 12
+    decoder_attention_heads: int = 16
+    decoder_ffn_dim: int = 4096
+    max_positions: int = 1024
+    activation: Activation = "gelu"
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    activation_dropout: float = 0.0
+    layer_norm_eps: float = 1e-5
+    initializer_range: float = 0.02
+    scale_embedding: bool = False
+    tie_embeddings: bool = True
+    logits_bias: bool = True
+    pad_token_id: int = 1
+    eos_token_id: int = 2
+    decoder_start_token_id: int = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.hidden_size % self.decoder_attention_heads:
+            raise ValueError(
+                f"hidden_size {self.hidden_size} does not split into decoder_attention_heads "
+                f"{self.decoder_attention_heads}"
+            )
+
+    @classmethod
+    def sized(cls, layers: int, width: int, **changes: Any) -> Self:
+        """Return a configuration with equal stacks, heads of width 64 and an FFN of four widths.
+
+        Args:
+            layers: number of blocks of encoder and of decoder.
+            width: width of the hidden state.
+            **changes: other fields.
+        """
+        heads, inner = width // 64, 4 * width
+        encoder = {"num_layers": layers, "num_heads": heads, "intermediate_size": inner}
+        decoder = {
+            "decoder_layers": layers,
+            "decoder_attention_heads": heads,
+            "decoder_ffn_dim": inner,
+        }
+        return cls(**{"hidden_size": width, **encoder, **decoder, **changes})
+
+
+# Keys of the Hub's configurations, and their values where several are known but one is implemented.
+KEYS: Mapping[str, str] = {
+    **same_names("vocab_size", "decoder_layers", "decoder_attention_heads", "decoder_ffn_dim"),
+    **same_names("dropout", "attention_dropout", "activation_dropout", "scale_embedding"),
+    **same_names("pad_token_id", "eos_token_id", "decoder_start_token_id"),
+    "d_model": "hidden_size",
+    "encoder_layers": "num_layers",
+    "encoder_attention_heads": "num_heads",
+    "encoder_ffn_dim": "intermediate_size",
+    "max_position_embeddings": "max_positions",
+    "activation_function": "activation",
+    "init_std": "initializer_range",
+    "tie_word_embeddings": "tie_embeddings",
+}
+FIXED: Mapping[str, tuple[Any, ...]] = {
+    "is_encoder_decoder": (True, None),
+    "is_decoder": (False, None),
+    "add_bias_logits": (None, False),
+}
+IGNORED: Mapping[str, str] = {
+    "encoder_layerdrop": "a training setting; all layers run",
+    "decoder_layerdrop": "a training setting; all layers run",
+    "classif_dropout": "an earlier name of `classifier_dropout`, which transformers ignores",
+    "force_bos_token_to_be_generated": "an earlier form of `forced_bos_token_id`",
+    "save_step": "provenance",
+}
 
 SENTINELS = 100  # tokens that stand for masked spans
 INPUTS: Mapping[str, str] = {
@@ -47,6 +160,16 @@ def seq2seq_lm_head(*architectures: str) -> Head:
     """
     outputs = {"logits": "batch decoder_tokens vocab_size"}
     return Head(architectures, outputs, ("seq2seq", "score"), "generation of a target text", INPUTS)
+
+
+def source_heads(*names: str) -> dict[str, Head]:
+    """Return the heads of an encoder-decoder that read the source as their target.
+
+    Args:
+        *names: prefixes of the Hub's class names, one for each model type.
+    """
+    kinds = "sequence-classification", "question-answering"
+    return {kind: standard_head(kind, *names) for kind in kinds}
 
 
 class Seq2SeqFamily(Family):

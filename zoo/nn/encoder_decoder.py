@@ -1,24 +1,66 @@
 """Encoder-decoders: an encoder of the source, a decoder of the target, and their heads.
 
-All models take ``input_ids`` and ``attention_mask`` of the source, int64 and (batch, tokens) each,
-and ``decoder_input_ids``, int64 and (batch, decoder_tokens), padded on the right. The token
-embeddings are shared. In generation, a cache holds the keys and values of the source and of earlier
+All models take ``input_ids`` and ``attention_mask`` of the source, int64 and (batch, tokens) each.
+Those with a target also take ``decoder_input_ids``, int64 and (batch, decoder_tokens), padded on
+the right; the others read the source as their target. The decoder has embeddings of its own, or
+those of the encoder. In generation, a cache holds the keys and values of the source and of earlier
 target tokens.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from zoo.nn.decoder import causal_mask
+from zoo.nn.decoder import CausalModelFactory, causal_mask
 from zoo.nn.encoder import Encoder, packed_mask, padding_mask
+from zoo.nn.encoder_factory import (
+    PoolerAndHead,
+    make_blocks,
+    make_embeddings,
+    make_self_attention,
+)
 from zoo.nn.generation import DecodeState, KeysAndValues, Seq2SeqGenerationMixin
+from zoo.nn.heads import (
+    ClassifierMixin,
+    DenseHead,
+    SpanMixin,
+    VocabularyProjection,
+    gather_rows,
+)
 from zoo.nn.kv_cache import KeyValueCache
 from zoo.nn.positions import AttentionInputs, Positions, position_in_document
-from zoo.nn.transformer import Attention, PreNormBlock
+from zoo.nn.transformer import Attention, Embeddings, PostNormBlock, PreNormBlock
 from zoo.overrides import override
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+def shift_right(tokens: Tensor, start: int) -> Tensor:
+    """Return the decoder's input for a target: a first token before all but the last.
+
+    Args:
+        tokens: (batch, tokens), int64.
+        start: the first token.
+    """
+    return torch.cat([torch.full_like(tokens[:, :1], start), tokens[:, :-1]], dim=1)
+
+
+def text_ends(input_ids: Tensor, attention_mask: Tensor | None, eos_token_id: int) -> Tensor:
+    """Return the index of each row's last end-of-text token, or else of its last token, (batch,).
+
+    Args:
+        input_ids: (batch, tokens), int64.
+        attention_mask: (batch, tokens), int64: 1 for tokens, 0 for padding; ``None`` for all 1.
+        eos_token_id: the token that ends a text.
+    """
+    positions = torch.arange(input_ids.shape[1], device=input_ids.device)
+    real = positions if attention_mask is None else positions * attention_mask
+    is_eos = input_ids == eos_token_id
+    return torch.where(is_eos, positions + input_ids.shape[1], real).argmax(1)
 
 
 class CrossAttention(Attention):
@@ -31,6 +73,8 @@ class CrossAttention(Attention):
         scale: factor of the attention scores; ``None`` for ``head_size ** -0.5``.
         head_size: width of a head; ``None`` for ``hidden_size // num_heads``.
         bias: whether the linear maps have a bias.
+        num_kv_heads: number of heads of keys and values, which divides ``num_heads``; see
+            ``SelfAttention``.
     """
 
     def __init__(
@@ -42,16 +86,23 @@ class CrossAttention(Attention):
         scale: float | None = None,
         head_size: int | None = None,
         bias: bool = True,
+        num_kv_heads: int | None = None,
     ) -> None:
-        size = head_size or hidden_size // num_heads
+        size, kv_heads = head_size or hidden_size // num_heads, num_kv_heads or num_heads
         super().__init__(num_heads, size, dropout, scale)
+        if num_heads % kv_heads:
+            raise ValueError(f"{kv_heads} heads of keys and values do not divide {num_heads} heads")
+        self.shared = num_heads // kv_heads  # heads of queries for one of keys and values
         self.q = nn.Linear(hidden_size, num_heads * size, bias=bias)
-        self.kv = nn.Linear(hidden_size, 2 * num_heads * size, bias=bias)
+        self.kv = nn.Linear(hidden_size, 2 * kv_heads * size, bias=bias)
         self.out = nn.Linear(num_heads * size, hidden_size, bias=bias)
 
     def keys_and_values(self, source: Tensor) -> KeysAndValues:
         """Return keys and values of the encoder's output, (batch, tokens, hidden)."""
-        keys, values = self.split(self.kv(source), 2)
+        keys, values = (
+            part.unflatten(-1, (-1, self.heads[1])).transpose(1, 2)
+            for part in self.kv(source).chunk(2, dim=-1)
+        )
         return keys, values
 
     def forward(
@@ -75,20 +126,39 @@ class CrossAttention(Attention):
             else keys_and_values
         )
         (queries,) = self.split(self.q(x), 1)
+        if self.shared > 1:
+            keys, values = (
+                part[:, :, None].expand(-1, -1, self.shared, -1, -1).flatten(1, 2)
+                for part in (keys, values)
+            )
         return self.attend(queries, keys, values, mask)
 
 
-def make_cross_attention(config: Any) -> CrossAttention:
-    """Return the attention to the source of a configuration."""
-    return CrossAttention(
-        hidden_size=config.hidden_size,
-        num_heads=config.num_heads,
-        dropout=config.attention_dropout,
-    )
+def make_cross_attention(config: Any, **changes: Any) -> CrossAttention:
+    """Return the attention to the source of a configuration.
+
+    Args:
+        config: see ``make_self_attention``.
+        **changes: further arguments of ``CrossAttention``.
+    """
+    arguments = {
+        "hidden_size": config.hidden_size,
+        "num_heads": config.num_heads,
+        "dropout": config.attention_dropout,
+        "num_kv_heads": getattr(config, "num_kv_heads", None),
+    }
+    return CrossAttention(**{**arguments, **changes})
 
 
-class PreNormDecoderBlock(PreNormBlock):
-    """A ``PreNormBlock`` with attention to the source after the self-attention."""
+class PostNormDecoderBlock(PostNormBlock):
+    """A ``PostNormBlock`` with attention to the source after the self-attention.
+
+    Args:
+        attention: see ``PostNormBlock``.
+        cross: attention to the source, which maps (batch, decoder_tokens, hidden), keys and values
+            of the source and a mask to the first shape.
+        **block_args: further arguments of ``PostNormBlock``.
+    """
 
     def __init__(self, attention: nn.Module, cross: nn.Module, **block_args: Any) -> None:
         super().__init__(attention, **block_args)
@@ -109,16 +179,91 @@ class PreNormDecoderBlock(PreNormBlock):
         cross_mask: Tensor | None,
     ) -> Tensor:
         """Transform (batch, decoder_tokens, hidden) to the same shape."""
+        x = self.attention_norm(x + self.dropout(self.attention(x, *attention_args)))
+        x = self.cross_norm(x + self.dropout(self.cross(x, keys_and_values, cross_mask)))
+        return self.ffn_norm(x + self.dropout(self.ffn(x)))  # type: ignore[no-any-return]
+
+
+class PreNormDecoderBlock(PostNormDecoderBlock):
+    """The same block with the norms before attention and feed-forward network."""
+
+    @override
+    def forward(  # type: ignore[override]
+        self,
+        x: Tensor,
+        attention_args: Sequence[Any],
+        keys_and_values: KeysAndValues | Tensor,
+        cross_mask: Tensor | None,
+    ) -> Tensor:
         x = x + self.dropout(self.attention(self.attention_norm(x), *attention_args))
         x = x + self.dropout(self.cross(self.cross_norm(x), keys_and_values, cross_mask))
         return x + self.dropout(self.ffn(self.ffn_norm(x)))  # type: ignore[no-any-return]
 
 
-class Decoder(nn.Module):
-    """The blocks of a decoder and the norm after them."""
+def make_decoder_blocks(
+    config: Any,
+    block_type: Callable[..., PostNormDecoderBlock] = PostNormDecoderBlock,
+    *,
+    attention: Callable[[int], nn.Module] | None = None,
+    cross: Callable[[], nn.Module] | None = None,
+    **changes: Any,
+) -> list[PostNormBlock]:
+    """Return the blocks of the decoder of a configuration.
 
-    def __init__(self, layers: Iterable[nn.Module], final_norm: nn.Module) -> None:
+    Args:
+        config: a ``Seq2SeqConfig``, or a configuration with the same fields.
+        block_type: the class to build.
+        attention: maps the index of a block to its self-attention; ``None`` for causal
+            ``SelfAttention``.
+        cross: returns the attention to the source; ``None`` for ``CrossAttention``.
+        **changes: further arguments of ``block_type``.
+    """
+    heads = config.decoder_attention_heads
+    return make_blocks(
+        config,
+        lambda own, **args: block_type(
+            own, cross() if cross else make_cross_attention(config, num_heads=heads), **args
+        ),
+        attention=attention
+        or (lambda index: make_self_attention(config, causal=True, num_heads=heads)),
+        count=config.decoder_layers,
+        **{"intermediate_size": config.decoder_ffn_dim, **changes},
+    )
+
+
+class TargetEmbeddings(Embeddings):
+    """Embeddings of a target, which read a table of tokens that they are given."""
+
+    @override
+    def forward(
+        self,
+        input_ids: Tensor,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        tokens: nn.Module | None = None,
+    ) -> Tensor:
+        """Return the embeddings; ``tokens`` is the table, or ``None`` for their own."""
+        table = self.tokens if tokens is None else tokens
+        return self.embed(table, input_ids, token_type_ids, position_ids)
+
+
+class Decoder(nn.Module):
+    """The blocks of a decoder.
+
+    Args:
+        layers: the blocks, such as a ``PreNormDecoderBlock``.
+        final_norm: norm after the last block; ``None`` for none.
+        embeddings: the embeddings of the target; ``None`` for the encoder's.
+    """
+
+    def __init__(
+        self,
+        layers: Iterable[nn.Module],
+        final_norm: nn.Module | None = None,
+        embeddings: TargetEmbeddings | None = None,
+    ) -> None:
         super().__init__()
+        self.embeddings = embeddings
         self.layers, self.final_norm = nn.ModuleList(layers), final_norm
 
     def forward(
@@ -142,11 +287,20 @@ class Decoder(nn.Module):
             arguments = (mask, layer_cache, *(() if rotation is None else (rotation,)))
             keys_and_values = source if isinstance(source, Tensor) else source[index]
             x = layer(x, arguments, keys_and_values, cross_mask)
-        return self.final_norm(x)  # type: ignore[no-any-return]
+        return x if self.final_norm is None else self.final_norm(x)
 
 
 class EncoderDecoder(Encoder):
-    """Encoder and decoder without a head: the hidden states of target and source."""
+    """Encoder and decoder without a head: the hidden states of target and source.
+
+    Args:
+        embeddings: the embeddings of the source, and those of the target if ``decoder`` has none.
+        layers: the blocks of the encoder.
+        decoder: the decoder.
+        decoder_start_token_id: the first token that the decoder reads.
+        eos_token_id: the token that ends a text, at which texts are classified.
+        **encoder_args: further arguments of ``Encoder``.
+    """
 
     def __init__(
         self,
@@ -155,10 +309,12 @@ class EncoderDecoder(Encoder):
         *,
         decoder: Decoder,
         decoder_start_token_id: int,
+        eos_token_id: int = -1,
         **encoder_args: Any,
     ) -> None:
         super().__init__(embeddings, layers, **encoder_args)
         self.decoder, self.decoder_start_token_id = decoder, decoder_start_token_id
+        self.eos_token_id = eos_token_id
 
     @override
     def forward(  # type: ignore[override]
@@ -228,13 +384,31 @@ class EncoderDecoder(Encoder):
         if keys is None:
             keys = torch.arange(past + tokens.shape[1], device=tokens.device)[None]
         positions = Positions(keys[:, past:], keys)
-        # not by calling the module: forward hooks on it should only see the source
-        x: Tensor = self.embeddings.forward(tokens, None, positions.queries)
+        x = self.embed_target(tokens, positions.queries)
         if mask is None:
             explicit = self.adds_bias
             mask = causal_mask(None, queries=tokens.shape[1], past=past, like=x, explicit=explicit)
         inputs = self.decoder_attention_inputs(x, mask, positions)
         return self.decoder(x, inputs, source, cross_mask, cache)  # type: ignore[no-any-return]
+
+    def embed_target(self, tokens: Tensor, position_ids: Tensor) -> Tensor:
+        """Return the embeddings of tokens of the target.
+
+        Args:
+            tokens: (batch, decoder_tokens), int64.
+            position_ids: (batch or 1, decoder_tokens), int64, from 0 in each document.
+        """
+        own = self.decoder.embeddings
+        if own is None:
+            # not by calling the module: forward hooks on it should only see the source
+            return self.embeddings.forward(tokens, None, position_ids)  # type: ignore[no-any-return]
+        shared = self.embeddings.tokens if own.tokens is None else None
+        return own(tokens, None, position_ids, shared)  # type: ignore[no-any-return]
+
+    def decode_source(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Return the decoder's output with the source as its target, (batch, tokens, hidden)."""
+        shifted = shift_right(input_ids, self.decoder_start_token_id)
+        return self.hidden(input_ids, attention_mask, shifted)[1]
 
     def decoder_attention_inputs(
         self, x: Tensor, mask: Tensor | None, positions: Positions
@@ -247,7 +421,22 @@ class EncoderDecoder(Encoder):
 
 
 class Seq2SeqLM(Seq2SeqGenerationMixin, EncoderDecoder):
-    """A sequence-to-sequence language model, and a ``zoo.inference.generation.decoder.Decoder``."""
+    """A sequence-to-sequence language model, and a ``zoo.inference.generation.decoder.Decoder``.
+
+    Attributes:
+        logits_bias: added to the logits, (1, vocabulary), and not trained; ``None`` for none.
+    """
+
+    logits_bias: Tensor | None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.register_buffer("logits_bias", None)
+
+    @override
+    def project(self, hidden: Tensor) -> VocabularyProjection:
+        bias = None if self.logits_bias is None else self.logits_bias[0]
+        return VocabularyProjection(hidden, self.output_embeddings, bias)
 
     @override
     def forward(  # type: ignore[override]
@@ -274,3 +463,114 @@ class Seq2SeqLM(Seq2SeqGenerationMixin, EncoderDecoder):
     def forward_with_cache(self, tokens: Tensor, state: DecodeState) -> Tensor:
         cross_mask = padding_mask(state.mask, self.embeddings.tokens.weight.dtype)
         return self.decode(tokens, state.cross_attention_cache, cross_mask, cache=state.cache)
+
+
+class Seq2SeqClassifier(ClassifierMixin, EncoderDecoder):
+    """Sequence classification by the decoder's output at the end of the text, (batch, labels).
+
+    The end is the last ``eos_token_id``, or else the last token.
+    """
+
+    @override
+    def forward(  # type: ignore[override]
+        self, input_ids: Tensor, attention_mask: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """Return the logits; the source is the decoder's target as well."""
+        hidden = self.decode_source(input_ids, attention_mask)
+        ends = text_ends(input_ids, attention_mask, self.eos_token_id)
+        return self.outputs(gather_rows(hidden, ends))
+
+
+class Seq2SeqQuestionAnswering(SpanMixin, EncoderDecoder):
+    """Extractive question answering by the decoder: start and end logits, (batch, tokens) each."""
+
+    @override
+    def forward(  # type: ignore[override]
+        self, input_ids: Tensor, attention_mask: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """Return the logits; the source is the decoder's target as well."""
+        return self.outputs(self.decode_source(input_ids, attention_mask))
+
+
+class Seq2SeqFactory(CausalModelFactory):
+    """Builds the models of a family with a ``Seq2SeqConfig``.
+
+    Encoder and decoder have the same kinds of parts. They share the table of tokens if
+    ``tie_embeddings`` is set, and each has positions, a norm and dropout of its own.
+
+    Attributes:
+        pre_norm: norms precede attention and feed-forward networks, instead of following the sums.
+        embedding_norm: norms follow the embeddings.
+        final_norm: norms follow the last blocks.
+        position_offset: see ``zoo.nn.transformer.Embeddings``.
+    """
+
+    pre_norm: ClassVar[bool] = False
+    embedding_norm: ClassVar[bool] = True
+    final_norm: ClassVar[bool] = False
+    position_offset: ClassVar[int] = 0
+    language_model_heads: ClassVar[tuple[str, ...]] = ("seq2seq-lm",)
+    model_classes: ClassVar[Mapping[str, type[Encoder]]] = {
+        "none": EncoderDecoder,
+        "seq2seq-lm": Seq2SeqLM,
+        "sequence-classification": Seq2SeqClassifier,
+        "question-answering": Seq2SeqQuestionAnswering,
+    }
+
+    @override
+    def build(self, head: str) -> Encoder:
+        model = super().build(head)
+        if isinstance(model, Seq2SeqLM) and self.config.logits_bias:
+            model.logits_bias = torch.zeros(1, self.config.vocab_size)
+        return model
+
+    @override
+    def backbone_args(self) -> dict[str, Any]:
+        config = self.config
+        return {
+            "embeddings": self.embeddings(),
+            "layers": make_blocks(config, PreNormBlock if self.pre_norm else PostNormBlock),
+            "final_norm": self.norm_after_blocks(),
+            "decoder": self.decoder(),
+            "decoder_start_token_id": config.decoder_start_token_id,
+            "eos_token_id": config.eos_token_id,
+        }
+
+    def decoder(self) -> Decoder:
+        """Return the decoder."""
+        block_type = PreNormDecoderBlock if self.pre_norm else PostNormDecoderBlock
+        own_tokens = {} if not self.config.tie_embeddings else {"vocab_size": 0}
+        return Decoder(
+            make_decoder_blocks(self.config, block_type),
+            self.norm_after_blocks(),
+            self.embeddings(TargetEmbeddings, **own_tokens),
+        )
+
+    def embeddings(self, embeddings_type: type[Embeddings] = Embeddings, **changes: Any) -> Any:
+        """Return the embeddings of encoder or decoder.
+
+        Args:
+            embeddings_type: the class to build.
+            **changes: its arguments: a ``vocab_size`` of 0 for a decoder that reads the encoder's
+                table of tokens.
+        """
+        arguments = {"position_offset": self.position_offset, **changes}
+        if (table := self.position_table()) is not None:
+            arguments["position_table"] = table
+        return make_embeddings(self.config, embeddings_type, norm=self.embedding_norm, **arguments)
+
+    def position_table(self) -> "NDArray[np.float32] | None":
+        """Return the values of positions that are not trained; by default they are learned."""
+        return None
+
+    def norm_after_blocks(self) -> nn.Module | None:
+        """Return the norm after the last block of encoder or decoder, if there is one."""
+        eps = self.config.layer_norm_eps
+        return nn.LayerNorm(self.width, eps=eps) if self.final_norm else None
+
+    @override
+    def pooler_and_head(self, head: str) -> PoolerAndHead:
+        dropout = {"dropout": self.dropout, "inner_dropout": self.dropout}
+        if head == "sequence-classification":
+            return None, DenseHead(self.width, len(self.config.labels), act="tanh", **dropout)
+        return super().pooler_and_head(head)

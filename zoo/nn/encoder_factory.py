@@ -3,6 +3,7 @@
 A family subclasses ``ModelFactory`` and overrides the parts that differ from the most common ones.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -12,7 +13,7 @@ from zoo.nn.encoder import Classifier, Encoder, MaskedLM, MultipleChoice, Questi
 from zoo.nn.heads import LinearHead, MLMHead, Pooler
 from zoo.nn.layers.init import init_weights
 from zoo.nn.layers.scalar_mix import ScalarMix
-from zoo.nn.transformer import Embeddings, PostNormBlock, SelfAttention
+from zoo.nn.transformer import Embeddings, FeedForward, PostNormBlock, SelfAttention
 
 
 def make_embeddings(
@@ -22,6 +23,7 @@ def make_embeddings(
     project: bool = False,
     positions: bool = True,
     norm: bool = True,
+    **changes: Any,
 ) -> Any:
     """Return the input embeddings of a configuration.
 
@@ -31,17 +33,20 @@ def make_embeddings(
         project: map the embeddings to the width of the blocks even if it is the same.
         positions: whether there are position embeddings.
         norm: whether the sum is normalized.
+        **changes: further arguments of ``embeddings_type``.
     """
     width = getattr(config, "embedding_size", config.hidden_size)
-    return embeddings_type(
-        vocab_size=config.vocab_size,
-        max_positions=config.max_positions if positions else 0,
-        type_vocab_size=getattr(config, "type_vocab_size", 0),
-        hidden_size=width,
-        layer_norm_eps=config.layer_norm_eps if norm else None,
-        dropout=getattr(config, "embedding_dropout", config.dropout),
-        project_to=config.hidden_size if project or width != config.hidden_size else None,
-    )
+    arguments = {
+        "vocab_size": config.vocab_size,
+        "max_positions": config.max_positions if positions else 0,
+        "type_vocab_size": getattr(config, "type_vocab_size", 0),
+        "hidden_size": width,
+        "layer_norm_eps": config.layer_norm_eps if norm else None,
+        "dropout": getattr(config, "embedding_dropout", config.dropout),
+        "project_to": config.hidden_size if project or width != config.hidden_size else None,
+        "scale": width**0.5 if getattr(config, "scale_embedding", False) else 1.0,
+    }
+    return embeddings_type(**{**arguments, **changes})
 
 
 def make_self_attention(config: Any, **changes: Any) -> SelfAttention:
@@ -51,12 +56,13 @@ def make_self_attention(config: Any, **changes: Any) -> SelfAttention:
         config: an ``EncoderConfig``, or a configuration with the same fields.
         **changes: further arguments of ``SelfAttention``.
     """
-    return SelfAttention(
-        hidden_size=config.hidden_size,
-        num_heads=config.num_heads,
-        dropout=config.attention_dropout,
-        **{"num_kv_heads": getattr(config, "num_kv_heads", None), **changes},
-    )
+    arguments = {
+        "hidden_size": config.hidden_size,
+        "num_heads": config.num_heads,
+        "dropout": config.attention_dropout,
+        "num_kv_heads": getattr(config, "num_kv_heads", None),
+    }
+    return SelfAttention(**{**arguments, **changes})
 
 
 def make_blocks(
@@ -84,6 +90,9 @@ def make_blocks(
         "dropout": config.dropout,
         **changes,
     }
+    if activation_dropout := getattr(config, "activation_dropout", 0.0):
+        ffn_type = block_args.get("ffn_type", FeedForward)
+        block_args["ffn_type"] = functools.partial(ffn_type, dropout=activation_dropout)
     return [
         block_type(attention(index) if attention else make_self_attention(config), **block_args)
         for index in range(config.num_layers if count is None else count)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from zoo.nn.kernels.attention import attend as attend
 from zoo.nn.kernels.embedding import Embedding
 from zoo.nn.layers.dropout import Dropout
+from zoo.nn.layers.embedding import FixedEmbedding
 from zoo.nn.layers.feed_forward import FeedForward as FeedForward
 from zoo.nn.layers.feed_forward import GatedFeedForward as GatedFeedForward
 from zoo.nn.packed_attention import DocumentOffsets
@@ -20,21 +21,28 @@ from zoo.overrides import override
 from zoo.renamed import RenamedMethods
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from zoo.nn.kv_cache import LayerCache
     from zoo.nn.positions import Rotation
 
 
 class Embeddings(nn.Module):
-    """The sum of learned token, position and segment embeddings, with an optional norm.
+    """The sum of token, position and segment embeddings, with an optional norm.
 
     Args:
-        vocab_size: number of tokens in the vocabulary.
+        vocab_size: number of tokens in the vocabulary; 0 for no table, see ``embed``.
         max_positions: number of positions, the longest input; 0 for no position embeddings.
         type_vocab_size: number of segment types; 0 for no segment embeddings.
         hidden_size: width of the embeddings.
         layer_norm_eps: epsilon of the layer norm; ``None`` for no norm.
         dropout: dropout probability of the sum.
         project_to: width of a linear map after dropout; ``None`` for no map.
+        scale: factor of the token embeddings.
+        position_offset: number of rows of the table of positions before the first position.
+        position_table: values of positions that are not trained, (position_offset + max_positions,
+            hidden), such as ``zoo.weights.sinusoidal_positions``; ``None`` for learned ones.
     """
 
     def __init__(
@@ -47,11 +55,18 @@ class Embeddings(nn.Module):
         layer_norm_eps: float | None,
         dropout: float,
         project_to: int | None = None,
+        scale: float = 1.0,
+        position_offset: int = 0,
+        position_table: "NDArray[np.float32] | None" = None,
     ) -> None:
         super().__init__()
-        self.tokens = Embedding(vocab_size, hidden_size)
-        positions = nn.Embedding(max_positions, hidden_size) if max_positions else None
-        self.positions: Any = positions
+        self.scale, self.position_offset = scale, position_offset
+        self.tokens: Any = Embedding(vocab_size, hidden_size) if vocab_size else None
+        self.positions: Any = None
+        if position_table is not None:
+            self.positions = FixedEmbedding(position_table)
+        elif max_positions:
+            self.positions = nn.Embedding(position_offset + max_positions, hidden_size)
         self.types = nn.Embedding(type_vocab_size, hidden_size) if type_vocab_size else None
         eps = layer_norm_eps
         self.norm = None if eps is None else nn.LayerNorm(hidden_size, eps=eps)
@@ -78,6 +93,19 @@ class Embeddings(nn.Module):
         Raises:
             ValueError: ``token_type_ids`` are given to a model without segment embeddings.
         """
+        return self.embed(self.tokens, input_ids, token_type_ids, position_ids)
+
+    def embed(
+        self,
+        tokens: nn.Module,
+        input_ids: Tensor,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+    ) -> Tensor:
+        """Return the embeddings of tokens by a table of tokens, such as another module's.
+
+        For the other arguments, see ``forward``.
+        """
         terms: list[Tensor] = []
         if self.positions is not None:
             if position_ids is None:
@@ -90,7 +118,8 @@ class Embeddings(nn.Module):
             terms.append(self.types.weight[0] if no_types else self.types(token_type_ids))
         elif token_type_ids is not None:
             raise ValueError("token_type_ids are given, and this model has no segment embeddings")
-        x = self.tokens(input_ids)
+        x = tokens(input_ids)
+        x = x if self.scale == 1.0 else x * self.scale
         x = x + functools.reduce(torch.add, terms) if terms else x
         x = self.dropout(x if self.norm is None else self.norm(x))
         return x if self.project is None else self.project(x)  # type: ignore[no-any-return]
@@ -102,11 +131,12 @@ class Embeddings(nn.Module):
             (tokens, hidden) or (batch, tokens, hidden).
         """
         table: Tensor = self.positions.weight
-        return table[: input_ids.shape[1]]  # a view, without a lookup
+        first = self.position_offset
+        return table[first : first + input_ids.shape[1]]  # a view, without a lookup
 
     def embed_positions(self, position_ids: Tensor) -> Tensor:
         """Return the embeddings of positions, (batch, tokens), that count from 0."""
-        return self.positions(position_ids)  # type: ignore[no-any-return]
+        return self.positions(position_ids + self.position_offset)  # type: ignore[no-any-return]
 
 
 class Attention(RenamedMethods, nn.Module):

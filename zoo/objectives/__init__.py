@@ -23,7 +23,10 @@ OBJECTIVES: Mapping[str, str] = {
     "prefix-lm": "zoo.objectives.prefix:PrefixLm",
     "replace-spans": "zoo.objectives.denoising:ReplaceSpans",
     "replaced-token-detection": "zoo.objectives.replaced_token_detection:ReplacedTokenDetection",
+    "sentence-permutation": "zoo.objectives.infilling:SentencePermutation",
     "span-corruption": "zoo.objectives.denoising:SpanCorruption",
+    "text-infilling": "zoo.objectives.infilling:TextInfilling",
+    "text-infilling+sentence-permutation": "zoo.objectives.infilling:InfillingAndPermutation",
 }
 
 

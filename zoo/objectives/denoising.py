@@ -84,7 +84,7 @@ class DenoisingObjective(Seq2SeqObjective):
 
     @abstractmethod
     def max_lengths(self, tokens: int) -> tuple[int, int] | None:
-        """Return the largest lengths of source and target, without end-of-text tokens.
+        """Return the largest lengths of source and target, without special tokens.
 
         Both must not decrease with the number of tokens. ``None`` means that the text is too long.
         """
@@ -95,7 +95,8 @@ class DenoisingObjective(Seq2SeqObjective):
 
     @override
     def plan_rows(self, documents: Documents) -> tuple[BudgetFactory, int]:
-        return plan_decoder_length(self.max_lengths, documents, self.length)
+        extra = sum(map(len, self.special_tokens))
+        return plan_decoder_length(self.max_lengths, documents, self.length, extra)
 
     @override
     def source_target_pairs(

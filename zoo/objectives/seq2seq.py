@@ -3,28 +3,26 @@
 By default, the documents are concatenated and cut into texts, one for each row. Without
 that, or where the sentinels of a text do not last for a whole row, several texts share an encoder
 row, and the same texts a decoder row, in the same order: ``document_ids`` and
-``decoder_document_ids`` number them from 1, so that each target only attends to its own source. An
-end-of-text token (role ``eos``) follows each source and each target, as in the released code of
-Raffel et al. 2020 (arXiv:1910.10683), even if the document continues in another row. The decoder's
-input is the target shifted right, after ``decoder_start_token_id``, and every token of the target
-is predicted.
+``decoder_document_ids`` number them from 1, so that each target only attends to its own source.
+Each source and each target has the special tokens that the tokenizer adds to a text, such as an
+end-of-text token (role ``eos``) after it, even if the document continues in another row, as in the
+released code of Raffel et al. 2020 (arXiv:1910.10683). The decoder's input is the target shifted
+right, after ``decoder_start_token_id``, and every token of the target is predicted.
+
+``SentenceObjective`` is the base class of objectives that make them of the sentences of a text.
 """
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from zoo.data.packing import (
-    BudgetFactory,
-    ConcatenatedDocuments,
-    Documents,
-    ReadableDocuments,
-    pack_documents,
-)
+from zoo.data.packing import BudgetFactory, ConcatenatedDocuments, Documents, pack_documents
 from zoo.objectives.base import Batch, Example, ExampleDataset, LossOutput, Objective, Outputs
 from zoo.objectives.examples.packing import PackedRow, pack, without_special_tokens
+from zoo.objectives.examples.seq2seq_packing import plan_decoder_length
 from zoo.objectives.examples.vocabulary import Ids
 from zoo.objectives.losses.predictions import cross_entropy_sum, predict_at
 from zoo.objectives.options import Options
@@ -64,19 +62,34 @@ class Seq2SeqObjective(Objective):
     def plan_rows(self, documents: Documents) -> tuple[BudgetFactory, int]:
         """Return the factory of row budgets, and the number of tokens per decoder row.
 
-        The budget guarantees that sources and targets fit into their rows, with an end-of-text
-        token after each.
+        The budget guarantees that sources and targets fit into their rows, with the special tokens
+        of each.
         """
 
     @abstractmethod
     def source_target_pairs(
         self, texts: Sequence[Ids], rng: np.random.Generator
     ) -> Sequence[tuple[Ids, Ids]]:
-        """Return source and target, (n,) each, of each text, without end-of-text tokens."""
+        """Return source and target, (n,) each, of each text, without special tokens."""
+
+    @cached_property
+    def special_tokens(self) -> tuple[Ids, Ids]:
+        """The special tokens before and after each source and target, (n,) each.
+
+        They are the tokenizer's if these end a text, or else one that ends it.
+        """
+        end = self.vocabulary.special_token_id("eos")
+        before, after = self.vocabulary.single_template.special_tokens
+        if after[-1:] != (end,):
+            before, after = (), (end,)
+        return np.array(before, dtype=np.int64), np.array(after, dtype=np.int64)
 
     @override
     def dataset(self, split: "Split", seed: int) -> ExampleDataset:
-        return Seq2SeqDataset(self, split, seed)
+        concatenated = self.options.concat_documents
+        return Seq2SeqDataset(
+            self, ConcatenatedDocuments(split, seed) if concatenated else split, seed
+        )
 
     @override
     def max_values(self, batch: Batch) -> dict[str, int]:
@@ -100,15 +113,54 @@ class Seq2SeqObjective(Objective):
         return cross_entropy_sum(outputs.logits[SEQ2SEQ_LM], batch["labels"], SEQ2SEQ_LM)
 
 
+class SentenceObjective(Seq2SeqObjective):
+    """Base class of objectives that make a source and a target of the sentences of a text.
+
+    A text is of one document. If it does not fit into a row, its first or last sentence is cut.
+    """
+
+    options_type: ClassVar[type[Options]] = Options
+
+    @abstractmethod
+    def max_lengths(self, tokens: int) -> tuple[int, int] | None:
+        """Return the largest lengths of source and target, without special tokens.
+
+        Both must not decrease with the number of tokens. ``None`` means that the text is too long.
+        """
+
+    @abstractmethod
+    def source_and_target(
+        self, sentences: Sequence[Ids], rng: np.random.Generator
+    ) -> tuple[Ids, Ids]:
+        """Return source and target of a text, (n,) each, without special tokens.
+
+        Args:
+            sentences: the sentences of the text, at least one, (tokens,) each.
+            rng: random generator of the row.
+        """
+
+    @override
+    def plan_rows(self, documents: Documents) -> tuple[BudgetFactory, int]:
+        extra = sum(map(len, self.special_tokens))
+        return plan_decoder_length(self.max_lengths, documents, self.length, extra)
+
+    @override
+    def source_target_pairs(
+        self, texts: Sequence[Ids], rng: np.random.Generator
+    ) -> Sequence[tuple[Ids, Ids]]:
+        return [self.source_and_target([text], rng) for text in texts]
+
+    @override
+    def dataset(self, split: "Split", seed: int) -> ExampleDataset:
+        return SentenceDataset(self, split, seed)
+
+
 class Seq2SeqDataset(ExampleDataset):
     """Packed rows of sources and of their targets."""
 
-    def __init__(self, objective: Seq2SeqObjective, split: "Split", seed: int) -> None:
-        self.objective = objective
-        self.documents: ReadableDocuments = (
-            ConcatenatedDocuments(split, seed) if objective.options.concat_documents else split
-        )
-        self.end = objective.vocabulary.special_token_id("eos")
+    def __init__(self, objective: Seq2SeqObjective, documents: Any, seed: int) -> None:
+        self.objective: Any = objective
+        self.documents: Any = documents
         self.start: int = objective.config.decoder_start_token_id  # type: ignore[attr-defined]
         measure, self.decoder_length = objective.plan_rows(self.documents)
         self.layout = pack_documents(
@@ -118,12 +170,20 @@ class Seq2SeqDataset(ExampleDataset):
     def __len__(self) -> int:
         return len(self.layout)
 
+    def pairs(self, index: int, rng: np.random.Generator) -> Sequence[tuple[Ids, Ids]]:
+        """Return source and target of each text of a row, without special tokens."""
+        texts = [self.documents.read(*stretch) for stretch in self.layout.row(index)]
+        return self.objective.source_target_pairs(texts, rng)  # type: ignore[no-any-return]
+
     @override
     def example(self, index: int, rng: np.random.Generator) -> Example:
-        texts = [self.documents.read(*stretch) for stretch in self.layout.row(index)]
-        examples = self.objective.source_target_pairs(texts, rng)
-        sources = self._packed([np.append(a, self.end) for a, _ in examples], self.objective.length)
-        targets = [np.append(b, self.end) for _, b in examples]
+        before, after = self.objective.special_tokens
+        examples = [
+            [np.concatenate([before, text, after]) for text in pair]
+            for pair in self.pairs(index, rng)
+        ]
+        sources = self._packed([source for source, _ in examples], self.objective.length)
+        targets = [target for _, target in examples]
         read = self._packed(
             [np.append(self.start, target[:-1]) for target in targets], self.decoder_length
         )
@@ -146,3 +206,25 @@ class Seq2SeqDataset(ExampleDataset):
             length=length,
             pad=self.objective.vocabulary.pad_id,
         )
+
+
+class SentenceDataset(Seq2SeqDataset):
+    """The same with the sentences of each text."""
+
+    def __init__(self, objective: SentenceObjective, split: "Split", seed: int) -> None:
+        super().__init__(objective, split, seed)
+        self.starts = np.asarray(split.sentences)
+
+    @override
+    def pairs(self, index: int, rng: np.random.Generator) -> Sequence[tuple[Ids, Ids]]:
+        return [
+            self.objective.source_and_target(self.sentences(*stretch), rng)
+            for stretch in self.layout.row(index)
+        ]
+
+    def sentences(self, start: int, end: int) -> list[Ids]:
+        """Return the sentences between two offsets of one document, (tokens,) each."""
+        first, last = np.searchsorted(self.starts, [start, end], side="right")
+        inner = np.unique(self.starts[first:last])  # a sentence may be empty
+        text = self.documents.read(start, end)
+        return np.split(text, inner[(inner > start) & (inner < end)] - start)

@@ -25,6 +25,19 @@ class BlockNames:
     ffn_norm: str = "output.LayerNorm"
 
 
+# of fairseq, and of classes of the Hub whose weights come from it
+FAIRSEQ_NAMES = BlockNames(
+    query="self_attn.q_proj",
+    key="self_attn.k_proj",
+    value="self_attn.v_proj",
+    out="self_attn.out_proj",
+    attention_norm="self_attn_layer_norm",
+    up="fc1",
+    down="fc2",
+    ffn_norm="final_layer_norm",
+)
+
+
 def module_rule(source: str, target: str, *shape: int) -> Rule:
     """Return the rule for the weight and the bias of a module.
 
@@ -37,7 +50,12 @@ def module_rule(source: str, target: str, *shape: int) -> Rule:
 
 
 def block_rules(
-    config: Any, names: BlockNames, source: str, target: str = "layers.{i}."
+    config: Any,
+    names: BlockNames,
+    source: str,
+    target: str = "layers.{i}.",
+    *,
+    inner: int | None = None,
 ) -> list[Rule]:
     """Return the rules for a ``PostNormBlock``.
 
@@ -46,8 +64,9 @@ def block_rules(
         names: Hub names of the block's modules.
         source: template of the prefix of these names.
         target: template of the prefix of our names.
+        inner: inner width of the feed-forward network; ``None`` for ``intermediate_size``.
     """
-    width, inner = config.hidden_size, config.intermediate_size
+    width, inner = config.hidden_size, inner or config.intermediate_size
 
     def rule(hub_name: str, name: str, *shape: int) -> Rule:
         return module_rule(source + hub_name, target + name, *shape)

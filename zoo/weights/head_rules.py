@@ -158,6 +158,7 @@ def lm_head_rules(
     tied: bool,
     optional: str = "",
     name: str = "lm_head",
+    bias: str = "",
 ) -> WeightMap:
     """Return the rules of a backbone with a ``zoo.nn.heads.LMHeadMixin``.
 
@@ -168,7 +169,12 @@ def lm_head_rules(
         tied: whether these are also the output embeddings.
         optional: see ``Rule``, of output embeddings that are not tied.
         name: Hub name of the output embeddings' module.
+        bias: Hub name of a bias of the logits, (1, vocabulary), which a file may lack; the
+            configuration has a field ``logits_bias``.
     """
+    if bias:
+        shape = 1, config.vocab_size
+        weights = weights.plus(Rule(bias, "logits_bias", shape, optional="logits_bias"))
     if tied:
         return weights.plus(ties=[TiedAlias(f"{name}.weight", to=tokens)])
     shape = config.vocab_size, config.hidden_size

@@ -201,8 +201,13 @@ class _Matcher:
         )
 
     def _adopt_owners(self) -> dict[str, str]:
-        """Read a tied tensor from its alias where the file stores only the alias."""
-        adopted = {}
+        """Read a tensor from its alias, or from its fallback, where the file stores only that."""
+        adopted: dict[str, str] = {}
+        for entry in self.entries:
+            (source, *_), stored = entry.sources, self.file_name.get(entry.fallback)
+            if stored is not None and source not in self.file_name:
+                self.file_name[source] = stored
+                adopted.setdefault(stored, source)
         for alias, owner in self.aliases.items():
             if owner not in self.file_name and alias in self.file_name:
                 self.file_name[owner] = self.file_name[alias]

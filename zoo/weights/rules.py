@@ -33,6 +33,8 @@ class Rule:
         op: rearrangement of the bytes.
         optional: name of a boolean field of the configuration for an optional part. The
             checkpoint decides its value: it has all tensors of the rules with that name, or none.
+        fallback: template of a Hub name that is read if a file lacks ``source``: of a table that
+            is stored once for several parameters, although they are not tied.
     """
 
     source: str | tuple[str, ...]
@@ -40,6 +42,7 @@ class Rule:
     shape: Shape
     op: Op = SAME
     optional: str = ""
+    fallback: str = ""
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,7 @@ class TensorMapping:
     shape: Shape
     op: Op
     optional: str
+    fallback: str = ""
 
     @property
     def source_shapes(self) -> tuple[Shape, ...]:
@@ -219,7 +223,8 @@ class WeightMap:
             target = rule.target.format(**values)
             shape = rule.shape[:1] if values.get("p") == "bias" else rule.shape
             names = tuple(source.format(**values) for source in sources)
-            yield TensorMapping(names, target, shape, rule.op, rule.optional)
+            fallback = rule.fallback.format(**values)
+            yield TensorMapping(names, target, shape, rule.op, rule.optional, fallback)
 
     def _bindings(self, *templates: str) -> Iterator[dict[str, str]]:
         """Yield all combinations of the placeholders' values.

@@ -18,7 +18,7 @@ from zoo.training.state.pretrained import config_similarity
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
 
-DEPTHS = ("num_layers", "num_decoder_layers", "lstm_layers")
+DEPTHS = ("num_layers", "num_decoder_layers", "decoder_layers", "lstm_layers")
 SEGMENTS = "type_vocab_size"
 SIZES = ("hidden_size", "num_heads", "embedding_size", "intermediate_size")
 KEPT = ("labels", "problem", "vocab_size")  # follow from the data and the tokenizer

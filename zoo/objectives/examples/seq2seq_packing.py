@@ -36,16 +36,22 @@ class Seq2SeqRowBudget(RowBudget):
 
 
 def plan_decoder_length(
-    lengths: Lengths, documents: Documents, length: int
+    lengths: Lengths, documents: Documents, length: int, special_tokens: int = 1
 ) -> tuple[BudgetFactory, int]:
     """Choose the length of decoder rows for which both rows are full.
 
-    It depends on the lengths of documents: for short texts, sentinels and end-of-text tokens make
+    It depends on the lengths of documents: for short texts, sentinels and special tokens make
     targets longer in relation to their sources.
+
+    Args:
+        lengths: function from the number of tokens of a text to the lengths of source and target.
+        documents: the documents to pack.
+        length: number of tokens per encoder row.
+        special_tokens: number of special tokens of each source and target.
     """
     pairs: list[tuple[int, int]] = []
-    while (pair := lengths(len(pairs) + 1)) is not None and pair[0] < length:
-        pairs.append((pair[0] + 1, pair[1] + 1))
+    while (pair := lengths(len(pairs) + 1)) is not None and pair[0] + special_tokens <= length:
+        pairs.append((pair[0] + special_tokens, pair[1] + special_tokens))
     if not pairs:
         raise UsageError(f"rows of {length} tokens have no place for text", "make them longer")
     whole, rest = np.divmod(np.diff(documents.document_starts()), len(pairs))

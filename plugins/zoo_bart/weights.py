@@ -1,0 +1,19 @@
+"""Weight rules of BART: names of the Hub's checkpoints and names of the zoo's modules."""
+
+from zoo.weights import WeightMap
+from zoo.weights.head_rules import HeadNames, dense_rules, lm_head_rules, with_head
+from zoo.weights.seq2seq_rules import PREFIX, seq2seq_rules
+from zoo_bart.config import POSITION_OFFSET, BartConfig
+
+_TEXT_HEAD = ("classification_head.dense", "classification_head.out_proj")
+
+
+def weights(config: BartConfig, head: str) -> WeightMap:
+    """Return the rules for a configuration and head."""
+    backbone = seq2seq_rules(config, position_offset=POSITION_OFFSET)
+    if head == "seq2seq-lm":
+        tied, tokens = config.tie_embeddings, f"{PREFIX}shared.weight"
+        return lm_head_rules(backbone, config, tokens, tied=tied, bias="final_logits_bias")
+    if head == "sequence-classification":
+        return backbone.plus(*dense_rules(config, *_TEXT_HEAD, len(config.labels)))
+    return with_head(backbone, config, head, HeadNames())

@@ -1,0 +1,141 @@
+"""Weight rules of encoder-decoders, with a family's Hub names as data.
+
+The names are those of fairseq, from which the Hub's classes have them. ``{i}`` is a block of the
+encoder, ``{j}`` of the decoder.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from zoo.weights.encoder_rules import FAIRSEQ_NAMES, BlockNames, block_rules, module_rule
+from zoo.weights.ops import Concat
+from zoo.weights.rules import Constant, Ignore, Rule, TiedAlias, WeightMap
+
+PREFIX = "model."
+CROSS_NAMES = BlockNames(
+    query="encoder_attn.q_proj",
+    key="encoder_attn.k_proj",
+    value="encoder_attn.v_proj",
+    out="encoder_attn.out_proj",
+    attention_norm="encoder_attn_layer_norm",
+)
+
+
+def cross_attention_rules(
+    config: Any,
+    source: str,
+    target: str = "decoder.layers.{j}.",
+    names: BlockNames = CROSS_NAMES,
+) -> list[Rule]:
+    """Return the rules for the cross-attention of a ``PostNormDecoderBlock``.
+
+    Args:
+        config: a configuration with ``hidden_size``.
+        source: template of the prefix of the Hub's names.
+        target: template of the prefix of our names.
+        names: Hub names of query, key, value, output and norm.
+    """
+    width = config.hidden_size
+    keys_and_values = tuple(f"{source}{part}.{{p}}" for part in (names.key, names.value))
+    return [
+        module_rule(source + names.query, f"{target}cross.q", width, width),
+        Rule(keys_and_values, f"{target}cross.kv.{{p}}", (2 * width, width), Concat(2)),
+        module_rule(source + names.out, f"{target}cross.out", width, width),
+        module_rule(source + names.attention_norm, f"{target}cross_norm", width),
+    ]
+
+
+def seq2seq_rules(
+    config: Any,
+    *,
+    position_offset: int = 0,
+    positions: Sequence[Constant] | None = None,
+    embedding_norm: bool = True,
+    final_norm: bool = False,
+    prefix: str = PREFIX,
+) -> WeightMap:
+    """Return the rules for the embeddings and blocks of encoder and decoder.
+
+    Args:
+        config: a ``Seq2SeqConfig``.
+        position_offset: number of rows of the tables of positions before the first position.
+        positions: the tables of positions where they are not learned; see ``position_constants``.
+        embedding_norm: whether norms follow the embeddings.
+        final_norm: whether norms follow the last blocks.
+        prefix: prefix of the backbone's tensors in models with a head.
+    """
+    width, rows = config.hidden_size, config.max_positions + position_offset
+    rules, ties = token_rules(config, prefix)
+    for stack, target in (("encoder", ""), ("decoder", "decoder.")):
+        source = f"{prefix}{stack}."
+        if positions is None:
+            table = f"{source}embed_positions.weight"
+            rules.append(Rule(table, f"{target}embeddings.positions.weight", (rows, width)))
+        if embedding_norm:
+            norm = f"{target}embeddings.norm"
+            rules.append(module_rule(f"{source}layernorm_embedding", norm, width))
+        if final_norm:
+            rules.append(module_rule(f"{source}layer_norm", f"{target}final_norm", width))
+    decoder = f"{prefix}decoder.layers.{{j}}."
+    inner = config.decoder_ffn_dim
+    return WeightMap(
+        rules=[
+            *rules,
+            *block_rules(config, FAIRSEQ_NAMES, f"{prefix}encoder.layers.{{i}}."),
+            *block_rules(config, FAIRSEQ_NAMES, decoder, "decoder.layers.{j}.", inner=inner),
+            *cross_attention_rules(config, decoder),
+        ],
+        drops=[
+            Ignore(f"{prefix}{stack}.version", "a version of fairseq")
+            for stack in ("encoder", "decoder")
+        ],
+        ties=ties,
+        constants=positions or (),
+        prefix=prefix,
+        counts={"i": config.num_layers, "j": config.decoder_layers},
+    )
+
+
+def token_rules(config: Any, prefix: str = PREFIX) -> tuple[list[Rule], list[TiedAlias]]:
+    """Return the rules of the token embeddings, and their aliases.
+
+    Without ``tie_embeddings``, encoder and decoder have a table each. The Hub's class has a third
+    one, ``shared``, which it does not use; a file may store only this one.
+
+    Args:
+        config: a ``Seq2SeqConfig``.
+        prefix: see ``seq2seq_rules``.
+    """
+    shared, *tables = (
+        f"{prefix}{name}.weight"
+        for name in ("shared", "encoder.embed_tokens", "decoder.embed_tokens")
+    )
+    shape, own = (config.vocab_size, config.hidden_size), "embeddings.tokens.weight"
+    if config.tie_embeddings:
+        return [Rule(shared, own, shape)], [TiedAlias(table, to=shared) for table in tables]
+    encoder, decoder = tables
+    rules = [
+        Rule(encoder, own, shape, fallback=shared),
+        Rule(decoder, f"decoder.{own}", shape, fallback=shared),
+    ]
+    return rules, [TiedAlias(shared, to=encoder, unused=True)]
+
+
+def position_constants(config: Any, values: Any, prefix: str = PREFIX) -> list[Constant]:
+    """Return the rules of positions that follow from the configuration, such as sinusoids.
+
+    Args:
+        config: a ``Seq2SeqConfig``.
+        values: function that returns the table, (rows, hidden), float32.
+        prefix: see ``seq2seq_rules``.
+    """
+    return [
+        Constant(
+            f"{prefix}{stack}.embed_positions.weight",
+            (config.max_positions, config.hidden_size),
+            values,
+            "sinusoidal positions",
+            tolerance=1e-6,
+        )
+        for stack in ("encoder", "decoder")
+    ]

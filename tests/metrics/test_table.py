@@ -12,8 +12,9 @@ from zoo.metrics.classification import (
 from zoo.metrics.entities import entity_counts, entity_scores
 from zoo.metrics.likelihood import likelihood_metrics
 from zoo.metrics.ordinal import ordinal_metrics
+from zoo.metrics.pairs import pair_classification_metrics
 from zoo.metrics.ranks import regression_metrics, roc_auc
-from zoo.metrics.retrieval import NAMES, retrieval_scores
+from zoo.metrics.retrieval import NAMES, RANKING_NAMES, ranking_scores, retrieval_scores
 from zoo.metrics.squad import ScoredAnswers
 from zoo.plugins.tasks import built_in_tasks
 
@@ -30,6 +31,9 @@ def metrics_of(predictions: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> dic
     # the only relevant text is as far behind the others as there are errors
     similarities = np.arange(20.0) + 19.5 - 2 * (~correct).sum() * (np.arange(20) == 0)
     similarities[0] = 100.0 if correct.all() else -1.0
+    # 150 texts, the last of which is the relevant one unless all are correct
+    many = np.append(np.zeros(149), 1.0 if correct.all() else -1.0)
+    pairs = pair_classification_metrics(predictions.astype(float), LABELS == 1)
     counts = [ClassCounts.of(LABELS, predictions, size) for size in (2, 3)]
     nats = float(1 + (~correct).sum())
     return {
@@ -48,6 +52,10 @@ def metrics_of(predictions: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> dic
             )
             if name != "accuracy"
         },
+        "average_precision": pairs["average_precision"],
+        **dict(
+            zip(RANKING_NAMES, ranking_scores([(many, 0.0)], [{149: 1}])[0].tolist(), strict=True)
+        ),
         **{k: v for k, v in likelihood_metrics(nats, 0, 6, 6).items() if k != "accuracy"},
     }
 

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 # modules with declarations, in the order of help texts
 BUILT_IN = (
     "zoo.tasks.sentence_embedding",
+    "zoo.tasks.retrieval",
+    "zoo.tasks.reranker",
+    "zoo.tasks.pair_classification",
     "zoo.tasks.fill_mask",
     "zoo.tasks.features",
     "zoo.tasks.causal_lm",

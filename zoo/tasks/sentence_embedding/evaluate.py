@@ -1,6 +1,6 @@
 """Evaluation of sentence embeddings: correlation of similarity with ratings, and retrieval."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,16 +12,14 @@ from zoo.errors import UsageError
 from zoo.evaluation.base import Evaluation, Prediction, Result
 from zoo.evaluation.data_warnings import warn_of_equal_numbers
 from zoo.inference.processing.records import TextExample
-from zoo.inference.processing.similarity import similarity_rows
 from zoo.inference.task_checks import require_head
 from zoo.metrics.intervals import bootstrap_samples
 from zoo.metrics.ranks import correlations
 from zoo.metrics.retrieval import NAMES, retrieval_scores
 from zoo.overrides import override
+from zoo.tasks.retrieval.scoring import EmbeddingRanker
 from zoo.tasks.sentence_embedding.data import TextGroup, iter_text_groups, review_group
-from zoo.tasks.sentence_embedding.predict import Embed
 from zoo.tasks.sentence_embedding.similarity import Similarity
-from zoo.tokenizers.pooling import Pooling
 
 if TYPE_CHECKING:
     import numpy as np
@@ -124,13 +122,8 @@ class SentenceEmbeddingEvaluation(Evaluation):
                 anchors[anchor] = len(anchors)
                 relevant.append({})
             relevant[anchors[anchor]][numbers[0]] = None
-        pooling = self.checkpoint.model.pooling or Pooling()
-        rows = similarity_rows(
-            self._embeddings(anchors, pooling.query_prompt()),
-            self._embeddings(texts, pooling.document_prompt()),
-            pooling.similarity_fn_name,
-            self.session.dtype,
-        )
+        ranker = EmbeddingRanker(self.checkpoint, self.session, self.dim)
+        rows = ranker.search([*anchors], [*texts])
         names, queries = list(texts), zip(anchors, relevant, strict=True)
 
         def row(
@@ -157,11 +150,6 @@ class SentenceEmbeddingEvaluation(Evaluation):
         intervals = bootstrap_samples(metrics, len(table), self.seed)
         sizes = {"queries": len(anchors), "texts": len(texts)}
         return Result({**values, **sizes}, {"intervals": intervals})
-
-    def _embeddings(self, texts: Iterable[str], prompt: str) -> "NDArray[np.floating[Any]]":
-        """Return the embeddings of texts after a prompt."""
-        task = Embed(self.checkpoint, self.session, prompt=prompt, dim=self.dim)
-        return task.vectors(TextExample(text, location=repr(text[:40])) for text in texts)
 
 
 def _pair_row(sample: TextGroup, similarity: float) -> Prediction:

@@ -1,0 +1,181 @@
+"""Retrieval over a corpus, against InformationRetrievalEvaluator of sentence-transformers."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import zoo
+from tests import warm
+from tests.checkpoints import Make
+from tests.evaluation.conftest import Small
+from tests.finetuning.making import texts, write_table
+from tests.inference.conftest import converted
+from tests.tasks.sentence_embedding.test_training_losses import library_encoder
+from zoo.errors import UsageError, ZooError
+from zoo.tasks.retrieval.data import read_qrels, read_texts
+
+pytestmark = pytest.mark.filterwarnings("ignore::zoo.inference.task.TaskWarning")
+TASK = "retrieval"
+
+
+def beir(folder: Path, *, trec: bool = False, seed: int = 1) -> dict[str, dict[str, int]]:
+    """Write a BEIR folder with 40 texts and 12 queries, and return its relevance."""
+    rng = random.Random(0)
+    corpus = sorted(set(texts(60, seed)))[:40]
+    queries = sorted({" ".join(text.split()[:3]) for text in texts(40, 2)})[:12]
+    folder.mkdir()
+    (folder / "qrels").mkdir()
+    rows = [
+        {"_id": f"d{k}", "title": text[:1], "text": text[1:].strip(), "metadata": {}}
+        for k, text in enumerate(corpus)
+    ]
+    write_table(folder / "corpus.jsonl", rows)
+    write_table(
+        folder / "queries.jsonl", [{"_id": f"q{k}", "text": q} for k, q in enumerate(queries)]
+    )
+    relevance = {
+        f"q{k}": {f"d{d}": rng.choice([1, 1, 2]) for d in rng.sample(range(40), 1 + k % 4)}
+        for k in range(11)  # the last one is not judged
+    }
+    relevance["q0"]["d39"] = 0
+    lines = ["query-id\tcorpus-id\tscore"] if not trec else []
+    for query, grades in relevance.items():
+        lines += [f"{query} 0 {d} {g}" if trec else f"{query}\t{d}\t{g}" for d, g in grades.items()]
+    (folder / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n")
+    return relevance
+
+
+def test_metrics_are_those_of_the_library(hub_checkpoint: Make, tmp_path: Path) -> None:
+    """Of relevance without grades, on the same embeddings."""
+    evaluation: Any = pytest.importorskip("sentence_transformers.sentence_transformer.evaluation")
+    source = hub_checkpoint("BertModel")
+    relevance = beir(tmp_path / "data", seed=3)  # whose cosines differ by more than rounding
+    flat = {
+        query: {name for name, grade in grades.items() if grade > 0}
+        for query, grades in relevance.items()
+    }
+    lines = [f"{query} 0 {name} 1" for query, names in flat.items() for name in names]
+    (tmp_path / "qrels.txt").write_text("\n".join(lines) + "\n")
+    model = converted(source, tmp_path / "model").path
+    ours = zoo.evaluate(
+        model,
+        task=TASK,
+        data=tmp_path / "data" / "corpus.jsonl",
+        queries=str(tmp_path / "data" / "queries.jsonl"),
+        qrels=str(tmp_path / "qrels.txt"),
+        backend="cpu",
+    )
+    queries = read_texts([tmp_path / "data" / "queries.jsonl"])
+    evaluator = evaluation.InformationRetrievalEvaluator(
+        queries,
+        read_texts([tmp_path / "data" / "corpus.jsonl"]),
+        flat,
+        mrr_at_k=[10],
+        ndcg_at_k=[10],
+        accuracy_at_k=[1],
+        precision_recall_at_k=[1, 5, 10, 100],
+        map_at_k=[100],
+        write_csv=False,
+    )
+    theirs = evaluator(library_encoder(source).eval())
+    expected = {
+        "ndcg_at_10": theirs["cosine_ndcg@10"],
+        "mrr_at_10": theirs["cosine_mrr@10"],
+        "map": theirs["cosine_map@100"],  # there are 40 texts
+        "map_at_100": theirs["cosine_map@100"],
+        "accuracy": theirs["cosine_accuracy@1"],
+        **{f"recall_at_{k}": theirs[f"cosine_recall@{k}"] for k in (1, 5, 10, 100)},
+    }
+    assert ours.metrics == pytest.approx({**expected, "queries": 11, "texts": 40}, abs=1e-6)
+    low, high = ours.details["intervals"]["ndcg_at_10"]
+    assert low < ours.metrics["ndcg_at_10"] < high
+
+
+def test_both_formats_of_relevance_and_the_predictions(small: Small, tmp_path: Path) -> None:
+    """Grades count; a query's row has its rank and gain."""
+    model, _ = small("BertModel")
+    relevance = beir(tmp_path / "beir")
+    beir(tmp_path / "trec", trec=True)
+    rows: list[Any] = []
+    first = zoo.evaluate(model, task=TASK, data=tmp_path / "beir", on_prediction=rows.append)
+    second = zoo.evaluate(model, task=TASK, data=tmp_path / "trec")
+    assert first.metrics == second.metrics
+    assert [row["location"] for row in rows] == list(relevance)
+    mean = sum(row["ndcg_at_10"] for row in rows) / len(rows)
+    assert first.metrics["ndcg_at_10"] == pytest.approx(mean)
+    assert "d39" not in rows[0]["label"], "a grade of 0 is not relevant"
+    assert [row["rank"] == 1 for row in rows] == [row["correct"] for row in rows]
+    fewer = zoo.evaluate(model, task=TASK, data=tmp_path / "beir", limit=3, dim=8)
+    assert fewer.metrics["queries"] == 3
+
+
+def test_queries_without_a_relevant_text_are_left_out(
+    small: Small, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, _ = small("BertModel")
+    beir(tmp_path / "data")
+    qrels = tmp_path / "data" / "qrels" / "test.tsv"
+    qrels.write_text("q1\td3\t1\nq2\td4\t0\n")
+    with caplog.at_level("WARNING", "zoo"):
+        assert zoo.evaluate(model, task=TASK, data=tmp_path / "data").metrics["queries"] == 1
+    assert "1 queries have no relevant text" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("q1 0 d99 1", r"judges 'd99', which are not texts of .*corpus.jsonl; did you mean d9"),
+        ("qq 0 d1 1", r"judges 'qq', which are not queries of .*queries.jsonl"),
+        ("q1 0 d1 high", "is 'q1 0 d1 high', not a judgement"),
+        ("q1 d1", "is 'q1 d1', not a judgement; a line is 'QUERY 0 TEXT GRADE' as in TREC"),
+        ("q1 0 d1 1\nq1 0 d1 2", "qrels.txt:2 judges 'd1' for 'q1' again"),
+        ("q1 0 d1 0", "has no relevant text"),
+        ("", "has no judgements"),
+    ],
+)
+def test_relevance_that_does_not_fit_is_one_line(
+    small: Small, tmp_path: Path, change: str, message: str
+) -> None:
+    model, _ = small("BertModel")
+    beir(tmp_path / "data")
+    (tmp_path / "qrels.txt").write_text(change)
+    options: dict[str, Any] = {
+        "queries": str(tmp_path / "data" / "queries.jsonl"),
+        "qrels": str(tmp_path / "qrels.txt"),
+    }
+    with pytest.raises(ZooError, match=message):
+        zoo.evaluate(model, task=TASK, data=tmp_path / "data" / "corpus.jsonl", **options)
+
+
+def test_files_that_do_not_fit_are_one_line(small: Small, tmp_path: Path) -> None:
+    model, _ = small("BertModel")
+    beir(tmp_path / "data")
+    corpus = tmp_path / "data" / "corpus.jsonl"
+    cases: list[tuple[Any, dict[str, Any], str]] = [
+        (corpus, {}, "needs queries and their relevant texts"),
+        (tmp_path / "data", {"split": "dev"}, "dev.tsv does not exist; --split is one of test"),
+        (tmp_path, {}, "corpus.jsonl does not exist; a BEIR folder has"),
+    ]
+    for data, options, message in cases:
+        with pytest.raises(ZooError, match=message):
+            zoo.evaluate(model, task=TASK, data=data, **options)
+    with corpus.open("a") as file:
+        file.write(json.dumps({"_id": "d0", "text": "a"}) + "\n")
+    with pytest.raises(UsageError, match=r"corpus.jsonl:41: the id 'd0' occurs twice"):
+        zoo.evaluate(model, task=TASK, data=tmp_path / "data")
+
+
+def test_the_command(hub_checkpoint: Make, tmp_path: Path) -> None:
+    """The result is recorded, with the digests of all three files."""
+    beir(tmp_path / "data")
+    model = converted(hub_checkpoint("BertModel"), tmp_path / "model").path
+    words = ("eval", model, "--task", TASK, "--eval", tmp_path / "data", "--backend", "cpu")
+    done = warm.zoo(*words)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[1].startswith("ndcg_at_10 ")
+    (record,) = json.loads((model / "zoo.json").read_text())["evaluations"]
+    assert sorted(record["data"]) == ["corpus.jsonl", "qrels/test.tsv", "queries.jsonl"]
+    assert read_qrels(tmp_path / "data" / "qrels" / "test.tsv")["q0"]["d39"] == 0

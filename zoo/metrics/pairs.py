@@ -1,0 +1,76 @@
+"""Binary classification of pairs by a score, such as the similarity of two embeddings.
+
+The threshold is the best one for the data itself, as in ``BinaryClassificationEvaluator`` of
+sentence-transformers: pairs of equal scores are on one side of it.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zoo.metrics.ranks import roc_auc
+
+Floats = NDArray[np.floating[Any]]
+NAMES = (
+    *("average_precision", "accuracy", "accuracy_threshold"),
+    *("f1", "precision", "recall", "f1_threshold", "matthews_correlation", "area_under_curve"),
+)
+
+
+def pair_classification_metrics(scores: Floats, labels: NDArray[np.bool_]) -> dict[str, float]:
+    """Return the metrics of pairs that are positive from a threshold on.
+
+    ``accuracy`` is the best one over all thresholds, and ``f1`` as well, at another threshold;
+    precision, recall and Matthews correlation are at that of ``f1``. ``average_precision`` is the
+    sum of the precision at each distinct score times the recall that it adds. With labels of one
+    kind only, the area under the ROC curve is NaN; without a positive one, so is the average
+    precision, and ``f1`` is 0.
+    """
+    order = np.argsort(-scores, kind="stable")
+    ranked, hits = scores[order], labels[order].cumsum()
+    last = np.append(ranked[1:] != ranked[:-1], True)  # a threshold is after the last of a tie
+    found = np.arange(1, len(scores) + 1)[last]
+    hits, levels, positives = hits[last], ranked[last], int(labels.sum())
+    thresholds = _between(levels)
+    accuracies = (hits + (len(scores) - positives) - (found - hits)) / len(scores)
+    all_negative = 1 - positives / len(scores)
+    best = int(accuracies.argmax())
+    metrics = {
+        "average_precision": _average_precision(hits, found, positives),
+        "accuracy": float(max(accuracies[best], all_negative)),
+        # above all scores if it is best to call no pair positive
+        "accuracy_threshold": float(
+            thresholds[best] if accuracies[best] > all_negative else np.nextafter(levels[0], np.inf)
+        ),
+    }
+    f1 = 2 * hits / (found + max(positives, 1))
+    best = int(f1.argmax())
+    true, chosen = int(hits[best]), int(found[best])
+    metrics |= {
+        "f1": float(f1[best]),
+        "precision": true / chosen,
+        "recall": true / max(positives, 1),
+        "f1_threshold": float(thresholds[best]),
+        "matthews_correlation": _matthews(true, chosen, positives, len(scores)),
+        "area_under_curve": roc_auc(scores, labels),
+    }
+    return metrics
+
+
+def _between(levels: Floats) -> Floats:
+    """Return a threshold for each distinct score, halfway to the next lower one."""
+    halfway = (levels[:-1] + levels[1:]) / 2
+    return np.append(np.where(halfway > levels[1:], halfway, levels[:-1]), levels[-1])
+
+
+def _average_precision(hits: NDArray[np.int64], found: NDArray[np.int64], positives: int) -> float:
+    if not positives:
+        return float("nan")
+    return float((np.diff(hits, prepend=0) * hits / found).sum() / positives)
+
+
+def _matthews(true: int, chosen: int, positives: int, count: int) -> float:
+    """Return the Matthews correlation; 0 if all pairs or all predictions are of one kind."""
+    scale = chosen * (count - chosen) * positives * (count - positives)
+    return (true * count - chosen * positives) / scale**0.5 if scale else 0.0

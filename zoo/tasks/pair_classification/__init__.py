@@ -1,0 +1,14 @@
+"""Pairs of texts that belong together or not, by a threshold of their score."""
+
+from zoo.families.tasks import TaskSpec
+from zoo.tasks.options import DIM, LABELLED, PAIR
+
+TASKS = (
+    TaskSpec(
+        "pair-classification",
+        "Tell whether two texts belong together, by a threshold of their score.",
+        evaluate="zoo.tasks.pair_classification.evaluate:PairClassificationEvaluation",
+        eval_options=(*LABELLED, PAIR, DIM),
+        metrics=("average_precision",),
+    ),
+)

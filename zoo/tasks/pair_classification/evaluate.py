@@ -1,0 +1,121 @@
+"""Evaluation of pairs of texts that belong together or not."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.data.readers.labelled import Columns, Sample, iter_samples, label_name
+from zoo.data.readers.problems import RowError, RowProblems
+from zoo.data.readers.review import Reviewed
+from zoo.errors import UsageError
+from zoo.evaluation.base import Evaluation, Prediction, Result
+from zoo.inference.processing.records import TextExample
+from zoo.metrics.intervals import bootstrap_samples
+from zoo.metrics.pairs import pair_classification_metrics
+from zoo.overrides import override
+from zoo.tasks.reranker.predict import PairScores
+from zoo.tasks.retrieval.scoring import CLASSIFIER, require_ranker
+from zoo.tasks.sentence_embedding.similarity import Similarity
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from zoo.checkpoint import Checkpoint
+
+LABELS = {"0": False, "1": True, "false": False, "true": True}
+THRESHOLDS = ("accuracy_threshold", "f1_threshold")
+RESAMPLES = 200
+
+
+class PairClassificationEvaluation(Evaluation):
+    """Average precision, and accuracy and F1 at the best thresholds of the similarity of two texts.
+
+    The label is 1 for texts that belong together, and 0 for others. Encoders compare by their
+    similarity function, after the default prompt; the score of a cross-encoder is its logit.
+    """
+
+    name: ClassVar[str] = "pair-classification"
+
+    def __init__(
+        self,
+        *args: Any,
+        text: str = "text",
+        pair: str | None = None,
+        label: str = "label",
+        dim: int | None = None,
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
+        super().__init__(*args, **options)
+        if pair is None:
+            raise UsageError(
+                f"{self.name} compares two texts", "name the column of the second with --pair"
+            )
+        self.columns, self.seed, self.dim = Columns(text, label, pair), seed, dim
+        if dim is not None and self.checkpoint.head_name == CLASSIFIER:
+            raise UsageError(f"{self.checkpoint.path} has no embeddings to cut", "leave --dim out")
+
+    @classmethod
+    @override
+    def require_supported(cls, checkpoint: "Checkpoint") -> None:
+        require_ranker(checkpoint, pairs=True)
+
+    @override
+    def measure(self, files: Sequence[Path]) -> Result:
+        import numpy as np
+
+        def read(problems: RowProblems) -> Iterator[Sample]:
+            return problems.checked(iter_samples(files, self.columns, problems), _checked)
+
+        samples = self.samples(read, _review)
+        labels = np.fromiter((is_positive(sample) for sample in samples), bool)
+        records = (TextExample(s.text, s.pair, location=s.location) for s in samples)
+        key = "score" if self.checkpoint.head_name == CLASSIFIER else "similarity"
+        task = (
+            PairScores(self.checkpoint, self.session)
+            if key == "score"
+            else Similarity(self.checkpoint, self.session, dim=self.dim)
+        )
+        added = (float(values[key]) for _, values in task.stream(records))
+        scores = np.fromiter(self.observed(samples, added, _row), np.float64)
+
+        def metrics(chosen: "NDArray[np.integer[Any]]") -> dict[str, float]:
+            return pair_classification_metrics(scores[chosen], labels[chosen])
+
+        values = metrics(np.arange(len(labels)))
+        intervals = bootstrap_samples(metrics, len(labels), self.seed, RESAMPLES)
+        for name in THRESHOLDS:
+            del intervals[name]
+        return Result({**values, "samples": len(labels)}, {"intervals": intervals})
+
+
+def is_positive(sample: Sample) -> bool:
+    """Return whether the texts of a pair belong together."""
+    name = label_name(sample.label, sample.location)
+    if name not in LABELS:
+        raise RowError(
+            f"{sample.location}: the label is {name!r:.60}, not 0 or 1",
+            "scores are correlated by --task sentence-embedding",
+        )
+    return LABELS[name]
+
+
+def _checked(sample: Sample) -> Sample:
+    is_positive(sample)
+    return sample
+
+
+def _review(sample: Sample) -> Reviewed:
+    name = label_name(sample.label, sample.location)
+    return Reviewed((sample.text, sample.pair or ""), (name,), (name,))
+
+
+def _row(sample: Sample, score: float) -> Prediction:
+    return {
+        "location": sample.location,
+        "text": sample.text,
+        "pair": sample.pair,
+        "label": int(is_positive(sample)),
+        "prediction": score,
+    }

@@ -1,0 +1,111 @@
+"""Reader of texts that are ranked for a query: from the rows of tables to lists."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from zoo.data.readers.documents import iter_files
+from zoo.data.readers.labelled import label_number, text_hash
+from zoo.data.readers.problems import RowError, RowProblems
+from zoo.data.readers.review import Reviewed
+from zoo.data.readers.tables import Row, read_rows, require_text
+
+
+@dataclass(frozen=True, slots=True)
+class TextList:
+    """A query and its texts."""
+
+    text: str  # the query
+    documents: tuple[str, ...]
+    labels: tuple[float, ...]  # grade or score of each text
+    location: str  # file and line of the first row, for messages
+
+    @property
+    def hash(self) -> float:
+        """Hash of the query, which splits data."""
+        return text_hash(self.text)
+
+
+@dataclass(frozen=True)
+class ListColumns:
+    """Names of the columns of a table of texts for queries.
+
+    Attributes:
+        text: the queries.
+        pair: a text for the query, or a list of texts.
+        label: grade of the text, or a list of grades; ``None`` for 1, and 0 of ``negatives``.
+        negatives: texts, or lists of texts, that are not relevant.
+        margins: whether ``label`` has the margins between the text and each negative.
+    """
+
+    text: str
+    pair: str
+    label: str | None
+    negatives: tuple[str, ...] = ()
+    margins: bool = False
+
+
+def read_lists(
+    paths: Iterable[str | Path],
+    columns: ListColumns,
+    problems: RowProblems | None = None,
+    *,
+    grouped: bool = False,
+) -> list[TextList]:
+    """Return the lists of tables, one of each row; or, if they are grouped, one of each query."""
+
+    def text_list(row: Row) -> TextList:
+        location, values = row
+        query = require_text(values[columns.text], f"{location}: {columns.text}")
+        own = _texts(values[columns.pair], f"{location}: {columns.pair}")
+        others = [
+            text
+            for name in columns.negatives
+            for text in _texts(values[name], f"{location}: {name}")
+        ]
+        if columns.label is None:
+            labels = [1.0] * len(own) + [0.0] * len(others)
+        else:
+            labels = _labels(values[columns.label], f"{location}: {columns.label}")
+        documents = (*own, *others)
+        if columns.margins and len(labels) == len(documents) - 1:
+            labels = [0.0, *(-margin for margin in labels)]
+        if len(labels) != len(documents):
+            counts = f"{len(labels)} labels and {len(documents)} texts"
+            raise RowError(f"{location} has {counts}", "give each text a label")
+        return TextList(query, documents, tuple(labels), location)
+
+    names = [columns.text, columns.pair, *columns.negatives]
+    names += [] if columns.label is None else [columns.label]
+    lists = iter_files(
+        paths, lambda file, found: found.checked(read_rows(file, names, found), text_list), problems
+    )
+    if not grouped:
+        return list(lists)
+    by_query: dict[str, list[TextList]] = {}
+    for item in lists:
+        by_query.setdefault(item.text, []).append(item)
+    return [_joined(items) for items in by_query.values()]
+
+
+def _joined(items: Sequence[TextList]) -> TextList:
+    """Return the lists of one query as one."""
+    documents = tuple(text for item in items for text in item.documents)
+    labels = tuple(label for item in items for label in item.labels)
+    return TextList(items[0].text, documents, labels, items[0].location)
+
+
+def _texts(value: Any, location: str) -> list[str]:
+    values = value if isinstance(value, list) else [value]
+    return [require_text(text, location) for text in values]
+
+
+def _labels(value: Any, location: str) -> list[float]:
+    values = value if isinstance(value, list) else [value]
+    return [label_number(label, location) for label in values]
+
+
+def review_list(sample: TextList) -> Reviewed:
+    """Return what is reviewed of a query and its texts."""
+    return Reviewed((sample.text, *sample.documents), sample.labels)

@@ -1,0 +1,117 @@
+"""Evaluation of reranking: the order of a query's own texts."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.data.readers.documents import expand_paths
+from zoo.data.readers.tables import column_names
+from zoo.errors import UsageError
+from zoo.evaluation.base import Evaluation, Prediction, Result
+from zoo.metrics.intervals import bootstrap_samples
+from zoo.metrics.retrieval import RANKED, RANKING_NAMES, ranking_scores
+from zoo.overrides import override
+from zoo.tasks.reranker.data import ListColumns, TextList, read_lists, review_list
+from zoo.tasks.retrieval.scoring import make_ranker, require_ranker
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from zoo.checkpoint import Checkpoint
+
+LABEL = "label"  # default column of grades
+NAMES = (*RANKED[:3], "accuracy")
+
+
+class RerankerEvaluation(Evaluation):
+    """NDCG, MRR and MAP of the texts of each query, by cross-encoders and encoders.
+
+    A row has a query, a text and its grade, where rows of one query belong together; or lists of
+    texts and grades; or relevant texts, and texts that are not in columns of negatives. Queries
+    without a relevant text are left out. See ``ranking_scores`` for the metrics and ties. Intervals
+    are over queries; ``limit`` is a number of queries.
+    """
+
+    name: ClassVar[str] = "reranker"
+
+    def __init__(
+        self,
+        *args: Any,
+        text: str = "text",
+        pair: str | None = None,
+        label: str | None = None,
+        negative: Sequence[str] = (),
+        dim: int | None = None,
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
+        super().__init__(*args, **options)
+        if pair is None:
+            raise UsageError(
+                f"{self.name} ranks texts for a query", "name the column of the texts with --pair"
+            )
+        self.text, self.pair, self.label, self.negatives = text, pair, label, tuple(negative)
+        self.seed, self.ranker = seed, make_ranker(self.checkpoint, self.session, dim)
+
+    @classmethod
+    @override
+    def require_supported(cls, checkpoint: "Checkpoint") -> None:
+        require_ranker(checkpoint, pairs=True)
+
+    @classmethod
+    @override
+    def mistake(cls, row: Prediction) -> float | None:
+        """Return how much of the gain is missing among the first ten texts."""
+        return None if row["correct"] else 1 - float(row["ndcg_at_10"])
+
+    @override
+    def measure(self, files: Sequence[Path]) -> Result:
+        import numpy as np
+
+        label = self.label
+        if label is None and not self.negatives:
+            names = column_names(expand_paths(list(files))[0])
+            label = LABEL if LABEL in names else None
+            if label is None:
+                raise UsageError(
+                    "the texts have no grades", "name their column with --label, or give --negative"
+                )
+        columns = ListColumns(self.text, self.pair, label, self.negatives)
+        samples = self.samples(
+            lambda problems: read_lists(files, columns, problems, grouped=True), review_list
+        )
+        lists = list(samples)
+        ranked = [item for item in lists if max(item.labels) > 0]
+        if not ranked:
+            raise UsageError("no query has a relevant text", "give a grade over 0 to some")
+        if left := len(lists) - len(ranked):
+            self.warn([f"{left:,} queries have no relevant text, and are left out"])
+        rows = self.ranker.rank([item.text for item in ranked], [item.documents for item in ranked])
+        grades = [dict(enumerate(item.labels)) for item in ranked]
+        table = ranking_scores(self.observed(ranked, rows, _row), grades)
+
+        def metrics(chosen: "NDArray[np.integer[Any]]") -> dict[str, float]:
+            means = dict(zip(RANKING_NAMES, table[chosen].mean(0).tolist(), strict=True))
+            return {name: means[name] for name in NAMES}
+
+        values = metrics(np.arange(len(table)))
+        sizes = {"queries": len(ranked), "texts": sum(len(item.documents) for item in ranked)}
+        intervals = bootstrap_samples(metrics, len(table), self.seed)
+        return Result({**values, **sizes}, {"intervals": intervals})
+
+
+def _row(sample: TextList, scored: "tuple[NDArray[np.floating[Any]], float]") -> Prediction:
+    scores, _ = scored
+    (values,) = ranking_scores([scored], [dict(enumerate(sample.labels))])
+    first = int(scores.argmax())
+    return {
+        "location": sample.location,
+        "text": sample.text,
+        "documents": list(sample.documents),
+        "label": list(sample.labels),
+        "prediction": sample.documents[first],
+        "scores": [float(score) for score in scores],
+        "ndcg_at_10": float(values[0]),
+        "correct": sample.labels[first] > 0,
+    }

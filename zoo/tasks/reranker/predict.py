@@ -1,0 +1,40 @@
+"""Scores of pairs of a query and a text, as a cross-encoder gives them."""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.errors import UsageError
+from zoo.inference.processing.records import TextExample
+from zoo.overrides import override
+from zoo.tasks.text_classification.predict import ClassifyTexts
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class PairScores(ClassifyTexts):
+    """The logit of each pair, before any activation, which would make high scores equal.
+
+    Of a classifier of two labels, it is the log-odds of the second one.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        if (count := len(self.checkpoint.config.labels)) > 2:
+            raise UsageError(
+                f"{self.checkpoint.path} has {count} labels, where a text has one score",
+                "give a model with one output, or with two labels",
+            )
+
+    output_keys: ClassVar[tuple[str, ...]] = ("score",)
+
+    @override
+    def result(self, logits: "NDArray[np.floating[Any]]") -> dict[str, Any]:
+        first = float(logits[0])
+        return {"score": first if len(logits) == 1 else float(logits[1]) - first}
+
+    def scores(self, pairs: Iterable[tuple[str, str]]) -> Iterator[float]:
+        """Yield the score of each pair of a query and a text."""
+        records = (TextExample(query, text, location=repr(query[:40])) for query, text in pairs)
+        return (added["score"] for _, added in self.stream(records))

@@ -1,0 +1,104 @@
+"""Evaluation of retrieval over a corpus."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.evaluation.base import Evaluation, Prediction, Result
+from zoo.metrics.intervals import bootstrap_samples
+from zoo.metrics.retrieval import RANKING_NAMES, ranking_scores
+from zoo.overrides import override
+from zoo.tasks.retrieval.data import RetrievalData, RetrievalFiles
+from zoo.tasks.retrieval.scoring import make_ranker, require_ranker
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from zoo.checkpoint import Checkpoint
+
+
+class RetrievalEvaluation(Evaluation):
+    """NDCG, MRR, MAP and recall of the texts of a corpus, ranked for each query.
+
+    The data is a BEIR folder, or a corpus, queries and relevance. Relevance for a query or a text
+    that does not exist is an error; texts without relevance count as not relevant, and queries
+    without a relevant text are left out. The model's prompts for queries and documents precede
+    them, and its function compares them; see ``ranking_scores`` for the metrics and ties. Intervals
+    are over queries; ``limit`` is a number of queries.
+    """
+
+    name: ClassVar[str] = "retrieval"
+
+    def __init__(
+        self,
+        *args: Any,
+        queries: str | None = None,
+        qrels: str | None = None,
+        split: str | None = None,
+        dim: int | None = None,
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
+        super().__init__(*args, **options)
+        self.queries, self.qrels, self.split, self.seed = queries, qrels, split, seed
+        self.ranker = make_ranker(self.checkpoint, self.session, dim)
+
+    @classmethod
+    @override
+    def require_supported(cls, checkpoint: "Checkpoint") -> None:
+        require_ranker(checkpoint, pairs=False)
+
+    @classmethod
+    @override
+    def split_names(
+        cls, data: Sequence[Path], options: Mapping[str, Any]
+    ) -> tuple[list[Path], dict[str, Any]]:
+        names = ("queries", "qrels", "split")
+        return RetrievalFiles.find(data, *(options.get(name) for name in names)).all, {}
+
+    @classmethod
+    @override
+    def mistake(cls, row: Prediction) -> float | None:
+        """Return how much of the gain is missing among the first ten texts."""
+        return None if row["correct"] else 1 - float(row["ndcg_at_10"])
+
+    @override
+    def measure(self, files: Sequence[Path]) -> Result:
+        import numpy as np
+
+        found = RetrievalFiles.find(files, self.queries, self.qrels, self.split)
+        data = RetrievalData.read(found, self.limit)
+        if data.unanswered:
+            self.warn([f"{data.unanswered:,} queries have no relevant text, and are left out"])
+        rows = self.ranker.search([*data.queries.values()], [*data.texts.values()])
+        names, queries = list(data.texts), zip(data.queries.items(), data.relevance, strict=True)
+
+        def row(
+            query: tuple[tuple[str, str], Mapping[int, float]],
+            scored: "tuple[NDArray[np.floating[Any]], float]",
+        ) -> Prediction:
+            ((name, text), grades), (scores, _) = query, scored
+            first = int(scores.argmax())
+            relevant = [number for number, grade in grades.items() if grade > 0]
+            (values,) = ranking_scores([scored], [grades])
+            return {
+                "location": name,
+                "text": text,
+                "label": [names[number] for number in relevant],
+                "prediction": names[first],
+                "similarity": float(scores[first]),
+                "rank": int((scores > scores[relevant].max()).sum()) + 1,
+                "ndcg_at_10": float(values[0]),
+                "correct": first in relevant,
+            }
+
+        table = ranking_scores(self.observed(queries, rows, row), data.relevance)
+
+        def metrics(chosen: "NDArray[np.integer[Any]]") -> dict[str, float]:
+            return dict(zip(RANKING_NAMES, table[chosen].mean(0).tolist(), strict=True))
+
+        values = metrics(np.arange(len(table)))
+        sizes = {"queries": len(data.queries), "texts": len(data.texts)}
+        intervals = bootstrap_samples(metrics, len(table), self.seed)
+        return Result({**values, **sizes}, {"intervals": intervals})

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,9 +19,9 @@ from zoo.metrics.retrieval import (
     retrieval_scores,
     triplet_accuracy,
 )
-from zoo.tokenizers.pooling import SimilarityFunction
+from zoo.tokenizers.pooling import SIMILARITIES, SimilarityFunction
 
-FUNCTIONS = get_args(SimilarityFunction)
+FUNCTIONS = SIMILARITIES["SentenceTransformer"]
 Floats = NDArray[np.floating[Any]]
 
 

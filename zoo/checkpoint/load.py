@@ -32,6 +32,7 @@ from zoo.weights import WeightMap
 if TYPE_CHECKING:
     from zoo.checkpoint.module_weights import ModuleWeights
 
+ONNX = "onnx"  # target of exports whose record names none
 Record = TypeVar("Record", bound=msgspec.Struct)
 
 
@@ -70,8 +71,13 @@ class Checkpoint:
 
     @property
     def is_export(self) -> bool:
-        """``True`` if the directory is an ONNX export."""
+        """``True`` if the directory is an export: files of another runtime."""
         return self.manifest.export is not None
+
+    @property
+    def export_target(self) -> str | None:
+        """Name of the export target whose files the directory holds; ``None`` for weights."""
+        return None if self.manifest.export is None else self.manifest.export.get("target", ONNX)
 
     def read_part(self, field: str, kind: type[Record]) -> Record:
         """Return an untyped field of the manifest, such as ``account``, as a record of a type."""
@@ -98,8 +104,10 @@ class Checkpoint:
         """Open the weights, by the parameter names of the model."""
         files = self.weight_files()
         if self.is_export and not any(path.is_file() for path in files):
+            target = self.export_target
+            kind = "an ONNX export" if target == ONNX else f"an export to {target}"
             raise SourceError(
-                f"{self.path} is an ONNX export without the weights of its model",
+                f"{self.path} is {kind} without the weights of its model",
                 "give the model that it was exported from",
             )
         reader = SafetensorsReader(files)

@@ -16,6 +16,7 @@ from click.core import ParameterSource
 from zoo.cli import output
 from zoo.cli.completion import SHARED_TYPES
 from zoo.cli.output import only_results
+from zoo.export.targets import BUILT_IN, target_names
 from zoo.io.numbers import parse_float, parse_int
 from zoo.overrides import override
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+TORCH_BACKENDS = ("auto", "cpu", "cuda")  # backends besides the export targets
 
 
 class IntegerRange(click.IntRange):
@@ -56,6 +58,23 @@ class FiniteRange(click.FloatRange):
     def _describe_range(self) -> str:
         # click writes ``x<=None`` for a range without bounds
         return "" if self.min is None and self.max is None else super()._describe_range()
+
+
+class TargetChoice(click.Choice[str]):
+    """Choice of an export target, or of a word; plugins' targets are looked up when one is given.
+
+    Args:
+        words: choices that are not targets.
+    """
+
+    def __init__(self, words: Sequence[str] = ()) -> None:
+        super().__init__((*words, *BUILT_IN))
+
+    @override
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in self.choices and value in target_names():
+            return str(value)
+        return super().convert(value, param, ctx)
 
 
 class ReferenceType(click.types.StringParamType):
@@ -383,7 +402,7 @@ def backend_options(function: Function) -> Function:
             "backend",
             "Where the model runs; auto is the fastest that zoo bench measured for the model "
             "and --dtype on this machine, else cuda, else cpu.",
-            type=click.Choice(["auto", "cpu", "cuda", "onnx"]),
+            type=TargetChoice(TORCH_BACKENDS),
             default="auto",
             show_default=True,
         ),

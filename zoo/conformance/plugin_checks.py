@@ -110,10 +110,11 @@ def findings(name: str, *, full: bool) -> Iterator[Finding]:
 
 
 def _use(named: NamedObject) -> None:
-    """Import an objective, a task or a command, and check its type."""
+    """Import an objective, a task, a command or an export target, and check its type."""
     import click
 
     from zoo.evaluation.base import Evaluation
+    from zoo.export.targets.base import ExportTarget
     from zoo.families.tasks import Part
     from zoo.finetuning.base import FineTuning
     from zoo.inference.task import Task
@@ -128,6 +129,8 @@ def _use(named: NamedObject) -> None:
         for part, base in bases.items():
             if spec.has(part) and not issubclass(load_part(spec, part), base):
                 raise broken_object(named, f"{getattr(spec, part)} is not a {base.__name__}")
+    elif named.kind == "targets":
+        import_class(named.kind, named.name, {}, ExportTarget)
     else:
         import_class(named.kind, named.name, {}, Objective)
 

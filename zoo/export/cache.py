@@ -1,13 +1,19 @@
-"""Cache of ONNX graphs that sessions export on first use."""
+"""Cache of exports that sessions make on first use."""
 
 import contextlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from blake3 import blake3
 
 from zoo.checkpoint import CONFIG, Checkpoint, encode_manifest, is_checkpoint, load_checkpoint
 from zoo.errors import SourceError, UsageError, VerificationError
+from zoo.export.targets import ONNX
+from zoo.export.targets.backend import read_target_info
+from zoo.export.targets.base import ExportSettings
+from zoo.export.targets.session import check_target_files
 from zoo.inference import QUANTIZED
 from zoo.inference.exported import check_files
 from zoo.io.locks import file_lock
@@ -15,12 +21,34 @@ from zoo.io.paths import home, touch_and_evict, use_cached
 from zoo.plugins import state_of_family
 from zoo.version import __version__, package_version
 
+if TYPE_CHECKING:
+    from zoo.export.targets.base import ExportTarget
+
 
 def cached_graph(checkpoint: Checkpoint, dtype: str | None = None) -> Checkpoint:
-    """Return the cached export of a checkpoint; export it on first use."""
-    # Processes that need the same graph wait for the one that exports it. A damaged entry is
+    """Return the cached ONNX export of a checkpoint; export it on first use."""
+    return _cached(
+        home() / "onnx" / _key(checkpoint, dtype), lambda at: _export(checkpoint, at, dtype)
+    )
+
+
+def cached_export(
+    checkpoint: Checkpoint, target: "ExportTarget", dtype: str | None = None
+) -> Checkpoint:
+    """Return the cached export of a checkpoint to a target; export it on first use."""
+
+    def write(folder: Path) -> None:
+        settings = ExportSettings(precision=dtype, force=True, managed=True)
+        target.export(checkpoint, folder, settings)
+
+    key = _key(checkpoint, dtype, packages=(target.package,) if target.package else ())
+    return _cached(home() / "exports" / target.name / key, write)
+
+
+def _cached(target: Path, export: Callable[[Path], None]) -> Checkpoint:
+    """Return an entry of the cache; make it on first use."""
+    # Processes that need the same entry wait for the one that exports it. A damaged entry is
     # exported again
-    target = home() / "onnx" / _key(checkpoint, dtype)
     path = target.with_suffix(".lock")
     with contextlib.ExitStack() as stack:
         try:
@@ -29,7 +57,7 @@ def cached_graph(checkpoint: Checkpoint, dtype: str | None = None) -> Checkpoint
             hint = "set ZOO_HOME to a folder you can write to"
             raise UsageError(f"cannot write {path}: {error.strerror}", hint) from error
         if not _intact(target):
-            _export(checkpoint, target, dtype)
+            export(target)
         use_cached(target)
         touch_and_evict(target)
         return load_checkpoint(target)
@@ -57,12 +85,14 @@ def _export(checkpoint: Checkpoint, target: Path, dtype: str | None) -> None:
         raise DropError(error.what, remedy) from error
 
 
-def _key(checkpoint: Checkpoint, dtype: str | None) -> str:
+def _key(
+    checkpoint: Checkpoint, dtype: str | None, packages: Sequence[str] = ("onnxruntime",)
+) -> str:
     """Return the key of the cache entry: a digest of everything that the graph depends on."""
     # version of the entries: since 2, graphs of decoders have a key-value cache; since 3, entries
     # are in the Hub's layout; since 4, decoders can limit their logits
-    packages = ("torch", "onnx", "onnxscript", "onnxruntime")
-    versions = [f"{name} {package_version(name)}" for name in packages]
+    used = ("torch", "onnx", "onnxscript", *packages)
+    versions = [f"{name} {package_version(name)}" for name in used]
     versions.append(state_of_family(checkpoint.family.name))
     parts = [
         encode_manifest(msgspec.structs.replace(checkpoint.manifest, evaluations=[])),
@@ -76,7 +106,11 @@ def _intact(target: Path) -> bool:
     if not is_checkpoint(target):
         return False
     try:
-        check_files(load_checkpoint(target))
+        checkpoint = load_checkpoint(target)
+        if checkpoint.export_target == ONNX:
+            check_files(checkpoint)
+        else:
+            check_target_files(checkpoint, read_target_info(checkpoint).files)
     except (VerificationError, SourceError):
         return False
     return True

@@ -14,6 +14,7 @@ from zoo.version import __version__
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
     from zoo.export.report import ExportReport
+    from zoo.families.tasks import TaskSpec
 
 # dtype of a graph -> its name in Transformers.js
 TRANSFORMERS_JS = {"float32": "fp32", "float16": "fp16", "int8": "q8", "int4": "q4"}
@@ -24,41 +25,84 @@ ONE_TEXT = ("text-classification", "token-classification", "feature-extraction",
 
 
 def export_card(checkpoint: "Checkpoint", report: "ExportReport") -> bytes:
-    """Return the ``README.md`` of an export."""
-    tag = pipeline_tag(
-        checkpoint.family, checkpoint.head_name, pooled=checkpoint.model.pooling is not None
-    )
-    source = checkpoint.manifest.source
-    repo = source.repo if source else None
-    metadata: dict[str, Any] = {}
-    if (licence := checkpoint.manifest.licence) and LICENCE_ID.fullmatch(licence):
-        metadata["license"] = licence
-    if repo:
-        metadata |= {"base_model": repo, "base_model_relation": "quantized"}
-        if report.graphs:  # in full precision
-            del metadata["base_model_relation"]
-    metadata["library_name"] = "onnx" if report.unreadable_elsewhere else "transformers.js"
-    if tag:
-        metadata["pipeline_tag"] = tag
-    training = checkpoint.manifest.training or {}
-    task = task_of_head(checkpoint.family, checkpoint.head_name, training.get("task"))
-    name = checkpoint.family.name + (f" for {task.name.replace('-', ' ')}" if task else "")
-    name = repo.rpartition("/")[2] if repo else name
-    of = f" of [{repo}](https://huggingface.co/{repo})" if repo else ""
+    """Return the ``README.md`` of an ONNX export."""
+    library = "onnx" if report.unreadable_elsewhere else "transformers.js"
+    of = source_link(checkpoint)
     lines = [
-        "---",
-        f"{yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True)}---",
-        "",
-        f"# {name}, ONNX",
-        "",
-        *([f"Task: {task.name}. {task.summary}"] if task else []),
+        *card_head(checkpoint, library, "ONNX", quantized=not report.graphs),
         f"ONNX graphs{of}: family {checkpoint.family.name}, head {checkpoint.head_name}. "
         f"plm-zoo {__version__} exported them, and compared their outputs with PyTorch before it "
         "wrote them.",
         *table_lines("## Graphs", list(_graphs(report))),
-        *_usage(checkpoint, report, tag),
+        *_usage(checkpoint, report),
     ]
     return ("\n".join(lines) + "\n").encode()
+
+
+def card_head(checkpoint: "Checkpoint", library: str, title: str, *, quantized: bool) -> list[str]:
+    """Return the metadata, the title and the task of the card of an export."""
+    metadata: dict[str, Any] = {}
+    if (licence := checkpoint.manifest.licence) and LICENCE_ID.fullmatch(licence):
+        metadata["license"] = licence
+    repo = _repo(checkpoint)
+    if repo:
+        metadata["base_model"] = repo
+        if quantized:
+            metadata["base_model_relation"] = "quantized"
+    metadata["library_name"] = library
+    if tag := _tag(checkpoint):
+        metadata["pipeline_tag"] = tag
+    task = _task(checkpoint)
+    name = checkpoint.family.name + (f" for {task.name.replace('-', ' ')}" if task else "")
+    name = repo.rpartition("/")[2] if repo else name
+    return [
+        "---",
+        f"{yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True)}---",
+        "",
+        f"# {name}, {title}",
+        "",
+        *([f"Task: {task.name}. {task.summary}"] if task else []),
+    ]
+
+
+def zoo_usage(checkpoint: "Checkpoint") -> list[str]:
+    """Return the section of a card on running an export with zoo."""
+    info = checkpoint.model.tokenizer
+    model = UsedModel(
+        checkpoint.family,
+        checkpoint.config,
+        checkpoint.head_name,
+        _task(checkpoint),
+        checkpoint.model.pooling is not None,
+        info.special.get("mask") if info else None,
+    )
+    return [
+        *("", "## Usage", "", "With zoo:", "", "```console"),
+        f"$ hf download {PLACEHOLDER} --local-dir DIR",
+        *zoo_snippet(model, "DIR"),
+        "```",
+    ]
+
+
+def source_link(checkpoint: "Checkpoint") -> str:
+    """Return the phrase that links to the repository of the weights; empty without one."""
+    repo = _repo(checkpoint)
+    return f" of [{repo}](https://huggingface.co/{repo})" if repo else ""
+
+
+def _repo(checkpoint: "Checkpoint") -> str | None:
+    source = checkpoint.manifest.source
+    return source.repo if source else None
+
+
+def _tag(checkpoint: "Checkpoint") -> str | None:
+    pooled = checkpoint.model.pooling is not None
+    return pipeline_tag(checkpoint.family, checkpoint.head_name, pooled=pooled)
+
+
+def _task(checkpoint: "Checkpoint") -> "TaskSpec | None":
+    training = checkpoint.manifest.training or {}
+    return task_of_head(checkpoint.family, checkpoint.head_name, training.get("task"))
 
 
 def _graphs(report: "ExportReport") -> Iterator[tuple[str, str]]:
@@ -78,20 +122,10 @@ def _graphs(report: "ExportReport") -> Iterator[tuple[str, str]]:
     yield "onnxruntime", f"{report.min_onnxruntime} or newer"
 
 
-def _usage(checkpoint: "Checkpoint", report: "ExportReport", tag: str | None) -> Iterator[str]:
+def _usage(checkpoint: "Checkpoint", report: "ExportReport") -> Iterator[str]:
     dtypes = [*([report.dtype] if report.graphs else []), *report.quantized]
-    info, training = checkpoint.model.tokenizer, checkpoint.manifest.training or {}
-    model = UsedModel(
-        checkpoint.family,
-        checkpoint.config,
-        checkpoint.head_name,
-        task_of_head(checkpoint.family, checkpoint.head_name, training.get("task")),
-        checkpoint.model.pooling is not None,
-        info.special.get("mask") if info else None,
-    )
-    yield from ("", "## Usage", "", "With zoo:", "", "```console")
-    yield f"$ hf download {PLACEHOLDER} --local-dir DIR"
-    yield from (*zoo_snippet(model, "DIR"), "```")
+    yield from zoo_usage(checkpoint)
+    tag = _tag(checkpoint)
     if tag is not None and report.unreadable_elsewhere is None:
         pipeline = PIPELINES.get(tag, tag)
         dtype = TRANSFORMERS_JS[dtypes[0]]

@@ -14,6 +14,7 @@ from zoo.export.graph.write import WrittenGraph, example_shape, write_graphs
 from zoo.export.layout import unreadable_elsewhere, write_side_files
 from zoo.export.quantization.variants import QuantizationPlan, write_quantized
 from zoo.export.report import ExportReport
+from zoo.export.targets import ONNX
 from zoo.export.validate import compare, compare_with_cache, require_equal, run_reference, worst
 from zoo.families.onnx import PAST
 from zoo.inference import QUANTIZED
@@ -55,7 +56,7 @@ def export_onnx(
         quantization.check(checkpoint, dtype, cache)
     output = atomic_directory(target, force=force, sources=[checkpoint.path], managed=managed)
     with output as staging, progress("exporting", 3, unit="steps") as advance:
-        weights = _check_weights(checkpoint)
+        weights = check_weights(checkpoint)
         spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
         graphs = write_graphs(
             checkpoint,
@@ -110,13 +111,15 @@ def _check_dtype(dtype: str | None) -> str:
     return name
 
 
-def _check_weights(checkpoint: Checkpoint) -> dict[str, FileDigest]:
+def check_weights(checkpoint: Checkpoint) -> dict[str, FileDigest]:
     """Compare the weights with the digests of the manifest."""
     digests = {}
     for path in checkpoint.weight_files():
         if checkpoint.is_export and not path.is_file():
             raise UsageError(
-                f"{checkpoint.path} holds an ONNX graph and no weights",
+                f"{checkpoint.path} holds a model for {checkpoint.export_target} and no weights"
+                if checkpoint.export_target != ONNX
+                else f"{checkpoint.path} holds an ONNX graph and no weights",
                 "export the checkpoint that it was made from",
             )
         with checkpoint.open_weights():  # raises a specific error for a damaged file

@@ -16,6 +16,7 @@ import msgspec
 from blake3 import blake3
 
 from zoo.checkpoint import Checkpoint, encode_manifest
+from zoo.export.targets import target_names
 from zoo.inference import BACKENDS
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_write
@@ -86,7 +87,7 @@ def fastest_backend(
         fastest = msgspec.json.decode(content, type=BackendSpeeds).fastest
     except (OSError, msgspec.DecodeError, ValueError):  # absent, or damaged: measured again
         return None
-    return fastest if fastest in BACKENDS else None
+    return fastest if fastest in (*BACKENDS, *target_names()) else None
 
 
 def _record_path(checkpoint: Checkpoint, threads: int | None, dtype: str | None) -> Path:

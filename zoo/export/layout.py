@@ -1,5 +1,6 @@
 """Files of an export other than its graphs, as readers of the Hub's layout expect them."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,28 @@ def unreadable_elsewhere(checkpoint: Checkpoint) -> str | None:
 
 
 def write_side_files(checkpoint: Checkpoint, staging: Path, report: ExportReport) -> None:
+    """Write the files of an ONNX export next to its graphs."""
+    write_hub_files(
+        checkpoint,
+        staging,
+        dtype=report.dtype,
+        card=export_card(checkpoint, report),
+        more=_transformers_js(report),
+        record=report.to_dict(),
+        tensors=report.tensors,
+    )
+
+
+def write_hub_files(
+    checkpoint: Checkpoint,
+    staging: Path,
+    *,
+    dtype: str,  # of ``config.json``
+    card: bytes,  # the model card
+    record: dict[str, Any],  # of the export, for the manifest
+    tensors: Mapping[str, int],  # dtype -> number of tensors
+    more: Mapping[str, Any] | None = None,  # further keys of ``config.json``
+) -> None:
     """Write configuration, tokenizer and pooling in the Hub's layout, and the manifest."""
     manifest, family = checkpoint.manifest, checkpoint.family
     known = unreadable_elsewhere(checkpoint) is None
@@ -53,7 +76,7 @@ def write_side_files(checkpoint: Checkpoint, staging: Path, report: ExportReport
         family,
         checkpoint.config,
         checkpoint.head_name,
-        dtype=report.dtype,
+        dtype=dtype,
         architecture=family.architecture(checkpoint.config, checkpoint.head_name)
         if known
         else None,
@@ -61,27 +84,27 @@ def write_side_files(checkpoint: Checkpoint, staging: Path, report: ExportReport
         tokenizer=None if info is None else SourceTokenizer(stored.read_bytes(), info),
         pooling=checkpoint.model.pooling,
         generation=checkpoint.model.generation,
-        more=_transformers_js(report),
+        more=more,
     )
-    files[MODEL_CARD] = export_card(checkpoint, report)
+    files[MODEL_CARD] = card
     for name, content in files.items():
         (staging / name).parent.mkdir(exist_ok=True)
         (staging / name).write_bytes(content)
     plugin = installed().get(family.name)
     creator = {plugin.distribution: plugin.version} if plugin else {}
     written = sorted(path for path in staging.rglob("*") if path.is_file())
-    record = Manifest(
+    described = Manifest(
         zoo=FORMAT_VERSION,
         created_by={"plm-zoo": __version__, **creator},
         files={path.relative_to(staging).as_posix(): hash_file(path) for path in written},
         source=_published(manifest.source),
         licence=manifest.licence,
         training=without_directories(manifest.training) if manifest.training else None,
-        dtypes=dict(report.tensors),
-        export=report.to_dict(),
+        dtypes=dict(tensors),
+        export=record,
         model=checkpoint.model,
     )
-    (staging / MANIFEST).write_bytes(encode_manifest(record))
+    (staging / MANIFEST).write_bytes(encode_manifest(described))
 
 
 def _transformers_js(report: ExportReport) -> dict[str, Any]:

@@ -49,6 +49,13 @@ class ShapeCheck(JsonStruct):
         shares = [output.argmax for output in self.outputs.values() if output.argmax is not None]
         return min(shares, default=None)
 
+    def line(self) -> str:
+        """Return the shape and the difference as a phrase."""
+        argmax = "" if self.argmax is None else f", argmax agrees in {self.argmax:.2%}"
+        padding = f" ({self.padding} padding)" if self.padding else ""
+        shape = f"{self.batch} x {self.tokens} tokens{padding}{self.after}"
+        return f"{shape}: {self.worst:.1e}{argmax}"
+
 
 class Graph(JsonStruct):
     """Description of a graph file."""
@@ -185,11 +192,7 @@ class ExportReport(JsonStruct):
             "largest difference from torch, of the largest magnitude (accepted: "
             f"{self.tolerance:.0e}):"
         )
-        for check in self.checks:
-            argmax = "" if check.argmax is None else f", argmax agrees in {check.argmax:.2%}"
-            padding = f" ({check.padding} padding)" if check.padding else ""
-            shape = f"{check.batch} x {check.tokens} tokens{padding}{check.after}"
-            lines.append(f"  {shape}: {check.worst:.1e}{argmax}")
+        lines += [f"  {check.line()}" for check in self.checks]
         for dtype, copies in self.quantized.items():
             lines += copies.lines(dtype)
         if self.unreadable_elsewhere is not None:

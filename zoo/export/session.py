@@ -1,9 +1,17 @@
-"""Sessions for any checkpoint; for ONNX Runtime, weights are exported to a graph first."""
+"""Sessions for any checkpoint; for runtimes other than torch, weights are exported first."""
 
 import logging
 from typing import TYPE_CHECKING
 
-from zoo.inference import INT4, check_threads, dtype_name, load_session, require_onnxruntime
+from zoo.export.targets import ONNX
+from zoo.inference import (
+    BACKENDS,
+    INT4,
+    check_threads,
+    dtype_name,
+    load_session,
+    require_onnxruntime,
+)
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
@@ -21,10 +29,15 @@ def open_session(
     *,
     fastest: bool = False,
 ) -> "Session":
-    """Load a checkpoint into a backend; for ``onnx``, export weights to a graph on first use."""
-    # The graph is cached under ``$ZOO_HOME/onnx``; see ``cached_graph``. With ``fastest``, the
+    """Load a checkpoint into a backend; other than torch, export weights on first use."""
+    # The export is cached under ``$ZOO_HOME/onnx``; see ``cached_graph``. With ``fastest``, the
     # backend ``auto`` is the fastest one that ``zoo bench`` measured here, unless a device or an
     # export without weights leaves no choice. The dtype never changes
+    check_threads(threads)
+    if checkpoint.export_target not in (None, ONNX) or backend not in BACKENDS:
+        from zoo.export.targets.backend import open_target
+
+        return open_target(checkpoint, backend, device, dtype, threads)
     if fastest and backend == "auto" and device is None and not checkpoint.is_export:
         from zoo.export.fastest import fastest_backend
 
@@ -37,7 +50,6 @@ def open_session(
         backend = "onnx"
     if backend != "onnx" or checkpoint.is_export:
         return load_session(checkpoint, backend, device, dtype, threads)
-    check_threads(threads)
     require_onnxruntime()
     from zoo.export.cache import cached_graph
     from zoo.inference.ort.session import OnnxSession

@@ -156,7 +156,9 @@ def difference(
     )
 
 
-def require_equal(checks: Sequence[ShapeCheck], tolerance: float) -> None:
+def require_equal(
+    checks: Sequence[ShapeCheck], tolerance: float, subject: str = "the graph"
+) -> None:
     """Check that all differences are within the tolerance."""
     for check in checks:
         for name, result in check.outputs.items():
@@ -168,7 +170,7 @@ def require_equal(checks: Sequence[ShapeCheck], tolerance: float) -> None:
                 )
             if not result.max_rel <= tolerance:
                 raise VerificationError(
-                    f"the graph's {name} differs from torch by {result.max_rel:.1e} of the largest "
+                    f"{subject}'s {name} differs from torch by {result.max_rel:.1e} of the largest "
                     f"magnitude {where}, where {tolerance:.0e} is accepted",
                     "nothing was written",
                 )

@@ -110,6 +110,12 @@ def _runs_in_onnxruntime(checkpoint: "Checkpoint", backend: str) -> bool:
             f"no backend is called {backend!r}",
             did_you_mean(backend, BACKENDS) or f"there are {', '.join(BACKENDS)}",
         )
+    if checkpoint.export_target not in (None, "onnx"):
+        raise UsageError(
+            f"{checkpoint.path} holds a model for {checkpoint.export_target}, and neither weights "
+            "nor an ONNX graph",
+            "give the model that it was exported from",
+        )
     graph_alone = has_graph_alone(checkpoint)
     if backend == "auto":
         return graph_alone

@@ -74,7 +74,9 @@ def default_new_tokens(checkpoint: "Checkpoint", seq_len: int | None) -> int:
     """Return 32 tokens, or what the limit of the model leaves; 0 if it does not generate."""
     if not checkpoint.head.has_cache:
         return 0
-    if checkpoint.is_export and not read_export_info(checkpoint).cache:
+    if checkpoint.export_target == "onnx" and not read_export_info(checkpoint).cache:
+        return 0
+    if checkpoint.export_target not in (None, "onnx"):
         return 0
     spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
     rest = [limit - (seq_len or limit // 2) for limit in spec.limits.values()]

@@ -16,3 +16,12 @@ def lazy_import(targets: Mapping[str, str], name: str, kind: str) -> Any:
         )
     module, _, attribute = targets[name].partition(":")
     return getattr(importlib.import_module(module), attribute)
+
+
+def import_problem(module: str) -> str | None:
+    """Return why an optional library cannot be imported; ``None`` if it can."""
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        return str(error)
+    return None

@@ -22,12 +22,18 @@ from zoo.plugins.entry_points import (
 if TYPE_CHECKING:
     from zoo.plugins.discovery import PluginInfo
 
-KINDS = {"objectives": "objective", "tasks": "task", "commands": "command"}  # kind -> noun
+# kind -> noun
+KINDS = {
+    "objectives": "objective",
+    "tasks": "task",
+    "commands": "command",
+    "targets": "export target",
+}
 T = TypeVar("T")
 
 
 class NamedObject(NamedTuple):
-    """An objective, a task or a command of a plugin, not necessarily imported."""
+    """An objective, a task, a command or an export target of a plugin, not necessarily imported."""
 
     kind: str
     name: str

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zoo.cli.options import (
+    TORCH_BACKENDS,
     IntegerRange,
+    TargetChoice,
     common_options,
     count_option,
     hub_options,
@@ -17,6 +19,7 @@ from zoo.cli.options import (
     shared_option,
 )
 from zoo.cli.output import result, table
+from zoo.export.targets import ONNX
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
@@ -45,7 +48,7 @@ Examples:
     "backend",
     "Backend to measure; may be repeated.  [default: cpu and onnx; onnx for an export]",
     multiple=True,
-    type=click.Choice(["auto", "cpu", "cuda", "onnx"]),
+    type=TargetChoice(TORCH_BACKENDS),
 )
 @shared_option("batch_size", type=IntegerRange(1), default=8, show_default=True)
 @count_option(
@@ -144,7 +147,9 @@ def _pairs(
     from zoo.inference.exported import read_export_info
 
     names = [dtype_name(dtype) for dtype in dtypes]
-    if has_graph_alone(checkpoint):
+    if checkpoint.export_target not in (None, ONNX):
+        backends, names = backends or (checkpoint.export_target,), names or [None]
+    elif has_graph_alone(checkpoint):
         backends = backends or ("onnx",)
         names = names or [*read_export_info(checkpoint).dtypes]
     return list(product(dict.fromkeys(backends or ("cpu", "onnx")), dict.fromkeys(names or [None])))

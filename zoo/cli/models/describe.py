@@ -67,6 +67,22 @@ def describe_export(checkpoint: "Checkpoint", *, verbose: bool) -> list[str]:
     ]
 
 
+def describe_target(checkpoint: "Checkpoint", *, verbose: bool) -> list[str]:
+    """Return the lines on an export to a runtime other than ONNX Runtime."""
+    from zoo.export.targets.backend import read_target_info
+
+    info = read_target_info(checkpoint)
+    facts = _facts(checkpoint, f"{info.title or info.target} export")
+    facts |= {"precision": info.dtype, "files": ", ".join(info.files)}
+    facts["compared"] = "with torch, accepted" if info.validated else "not compared with torch"
+    return [
+        *fields(facts),
+        "",
+        *_records(checkpoint, verbose=verbose),
+        "next: " + _run_command(checkpoint),
+    ]
+
+
 def describe_run(path: Path) -> tuple[dict[str, Any], list[str]]:
     """Return the values and the lines on a training run."""
     from zoo.training.logging.run_history import RunHistory

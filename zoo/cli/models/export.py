@@ -8,6 +8,7 @@ import click
 from zoo.cli.options import (
     FiniteRange,
     IntegerRange,
+    TargetChoice,
     common_options,
     force_option,
     hub_options,
@@ -16,6 +17,7 @@ from zoo.cli.options import (
     shared_option,
 )
 from zoo.cli.output import result
+from zoo.export.targets import BUILT_IN, ONNX
 from zoo.overrides import override
 
 if TYPE_CHECKING:
@@ -23,10 +25,24 @@ if TYPE_CHECKING:
 
     from zoo.checkpoint import Checkpoint
     from zoo.export.quantization.variants import QuantizationPlan
+    from zoo.export.targets.base import ExportTarget
 
 COLUMNS = ("text", "pair", "label")
 BLOCK_SIZE, MAX_DROP = 32, 0.01  # defaults
 QUANTIZATION = ("int8", "int4", "block_size", "max_drop", "eval_data", "calibration_file", *COLUMNS)
+# options that only some targets take, see ``ExportTarget.options``
+SPECIAL = {
+    "cache": "--cache",
+    "opset": "--opset",
+    "optimize": "--optimize",
+    "int8": "--int8",
+    "int4": "--int4",
+    "only": "--only",
+    "block_size": "--block-size",
+    "calibration_file": "--calibration",
+}
+SETTINGS = ("force", "unverified", "allow_tokenizer_differences")
+GRAPH = ("cache", "opset", "optimize")
 
 
 class _Scales(click.Choice[str]):
@@ -49,11 +65,18 @@ Examples:
 )
 @reference_argument
 @click.option(
-    "--onnx", is_flag=True, expose_value=False, help="Export to ONNX, which is the default."
+    "--to",
+    type=TargetChoice(),
+    metavar="TARGET",
+    help=f"Runtime to export to: {', '.join(BUILT_IN)}, or a plugin's.  [default: onnx]",
 )
-@output_option("Output directory.  [default: NAME-onnx in the working directory]")
+@click.option("--onnx", is_flag=True, help="The same as --to onnx.")
+@output_option("Output directory.  [default: NAME-TARGET in the working directory]")
 @click.option("--head", metavar="H", help="Head to export.  [default: the checkpoint's]")
-@shared_option("dtype", "Dtype of the graph: float32 or float16.  [default: float32]")
+@shared_option(
+    "dtype",
+    "Precision: float32, float16, or another one of the target.  [default: float32]",
+)
 @click.option(
     "--cache/--no-cache",
     default=None,
@@ -106,48 +129,98 @@ Examples:
     metavar="FILE",
     help="Texts for `--int8 static`, one a line; the first 256 are read.",
 )
+@click.option(
+    "--unverified",
+    is_flag=True,
+    help="Write the model if its runtime is not installed, without a comparison.",
+)
+@click.option(
+    "--allow-tokenizer-differences",
+    is_flag=True,
+    help="Accept that the runtime's own tokenizer cuts some texts differently.",
+)
 @hub_options
 @force_option
 @common_options
 def command(
     ref: str,
+    to: str | None,
+    onnx: bool,
     output: Path | None,
     only: str | None,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Export a model to ONNX, after comparing it with torch.
+    """Export a model to another runtime, after comparing it with torch.
 
-    Outputs of ONNX Runtime and torch are compared at shapes that were not traced, with padding.
-    If they differ by more than the tolerance of the family, the exit code is 3 and nothing is
-    written.
+    The runtime opens what was written, and its outputs are compared with torch's at shapes that
+    were not traced, with padding, and up to the maximum length. If they differ by more than the
+    tolerance of the target, the exit code is 3 and nothing is written. If the runtime is not
+    installed, nothing is written without --unverified.
 
-    A model that generates text is exported with a key-value cache: as one graph, or as encoder
-    and decoder.
+    Quantized models are compared with float32 on text, or on labelled data by the metric of the
+    task, and may lose --max-drop.
 
-    Quantized graphs are compared with float32 on text, or on labelled data by the metric of the
-    task. If all layers together lose more than
-    --max-drop, those that lose most stay in float32 and are listed; if none can be quantized, the
-    exit code is 3 and nothing is written.
+    To ONNX, a model that generates text is exported with a key-value cache: as one graph, or as
+    encoder and decoder. If all layers of a quantized graph together lose more than --max-drop,
+    those that lose most stay in float32 and are listed; if none can be quantized, the exit code is
+    3 and nothing is written.
     """
     from zoo.checkpoint import check_tokenizer
     from zoo.convert.cache import resolve_checkpoint
+    from zoo.export.targets import find_target
     from zoo.hub.reference import resolve
     from zoo.io.output.overwrite import check_target
 
+    target = find_target(_target_name(to, onnx))
+    _check_options(target, {**options, "only": only})
     if only is not None:
         _select_only(only, options)
-    output = output or Path(f"{resolve(ref).short_name}-onnx")
-    target = {name: options.pop(name) for name in ("cache", "dtype", "opset", "optimize", "force")}
+    output = output or Path(f"{resolve(ref).short_name}-{target.name}")
+    settings = {name: options.pop(name) for name in SETTINGS}
+    graph = {name: options.pop(name) for name in GRAPH}
     quantization = {name: options.pop(name) for name in QUANTIZATION}
-    check_target(output, force=target["force"])
+    precision = options.pop("dtype")
+    check_target(output, force=settings["force"])
     checkpoint = resolve_checkpoint(ref, **options)
     check_tokenizer(checkpoint)
-    from zoo.export.export import export_onnx  # imports torch
+    from zoo.export.targets.base import ExportSettings
 
-    plan = _quantization(checkpoint, **quantization)
-    report = export_onnx(checkpoint, output, quantization=plan, only=only, **target)
+    plan = _quantization(checkpoint, _by_agreement(target, precision), **quantization)
+    if target.options:
+        settings["options"] = {**graph, "only": only}
+    report = target.export(
+        checkpoint, output, ExportSettings(precision=precision, quantization=plan, **settings)
+    )
     result(report.to_dict(), [*report.lines(), f"wrote {output}"], as_json=as_json)
+
+
+def _target_name(to: str | None, onnx: bool) -> str:
+    from zoo.errors import UsageError
+
+    if onnx and to not in (None, ONNX):
+        raise UsageError(f"--onnx and --to {to} are two targets", "give one of them")
+    return to or ONNX
+
+
+def _check_options(target: "ExportTarget", given: "Mapping[str, Any]") -> None:
+    """Check that the options that only some targets take are for this one."""
+    from zoo.errors import UsageError
+
+    for name, flag in SPECIAL.items():
+        unset = (None,) if name == "cache" else (None, False)
+        if given[name] not in unset and name not in target.options:
+            raise UsageError(
+                f"{flag} is not an option of --to {target.name}",
+                f"leave it out; --dtype takes {', '.join(target.precisions)}",
+            )
+
+
+def _by_agreement(target: "ExportTarget", precision: str | None) -> str | None:
+    """Return the precision if it passes by its agreement on text; ``None`` if by a tolerance."""
+    name = precision or next(iter(target.precisions))
+    known = target.precisions.get(name)
+    return name if target.name != ONNX and known and known.tolerance is None else None
 
 
 def _select_only(only: str, options: dict[str, Any]) -> None:
@@ -162,6 +235,7 @@ def _select_only(only: str, options: dict[str, Any]) -> None:
 
 def _quantization(
     checkpoint: "Checkpoint",
+    precision: str | None,  # of another target, if it passes by its agreement
     int8: str | None,
     int4: bool,
     block_size: str | None,
@@ -179,11 +253,12 @@ def _quantization(
     _require_used({"block_size": block_size}, "int4" if int4 else "", ("int4",))
     _require_used({"calibration": calibration_file}, f"int8 {int8}", ("int8 static",))
     rest = {"max_drop": max_drop, "eval": eval_data, **columns}
-    _require_used(rest, "int8" if int8 else "int4" if int4 else "", ("int8", "int4"))
+    if precision is None:
+        _require_used(rest, "int8" if int8 else "int4" if int4 else "", ("int8", "int4"))
     methods = [Quantization("int8", static=int8 == "static")] if int8 else []
     if int4:
         methods.append(Quantization("int4", block_size=int(block_size or BLOCK_SIZE)))
-    if not methods:
+    if not methods and precision is None:
         return None
     named = {name: column for name, column in columns.items() if column is not None}
     metric = task_metric(checkpoint, eval_data, named) if eval_data else None

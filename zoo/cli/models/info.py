@@ -102,7 +102,9 @@ def _checkpoint(path: Path) -> Described:
         "pooling": msgspec.to_builtins(checkpoint.model.pooling),
         **{key: manifest.get(key) for key in MANIFEST_KEYS},
     }
-    described = describe.describe_export if checkpoint.is_export else describe.describe_model
+    described = {None: describe.describe_model, "onnx": describe.describe_export}.get(
+        checkpoint.export_target, describe.describe_target
+    )
     return value, lambda: described(checkpoint, verbose=_is_verbose())
 
 

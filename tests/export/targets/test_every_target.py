@@ -1,0 +1,148 @@
+"""Export targets: the gate, missing runtimes, damaged files, options of other targets."""
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.export.conftest import with_tokenizer
+from tests.inference.making import draw_batch, make_checkpoint
+from zoo.checkpoint import Checkpoint, load_checkpoint
+from zoo.cli import cli
+from zoo.errors import UsageError, VerificationError
+from zoo.export.session import open_session
+from zoo.export.targets import BUILT_IN, find_target
+from zoo.export.targets.base import ExportSettings
+from zoo.inference import load_session
+from zoo.inference.load_model import load_model
+
+OTHERS = [name for name in BUILT_IN if name != "onnx"]  # ONNX has tests of its own
+
+
+def zoo(*arguments: object) -> Result:
+    return CliRunner().invoke(cli, list(map(str, arguments)))
+
+
+def failure(*arguments: object) -> tuple[int, str]:
+    error = zoo(*arguments).exception
+    assert error is not None
+    return getattr(error, "exit_code", 1), str(error)
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    return with_tokenizer(tmp_path_factory.mktemp("encoder") / "bert", "none")
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_missing_runtime_writes_nothing_without_unverified(
+    name: str, encoder: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = find_target(name)
+    monkeypatch.setattr(type(target), "runtime_problem", lambda self: "it is not here")
+    output = tmp_path / "export"
+    with pytest.raises(UsageError, match="not available") as caught:
+        target.export(encoder, output, ExportSettings())
+    assert target.install in caught.value.hint and "--unverified" in caught.value.hint
+    assert not output.exists()
+    report = target.export(encoder, output, ExportSettings(unverified=True))
+    assert (report.validated, report.unverified) == (False, "it is not here")
+    record: Any = load_checkpoint(output).manifest.export
+    assert (record["validated"], record["unverified"]) == (False, "it is not here")
+    with pytest.raises(UsageError, match="is not available: it is not here"):
+        open_session(load_checkpoint(output))
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_difference_writes_nothing(
+    name: str, encoder: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exact = load_model
+
+    def changed(*arguments: Any) -> Any:  # torch of the comparison, and not what is written
+        model = exact(*arguments)
+        for parameter in model.parameters():
+            parameter.data.mul_(1.01)
+        return model
+
+    monkeypatch.setattr("zoo.export.targets.checked_export.load_model", changed)
+    with pytest.raises(VerificationError, match="differs from torch by"):
+        find_target(name).export(encoder, tmp_path / "export", ExportSettings())
+    assert [path for path in tmp_path.iterdir() if path.name != "zoo-home"] == []
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_an_export_runs_in_commands(name: str, encoder: Checkpoint, tmp_path: Path) -> None:
+    done = zoo("export", encoder.path, "--to", name, "-o", tmp_path / "export")
+    assert done.exception is None and "wrote" in done.stdout
+    export = load_checkpoint(tmp_path / "export")
+    drawn = draw_batch([5, 3])
+    ids = drawn["input_ids"] % encoder.model.config["vocab_size"]
+    batch = {"input_ids": ids, "attention_mask": drawn["attention_mask"]}
+    expected = load_session(encoder, "cpu").run(batch)
+    mask = batch["attention_mask"].astype(bool)
+    actual = open_session(export).run(batch)
+    assert [n for n in actual if n != "sentence_embedding"] != [] or name in ("gguf",)
+    for output, value in actual.items():
+        if output in expected:
+            a, b = expected[output], value
+            a, b = (a[mask], b[mask]) if a.shape[:2] == mask.shape else (a, b)
+            assert np.abs(a - b).max() <= 1e-3 * np.abs(a).max()
+    for command in ("info", "verify"):
+        assert zoo(command, export.path).exception is None
+    assert zoo("run", "embed", export.path, "a text").exception is None
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_damaged_files_are_named(name: str, encoder: Checkpoint, tmp_path: Path) -> None:
+    target = find_target(name)
+    report = target.export(encoder, tmp_path / "export", ExportSettings())
+    file = tmp_path / "export" / report.files[0]
+    content = file.read_bytes()
+    for damaged in (content[: len(content) // 2], content[:-1] + bytes([content[-1] ^ 1])):
+        file.write_bytes(damaged)
+        assert failure("run", "embed", tmp_path / "export", "a")[0] == 3
+    file.unlink()
+    code, message = failure("run", "embed", tmp_path / "export", "a")
+    assert (code, "it is missing" in message) == (3, True)
+
+
+def test_an_export_says_what_it_is(encoder: Checkpoint, tmp_path: Path) -> None:
+    zoo("export", encoder.path, "--to", "openvino", "-o", tmp_path / "export")
+    cases = {
+        ("run", "embed", tmp_path / "export", "a", "--backend", "cpu"): "--backend openvino",
+        ("run", "embed", tmp_path / "export", "a", "--dtype", "float16"): "in float32, not float16",
+        ("convert", tmp_path / "export", "-o", tmp_path / "again"): "openvino",
+        ("export", tmp_path / "export", "-o", tmp_path / "again"): "openvino",
+    }
+    messages = {arguments: failure(*arguments)[1] for arguments in cases}
+    assert [a for a, part in cases.items() if part not in messages[a]] == [], messages
+
+
+def test_options_of_another_target_are_refused(encoder: Checkpoint) -> None:
+    assert failure("export", encoder.path, "--to", "openvino", "--opset", 18) == (
+        2,
+        "--opset is not an option of --to openvino; leave it out; --dtype takes "
+        + ", ".join(find_target("openvino").precisions),
+    )
+    assert failure("export", encoder.path, "--to", "openvino", "--onnx")[0] == 2
+    code, message = failure("export", encoder.path, "--to", "openvino", "--dtype", "q4")
+    assert code == 2 and "no precision 'q4'" in message
+
+
+def test_targets_are_folders() -> None:
+    folder = Path(importlib.import_module("zoo.export.targets").__path__[0])
+    assert {p.name for p in folder.iterdir() if (p / "__init__.py").is_file()} == {*BUILT_IN}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("head", ["masked-lm", "sequence-classification", "multiple-choice"])
+def test_openvino_holds_heads(head: str, dtype: str, tmp_path: Path) -> None:
+    checkpoint = make_checkpoint(tmp_path / "model", head, num_layers=1)
+    target = find_target("openvino")
+    report = target.export(checkpoint, tmp_path / "export", ExportSettings(precision=dtype))
+    assert report.validated and report.max_rel is not None
+    assert report.max_rel < (1e-4 if dtype == "float32" else 2e-2)

@@ -1,0 +1,33 @@
+"""Export targets: one folder a runtime. What they write passes the gate before it is published.
+
+A built-in target is a folder here and a line in ``BUILT_IN``. A plugin's is an entry point of
+``zoo.api1.targets`` that names a subclass of ``zoo.export.targets.base.ExportTarget``.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from zoo.export.targets.base import ExportTarget
+
+ONNX = "onnx"
+# name -> class, in the order of help texts; the first is the default
+BUILT_IN = {
+    ONNX: "zoo.export.targets.onnx:Onnx",
+    "openvino": "zoo.export.targets.openvino:OpenVino",
+}
+
+
+def target_names() -> list[str]:
+    """Return the names of all targets, including plugins'; imports none."""
+    from zoo.plugins.entry_point_objects import usable
+
+    return [*BUILT_IN, *usable("targets", BUILT_IN)]
+
+
+def find_target(name: str) -> "ExportTarget":
+    """Return a target by name; an unknown one is a ``UsageError`` with the nearest names."""
+    from zoo.export.targets.base import ExportTarget
+    from zoo.plugins.entry_point_objects import import_class
+
+    target: ExportTarget = import_class("targets", name, BUILT_IN, ExportTarget)()
+    return target

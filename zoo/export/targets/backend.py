@@ -1,0 +1,93 @@
+"""Sessions in the runtimes of export targets; weights are exported first."""
+
+from typing import TYPE_CHECKING
+from warnings import warn
+
+import msgspec
+
+from zoo.errors import UsageError, did_you_mean
+from zoo.export.targets import ONNX, find_target, target_names
+from zoo.export.targets.base import ExportTarget
+from zoo.export.targets.session import check_target_files
+from zoo.inference import BACKENDS
+from zoo.inference.session import BackendWarning
+
+if TYPE_CHECKING:
+    from zoo.checkpoint import Checkpoint
+    from zoo.inference import Session
+
+
+class TargetInfo(msgspec.Struct, frozen=True):
+    """Fields of the record of an export that sessions need."""
+
+    target: str
+    dtype: str
+    files: list[str]
+    title: str = ""
+    validated: bool = False
+
+
+def read_target_info(checkpoint: "Checkpoint") -> TargetInfo:
+    """Return the record of an export to a target other than ONNX."""
+    return checkpoint.read_part("export", TargetInfo)
+
+
+def open_target(
+    checkpoint: "Checkpoint",
+    backend: str,
+    device: str | None,
+    dtype: str | None,
+    threads: int | None,
+) -> "Session":
+    """Open an export in its runtime, or export weights to a runtime on first use."""
+    stored = checkpoint.export_target
+    if stored is None:
+        names = [*BACKENDS, *(name for name in target_names() if name != ONNX)]
+        if backend not in names:
+            hint = did_you_mean(backend, names) or f"there are {', '.join(names)}"
+            raise UsageError(f"no backend is called {backend!r}", hint)
+        target = find_target(backend)
+        from zoo.export.cache import cached_export
+
+        _check_cpu(target, device)
+        _require_runtime(target)
+        checkpoint = cached_export(checkpoint, target, dtype)
+    else:
+        target = find_target(stored)
+        if backend not in ("auto", stored):
+            raise UsageError(
+                f"{checkpoint.path} holds a model for {target.title}, not for {backend}",
+                f"use --backend {stored}, or the model that it was exported from",
+            )
+        _check_cpu(target, device)
+    info = read_target_info(checkpoint)
+    if dtype not in (None, info.dtype):
+        from zoo.export.targets.checked_export import check_precision
+
+        if check_precision(target, dtype) != info.dtype:
+            raise UsageError(
+                f"{checkpoint.path} holds a model in {info.dtype}, not {dtype}",
+                "leave --dtype out, or export it again",
+            )
+    _require_runtime(target)
+    if not info.validated:
+        warn(
+            f"{checkpoint.path} was not compared with torch when it was exported: its outputs may "
+            "be wrong",
+            BackendWarning,
+            stacklevel=4,
+        )
+    check_target_files(checkpoint, info.files)
+    return target.open(checkpoint, checkpoint.path, info.dtype, threads)
+
+
+def _check_cpu(target: ExportTarget, device: str | None) -> None:
+    if device not in (None, "cpu"):
+        raise UsageError(
+            f"{target.title} runs on the CPU here, not on {device}", "leave --device out"
+        )
+
+
+def _require_runtime(target: ExportTarget) -> None:
+    if problem := target.runtime_problem():
+        raise UsageError(f"{target.title} is not available: {problem}", target.install)

@@ -1,0 +1,168 @@
+"""Base class of export targets, which plugins subclass."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.io.lazy_import import import_problem
+
+if TYPE_CHECKING:
+    from zoo.checkpoint import Checkpoint
+    from zoo.export.quantization.variants import QuantizationPlan
+    from zoo.export.targets.report import TargetReport
+    from zoo.families.base import Family
+    from zoo.inference.session import Session
+    from zoo.tokenizers.pooling import Pooling
+
+
+@dataclass(frozen=True)
+class Precision:
+    """How exactly a target computes in a precision.
+
+    Attributes:
+        tolerance: largest accepted difference from torch in float32, relative to the largest
+            magnitude of the output; ``None`` for a quantized model, which passes by its agreement
+            on text (``zoo export --max-drop``).
+        reason: why results differ by as much, shown in the documentation.
+    """
+
+    tolerance: float | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class ExportSettings:
+    """Settings of an export, from the options of ``zoo export``.
+
+    Attributes:
+        precision: name of a precision of the target; ``None`` for its first one.
+        force: replace an existing export.
+        managed: replace any existing target, in a cache.
+        unverified: publish without a comparison where the runtime is missing.
+        allow_tokenizer_differences: publish a model whose own tokenizer cuts texts differently.
+        quantization: texts, metric and accepted loss of a quantized model; ``None`` for the
+            default ones.
+        options: further options that were given, those of ``ExportTarget.options`` by name.
+    """
+
+    precision: str | None = None
+    force: bool = False
+    managed: bool = False
+    unverified: bool = False
+    allow_tokenizer_differences: bool = False
+    quantization: "QuantizationPlan | None" = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+class ExportTarget(ABC):
+    """A runtime and its file format: what it holds, how it is written, how it runs.
+
+    The gate writes a model, opens it with the target's own runtime and compares the outputs with
+    torch, before anything is published; see ``zoo.export.targets.checked_export.export_to``.
+
+    Attributes:
+        name: name of the target, of its entry point and of the backend in ``zoo run --backend``.
+        title: name of the runtime, for messages and the documentation.
+        package: module that the runtime needs; empty for none.
+        install: command that installs the runtime.
+        extra: extra of ``plm-zoo`` that installs it; empty for none.
+        precisions: name -> precision; the first is the default.
+        options: names of further options of ``zoo export`` that the target takes.
+        reads_token_types: whether the runtime takes token types other than zero.
+        library: library of the runtime's models on the Hub, for the model card.
+        has_tokenizer: whether the runtime cuts texts itself, see ``tokens``.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    library: ClassVar[str] = ""
+    package: ClassVar[str] = ""
+    install: ClassVar[str] = ""
+    extra: ClassVar[str] = ""
+    precisions: ClassVar[Mapping[str, Precision]]
+    options: ClassVar[frozenset[str]] = frozenset()
+    reads_token_types: ClassVar[bool] = True
+    has_tokenizer: ClassVar[bool] = False
+
+    @property
+    def folder(self) -> str:
+        """Folder of the exported directory that holds the runtime's files."""
+        return self.name
+
+    def runtime_problem(self) -> str | None:
+        """Return why the runtime cannot run here; ``None`` if it can."""
+        return import_problem(self.package) if self.package else None
+
+    def export(
+        self, checkpoint: "Checkpoint", directory: Path, settings: ExportSettings
+    ) -> "TargetReport":
+        """Write a model, compare it with torch in the target's runtime, and publish it.
+
+        Args:
+            checkpoint: a checkpoint with weights.
+            directory: directory to write.
+            settings: what to write, and what is accepted.
+
+        Returns:
+            the record of the export, which the manifest of the directory holds as well.
+
+        Raises:
+            UsageError: the target cannot hold the model, or its runtime is missing.
+            VerificationError: the outputs differ from torch's; nothing was written.
+        """
+        from zoo.export.targets.checked_export import export_to  # imports torch
+
+        return export_to(self, checkpoint, directory, settings)
+
+    @abstractmethod
+    def refusal(
+        self, family: "Family", config: Any, head: str, pooling: "Pooling | None" = None
+    ) -> str | None:
+        """Return why the target cannot hold a model; ``None`` if it can.
+
+        Args:
+            family: family of the model.
+            config: its configuration.
+            head: name of its head.
+            pooling: pooling of a sentence encoder.
+        """
+
+    @abstractmethod
+    def write(self, checkpoint: "Checkpoint", directory: Path, precision: str) -> None:
+        """Write the runtime's files into ``folder`` of a directory.
+
+        Args:
+            checkpoint: a checkpoint with weights.
+            directory: directory of the export.
+            precision: name of one of ``precisions``.
+        """
+
+    @abstractmethod
+    def open(
+        self, checkpoint: "Checkpoint", directory: Path, precision: str, threads: int | None = None
+    ) -> "Session":
+        """Open written files with the runtime.
+
+        Args:
+            checkpoint: the exported model, or its export; only its records are read.
+            directory: directory of the export.
+            precision: name of the precision that was written.
+            threads: number of CPU threads; ``None`` for the runtime's choice.
+
+        Returns:
+            a session whose inputs and outputs are those of ``Family.onnx``, or some of them; the
+            output ``sentence_embedding`` is the pooled and normalized vector of a text.
+
+        Raises:
+            VerificationError: the files are damaged.
+        """
+
+    def tokens(self, directory: Path, texts: list[str]) -> list[list[int]]:
+        """Return the token ids of texts, as the runtime cuts them; if ``has_tokenizer``."""
+        raise NotImplementedError
+
+    def usage(self, checkpoint: "Checkpoint") -> list[str]:
+        """Return lines of the model card that show how the runtime's own program runs the model."""
+        return []

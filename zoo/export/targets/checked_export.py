@@ -1,0 +1,300 @@
+"""The gate: a target's own runtime runs what was written, and is compared with torch."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from zoo.checkpoint import Checkpoint, load_text_tokenizer
+from zoo.convert.dtypes import NAMES
+from zoo.errors import UsageError, VerificationError, did_you_mean
+from zoo.export.export import check_weights
+from zoo.export.layout import unreadable_elsewhere, write_hub_files
+from zoo.export.quantization.agreement import (
+    Sample,
+    Summary,
+    agreement,
+    make_samples,
+    read_texts,
+    require_different_scores,
+    summaries,
+    why_no_texts,
+)
+from zoo.export.quantization.search import DropError
+from zoo.export.quantization.variants import QuantizationPlan
+from zoo.export.report import Agreement, Difference, ShapeCheck
+from zoo.export.targets.base import ExportSettings, ExportTarget
+from zoo.export.targets.card import target_card
+from zoo.export.targets.report import TargetReport, TokenizerAgreement
+from zoo.export.targets.session import EMBEDDING
+from zoo.export.validate import ReferenceBatch, difference, require_equal, run_reference, worst
+from zoo.families.onnx import OnnxSpec
+from zoo.families.random_inputs import axis_lengths
+from zoo.inference.load_model import load_model
+from zoo.inference.processing.pooling import pool
+from zoo.inference.session import Session
+from zoo.io.output.atomic import atomic_directory
+from zoo.io.paths import check_unicode
+from zoo.io.progress import progress
+from zoo.io.tensors.formats import DTYPE_NAMES
+from zoo.tokenizers.pooling import Pooling
+from zoo.version import package_version
+
+Arrays = Mapping[str, NDArray[Any]]
+HIDDEN, TYPES, MASK = "last_hidden_state", "token_type_ids", "attention_mask"
+UNTRACED = (0, 0)  # no shape is left out of the comparison
+SHOWN = 8  # texts of a message
+
+
+def export_to(
+    target: ExportTarget, checkpoint: Checkpoint, directory: Path, settings: ExportSettings
+) -> TargetReport:
+    """Write a model for a runtime, compare it with torch, and publish it if they agree."""
+    check_unicode(directory.absolute(), "the directory of the export")
+    precision = check_precision(target, settings.precision)
+    require_held(target, checkpoint)
+    problem = target.runtime_problem()
+    if problem is not None and not settings.unverified:
+        raise UsageError(
+            f"{target.title} is not available, so nothing can be compared with torch: {problem}",
+            f"{target.install}, or add --unverified",
+        )
+    plan = settings.quantization or QuantizationPlan(())
+    output = atomic_directory(
+        directory, force=settings.force, sources=[checkpoint.path], managed=settings.managed
+    )
+    with output as staging, progress("exporting", 3, unit="steps") as advance:
+        weights = check_weights(checkpoint)
+        reference = None if problem else Reference.of(checkpoint, target, plan)
+        advance(1)
+        target.write(checkpoint, staging, precision)
+        files = sorted(path for path in staging.rglob("*") if path.is_file())
+        report = TargetReport(
+            target=target.name,
+            title=target.title,
+            dtype=precision,
+            validated=False,
+            files=[path.relative_to(staging).as_posix() for path in files],
+            bytes=sum(path.stat().st_size for path in files),
+            versions={
+                name: package_version(name) or "unknown" for name in ("torch", *packages(target))
+            },
+            weights=weights,
+            unreadable_elsewhere=unreadable_elsewhere(checkpoint),
+            unverified=problem,
+        )
+        advance(1)
+        if reference is not None:
+            reference.compare(target, staging, report, plan)
+            if target.has_tokenizer:
+                compare_tokenizers(
+                    target,
+                    checkpoint,
+                    staging,
+                    report,
+                    allowed=settings.allow_tokenizer_differences,
+                )
+            report.validated = True
+        write_hub_files(
+            checkpoint,
+            staging,
+            dtype=precision if precision in ("float16", "bfloat16") else "float32",
+            card=target_card(target, checkpoint, report),
+            record=report.to_dict(),
+            tensors=report.tensors,
+        )
+        advance(1)
+    return report
+
+
+def packages(target: ExportTarget) -> tuple[str, ...]:
+    """Return the package of a target, if it has one."""
+    return (target.package,) if target.package else ()
+
+
+def check_precision(target: ExportTarget, name: str | None) -> str:
+    """Return the name of a precision of a target, by default its first."""
+    known = list(target.precisions)
+    name = DTYPE_NAMES[NAMES[name]] if name in NAMES else name  # fp16 is float16
+    if name is not None and name not in known:
+        raise UsageError(
+            f"{target.title} has no precision {name!r}",
+            did_you_mean(name, known) or f"give {', '.join(known)}",
+        )
+    return name or known[0]
+
+
+def require_held(target: ExportTarget, checkpoint: Checkpoint) -> None:
+    """Check that a target can hold a model."""
+    reason = target.refusal(
+        checkpoint.family, checkpoint.config, checkpoint.head_name, checkpoint.model.pooling
+    )
+    if reason is not None:
+        raise UsageError(
+            f"{target.title} cannot hold {checkpoint.path}, of the family "
+            f"{checkpoint.family.name} with the head {checkpoint.head_name}: {reason}",
+            "docs/export-table.md lists what each target holds",
+        )
+
+
+class Reference:
+    """What torch computes in float32, before the weights are freed."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        spec: OnnxSpec,
+        batches: Sequence[ReferenceBatch],
+        samples: Sequence[Sample],
+        outputs: Sequence[Arrays],
+    ) -> None:
+        self.checkpoint, self.spec = checkpoint, spec
+        self.batches = list(batches)
+        self.samples, self.outputs = samples, outputs
+
+    @classmethod
+    def of(
+        cls, checkpoint: Checkpoint, target: ExportTarget, plan: QuantizationPlan
+    ) -> "Reference":
+        """Run a model in torch on random tokens of all lengths, and on texts."""
+        spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
+        samples = make_samples(checkpoint, [*probe_texts(), *read_texts(plan.eval_file)])
+        if not target.reads_token_types:
+            spec = replace(spec, inputs={n: a for n, a in spec.inputs.items() if n != TYPES})
+            samples = [
+                replace(s, inputs={n: a for n, a in s.inputs.items() if n != TYPES})
+                for s in samples
+            ]
+        model = load_model(checkpoint, torch.float32)
+        batches = run_reference(model, spec, checkpoint.config, UNTRACED)
+        outputs = [_run(model, sample.inputs) for sample in samples]
+        return cls(checkpoint, spec, batches, samples, outputs)
+
+    def compare(
+        self, target: ExportTarget, folder: Path, report: TargetReport, plan: QuantizationPlan
+    ) -> None:
+        """Run the written files in their runtime, and raise an error if they differ from torch."""
+        precision = target.precisions[report.dtype]
+        session = target.open(self.checkpoint, folder, report.dtype)
+        self._require_outputs(target, session)
+        report.tolerance, report.reason = precision.tolerance, precision.reason
+        report.checks = [self._check(session, batch) for batch in self.batches]
+        report.max_rel = max(check.worst for check in report.checks)
+        report.argmax_agreement = worst(report.checks)["argmax_agreement"]
+        if precision.tolerance is not None:
+            require_equal(report.checks, precision.tolerance, target.title)
+        report.agreement = self._agreement(session, plan)
+        if precision.tolerance is None:
+            report.max_drop = plan.max_drop
+            require_agreement(report.agreement, plan.max_drop, report.dtype)
+
+    def _require_outputs(self, target: ExportTarget, session: Session) -> None:
+        unknown = {*session.outputs} - {*self.spec.outputs, EMBEDDING}
+        if unknown or not session.outputs:
+            raise VerificationError(
+                f"{target.title} returns {', '.join(session.outputs) or 'nothing'}, where the "
+                f"model returns {', '.join(self.spec.outputs)}"
+            )
+
+    def _check(self, session: Session, batch: ReferenceBatch) -> ShapeCheck:
+        real = axis_lengths(self.spec, batch.lengths)
+        actual = session.run(batch.inputs, session.outputs)
+        mask = batch.inputs[MASK].astype(bool) if MASK in batch.inputs else None
+        expected = self._named(batch.outputs, session.outputs, mask)
+        axes = {**self.spec.outputs, EMBEDDING: ("batch", "size")}
+        outputs: dict[str, Difference] = {
+            name: difference(name, expected[name], actual[name], real, axes[name])
+            for name in session.outputs
+        }
+        rows, tokens = len(batch.lengths), max(batch.lengths)
+        padding = rows * tokens - sum(batch.lengths)
+        return ShapeCheck(batch=rows, tokens=tokens, padding=padding, outputs=outputs)
+
+    def _named(
+        self,
+        outputs: Arrays,
+        names: Sequence[str],
+        mask: NDArray[np.bool_] | None,
+        _inputs: Arrays | None = None,
+    ) -> dict[str, NDArray[Any]]:
+        """Return torch's outputs under a session's names: an embedding is the pooled output."""
+        found = {name: outputs[name] for name in names if name != EMBEDDING}
+        if EMBEDDING in names:
+            assert mask is not None, "a model with an embedding has a mask"
+            pooling = self.checkpoint.model.pooling or Pooling()
+            found[EMBEDDING] = pool(outputs[HIDDEN], mask, pooling)
+        return found
+
+    def _agreement(self, session: Session, plan: QuantizationPlan) -> Agreement:
+        names, pooling = session.outputs, self.checkpoint.model.pooling
+        expected: list[Summary] = []
+        for sample, outputs in zip(self.samples, self.outputs, strict=True):
+            expected += summaries(
+                partial(self._named, outputs, names, sample.mask), [sample], self.spec, pooling
+            )
+        if plan.metric is None:
+            require_different_scores(expected)
+        actual = summaries(session.run, self.samples, self.spec, pooling)
+        return replace_random(agreement(expected, actual, self.spec), self.checkpoint)
+
+
+def replace_random(result: Agreement, checkpoint: Checkpoint) -> Agreement:
+    """Return an agreement that says whether rows of random tokens took the place of texts."""
+    result.random_tokens = why_no_texts(checkpoint) is not None
+    return result
+
+
+def require_agreement(result: Agreement, max_drop: float, dtype: str) -> None:
+    """Check that a quantized model loses no more than is accepted."""
+    if not result.drop <= max_drop:
+        raise DropError(
+            f"{dtype} changes the {result.measure} by {result.drop:.1%}, where {max_drop:.1%} is "
+            "accepted",
+            "nothing was written; --max-drop accepts more",
+        )
+
+
+def probe_texts() -> list[str]:
+    """Return texts in many scripts, which tokenizers tend to cut differently."""
+    text = resources.files("zoo.tokenizers").joinpath("probe.txt").read_text("utf-8")
+    return [line for line in text.split("\n") if line.strip()]
+
+
+def compare_tokenizers(
+    target: ExportTarget,
+    checkpoint: Checkpoint,
+    folder: Path,
+    report: TargetReport,
+    *,
+    allowed: bool,
+) -> None:
+    """Compare a runtime's tokenizer with the model's on the probe texts."""
+    texts = [*probe_texts(), *read_texts(None)]
+    limit = checkpoint.family.max_seq_len(checkpoint.config)
+    tokenizer = load_text_tokenizer(checkpoint)
+    expected = [list(text.ids) for text in tokenizer.encode(texts, max_tokens=limit, offsets=False)]
+    actual = [ids[:limit] for ids in target.tokens(folder, texts)]
+    different = [
+        text for text, ours, theirs in zip(texts, expected, actual, strict=True) if ours != theirs
+    ]
+    report.tokenizer = TokenizerAgreement(texts=len(texts), different=different)
+    if different and not allowed:
+        raise VerificationError(
+            f"{target.title} cuts {len(different)} of {len(texts)} texts differently from the "
+            "model's tokenizer",
+            "nothing was written; --allow-tokenizer-differences accepts it",
+            [repr(text) for text in different[:SHOWN]],
+        )
+
+
+def _run(model: nn.Module, inputs: Arrays) -> dict[str, NDArray[Any]]:
+    tensors = {name: torch.from_numpy(np.ascontiguousarray(a)) for name, a in inputs.items()}
+    with torch.inference_mode():
+        return {name: value.numpy() for name, value in model(**tensors).items()}

@@ -1,0 +1,68 @@
+"""ONNX graphs for ONNX Runtime; see ``zoo.export.export``."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.errors import UsageError
+from zoo.export.targets.base import ExportSettings, ExportTarget, Precision
+from zoo.inference.ort.session import OnnxSession
+from zoo.overrides import override
+
+if TYPE_CHECKING:
+    from zoo.checkpoint import Checkpoint
+    from zoo.export.report import ExportReport
+    from zoo.families.base import Family
+    from zoo.inference.session import Session
+    from zoo.tokenizers.pooling import Pooling
+
+
+class Onnx(ExportTarget):
+    """ONNX graphs. One directory holds graphs in several precisions, and a key-value cache."""
+
+    name = "onnx"
+    title = "ONNX Runtime"
+    library = "onnx"
+    package = "onnxruntime"
+    install = "pip install onnxruntime"
+    precisions: ClassVar[Mapping[str, Precision]] = {
+        "float32": Precision(1e-4, "other kernels, which add in another order"),
+        "float16": Precision(2e-2, "weights and activations have 11 bits"),
+        "int8": Precision(None, "8-bit weights and activations"),
+        "int4": Precision(None, "4-bit weights"),
+    }
+    options = frozenset(
+        ("cache", "opset", "optimize", "int8", "int4", "only", "block_size", "calibration_file")
+    )
+
+    @override
+    def export(  # type: ignore[override]
+        self, checkpoint: "Checkpoint", directory: Path, settings: ExportSettings
+    ) -> "ExportReport":
+        from zoo.export.export import export_onnx  # imports torch
+
+        return export_onnx(
+            checkpoint,
+            directory,
+            dtype=settings.precision,
+            force=settings.force,
+            managed=settings.managed,
+            quantization=settings.quantization,
+            **settings.options,
+        )
+
+    @override
+    def refusal(
+        self, family: "Family", config: Any, head: str, pooling: "Pooling | None" = None
+    ) -> str | None:
+        return None
+
+    @override
+    def write(self, checkpoint: "Checkpoint", directory: Path, precision: str) -> None:
+        raise UsageError("graphs are written with their comparison", "call export")
+
+    @override
+    def open(
+        self, checkpoint: "Checkpoint", directory: Path, precision: str, threads: int | None = None
+    ) -> "Session":
+        return OnnxSession.checked(checkpoint, None, threads, precision)

@@ -1,0 +1,61 @@
+"""OpenVINO, for Intel's CPUs: the IR files that sentence-transformers and Optimum read."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.export.targets.base import ExportTarget, Precision
+from zoo.overrides import override
+
+if TYPE_CHECKING:
+    from zoo.checkpoint import Checkpoint
+    from zoo.families.base import Family
+    from zoo.inference.session import Session
+    from zoo.tokenizers.pooling import Pooling
+
+
+class OpenVino(ExportTarget):
+    """OpenVINO IR, made from the ONNX graph without a key-value cache."""
+
+    name = "openvino"
+    title = "OpenVINO"
+    library = "openvino"
+    package = "openvino"
+    install = "pip install openvino"
+    extra = "openvino"
+    precisions: ClassVar[Mapping[str, Precision]] = {
+        "float32": Precision(1e-4, "other kernels, which add in another order"),
+        "float16": Precision(2e-2, "weights have 11 bits; products are in float32"),
+    }
+
+    @override
+    def refusal(
+        self, family: "Family", config: Any, head: str, pooling: "Pooling | None" = None
+    ) -> str | None:
+        return None
+
+    @override
+    def write(self, checkpoint: "Checkpoint", directory: Path, precision: str) -> None:
+        from zoo.export.targets.openvino.write import write_ir
+
+        write_ir(checkpoint, directory / self.folder, precision)
+
+    @override
+    def open(
+        self, checkpoint: "Checkpoint", directory: Path, precision: str, threads: int | None = None
+    ) -> "Session":
+        from zoo.export.targets.openvino.session import OpenVinoSession
+
+        return OpenVinoSession(checkpoint, directory / self.folder, precision, threads)
+
+    @override
+    def usage(self, checkpoint: "Checkpoint") -> list[str]:
+        if checkpoint.model.pooling is None:
+            return []
+        return [
+            *("", "With sentence-transformers:", "", "```python"),
+            "from sentence_transformers import SentenceTransformer",
+            "",
+            'model = SentenceTransformer("DIR", backend="openvino")',
+            "```",
+        ]

@@ -1,0 +1,98 @@
+"""Base class of the sessions of export targets, and the check of their files."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from zoo.checkpoint import MANIFEST, Checkpoint
+from zoo.errors import UsageError, VerificationError
+from zoo.inference.check_outputs import check_result
+from zoo.inference.session import Session
+from zoo.inference.validate_inputs import check_inputs, check_outputs, with_defaults
+from zoo.io.digests.verified import require_blake3
+from zoo.io.paths import safe_join
+from zoo.overrides import override
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from zoo.inference.generation.decoder import Decoder
+    from zoo.inference.session import Arrays, Floats
+
+EMBEDDING = "sentence_embedding"  # (batch, size), pooled and normalized
+TYPES = "token_type_ids"
+
+
+class TargetSession(Session):
+    """A model in the runtime of an export target, on the CPU.
+
+    A subclass implements ``compute``; inputs and outputs are checked against the family's.
+    """
+
+    reads_token_types: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        backend: str,
+        dtype: str,
+        outputs: Sequence[str] | None = None,  # by default those of the family
+    ) -> None:
+        self._spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
+        self._config, self._path = checkpoint.config, checkpoint.path
+        self.backend, self.device, self.dtype = backend, "cpu", dtype
+        self.inputs = tuple(
+            name for name in self._spec.inputs if self.reads_token_types or name != TYPES
+        )
+        self.outputs = tuple(self._spec.outputs if outputs is None else outputs)
+
+    @override
+    def run(self, inputs: "Arrays", outputs: Sequence[str] | None = None) -> "dict[str, Floats]":
+        names = check_outputs(outputs, self.outputs)
+        arrays = with_defaults(check_inputs(inputs, self._spec, self._config), self._spec)
+        if TYPES in arrays and TYPES not in self.inputs and arrays.pop(TYPES).any():
+            raise UsageError(
+                f"{self.backend} does not read token types, which tell the texts of a pair apart",
+                "use --backend cpu or --backend onnx",
+            )
+        results = self.compute(arrays, names)
+        sizes: dict[str | int, int] = {
+            axis: size
+            for name, array in arrays.items()
+            for axis, size in zip(self._spec.inputs[name], array.shape, strict=True)
+        }
+        for name in names:
+            if name in self._spec.outputs:
+                axes = self._spec.outputs[name]
+                check_result(str(self._path), name, results[name], axes, sizes)
+        return {name: np.asarray(results[name], np.float32) for name in names}
+
+    @override
+    def decoder(self) -> "Decoder":
+        raise UsageError(
+            f"{self._path} holds a model for {self.backend} without a key-value cache, which "
+            "cannot generate",
+            "export it to ONNX, or generate in torch",
+        )
+
+    @abstractmethod
+    def compute(
+        self, arrays: "Mapping[str, NDArray[np.int64]]", names: Sequence[str]
+    ) -> "Mapping[str, NDArray[Any]]":
+        """Return named outputs for checked inputs, all of which are given."""
+
+
+def check_target_files(checkpoint: Checkpoint, files: Sequence[str]) -> None:
+    """Compare the files of an export with the digests of its manifest."""
+    manifest = checkpoint.path / MANIFEST
+    for name in files:
+        path = safe_join(checkpoint.path, name, str(manifest))
+        known = checkpoint.manifest.files.get(name)
+        if not path.is_file():
+            raise VerificationError(
+                f"{path} is not the file that {manifest} describes: it is missing",
+                "export it again",
+            )
+        require_blake3(path, known.blake3 if known else None, manifest)

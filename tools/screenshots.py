@@ -25,6 +25,7 @@ PAGES = (
     "distillation",
     "pretraining",
     "commands",
+    "settings",
     "results",
 )
 TEXTS = ("He sat on the bank of the river.", "The bank lent him money.")
@@ -59,7 +60,8 @@ def main(arguments: list[str]) -> None:
 def shoot(browser: Browser, page: Path, target: Path, *, keys: str = "") -> None:
     """Write the screenshots of a page, and fail if a script fails or a file is missing."""
     for scheme in ("light", "dark"):
-        browser.open(page, dark=scheme == "dark")
+        browser.open(page, dark=scheme == "dark", width=1280)
+        browser.evaluate("localStorage.clear()")  # of the site, which remembers a theme
         browser.press(*keys)
         browser.screenshot(target.with_name(f"{target.name}.{scheme}.png"))
         if problems := browser.problems():

@@ -112,9 +112,9 @@ class Replacement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class Targets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Generation of target sequences by the teacher; see ``zoo.distillation.targets``."""
 
-    num_beams: int = 5  # see ``zoo.inference.generation.config.GenerationConfig``
-    max_new_tokens: int = 128
-    length_penalty: float = 1.0
+    num_beams: int = 5  # number of beams
+    max_new_tokens: int = 128  # largest number of tokens of a target
+    length_penalty: float = 1.0  # exponent of the length that the score of a beam is divided by
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

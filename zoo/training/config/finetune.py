@@ -89,7 +89,7 @@ class FineTuneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     seq_len_warmup_steps: ClassVar[int] = 0
 
     task: str  # name of the task, see ``zoo.plugins.tasks``
-    task_args: dict[str, Any] = msgspec.field(default_factory=dict)
+    task_args: dict[str, Any] = msgspec.field(default_factory=dict)  # options of the task
     family: str
     # pretrained weights to start from; ``None`` for new weights. Modules named in ``new_modules``
     # get new weights even if the checkpoint has some
@@ -138,6 +138,7 @@ class FineTuneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     # train to the last step
     early_stopping_patience: int | None = None
     # from here on, what has no comment is as in ``TrainConfig``
+
     seed: int = 0
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     compile: bool = False

@@ -78,7 +78,7 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     batch_option: ClassVar[str] = "--global-batch-tokens"
 
-    family: str
+    family: str  # name of the model family
     # model size of the family; with ``init_from``, by default the most similar one
     size: str = "tiny"
     # pretrained weights to start from; ``None`` for new weights

@@ -35,6 +35,7 @@ CONFIG_MAP = ConfigMap(
         "do_blenderbot_90_layernorm": (None, False),
     },
     ignored=IGNORED,
+    supplied={"forced_eos_token_id": 2},
 )
 SIZES = {
     "tiny": BartConfig.sized(2, 128, vocab_size=1000, max_positions=64),

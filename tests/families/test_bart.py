@@ -171,6 +171,17 @@ def test_a_published_configuration_is_read_and_written_back() -> None:
     }
 
 
+@pytest.mark.parametrize("forced", [{}, {"forced_eos_token_id": None}, {"forced_eos_token_id": 7}])
+def test_the_last_token_is_forced_as_in_the_reference(forced: dict[str, Any]) -> None:
+    """``generate`` of the reference reads the default of its configuration."""
+    keys = {**transformers.BartConfig(**forced).to_dict(), **forced}
+    if not forced:
+        del keys["forced_eos_token_id"]
+    settings = transformers.GenerationConfig.from_model_config(transformers.BartConfig(**keys))
+    expected = settings.forced_eos_token_id
+    assert FAMILY.from_hub(keys).extra["forced_eos_token_id"] == expected
+
+
 @pytest.mark.parametrize(
     ("hub", "named"),
     [

@@ -85,6 +85,7 @@ class ConfigMap(RenamedMethods):
     implied: Mapping[str, Any] = field(default_factory=dict)
     unsaid: Collection[str] = ()
     both: Collection[str] = ()
+    supplied: Mapping[str, Any] = field(default_factory=dict)
 
     def from_hub(
         self, hub: Mapping[str, Any], kind: type[Config], location: str = "config.json"
@@ -100,7 +101,7 @@ class ConfigMap(RenamedMethods):
             VerificationError: a value is missing, of the wrong type, contradictory, or not
                 implemented by the family; the message names the Hub's key.
         """
-        written = self._flat(hub, location)
+        written = {**self.supplied, **self._flat(hub, location)}
         hub = self._spelled(written, location)
         self._check_complete(hub, kind, location)
         not_used = {k: v for k, v in NOT_IMPLEMENTED.items() if k not in self._own_keys}

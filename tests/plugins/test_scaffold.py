@@ -228,7 +228,11 @@ def test_registry_counts_the_parameters(
     expected = {
         "encoder": (words + 512 + 2) * width + 12 * block + width**2 + 3 * width + words,
         "decoder": 50257 * width + 12 * block + 2 * width,
-        "encoder-decoder": 32128 * width + 24 * block + 12 * cross + 4 * width,
+        "encoder-decoder": 32128 * (width + 1)
+        + 2 * 1024 * width
+        + 24 * block
+        + 12 * cross
+        + 4 * width,
         "recurrent": words * 512 + 4 * both + 2 * 512 + 512**2 + 3 * 512 + words,
     }
     assert parameters == expected[kind]

@@ -49,7 +49,7 @@ KINDS: Mapping[str, Kind] = {
         "zoo.families.seq2seq:Seq2SeqFamily",
         "seq2seq_heads",
         "seq2seq-lm",
-        223_153_152,
+        224_758_144,
     ),
     "recurrent": Kind("a recurrent text encoder", *_ENCODER, 22_226_234),
 }

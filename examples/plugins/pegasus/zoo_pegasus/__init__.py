@@ -1,0 +1,57 @@
+"""PEGASUS (Zhang et al. 2019, arXiv:1912.08777)."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from zoo.families.base import Family, Head
+from zoo.families.config import Config, ConfigMap
+from zoo.families.seq2seq import Seq2SeqFamily, seq2seq_heads
+from zoo.plugins.hookspecs import hookimpl
+from zoo.tokenizers.train import TokenizerTrainSpec
+from zoo_pegasus.config import CONFIG_MAP, PegasusConfig
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from zoo.tokenizers import SourceFiles
+
+MASKS = "<mask_1>", "<mask_2>"  # of sentences, and of tokens
+# the first tokens of published vocabularies; they replace two pieces of SentencePiece's
+FIRST = ("<pad>", "</s>", *MASKS, *(f"<unk_{number}>" for number in range(2, 103)))
+
+
+class Pegasus(Seq2SeqFamily):
+    """The family; it imports torch when a model is built."""
+
+    name: ClassVar[str] = "pegasus"
+    package: ClassVar[str] = "zoo_pegasus"
+    model_types: ClassVar[tuple[str, ...]] = ("pegasus",)
+    config_type: ClassVar[type[Config]] = PegasusConfig
+    config_map: ClassVar[ConfigMap] = CONFIG_MAP
+    default_checkpoint: ClassVar[str] = "google/pegasus-large"
+    named_heads: ClassVar[Mapping[str, Head]] = seq2seq_heads("Pegasus")
+    special_tokens: ClassVar[Mapping[str, str]] = {
+        **Seq2SeqFamily.special_tokens,
+        "mask": MASKS[1],
+    }
+    new_tokenizers: ClassVar[Mapping[str, TokenizerTrainSpec]] = {
+        "unigram": TokenizerTrainSpec(("<pad>", "</s>", "<unk>"), MASKS)
+    }
+    objectives: ClassVar[Mapping[str, str]] = {
+        "gap-sentences": "zoo_pegasus.objective:GapSentences"
+    }
+
+    def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
+        """Build the SentencePiece tokenizer."""
+        from zoo.tokenizers import Template, sentencepiece_tokenizer
+
+        template = Template("$A eos", "$A $B eos")
+        return sentencepiece_tokenizer(
+            files, roles=self.special_tokens, template=template, first=FIRST, skip=2
+        )
+
+
+@hookimpl
+def zoo_families() -> tuple[Family, ...]:
+    """Return the family."""
+    return (Pegasus(),)

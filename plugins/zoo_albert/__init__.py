@@ -4,6 +4,7 @@ import string
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from zoo.families.adapters import AdapterTargets
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap, TranslatedConfig
 from zoo.families.encoder import EncoderFamily, encoder_heads, mlm_head
@@ -30,6 +31,11 @@ class Albert(EncoderFamily):
     config_type: ClassVar[type[Config]] = AlbertConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     default_checkpoint: ClassVar[str] = "albert-base-v2"
+    adapter_targets: ClassVar[AdapterTargets] = AdapterTargets(
+        low_rank=("query", "value"),
+        rescaled=("key", "value", "ffn_output"),
+        rescaled_inputs=("ffn_output",),
+    )
     config_files: ClassVar[tuple[str, ...]] = ("config.json", "albert_config.json")
     special_tokens: ClassVar[Mapping[str, str]] = SPECIAL_TOKENS
     reference_exceptions: ClassVar[Mapping[str, str]] = {

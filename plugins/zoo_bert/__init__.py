@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
+from zoo.families.adapters import AdapterTargets
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap
 from zoo.families.encoder import WordPieceFamily, encoder_heads, mlm_head
@@ -20,6 +21,11 @@ class Bert(WordPieceFamily):
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     config_files: ClassVar[tuple[str, ...]] = ("config.json", "bert_config.json")
     default_checkpoint: ClassVar[str] = "bert-base-uncased"
+    adapter_targets: ClassVar[AdapterTargets] = AdapterTargets(
+        low_rank=("query", "value"),
+        rescaled=("key", "value", "output.dense"),
+        rescaled_inputs=("output.dense",),
+    )
     named_heads: ClassVar[Mapping[str, Head]] = {
         **encoder_heads("Bert", pooler=True),
         "pretraining": mlm_head(

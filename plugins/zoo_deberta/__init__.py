@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
+from zoo.families.adapters import AdapterTargets
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap
 from zoo.families.encoder import EncoderFamily, encoder_heads, mlm_head, rtd_head
@@ -32,6 +33,11 @@ class Deberta(EncoderFamily):
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     config_maps: ClassVar[Mapping[str, ConfigMap]] = {"deberta": FIRST_MAP}
     default_checkpoint: ClassVar[str] = "deberta-v3-base"
+    adapter_targets: ClassVar[AdapterTargets] = AdapterTargets(
+        low_rank=("in_proj", "query_proj", "value_proj"),
+        rescaled=("in_proj", "key_proj", "value_proj", "output.dense"),
+        rescaled_inputs=("output.dense",),
+    )
     reference_exceptions: ClassVar[Mapping[str, str]] = {
         "reference_defaults legacy_names": "new models have the names of the released code"
     }

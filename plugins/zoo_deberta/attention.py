@@ -16,12 +16,13 @@ and are cached after ``Deberta.optimize_for_inference``. And heads and rows are 
 that are small enough for the intermediate results to stay in a core's cache.
 """
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.nn.adapters import LinearAdapter
 from zoo.nn.capture import is_capturing_attention
 from zoo.nn.kernels.attention import attend
 from zoo.nn.layers.dropout import Dropout
@@ -57,8 +58,11 @@ class Context(NamedTuple):
 class Projections(nn.Linear):
     """The projections to query, key and value as one matrix."""
 
+    supports_adapter: ClassVar[bool] = True  # see ``zoo.nn.adapters``
+
     def __init__(self, hidden_size: int, *, key_bias: bool) -> None:
         super().__init__(hidden_size, 3 * hidden_size, bias=key_bias)
+        self.adapter: LinearAdapter | None = None
         if not key_bias:
             self.query_bias, self.value_bias = (
                 nn.Parameter(self.weight.new_zeros(hidden_size)) for _ in range(2)
@@ -74,6 +78,8 @@ class Projections(nn.Linear):
             no_bias = torch.zeros_like(self.query_bias)
             bias = torch.cat((self.query_bias, no_bias, self.value_bias))
         rows = slice(first * x.shape[-1], last * x.shape[-1])
+        if self.adapter is not None:
+            return self.adapter(x, self.weight[rows], bias[rows], rows)  # type: ignore[no-any-return]
         return F.linear(x, self.weight[rows], bias[rows])
 
 

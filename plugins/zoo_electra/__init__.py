@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
+from zoo.families.adapters import AdapterTargets
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap
 from zoo.families.encoder import WordPieceFamily, encoder_heads, rtd_head
@@ -19,6 +20,11 @@ class Electra(WordPieceFamily):
     config_type: ClassVar[type[Config]] = ElectraConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     default_checkpoint: ClassVar[str] = "electra-small-discriminator"
+    adapter_targets: ClassVar[AdapterTargets] = AdapterTargets(
+        low_rank=("query", "value"),
+        rescaled=("key", "value", "output.dense"),
+        rescaled_inputs=("output.dense",),
+    )
     named_heads: ClassVar[Mapping[str, Head]] = {
         **encoder_heads("Electra"),
         "replaced-token-detection": rtd_head("ElectraForPreTraining"),

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
+from zoo.families.adapters import AdapterTargets
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap
 from zoo.families.heads import standard_head
@@ -54,6 +55,9 @@ class ElmoFamily(Family):
     config_files: ClassVar[tuple[str, ...]] = ("options.json", "*_options.json")
     weight_format: ClassVar[str] = "hdf5"
     default_checkpoint: ClassVar[str] = "elmo-original"
+    adapter_targets: ClassVar[AdapterTargets] = AdapterTargets(
+        low_rank=("carry", "transform", "projection"), rescaled=("projection",)
+    )
     special_tokens: ClassVar[Mapping[str, str]] = {"bos": "<S>", "eos": "</S>", "unk": "<UNK>"}
     new_tokenizers: ClassVar[Mapping[str, TokenizerTrainSpec]] = {
         "words": TokenizerTrainSpec(("<S>", "</S>", "<UNK>"))

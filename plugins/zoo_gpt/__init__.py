@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
+from zoo.families.adapters import AdapterTargets
 from zoo.families.base import Family, Head
 from zoo.families.causal import CausalFamily, causal_lm_head
 from zoo.families.config import Config, ConfigMap
@@ -43,6 +44,9 @@ class Gpt(CausalFamily):
     config_map: ClassVar[ConfigMap] = CONFIG_MAPS["gpt2"]
     config_maps: ClassVar[Mapping[str, ConfigMap]] = CONFIG_MAPS
     default_checkpoint: ClassVar[str] = "gpt2"
+    adapter_targets: ClassVar[AdapterTargets] = AdapterTargets(
+        low_rank=("c_attn",), rescaled=("c_attn", "mlp.c_proj"), rescaled_inputs=("mlp.c_proj",)
+    )
     named_heads: ClassVar[Mapping[str, Head]] = _HEADS
 
     @override

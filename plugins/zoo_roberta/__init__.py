@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from zoo.families.adapters import AdapterTargets
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap
 from zoo.families.encoder import EncoderFamily, encoder_heads
@@ -27,6 +28,11 @@ class Roberta(EncoderFamily):
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     config_maps: ClassVar[Mapping[str, ConfigMap]] = CONFIG_MAPS
     default_checkpoint: ClassVar[str] = "roberta-base"
+    adapter_targets: ClassVar[AdapterTargets] = AdapterTargets(
+        low_rank=("query", "value"),
+        rescaled=("key", "value", "output.dense"),
+        rescaled_inputs=("output.dense",),
+    )
     special_tokens: ClassVar[Mapping[str, str]] = SPECIAL_TOKENS
     new_tokenizers: ClassVar[Mapping[str, TokenizerTrainSpec]] = dict.fromkeys(
         ("byte-level-bpe", "unigram"),

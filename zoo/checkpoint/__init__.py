@@ -6,6 +6,7 @@ directory, ``tokenizer`` loads its tokenizer. No module imports torch.
 
 from zoo.checkpoint.load import Checkpoint, is_checkpoint, load_checkpoint
 from zoo.checkpoint.records import (
+    ADAPTER,
     CONFIG,
     DATA,
     DECODER,
@@ -17,15 +18,19 @@ from zoo.checkpoint.records import (
     VARIANTS,
     WEIGHTS,
     WEIGHTS_INDEX,
+    AdapterRecord,
+    BaseRecord,
     Manifest,
     ModelFile,
     SourceRecord,
     encode_manifest,
     variant_file,
+    weights_digest,
 )
 from zoo.checkpoint.tokenizer import check_tables, check_tokenizer, load_text_tokenizer
 
 __all__ = [
+    "ADAPTER",
     "CONFIG",
     "DATA",
     "DECODER",
@@ -37,6 +42,8 @@ __all__ = [
     "VARIANTS",
     "WEIGHTS",
     "WEIGHTS_INDEX",
+    "AdapterRecord",
+    "BaseRecord",
     "Checkpoint",
     "Manifest",
     "ModelFile",
@@ -48,4 +55,5 @@ __all__ = [
     "load_checkpoint",
     "load_text_tokenizer",
     "variant_file",
+    "weights_digest",
 ]

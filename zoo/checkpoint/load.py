@@ -19,7 +19,7 @@ from zoo.checkpoint.records import (
     ModelFile,
     WeightsIndex,
 )
-from zoo.errors import SourceError, VerificationError
+from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.families.base import EMBEDDING, Family, Head
 from zoo.families.config import Config
 from zoo.io.digests.verified import require_blake3
@@ -70,6 +70,29 @@ class Checkpoint:
         return self.family.weights(self.config, self.model.head)
 
     @property
+    def tokenizer_file(self) -> Path:
+        """Path of ``tokenizer.json``, if there is one."""
+        return self.path / TOKENIZER
+
+    @property
+    def is_adapter(self) -> bool:
+        """``True`` if the directory holds an adapter, without the weights of its base."""
+        return self.manifest.adapter is not None
+
+    def sources_in(self, config: Config, head: str) -> dict[str, str]:
+        """Return the names of tensors here -> names in a model of the family.
+
+        Tensors correspond if the same tensors of the Hub's checkpoint are their sources.
+        """
+        wanted = self.family.weights(config, head).entries()
+        names = {entry.sources: entry.target for entry in wanted}
+        return {
+            entry.target: names[entry.sources]
+            for entry in self.weights.entries()
+            if entry.sources in names
+        }
+
+    @property
     def is_export(self) -> bool:
         """``True`` if the directory is an export: files of another runtime."""
         return self.manifest.export is not None
@@ -89,6 +112,11 @@ class Checkpoint:
 
     def weight_files(self) -> list[Path]:
         """Return the paths of the safetensors files, sorted by name."""
+        if self.is_adapter:
+            raise UsageError(
+                f"{self.path} is an adapter, without the weights of its base",
+                f"`zoo adapter merge {self.path} -o DIR` makes a model of both",
+            )
         if not (self.path / WEIGHTS_INDEX).is_file():
             return [self.path / WEIGHTS]
         names = sorted(set(self._index().values()))

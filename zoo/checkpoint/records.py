@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from blake3 import blake3
 
 from zoo.io.digests.files import FileDigest
 from zoo.io.digests.self_digest import NO_DIGEST, add_digest
@@ -15,6 +16,7 @@ from zoo.tokenizers.pooling import Pooling
 
 CONFIG, MANIFEST, TOKENIZER = "config.json", "zoo.json", "tokenizer.json"
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
+ADAPTER = "adapter.safetensors"  # weights of an adapter, in place of a model's
 # Files of an ONNX export, by the names that readers of the Hub's layout look for.
 GRAPH = "onnx/model.onnx"  # of a model that is one graph
 ENCODER, DECODER = "onnx/encoder_model.onnx", "onnx/decoder_model_merged.onnx"  # of two graphs
@@ -104,6 +106,29 @@ class EvaluationRecord(JsonStruct):
         return all(getattr(self, name) == getattr(other, name) for name in fields)
 
 
+class BaseRecord(JsonStruct):
+    """The model that an adapter changes."""
+
+    reference: str  # reference to its checkpoint; a directory as an absolute path
+    weights: str  # digest of its weights, see ``weights_digest``
+    head: str
+    source: SourceRecord | None = None  # where its weights are from
+    licence: str | None = None
+
+
+class AdapterRecord(JsonStruct):
+    """An adapter: its method and its base."""
+
+    settings: dict[str, Any]  # name of the method, and its settings; see ``zoo.adapters``
+    base: BaseRecord
+
+
+def weights_digest(files: Mapping[str, FileDigest]) -> str:
+    """Return the BLAKE3 digest of the weights of a checkpoint, by the digests of its files."""
+    names = sorted(name for name in files if name.endswith(".safetensors"))
+    return blake3("".join(files[name].blake3 for name in names).encode()).hexdigest()
+
+
 class Manifest(JsonStruct):
     """Contents of ``zoo.json``: provenance, digests and results of checks."""
 
@@ -131,6 +156,8 @@ class Manifest(JsonStruct):
     model: ModelFile | None = None  # contents of the ``config.json`` of the model that was exported
     # data, seed, steps and metrics of a model that was trained here
     training: dict[str, Any] | None = None
+    # method and base of an adapter; ``None`` for a whole model
+    adapter: AdapterRecord | None = None
     # results of ``zoo eval``, which adds to them after the directory was written
     evaluations: list[EvaluationRecord] = msgspec.field(default_factory=list)
 

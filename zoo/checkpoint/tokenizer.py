@@ -32,8 +32,8 @@ def load_text_tokenizer(checkpoint: Checkpoint) -> TextTokenizer:
             f"{checkpoint.path} has no {TOKENIZER}, which text tasks need",
             "`zoo convert ... --tokenizer REF` adds one",
         )
-    files = SourceFiles(checkpoint.path)
-    tokenizer, path = load(files), files.path(TOKENIZER)
+    path = checkpoint.tokenizer_file
+    tokenizer = load(SourceFiles(path.parent))
     check_tables(tokenizer, info, checkpoint.family, checkpoint.config, str(path))
     return TextTokenizer(tokenizer, info, str(path))
 

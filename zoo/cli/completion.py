@@ -63,6 +63,13 @@ def tasks(ctx: click.Context) -> Iterator[str]:
         yield from (f"glue/{name}" for name in GLUE)
 
 
+def adapters(ctx: click.Context) -> Iterator[str]:
+    """Yield the methods of adapters."""
+    from zoo.adapters.registry import METHODS
+
+    yield from METHODS
+
+
 def families(ctx: click.Context) -> Iterator[str]:
     """Yield the names of the families."""
     from zoo.plugins import all_families
@@ -141,6 +148,7 @@ def _named(ctx: click.Context) -> "Iterator[Family]":
 
 FAMILY, OBJECTIVE, PRESET = NamesType(families), NamesType(objectives), NamesType(presets)
 RECIPE = NamesType(recipes, files=True)
+ADAPTER = NamesType(adapters)
 COLUMN = NamesType(columns)
 # shared option -> its type
 SHARED_TYPES = {

@@ -243,6 +243,9 @@ SHARED = {
     "device": SharedOption(("--device",), "D", "Device, such as cpu or cuda:1."),
     "dtype": SharedOption(("--dtype",), "D", "Dtype, such as float32, bfloat16 or int8."),
     "threads": SharedOption(("--threads",), "N", "Number of CPU threads."),
+    "adapter": SharedOption(
+        ("--adapter",), "DIR", "Apply an adapter to the model; in training, the method of one."
+    ),
     "tokenizer": SharedOption(
         ("--tokenizer",), "REF", "Model whose tokenizer is used, or train to train one."
     ),
@@ -410,3 +413,12 @@ def backend_options(function: Function) -> Function:
         shared_option("dtype", "Dtype of the computation, such as float32, bfloat16 or int8."),
         shared_option("threads", type=IntegerRange(1)),
     )(function)
+
+
+adapter_option = shared_option(
+    "adapter",
+    "Apply an adapter to the model; may be repeated.",
+    multiple=True,
+    type=PATH,
+    metavar="DIR",
+)

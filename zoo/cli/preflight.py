@@ -140,13 +140,16 @@ def _check_keys(command: str, given: Mapping[str, Any]) -> None:
 
 
 def _check_names(given: Mapping[str, Any]) -> None:
-    """Check the names of task, family and size."""
+    """Check the names of task, family and size, and the settings of an adapter."""
+    from zoo.adapters.registry import parse_adapter
     from zoo.data.readers.glue import PREFIX, glue_task
     from zoo.plugins import get_family
     from zoo.plugins.attribution import config_of_size
     from zoo.plugins.tasks import find_task
 
     task, family, size = (given.get(name) for name in ("task", "family", "size"))
+    if given.get("adapter"):
+        parse_adapter(given["adapter"])
     if task and task.startswith(PREFIX):
         glue_task(task)
     elif task:

@@ -60,6 +60,8 @@ def verify_model(path: Path, *, reference: bool) -> Iterator[Check]:
         ("round trip", check_round_trip),
         ("ties", check_ties),
     ]
+    if checkpoint.is_adapter:
+        stages, reference = [("adapter", check_adapter)], False
     if checkpoint.is_export:
         graphs = checkpoint.export_target == ONNX
         files = ("graphs", check_graphs) if graphs else ("files", check_runtime_files)
@@ -78,6 +80,16 @@ def verify_model(path: Path, *, reference: bool) -> Iterator[Check]:
         yield result
     if reference:
         yield _reference(checkpoint) if sound else Check(REFERENCE, "not run", "see above")
+
+
+def check_adapter(checkpoint: Checkpoint) -> str:
+    """Check that an adapter fits its base, which has the digest of its record."""
+    from zoo.convert.cache import with_its_base
+    from zoo.inference.load_model import load_model
+
+    model = load_model(with_its_base(checkpoint, offline=True))
+    count = sum(parameter.numel() for parameter in model.parameters())
+    return f"it fits its base: {count:,} parameters, none missing, none left over"
 
 
 def check_mapping(checkpoint: Checkpoint) -> str:

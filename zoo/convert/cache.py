@@ -5,15 +5,17 @@ import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from zoo.errors import UsageError, ZooError
+from zoo.errors import SourceError, UsageError, ZooError
 from zoo.hub.reference import resolve
 from zoo.hub.source import locate_or_download
 from zoo.io.paths import touch_and_evict, use_cached
 from zoo.version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from zoo.checkpoint import Checkpoint
     from zoo.hub.source import CheckpointDir
 
@@ -49,6 +51,8 @@ def resolve_checkpoint(
     reference = resolve(text, revision=revision)
     if reference.path is not None and is_checkpoint(reference.path):
         checkpoint = load_checkpoint(reference.path)
+        if checkpoint.is_adapter:
+            return with_its_base(checkpoint, head=head, offline=offline, lock=lock)
         if head in (None, checkpoint.head_name):
             return checkpoint if reference.kind == "path" else _require_locked(checkpoint, lock)
     source, target = None, reference.stored
@@ -69,6 +73,61 @@ def resolve_checkpoint(
     if reference.path is not None:
         touch_and_evict(target)
     return _require_locked(load_checkpoint(target), lock)
+
+
+def with_its_base(
+    adapter: "Checkpoint", *, head: str | None = None, offline: bool, lock: Path | None = None
+) -> "Checkpoint":
+    """Return an adapter with the model that it changes, which its record names."""
+    from zoo.adapters.checkpoint import AdaptedCheckpoint, adapter_record
+
+    if head not in (None, adapter.head_name):
+        raise UsageError(
+            f"{adapter.path} is an adapter with the head {adapter.head_name}", "leave --head out"
+        )
+    base = adapter_record(adapter).base
+    try:
+        model = resolve_checkpoint(base.reference, offline=offline, lock=lock)
+    except (UsageError, SourceError) as error:
+        raise SourceError(
+            f"{adapter.path} is an adapter of {base.reference}, which is not available: "
+            f"{error.what}",
+            f"give its base, and --adapter {adapter.path}",
+        ) from error
+    return AdaptedCheckpoint.of(model, [adapter])
+
+
+def base_problem(adapter: "Checkpoint") -> str | None:
+    """Return why the base of an adapter cannot be used as it is here, or ``None``."""
+    from zoo.adapters.checkpoint import adapter_record, require_base
+    from zoo.checkpoint import is_checkpoint, load_checkpoint
+
+    try:
+        reference = resolve(adapter_record(adapter).base.reference)
+        path = reference.path or reference.stored
+        if not is_checkpoint(path):
+            return f"{reference.text} is not converted yet"
+        require_base(adapter, load_checkpoint(path))
+    except ZooError as error:
+        return error.what
+    return None
+
+
+def resolve_adapted(
+    text: str, adapters: "Sequence[Path | str]", *, head: str | None = None, **options: Any
+) -> "Checkpoint":
+    """Return the checkpoint of a reference with adapters; see ``resolve_checkpoint``."""
+    if not adapters:
+        return resolve_checkpoint(text, head=head, **options)
+    from zoo.adapters.checkpoint import AdaptedCheckpoint, load_adapter
+
+    opened = [load_adapter(Path(path)) for path in adapters]
+    if head not in (None, opened[-1].head_name):
+        raise UsageError(
+            f"{opened[-1].path} is an adapter with the head {opened[-1].head_name}",
+            "leave --head out",
+        )
+    return AdaptedCheckpoint.of(resolve_checkpoint(text, **options), opened)
 
 
 def _require_locked(checkpoint: "Checkpoint", path: Path | None) -> "Checkpoint":

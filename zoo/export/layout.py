@@ -9,7 +9,6 @@ import msgspec
 from zoo.checkpoint import (
     FORMAT_VERSION,
     MANIFEST,
-    TOKENIZER,
     Checkpoint,
     Manifest,
     encode_manifest,
@@ -71,7 +70,7 @@ def write_hub_files(
     """Write configuration, tokenizer and pooling in the Hub's layout, and the manifest."""
     manifest, family = checkpoint.manifest, checkpoint.family
     known = unreadable_elsewhere(checkpoint) is None
-    info, stored = checkpoint.model.tokenizer, checkpoint.path / TOKENIZER
+    info, stored = checkpoint.model.tokenizer, checkpoint.tokenizer_file
     files = hub_side_files(
         family,
         checkpoint.config,

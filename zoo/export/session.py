@@ -52,7 +52,8 @@ def open_session(
         return load_session(checkpoint, backend, device, dtype, threads)
     require_onnxruntime()
     from zoo.export.cache import cached_graph
+    from zoo.inference.merge import as_whole_model
     from zoo.inference.ort.session import OnnxSession
 
     name = dtype_name(dtype)
-    return OnnxSession(cached_graph(checkpoint, name), device, threads, name)
+    return OnnxSession(cached_graph(as_whole_model(checkpoint), name), device, threads, name)

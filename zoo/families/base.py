@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
+from zoo.families.adapters import AdapterTargets
 from zoo.families.config import Config, ConfigMap, TranslatedConfig
 from zoo.families.presets import SHARED, Preset
 from zoo.renamed import RenamedMethods
@@ -120,6 +121,7 @@ class Family(RenamedMethods, ABC):
         padding_side: side on which the Hub's classes need padding: ``right``, or ``left`` where
             they read the last token of a row. With ``left``, the context of a question is before
             it, as in transformers.
+        adapter_targets: linear maps that adapters change by default.
         reference_exceptions: name of a check of training against transformers, ``dropout_rates``
             or ``reference_initialization`` -> why the family follows another source, such as the
             released code. ``reference_initialization`` followed by a space and the name of a head
@@ -141,6 +143,7 @@ class Family(RenamedMethods, ABC):
     new_tokenizers: ClassVar[Mapping[str, TokenizerTrainSpec]] = {}
     objectives: ClassVar[Mapping[str, str]] = {}
     padding_side: ClassVar[str] = "right"
+    adapter_targets: ClassVar[AdapterTargets] = AdapterTargets()
     reference_exceptions: ClassVar[Mapping[str, str]] = {}
 
     def sizes(self) -> Mapping[str, Any]:

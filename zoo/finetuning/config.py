@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from zoo.adapters.registry import with_adapter
 from zoo.data.readers.glue import PREFIX, glue_files, glue_task
 from zoo.data.readers.labelled import label_name
 from zoo.errors import UsageError, did_you_mean
@@ -85,7 +86,8 @@ def finetune_config(
     unused = (BY_TASK,) if "init_from" in requested else (BY_TASK, "freeze_layers")
     shared = {key: value for key, value in preset.items() if key not in unused}
     of_task, of_data_set = (preset.get(BY_TASK, {}).get(n, {}) for n in (task.name, data_set))
-    defaults = deep_merge(shared, task.defaults, of_task, of_data_set, {"preset": name})
+    requested, of_adapter = with_adapter(requested)
+    defaults = deep_merge(shared, task.defaults, of_task, of_data_set, of_adapter, {"preset": name})
     config = validate_config(deep_merge(defaults, requested), struct_type)
     _require_read(config, spec)
     return config

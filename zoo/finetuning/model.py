@@ -18,6 +18,7 @@ from zoo.finetuning.heads import check_head, kept_labels, unnamed_labels
 from zoo.plugins.attribution import config_of_size
 from zoo.tokenizers import TextTokenizer
 from zoo.tokenizers.tokenizer_json import parse, read_checked
+from zoo.training.adapter import require_pretrained
 from zoo.training.config.finetune import FineTuneConfig
 from zoo.training.config.schema import DROPOUT
 from zoo.training.fit_model import check_memory, require_fields, special_ids
@@ -95,9 +96,13 @@ def pretrained_init(
     resumed: Resumed | None,
 ) -> PretrainedInit | None:
     """Return the pretrained model, from the directory of a run that is resumed."""
+    require_pretrained(config)
     if config.init_from is None:
         return None
     if resumed is not None and resumed[1].init_from is not None:
+        if config.adapter is not None:
+            record = resumed[1].init_from
+            return PretrainedInit.reopen(record, config.init_from, family, offline=offline)
         return PretrainedInit.from_run(resumed[0], resumed[1].init_from, config.init_from, family)
     return PretrainedInit.resolve(config.init_from, family, offline=offline)
 

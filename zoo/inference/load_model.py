@@ -1,13 +1,17 @@
 """Loading of a checkpoint into a torch module, without initializing its parameters first."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
+from zoo.adapters.checkpoint import AdaptedCheckpoint, adapter_file, adapter_method_of
+from zoo.adapters.layers import add_stored_adapter, merge_adapters
+from zoo.adapters.targets import AdaptableModel
 from zoo.checkpoint import Checkpoint
-from zoo.errors import VerificationError
+from zoo.errors import UsageError, VerificationError
 from zoo.io.paths import check_unicode
 from zoo.io.tensors.formats import DTYPE_NAMES, FLOATING, TensorInfo
 from zoo.nn.layers.skip_init import init_empty_weights
@@ -29,8 +33,11 @@ def load_model(
     """Build the model of a checkpoint and load its weights.
 
     On a CPU and in the stored dtype the parameters are views of the memory-mapped file: pages are
-    copied when they are written to, and the file never changes.
+    copied when they are written to, and the file never changes. Adapters are merged into the
+    weights where their method allows it.
     """
+    if isinstance(checkpoint, AdaptedCheckpoint):
+        return load_adapted_model(checkpoint, dtype, device)
     with checkpoint.open_weights() as reader:  # reads only the headers
         stored_as = dict(reader.tensors)
     with init_empty_weights():
@@ -44,8 +51,71 @@ def load_model(
     return model.eval().requires_grad_(False)
 
 
+def load_adapted_model(
+    checkpoint: AdaptedCheckpoint,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str = "cpu",
+    *,
+    merge: bool = True,
+) -> nn.Module:
+    """Build the model of a base and its adapters; see ``load_model``.
+
+    Args:
+        checkpoint: base and adapters.
+        dtype: dtype of the parameters; ``None`` for the stored one.
+        device: where they are.
+        merge: merge adapters into the weights where their method allows it.
+    """
+    base, family = checkpoint.base, checkpoint.family
+    with init_empty_weights():
+        model = family.model(checkpoint.config, checkpoint.head_name)
+    checkpoint.require_unchanged()
+    places = base.sources_in(checkpoint.config, checkpoint.head_name)
+    stored = {
+        places[name]: tensor
+        for name, tensor in _read(base, dtype, device).items()
+        if name in places
+    }
+    files = [_read_file(adapter_file(adapter), None, device) for adapter in checkpoint.adapters]
+    of_model = model.state_dict().keys()
+    for adapter, tensors in zip(checkpoint.adapters, files, strict=True):
+        own = {name: _cast(tensors.pop(name), dtype) for name in of_model & tensors.keys()}
+        if own and adapter is not checkpoint.adapters[-1]:
+            raise UsageError(
+                f"{adapter.path} has weights of its head {adapter.head_name}, and of several "
+                "adapters only the last may have a head",
+                "give it as the last --adapter",
+            )
+        stored |= own
+    names = _match(model, infos_of(stored), f"{base.path} and {checkpoint.path}")
+    model.load_state_dict({name: stored[owner] for name, owner in names.items()}, assign=True)
+    _tie(model, names)
+    _compute_buffers(model, checkpoint, dtype, device)
+    adaptable = AdaptableModel.of(model, family, checkpoint.config, checkpoint.head_name)
+    for adapter, tensors in zip(checkpoint.adapters, files, strict=True):
+        method = adapter_method_of(adapter)
+        merges = merge and method.can_merge
+        if not merges:
+            tensors = {name: _cast(tensor, dtype) for name, tensor in tensors.items()}
+        add_stored_adapter(method, model, adaptable, tensors, adapter_file(adapter))
+        if merges:
+            merge_adapters(model)
+    return model.eval().requires_grad_(False)
+
+
+def infos_of(tensors: Mapping[str, Tensor]) -> dict[str, TensorInfo]:
+    """Return names, dtypes and shapes of tensors, as of a file."""
+    codes = {dtype: code for code, dtype in TORCH.items()}
+    return {
+        name: TensorInfo(codes.get(tensor.dtype, "I64"), tuple(tensor.shape))
+        for name, tensor in tensors.items()
+    }
+
+
 def stored_dtype(checkpoint: Checkpoint) -> torch.dtype:
     """Return the stored dtype with the most bytes; float32 if torch does not support it."""
+    if isinstance(checkpoint, AdaptedCheckpoint):
+        checkpoint = checkpoint.base
     count: dict[str, int] = {}
     with checkpoint.open_weights() as reader:
         for info in reader.tensors.values():
@@ -101,10 +171,15 @@ def _read(
     tensors: dict[str, Tensor] = {}
     check_unicode(checkpoint.path, "the directory of the model")
     for path in checkpoint.weight_files():
-        with safe_open(path, framework="pt", device=str(device)) as file:
-            for name in file.keys():  # noqa: SIM118 (an open file, not a dict)
-                tensors[name] = _cast(file.get_tensor(name), dtype)
+        tensors |= _read_file(path, dtype, device)
     return tensors
+
+
+def _read_file(
+    path: Path, dtype: torch.dtype | None, device: torch.device | str
+) -> dict[str, Tensor]:
+    with safe_open(path, framework="pt", device=str(device)) as file:
+        return {name: _cast(file.get_tensor(name), dtype) for name in file.keys()}  # noqa: SIM118
 
 
 def _cast(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:

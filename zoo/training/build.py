@@ -13,6 +13,7 @@ from zoo.errors import Interrupted, UsageError, VerificationError
 from zoo.io.output.staging import remove_stale_staging
 from zoo.nn.layers.skip_init import PartlyInitialized, build_without_init
 from zoo.objectives.base import Batch
+from zoo.training.adapter import add_adapter
 from zoo.training.base import RunSetup
 from zoo.training.callbacks import Callback
 from zoo.training.config.run_config import RunConfig
@@ -33,7 +34,12 @@ from zoo.training.state.lock import locked
 from zoo.training.state.pretrained import InitRecord
 from zoo.training.state.recovery import SavedCheckpoint, last_intact_checkpoint
 from zoo.training.state.run_manifest import ParentRecord, read_manifest
-from zoo.training.state.state_dict import load_trainer_state_dict, load_unique_state_dict
+from zoo.training.state.state_dict import (
+    copy_weights_into,
+    load_trainer_state_dict,
+    load_unique_state_dict,
+    saved_state_dict,
+)
 from zoo.training.trainer import Trainer
 
 LOG = logging.getLogger("zoo")
@@ -109,10 +115,19 @@ class PreparedRun:
 def prepare_run(setup: RunSetup, run: Path, dist: DistContext) -> PreparedRun:
     """Build the model and its data loaders, and find the checkpoint to resume from."""
     checkpoint = last_intact_checkpoint(run, setup.config, dist)
+    adapted = setup.config.adapter is not None
     loads_all = checkpoint is not None and (checkpoint.meta.step > 0 or setup.init is not None)
+    loads_all = loads_all and not adapted  # then the weights are the base's
     built = build_model(setup, loads_all=loads_all)
     model = built.module
     pretrained = _load_pretrained(setup, run, model, checkpoint)
+    if adapted:
+        assert pretrained is not None, "an adapter changes a pretrained model"
+        add_adapter(setup, model, pretrained.new_parameters)
+        if checkpoint is not None and checkpoint.meta.step == 0:
+            groups = load_tensors(checkpoint.path, checkpoint.meta)
+            weights = saved_state_dict(model, setup.config)
+            copy_weights_into(weights, groups.get("weights", {}), checkpoint.path)
     setup.prepare_model(model)
     if not loads_all:  # otherwise weights are loaded later, with the optimizer's state
         built.require_values()
@@ -153,6 +168,9 @@ def _load_pretrained(
             f"{run} has no checkpoint left, and began with pretrained weights",
             "put its checkpoints back, or begin another run",
         )
+    if setup.config.adapter is not None:  # checkpoints of the run do not have the base's weights
+        record = setup.load_pretrained(model)
+        return setup.init.record or record
     if checkpoint is not None and checkpoint.meta.step == 0:
         groups = load_tensors(checkpoint.path, checkpoint.meta)
         load_unique_state_dict(model, groups.get("weights", {}), checkpoint.path)

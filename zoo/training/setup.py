@@ -18,6 +18,7 @@ from zoo.objectives.options import parse_options
 from zoo.objectives.seq2seq import Seq2SeqDataset
 from zoo.overrides import override
 from zoo.plugins import get_family
+from zoo.training.adapter import require_pretrained
 from zoo.training.base import RunSetup
 from zoo.training.config.schema import EpochsConfig, TrainConfig
 from zoo.training.dataloader import BatchLoader
@@ -125,9 +126,13 @@ def pretrain_setup(
     from zoo.tokenizers.tokenizer_json import parse
 
     family, loggers = get_family(config.family), select_loggers(config.report_to)
+    require_pretrained(config)
     init = None
     if config.init_from is not None:
-        if resumed is not None and resumed[1].init_from is not None:
+        if resumed is not None and resumed[1].init_from is not None and config.adapter is not None:
+            record = resumed[1].init_from
+            init = PretrainedInit.reopen(record, config.init_from, family, offline=offline)
+        elif resumed is not None and resumed[1].init_from is not None:
             init = PretrainedInit.from_run(
                 resumed[0], resumed[1].init_from, config.init_from, family
             )

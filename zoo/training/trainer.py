@@ -57,7 +57,8 @@ class Trainer:
         self.optimizer = make_optimizer(self.param_groups, config.optimizer)
         self.ema = None
         if config.ema_decay is not None:
-            self.ema = EMA(loss_module.model, config.ema_decay)
+            adapted = config.adapter is not None
+            self.ema = EMA(loss_module.model, config.ema_decay, trained_only=adapted)
         self.step = 0  # optimizer steps done
         self.optimizer_began = 0  # step at which the optimizer's state began
         self.tokens = 0  # tokens trained on, over all ranks

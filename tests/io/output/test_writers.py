@@ -23,6 +23,7 @@ STREAM = "replaces a standard stream by /dev/null"
 DOWNLOAD = "a partial download in the cache of huggingface_hub, under its lock"
 # place -> why it writes by itself
 LISTED = {
+    "zoo/adapters/write.py:write_adapter": STAGED,
     "zoo/cli/inference/eval.py:_draw": "the directory that the user names for figures",
     "zoo/cli/options.py:InputFile.convert": TEMPORARY,
     "zoo/cli/output.py:prepare": STREAM,
@@ -59,6 +60,7 @@ LISTED = {
     "zoo/hub/download.py:Transfer.on_request": DOWNLOAD,
     "zoo/hub/download.py:Transfer.body": DOWNLOAD,
     "zoo/hub/fetch.py:_Checkout._download": DOWNLOAD,
+    "zoo/inference/merge.py:merge": STAGED,
     "zoo/inference/processing/table_records.py:spooled_records": TEMPORARY,
     "zoo/io/digests/background.py:BackgroundHasher.create": STAGED,
     "zoo/io/digests/verified.py:_store": "a cache that is recomputed when it is damaged",

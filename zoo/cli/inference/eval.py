@@ -10,6 +10,7 @@ import click
 
 from zoo.cli.options import (
     InputFile,
+    adapter_option,
     backend_options,
     common_options,
     count_option,
@@ -72,6 +73,7 @@ columns are named, or counted from 1 in a file without a header.""",
     type=InputFile(),
     former=("--data",),
 )
+@adapter_option
 @count_option("--limit", "Number of examples.  [default: all]")
 @task_options("evaluate")
 @click.option(
@@ -105,6 +107,7 @@ def command(
     lock: Path | None,
     as_json: bool,
     no_record: bool,
+    adapter: tuple[str, ...],
     predictions: Path | None,
     report: Path | None,
     force: bool,
@@ -115,7 +118,7 @@ def command(
     The result is written into the manifest of the model's directory, and is in the model card. A
     name of the store, the registry or the Hub keeps its manifest.
     """
-    from zoo.convert.cache import resolve_checkpoint
+    from zoo.convert.cache import resolve_adapted
     from zoo.data.readers.documents import expand_paths
     from zoo.errors import UsageError
     from zoo.evaluation.record import evaluation_record, record_evaluation
@@ -139,7 +142,7 @@ def command(
     files, named = evaluation.split_names(data, requested)
     requested = {**named, **requested}
     output = _Output(predictions, report, files, force=force)
-    checkpoint = resolve_checkpoint(ref, revision=revision, offline=offline, lock=lock)
+    checkpoint = resolve_adapted(ref, adapter, revision=revision, offline=offline, lock=lock)
     evaluation.require_supported(checkpoint)  # before loading the weights
     record = record and _is_recordable(ref, checkpoint)
     session = open_session(checkpoint, **compute, fastest=True)

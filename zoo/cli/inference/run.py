@@ -10,6 +10,7 @@ from zoo.cli import output
 from zoo.cli.options import (
     PATH,
     IntegerRange,
+    adapter_option,
     backend_options,
     common_options,
     count_option,
@@ -152,6 +153,7 @@ def task_command(name: str) -> click.Command:
             former=("--max-tokens",),
         ),
         count_option("--max-batch-tokens", "Maximum number of tokens per batch, with padding."),
+        adapter_option,
         backend_options,
         hub_options,
         common_options,
@@ -227,17 +229,18 @@ def _prepared(
     name: str, ref: str, texts: tuple[str, ...], options: dict[str, Any], *, digests: bool = False
 ) -> "tuple[Task, TaskInput]":
     """Return the task and its input."""
-    from zoo.convert.cache import resolve_checkpoint
+    from zoo.convert.cache import resolve_adapted
     from zoo.export.session import open_session
     from zoo.tasks import make_task
     from zoo.tasks.table import open_input
 
     checkpoint_options = {key: options.pop(key) for key in ("revision", "offline", "lock")}
     compute = {key: options.pop(key) for key in ("backend", "device", "dtype", "threads")}
+    adapters = options.pop("adapter")
     columns = {key: options.pop(key) for key in ("source", "kind", "text", "pair")}
     given = open_input(name, texts, **columns, options=options, digests=digests)
     task: type[Task] = load_part(find_tasks(name, "predict")[0], "predict")
-    checkpoint = resolve_checkpoint(ref, **checkpoint_options)
+    checkpoint = resolve_adapted(ref, adapters, **checkpoint_options)
     task.require_head(checkpoint)  # before the slow loading of weights
     session = open_session(checkpoint, **compute, fastest=not task.reads_layers)
     return make_task(name, checkpoint, session, **given.options), given

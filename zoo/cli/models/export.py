@@ -9,6 +9,7 @@ from zoo.cli.options import (
     FiniteRange,
     IntegerRange,
     TargetChoice,
+    adapter_option,
     common_options,
     force_option,
     hub_options,
@@ -111,6 +112,7 @@ Examples:
     help="Largest loss of a quantized graph: of cosine, correlation, argmax, perplexity or "
     "metric.  [default: 0.01]",
 )
+@adapter_option
 @shared_option(
     "eval_data",
     "Texts that graphs are compared on, one a line; the first 256 are read. Or a "
@@ -167,7 +169,7 @@ def command(
     3 and nothing is written.
     """
     from zoo.checkpoint import check_tokenizer
-    from zoo.convert.cache import resolve_checkpoint
+    from zoo.convert.cache import resolve_adapted
     from zoo.export.targets import find_target
     from zoo.hub.reference import resolve
     from zoo.io.output.overwrite import check_target
@@ -182,9 +184,12 @@ def command(
     quantization = {name: options.pop(name) for name in QUANTIZATION}
     precision = options.pop("dtype")
     check_target(output, force=settings["force"])
-    checkpoint = resolve_checkpoint(ref, **options)
+    checkpoint = resolve_adapted(ref, options.pop("adapter"), **options)
     check_tokenizer(checkpoint)
     from zoo.export.targets.base import ExportSettings
+    from zoo.inference.merge import as_whole_model  # imports torch
+
+    checkpoint = as_whole_model(checkpoint)
 
     plan = _quantization(checkpoint, _by_agreement(target, precision), **quantization)
     if target.options:

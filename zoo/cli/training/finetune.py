@@ -20,6 +20,7 @@ from zoo.cli.task_options import (
 )
 from zoo.cli.training.options import (
     SHARED_SETTINGS,
+    adapter_option,
     config_file,
     data_option,
     label_option,
@@ -41,6 +42,7 @@ SETTINGS = SHARED_SETTINGS | {
     "label": "data.label",
     "skip_invalid": "data.skip_invalid",
     "preset": "preset",
+    "adapter": "adapter.method",
     "freeze": "freeze_layers",
     "tokenizer": "tokenizer",
     "size": "size",
@@ -66,6 +68,8 @@ Examples:
       --text 1 --label 2 --seeds 3
   zoo finetune REF --task text-classification --train t.jsonl \\
       --preset stable --freeze 4
+  zoo finetune REF --task text-classification --train t.tsv \\
+      --adapter lora --set adapter.rank=16
   zoo finetune REF --task seq2seq --train sum=a.jsonl --train cola=b.tsv \\
       --text in --label out
   zoo finetune REF --task seq2seq --train glue/mrpc=GLUE
@@ -94,6 +98,7 @@ is held out. RUN/config.yaml lists all settings; --set changes any of them.""",
     metavar="NAME",
     help="Defaults: paper, stable, or the family's others.",
 )
+@adapter_option
 @count_option("--freeze", "Train neither the embeddings nor the N lowest layers.", minimum=0)
 @shared_option("size")
 @shared_option(

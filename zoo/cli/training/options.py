@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from zoo.cli.completion import OBJECTIVE
+from zoo.cli.completion import ADAPTER, OBJECTIVE
 from zoo.cli.options import (
     REFERENCE,
     FiniteRange,
@@ -41,6 +41,7 @@ SHARED_SETTINGS = {
 SETTINGS = SHARED_SETTINGS | {
     "size": "size",
     "objective": "objective",
+    "adapter": "adapter.method",
     "init_from": "init_from.model",
     "train": "data.paths",
     "eval_data": "data.eval_paths",
@@ -64,6 +65,14 @@ def data_option(
     return shared_option(
         name, description, multiple=True, type=KeptFile(), metavar=metavar, former=former
     )
+
+
+adapter_option = shared_option(
+    "adapter",
+    "Train an adapter and keep the model as it is: lora, dora, ia3, ...",
+    type=ADAPTER,
+    metavar="METHOD",
+)
 
 
 def training_options(function: Function) -> Function:
@@ -115,6 +124,7 @@ def run_options(function: Function) -> Function:
                 metavar="REF",
                 help="Checkpoint to initialise the weights from.",
             ),
+            adapter_option,
             data_option("train", "Training text, or a built corpus.", former=("--data",)),
             data_option("eval_data", "Held-out text for evaluation.", former=("--eval-data",)),
             shared_option(

@@ -66,6 +66,7 @@ class DistillTextConfig(TrainConfig, frozen=True, kw_only=True, forbid_unknown_f
     def __post_init__(self) -> None:
         """Check the values."""
         super().__post_init__()
+        require_no_adapter(self)
         epochs, warmup = self.num_train_epochs, self.warmup_ratio
         if epochs is not None:
             check_epochs(epochs)
@@ -91,3 +92,14 @@ class DistillTaskConfig(FineTuneConfig, frozen=True, kw_only=True, forbid_unknow
     """Configuration of distillation over labelled data, in addition to fine-tuning's."""
 
     distillation: DistillationConfig  # teachers and loss terms
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        super().__post_init__()
+        require_no_adapter(self)
+
+
+def require_no_adapter(config: TrainConfig | FineTuneConfig) -> None:
+    """Check that no adapter is trained by distillation; raises ``ValueError``."""
+    if config.adapter is not None:
+        raise ValueError("a student is trained as a whole: leave adapter out")

@@ -94,6 +94,9 @@ class FineTuneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     # pretrained weights to start from; ``None`` for new weights. Modules named in ``new_modules``
     # get new weights even if the checkpoint has some
     init_from: InitConfig | None = None
+    # method and settings of an adapter, which is trained in place of the model, with a head of
+    # labels; see ``zoo.adapters``. ``None`` to train the model
+    adapter: dict[str, Any] | None = None
     size: str | None = None  # model size of the family, for new weights
     # checkpoint whose tokenizer is used, or ``train`` for one that is trained on the texts, for new
     # weights

@@ -13,7 +13,7 @@ from zoo.io.yaml import parse_yaml, read_yaml
 from zoo.training.config.synonyms import ALTERNATIVES, suggest_setting
 
 ConfigDict = dict[str, Any]
-TABLES = ("config", "data", "distillation", "init_from", "lr_scheduler", "optimizer")
+TABLES = ("adapter", "config", "data", "distillation", "init_from", "lr_scheduler", "optimizer")
 NAMES = ("family", "preset", "task")
 MISSING = "Object missing required field "
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import msgspec
 
+from zoo.adapters.registry import with_adapter
 from zoo.data.readers.documents import ReaderConfig
 from zoo.errors import SourceError, UsageError
 from zoo.families.recipe import Recipe, SeqLenWarmup
@@ -83,6 +84,9 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
     size: str = "tiny"
     # pretrained weights to start from; ``None`` for new weights
     init_from: InitConfig | None = None
+    # method and settings of an adapter, which is trained in place of the model, with a head of
+    # labels; see ``zoo.adapters``. ``None`` to train the model
+    adapter: dict[str, Any] | None = None
     data: DataConfig = DataConfig()  # training and evaluation data
     seed: int = 0  # seed of all random numbers
     # number of tokens per forward pass, padding included; gradients of a larger step are
@@ -244,7 +248,7 @@ def pretrain_config(
 
     check_kinds(values, overrides)
     requested = merge_settings(values, overrides)
-    requested = in_tokens(requested)
+    requested, of_adapter = with_adapter(in_tokens(requested))
     # of rows whose length the recipe has
     rows = {name: requested.pop(name) for name in ("batch_size",) if name in requested}
     if struct_type is TrainConfig and "num_train_epochs" in requested:
@@ -260,6 +264,7 @@ def pretrain_config(
     size = requested.get("size", started or "tiny")
     config = config_of_size(family, size)
     recipe = msgspec.to_builtins(family.recipe(size))
+    recipe["optimizer"] |= of_adapter.get("optimizer", {})
     if started is not None:  # the pretrained configuration is kept, except for dropout
         recipe["config"] = {k: v for k, v in recipe["config"].items() if k.endswith(DROPOUT)}
         _drop_from_scratch(recipe, family, config)

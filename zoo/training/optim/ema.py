@@ -15,36 +15,52 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 
 class EMA:
-    """Exponential moving average of a model's parameters, in float32 or a wider dtype."""
+    """Exponential moving average of a model's parameters, in float32 or a wider dtype.
 
-    def __init__(self, model: nn.Module, decay: float) -> None:
+    Args:
+        model: the model.
+        decay: decay of the average.
+        trained_only: leave out parameters that are frozen, as all but an adapter's.
+    """
+
+    def __init__(self, model: nn.Module, decay: float, *, trained_only: bool = False) -> None:
         if not 0 <= decay < 1:
             raise ValueError(f"the decay of an average is {decay}: not at least 0, less than 1")
         self._average = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
-        self.tensors = {name: _wide(p).clone() for name, p in model.named_parameters()}
+        self.trained_only = trained_only
+        self.tensors = {name: _wide(p).clone() for name, p in self._parameters(model).items()}
+
+    def _parameters(self, model: nn.Module) -> dict[str, nn.Parameter]:
+        """Return the parameters that are averaged, by name."""
+        return {
+            name: parameter
+            for name, parameter in model.named_parameters()
+            if parameter.requires_grad or not self.trained_only
+        }
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
         """Update the average with the weights; call it after each optimizer step."""
-        current = [_wide(parameter) for parameter in model.parameters()]
+        current = [_wide(parameter) for parameter in self._parameters(model).values()]
         self._average(list(self.tensors.values()), current, 0)
 
     @torch.no_grad()
     def copy_to(self, model: nn.Module) -> None:
         """Copy the average into a model's parameters."""
-        for name, parameter in model.named_parameters():
+        for name, parameter in self._parameters(model).items():
             parameter.copy_(self.tensors[name])
 
     @contextmanager
     def applied(self, model: nn.Module) -> Iterator[None]:
         """Use the average as a model's weights inside the context, and restore them after it."""
-        weights = [parameter.detach().clone() for parameter in model.parameters()]
+        parameters = list(self._parameters(model).values())
+        weights = [parameter.detach().clone() for parameter in parameters]
         self.copy_to(model)
         try:
             yield
         finally:
             with torch.no_grad():
-                for parameter, weight in zip(model.parameters(), weights, strict=True):
+                for parameter, weight in zip(parameters, weights, strict=True):
                     parameter.copy_(weight)
 
     def state_dict(self) -> dict[str, Tensor]:

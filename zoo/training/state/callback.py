@@ -8,6 +8,7 @@ import msgspec
 
 from zoo.errors import VerificationError
 from zoo.overrides import override
+from zoo.training.adapter import adapter_record, has_tokenizer_of_base
 from zoo.training.callbacks import Callback
 from zoo.training.distributed.parallelize import full_tensor
 from zoo.training.logging.callback import LoggingCallback
@@ -28,7 +29,11 @@ from zoo.training.state.final_model import (
 from zoo.training.state.pretrained import InitRecord
 from zoo.training.state.recovery import SavedCheckpoint
 from zoo.training.state.run_manifest import read_manifest
-from zoo.training.state.state_dict import trainer_state_dict, unique_state_dict
+from zoo.training.state.state_dict import (
+    saved_state_dict,
+    trainer_state_dict,
+    unique_state_dict,
+)
 
 if TYPE_CHECKING:
     from zoo.training.base import RunSetup
@@ -95,19 +100,22 @@ class CheckpointCallback(Callback):
         for name, trained in self.setup.objective.models_to_save(trainer.model).items():
             # a collective call: each rank has a shard of the weights
             weights, of_modules = (
-                {
-                    key: full_tensor(tensor).cpu()
-                    for key, tensor in unique_state_dict(module).items()
-                }
-                if module is not None
-                else {}
-                for module in (trained.module, trained.modules)
+                {key: full_tensor(tensor).cpu() for key, tensor in tensors.items()}
+                for tensors in (
+                    saved_state_dict(trained.module, trainer.config),
+                    {} if trained.modules is None else unique_state_dict(trained.modules),
+                )
             )
             if trainer.dist.is_main_process:
                 setup = self.setup
                 model = model_file(setup.family, setup.tokenizer, trained, setup.generation)
+                tokenizer, adapter = setup.tokenizer, None
+                if trainer.config.adapter is not None:
+                    assert self.pretrained is not None, "an adapter changes a pretrained model"
+                    adapter = adapter_record(setup, trained, self.pretrained)
+                    tokenizer = None if has_tokenizer_of_base(setup) else tokenizer
                 digests[name] = save_final_model(
-                    self.run / name, model, setup.tokenizer, weights, training, of_modules
+                    self.run / name, model, tokenizer, weights, training, of_modules, adapter
                 )
         if trainer.dist.is_main_process:
             write_final_record(self.run, digests, stopped_at=trainer.stopped_at)

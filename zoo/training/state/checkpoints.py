@@ -36,6 +36,7 @@ SHARDS, OPTIMIZER_SHARDS = "shards", "optimizer-shards"
 # settings that were added since runs could be resumed, the newest first, and their defaults; a
 # checkpoint of an earlier version has a digest without them
 ADDED_SETTINGS: tuple[tuple[tuple[str, ...], Any], ...] = (
+    (("adapter",), None),
     (("keep_optimizer",), False),
     (("data", "skip_invalid"), False),
 )

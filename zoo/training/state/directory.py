@@ -24,7 +24,7 @@ from zoo.training.state.checkpoints import CheckpointMeta, save_checkpoint, sett
 from zoo.training.state.lock import locked
 from zoo.training.state.pretrained import InitRecord
 from zoo.training.state.run_manifest import MANIFEST, SETTINGS, ParentRecord, RunManifest
-from zoo.training.state.state_dict import unique_state_dict
+from zoo.training.state.state_dict import saved_state_dict
 from zoo.version import __version__
 
 if TYPE_CHECKING:
@@ -79,7 +79,8 @@ def write_directory(
     with new_directory(path, files, manifest) as staging:
         if pretrained is not None:  # so that a resume needs this directory alone
             state = CheckpointMeta(step=0, settings=settings_digest(setup.config))
-            save_checkpoint(staging, state, {"weights": unique_state_dict(loss_module.model)}, dist)
+            weights = {"weights": saved_state_dict(loss_module.model, setup.config)}
+            save_checkpoint(staging, state, weights, dist)
 
 
 @contextlib.contextmanager

@@ -9,11 +9,13 @@ import msgspec
 import torch
 
 from zoo.checkpoint import (
+    ADAPTER,
     CONFIG,
     FORMAT_VERSION,
     MANIFEST,
     TOKENIZER,
     WEIGHTS,
+    AdapterRecord,
     Manifest,
     ModelFile,
     encode_manifest,
@@ -111,15 +113,16 @@ def save_final_model(
     weights: Mapping[str, torch.Tensor],
     training: Any,
     modules: Mapping[str, torch.Tensor] | None = None,
+    adapter: AdapterRecord | None = None,
 ) -> dict[str, FileDigest]:
-    """Write a final model, replacing an earlier one; return the digests of its files.
+    """Write a final model or adapter, replacing an earlier one; return the digests of its files.
 
     ``modules`` are weights of a sentence encoder's modules, see ``TrainedModel``.
     """
     from zoo.io.digests.files import hash_file
 
     with atomic_directory(path, force=True, in_run=True) as staging:
-        write_tensors(staging / WEIGHTS, dict(weights))
+        write_tensors(staging / (WEIGHTS if adapter is None else ADAPTER), dict(weights))
         for folder, tensors in by_folder(modules or {}).items():
             (staging / folder).mkdir()
             write_tensors(staging / folder / MODULE_WEIGHTS, tensors)
@@ -136,6 +139,7 @@ def save_final_model(
             },
             dtypes={"F32": len(weights) + len(modules or {})},
             training=training,
+            adapter=adapter,
         )
         (staging / MANIFEST).write_bytes(encode_manifest(manifest))
     return {name: manifest.files[name] for name in sorted(manifest.files)}

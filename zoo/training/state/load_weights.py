@@ -85,7 +85,7 @@ def loaded_parameters(
         shapes = {name: info.shape for name, info in reader.tensors.items()}
     return [
         targets[target]
-        for name, target in _same_sources(checkpoint, network).items()
+        for name, target in checkpoint.sources_in(network.config, network.head).items()
         if target in targets
         and shapes.get(name) == targets[target].shape
         and not any(_inside(target, part) for part in skip)
@@ -109,7 +109,7 @@ def copy_weights(
     if differ is not None:
         raise UsageError(f"{reference} cannot be started with as it is: {differ}", _WIDTH)
     targets = network.module.state_dict(keep_vars=True)
-    target_names = _same_sources(checkpoint, network)
+    target_names = checkpoint.sources_in(network.config, network.head)
     left = []
     for name, value in _stored(checkpoint):
         target = target_names.get(name, "")
@@ -143,17 +143,6 @@ _WIDTH = (
     "objective_args.generator_width_ratio and objective_args.generator_depth_ratio set the "
     "generator's size"
 )
-
-
-def _same_sources(checkpoint: Checkpoint, network: TrainedModel) -> dict[str, str]:
-    """Return the checkpoint's tensor name -> name in the model, by equal sources on the Hub."""
-    wanted = checkpoint.family.weights(network.config, network.head).entries()
-    names = {entry.sources: entry.target for entry in wanted}
-    return {
-        entry.target: names[entry.sources]
-        for entry in checkpoint.weights.entries()
-        if entry.sources in names
-    }
 
 
 def _stored(checkpoint: Checkpoint) -> Iterator[tuple[str, Tensor]]:

@@ -7,7 +7,7 @@ checkpoint, as in the code released with He et al. 2021 (arXiv:2111.09543, ``rtd
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +15,8 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from zoo.checkpoint import TOKENIZER, Checkpoint, SourceRecord
-from zoo.errors import UsageError
+from zoo.checkpoint import TOKENIZER, Checkpoint, SourceRecord, weights_digest
+from zoo.errors import UsageError, VerificationError
 from zoo.families.config import Config
 from zoo.io.digests.files import FileDigest
 from zoo.io.json import JsonStruct
@@ -95,7 +95,7 @@ class PretrainedInit:
                 init_from.generator, family, offline=offline
             )
         info = model.model.tokenizer
-        tokenizer = None if info is None else _given((model.path / TOKENIZER).read_bytes(), info)
+        tokenizer = None if info is None else _given(model.tokenizer_file.read_bytes(), info)
         return cls(model.config, tokenizer, init_from, checkpoints, None, model.model.generation)
 
     @classmethod
@@ -107,6 +107,22 @@ class PretrainedInit:
         info = record.tokenizer
         tokenizer = None if info is None else _given((run / TOKENIZER).read_bytes(), info)
         return cls(config, tokenizer, start, record=record, generation=record.generation)
+
+    @classmethod
+    def reopen(
+        cls, record: InitRecord, init_from: InitConfig, family: "Family", *, offline: bool
+    ) -> "PretrainedInit":
+        """Return the initialization of a resumed run of an adapter, which needs its base again."""
+        init = cls.resolve(init_from, family, offline=offline)
+        for name, checkpoint in init.checkpoints.items():
+            before = weights_digest(record.models[name].files)
+            if weights_digest(checkpoint.manifest.files) != before:
+                raise VerificationError(
+                    f"{record.models[name].reference} is not the model that the run began with: "
+                    "its weights have another digest",
+                    "put it back as it was, or begin another run",
+                )
+        return replace(init, record=record)
 
     def own_tokenizer(self, family: "Family") -> "ExistingTokenizer":
         """Return the tokenizer of the pretrained model."""

@@ -44,7 +44,7 @@ def trainer_state_dict(trainer: TrainerState) -> dict[str, Tensors]:
     """Return file stem -> tensors by name: weights, optimizer, EMA, metrics, recurrent states."""
     average = trainer.ema
     return {
-        "weights": unique_state_dict(trainer.loss_module.model),
+        "weights": saved_state_dict(trainer.loss_module.model, trainer.config),
         OPTIMIZER: _optimizer(trainer),
         "ema_decay": {} if average is None else average.state_dict(),
         "totals": trainer.train_metrics.values,
@@ -61,7 +61,8 @@ def load_trainer_state_dict(
         with parsing(path / SHARDS, "a sharded checkpoint of this model"):
             _load_shards(trainer, groups, path)
     else:
-        load_unique_state_dict(trainer.loss_module.model, groups.get("weights", {}), path)
+        weights = saved_state_dict(trainer.loss_module.model, trainer.config)
+        copy_weights_into(weights, groups.get("weights", {}), path)
         with parsing(path, "a checkpoint of this model"):
             if saved.meta.optimizer == "saved":
                 _set_optimizer(trainer, groups.get(OPTIMIZER, {}))
@@ -106,11 +107,29 @@ def unique_state_dict(module: torch.nn.Module) -> Tensors:
     return tensors
 
 
+def saved_state_dict(module: torch.nn.Module, config: RunConfig) -> Tensors:
+    """Return the tensors of a model that a run saves: of one with an adapter, only what it trains.
+
+    The others are the base's.
+    """
+    tensors = unique_state_dict(module)
+    if config.adapter is None:
+        return tensors
+    trained = {name for name, p in module.named_parameters() if p.requires_grad}
+    return {name: tensor for name, tensor in tensors.items() if name in trained}
+
+
 def load_unique_state_dict(
     module: torch.nn.Module, tensors: Mapping[str, torch.Tensor], path: Path
 ) -> None:
     """Copy tensors of ``unique_state_dict`` into a module."""
-    weights = unique_state_dict(module)
+    copy_weights_into(unique_state_dict(module), tensors, path)
+
+
+def copy_weights_into(
+    weights: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.Tensor], path: Path
+) -> None:
+    """Copy tensors of a checkpoint into those of a model with the same names."""
     odd = weights.keys() ^ tensors.keys()
     odd |= {name for name in weights.keys() - odd if weights[name].shape != tensors[name].shape}
     if odd:

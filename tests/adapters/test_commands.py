@@ -1,0 +1,268 @@
+"""``zoo run``, ``eval`` and ``export`` with an adapter, and ``zoo adapter``."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner
+from safetensors.torch import load_file
+
+from tests.adapters.conftest import Adapted
+from tests.finetuning.making import labelled
+from tests.inference.making import make_checkpoint, store
+from zoo.adapters.checkpoint import AdaptedCheckpoint
+from zoo.checkpoint import load_checkpoint
+from zoo.cli import cli
+from zoo.conformance.verify import verify
+from zoo.convert.cache import resolve_adapted, resolve_checkpoint
+from zoo.errors import SourceError, UsageError, VerificationError, ZooError
+from zoo.inference.load_model import load_adapted_model, load_model
+from zoo.inference.merge import merge
+
+METHODS = ("lora", "dora", "ia3")
+TEXTS = ("a b c", "j i")
+
+
+def zoo(*arguments: object) -> str:
+    done = CliRunner().invoke(cli, list(map(str, arguments)), catch_exceptions=False)
+    return done.stdout
+
+
+def both(base: Path, adapter: Path) -> AdaptedCheckpoint:
+    checkpoint = resolve_adapted(str(base), [adapter])
+    assert isinstance(checkpoint, AdaptedCheckpoint)
+    return checkpoint
+
+
+def scores(*arguments: object) -> list[list[float]]:
+    lines = zoo("run", "classify", *arguments, *TEXTS).splitlines()
+    return [list(json.loads(line)["scores"].values()) for line in lines]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_adapter_is_applied_to_its_base(method: str, adapted: Adapted, tmp_path: Path) -> None:
+    """By its own directory, with its base, merged, in ONNX Runtime, and exported."""
+    base, adapter = adapted(method)
+    expected = scores(adapter)
+    whole = load_adapted_model(both(base, adapter), merge=False)
+    merged = load_model(resolve_checkpoint(str(adapter)))
+    ids = torch.tensor([[2, 5, 6, 7, 3]])
+    torch.testing.assert_close(whole(ids)["logits"], merged(ids)["logits"])
+    assert scores(base, "--adapter", adapter) == expected
+    zoo("adapter", "merge", adapter, "-o", tmp_path / "merged")
+    assert scores(tmp_path / "merged") == expected
+    zoo("export", base, "--adapter", adapter, "-o", tmp_path / "graph")
+    flat = [score for row in expected for score in row]
+    for arguments in (
+        (tmp_path / "graph",),
+        (adapter, "--backend", "onnx"),
+    ):
+        found = [score for row in scores(*arguments) for score in row]
+        assert found == pytest.approx(flat, abs=1e-6)
+    failed = [c for c in verify(tmp_path / "merged", reference=False) if c.outcome != "ok"]
+    assert failed == []
+    assert [c.outcome for c in verify(adapter)] == ["ok", "ok"]
+
+
+def test_an_evaluation_is_recorded_in_the_adapter(adapted: Adapted, tmp_path: Path) -> None:
+    base, adapter = adapted()
+    data = labelled(tmp_path / "e.tsv", 20, seed=2)
+    arguments = ("--task", "text-classification", "--eval", data, "--json")
+    first = json.loads(zoo("eval", adapter, *arguments))
+    second = json.loads(zoo("eval", base, "--adapter", adapter, *arguments))
+    assert first["metrics"] == second["metrics"]
+    (record,) = load_checkpoint(adapter).manifest.evaluations
+    assert record.metrics["accuracy"] == first["metrics"]["accuracy"]
+    assert load_checkpoint(base).manifest.evaluations == []
+
+
+def test_merging_reports_the_largest_change(adapted: Adapted, tmp_path: Path) -> None:
+    base, adapter = adapted()
+    report = json.loads(zoo("adapter", "merge", adapter, "-o", tmp_path / "merged", "--json"))
+    before, own = load_file(base / "model.safetensors"), load_file(adapter / "adapter.safetensors")
+    after = load_file(tmp_path / "merged" / "model.safetensors")
+    changes = {}
+    for name in [name for name in before if not name.startswith("head.")]:
+        change = float((after[name].double() - before[name].double()).abs().max())
+        if change > 0:
+            changes[name] = change
+    assert set(changes) == {f"layers.{k}.attention.qkv.weight" for k in range(2)}
+    assert report["changed"] == 2
+    assert report["largest_change"] == pytest.approx(max(changes.values()))
+    assert changes[report["largest_in"]] == max(changes.values())
+    prefix = "layers.1.attention.qkv.adapter."
+    update = own[f"{prefix}lora_B.2"] @ own[f"{prefix}lora_A.2"]  # alpha / rank is 1
+    weight = before["layers.1.attention.qkv.weight"][64:] + update
+    torch.testing.assert_close(after["layers.1.attention.qkv.weight"][64:], weight)
+
+
+def test_merging_keeps_ties(tmp_path: Path) -> None:
+    """The head for masked tokens shares the embeddings, before and after."""
+    from transformers import BertForMaskedLM
+
+    adapter = extracted(tmp_path, head="masked-lm")
+    checkpoint = resolve_checkpoint(str(adapter))
+    assert isinstance(checkpoint, AdaptedCheckpoint)
+    report = merge(checkpoint, tmp_path / "merged")
+    assert "cls.predictions.decoder.weight" in report.tied
+    zoo("convert", tmp_path / "merged", "--to", "hub", "-o", tmp_path / "hub")
+    model = BertForMaskedLM.from_pretrained(tmp_path / "hub")
+    assert model.cls.predictions.decoder.weight is model.bert.embeddings.word_embeddings.weight
+    failed = [c for c in verify(tmp_path / "merged", reference=False) if c.outcome != "ok"]
+    assert failed == []
+
+
+def extracted(tmp_path: Path, *options: str, head: str = "none") -> Path:
+    """Extract an adapter of two models that differ by matrices of rank 3, and a norm."""
+    base = make_checkpoint(tmp_path / "base", head, dropout=0.0)
+    model = load_model(base)
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("ffn.up.weight"):
+                left = torch.randn(parameter.shape[0], 3, generator=generator)
+                right = torch.randn(3, parameter.shape[1], generator=generator)
+                parameter.add_(left @ right)
+        if "norm" in options:
+            model.get_parameter("layers.0.ffn_norm.weight").mul_(2)
+    store(tmp_path / "tuned", model, base.family, base.config, head)
+    zoo(
+        *("adapter", "extract", tmp_path / "base", tmp_path / "tuned"),
+        *("--rank", 3, "-o", tmp_path / "extracted"),
+    )
+    return tmp_path / "extracted"
+
+
+def test_extraction_finds_a_low_rank_difference(tmp_path: Path) -> None:
+    adapter = extracted(tmp_path)
+    model = load_model(resolve_checkpoint(str(adapter)))
+    tuned = load_model(load_checkpoint(tmp_path / "tuned"))
+    for name, parameter in tuned.named_parameters():
+        torch.testing.assert_close(model.get_parameter(name), parameter, atol=1e-5, rtol=1e-5)
+
+
+def test_extraction_says_what_it_loses(tmp_path: Path) -> None:
+    """The error is that of the singular values which are left out."""
+    extracted(tmp_path, "norm")
+    report = json.loads(
+        zoo(
+            *("adapter", "extract", tmp_path / "base", tmp_path / "tuned"),
+            *("--rank", 2, "-o", tmp_path / "two", "--json"),
+        )
+    )
+    before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("base", "tuned"))
+    lost = total = elsewhere = 0.0
+    for name, tensor in before.items():
+        difference = after[name].double() - tensor.double()
+        if name.endswith("ffn.up.weight"):
+            lost += float(torch.linalg.svdvals(difference)[2:].square().sum())
+            total += float(difference.square().sum())
+        else:
+            elsewhere += float(difference.square().sum())
+    assert report["error"] == pytest.approx((lost / total) ** 0.5)
+    assert report["outside"] == pytest.approx((elsewhere / (total + elsewhere)) ** 0.5)
+    assert report["left"] == ["layers.0.ffn_norm.weight"]
+
+
+def test_adapters_are_listed_and_described(adapted: Adapted, tmp_path: Path) -> None:
+    base, adapter = adapted()
+    adapted("ia3", "second")
+    listed = json.loads(zoo("adapter", "list", tmp_path, "--json"))["adapters"]
+    methods = {row["adapter"]: row["method"] for row in listed}
+    assert methods == {str(adapter): "lora", str(tmp_path / "second" / "model"): "ia3"}
+    described = json.loads(zoo("adapter", "info", adapter, "--json"))
+    own = load_file(adapter / "adapter.safetensors")
+    assert described["parameters"] == sum(tensor.numel() for tensor in own.values())
+    assert described["base"] == str(base) and described["base_problem"] is None
+    assert "labels     " in zoo("adapter", "info", adapter)
+
+
+def test_several_adapters_add_up(adapted: Adapted, tmp_path: Path) -> None:
+    """Of a language and of a task: only the last has a head."""
+    base, task = adapted()
+    checkpoint = load_checkpoint(base)
+    tuned = load_model(checkpoint)
+    with torch.no_grad():
+        tuned.get_parameter("layers.0.ffn.up.weight").add_(0.1)
+    store(tmp_path / "tuned", tuned, checkpoint.family, checkpoint.config, checkpoint.head_name)
+    zoo(
+        *("adapter", "extract", base, tmp_path / "tuned", "--rank", 1),
+        *("-o", tmp_path / "language"),
+    )
+    both = load_model(resolve_adapted(str(base), [tmp_path / "language", task]))
+    alone = load_model(resolve_adapted(str(base), [task]))
+    change = both.get_parameter("layers.0.ffn.up.weight") - alone.get_parameter(
+        "layers.0.ffn.up.weight"
+    )
+    torch.testing.assert_close(change, torch.full_like(change, 0.1), atol=1e-5, rtol=0)
+    for name in ("head.weight", "layers.1.attention.qkv.weight"):
+        torch.testing.assert_close(both.get_parameter(name), alone.get_parameter(name))
+    with pytest.raises(UsageError, match="only the last may have a head"):
+        load_model(resolve_adapted(str(base), [task, tmp_path / "language"]))
+
+
+def error_of(arguments: Sequence[object]) -> tuple[type[BaseException], str]:
+    with pytest.raises(ZooError) as error:
+        zoo(*arguments)
+    return type(error.value), str(error.value)
+
+
+def test_an_adapter_of_another_base_is_refused(adapted: Adapted, tmp_path: Path) -> None:
+    base, adapter = adapted()
+    other = make_checkpoint(tmp_path / "other", "masked-lm")
+    kind, message = error_of(["run", "classify", other.path, "--adapter", adapter, "a"])
+    assert kind is VerificationError and "their digests differ" in message
+    family = make_checkpoint(tmp_path / "gpt", family=_family("gpt"))
+    kind, message = error_of(["run", "classify", family.path, "--adapter", adapter, "a"])
+    assert kind is UsageError and "is an adapter of a model of bert" in message
+    kind, message = error_of(["run", "classify", adapter, "--adapter", adapter, "a"])
+    assert kind is UsageError and "is an adapter itself" in message
+    kind, message = error_of(["run", "classify", base, "--adapter", base, "a"])
+    assert kind is UsageError and "is a whole model" in message
+    kind, message = error_of(["run", "classify", base, "--adapter", tmp_path / "nowhere", "a"])
+    assert kind is SourceError and "is not there" in message
+
+
+def test_an_adapter_without_its_base(adapted: Adapted, tmp_path: Path) -> None:
+    base, adapter = adapted()
+    base.rename(tmp_path / "moved")
+    kind, message = error_of(["run", "classify", adapter, "a"])
+    assert kind is SourceError and f"an adapter of {base}, which is not available" in message
+    assert f"--adapter {adapter}" in message
+    assert "no: " in zoo("adapter", "info", adapter)
+    assert scores(tmp_path / "moved", "--adapter", adapter)
+    kind, message = error_of(["convert", adapter, "-o", tmp_path / "x"])
+    assert kind is UsageError and "zoo adapter merge" in message
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_graph_takes_no_adapter(adapted: Adapted, tmp_path: Path) -> None:
+    """Neither in float32 nor quantized: its weights are not the base's."""
+    base, adapter = adapted()
+    zoo("export", base, "--only", "int8", "--max-drop", "1", "-o", tmp_path / "graph")
+    for arguments in (
+        ["run", "classify", tmp_path / "graph", "--adapter", adapter, "a"],
+        ["adapter", "merge", adapter, "--base", tmp_path / "graph", "-o", tmp_path / "merged"],
+    ):
+        kind, message = error_of(arguments)
+        assert kind is UsageError and "is an exported graph" in message
+    assert not (tmp_path / "merged").exists()
+
+
+def test_damaged_adapters_are_refused(adapted: Adapted, tmp_path: Path) -> None:
+    _, adapter = adapted()
+    file = adapter / "adapter.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    kind, message = error_of(["run", "classify", adapter, "a"])
+    assert kind is VerificationError and "is not what was written" in message
+
+
+def _family(name: str) -> Any:
+    from zoo.plugins import get_family
+
+    return get_family(name)

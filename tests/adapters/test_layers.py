@@ -1,0 +1,132 @@
+"""The layers of adapters against their formulas, in float64."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from zoo.adapters.layers import adapted_modules, merge_adapters
+from zoo.nn.adapters import (
+    DoRAAdapter,
+    IA3Adapter,
+    LinearAdapter,
+    LoRAAdapter,
+    attach_adapter,
+    can_adapt,
+)
+
+ROWS = {"0": range(0, 4), "2": range(8, 12)}  # query and value of a fused matrix
+
+
+def random_linear() -> nn.Linear:
+    torch.manual_seed(0)
+    return nn.Linear(6, 12).double()
+
+
+def randomized(adapter: LinearAdapter) -> LinearAdapter:
+    for parameter in adapter.double().parameters():
+        nn.init.normal_(parameter)
+    return adapter
+
+
+def lora() -> LoRAAdapter:
+    return LoRAAdapter(ROWS, 12, 6, rank=2, scaling=3.0)
+
+
+def dora() -> DoRAAdapter:
+    return DoRAAdapter(ROWS, 12, 6, rank=2, scaling=3.0)
+
+
+def low_rank_weight(weight: Tensor, adapter: LoRAAdapter) -> Tensor:
+    """W + scaling B A of each part, one matrix at a time."""
+    changed = weight.detach().clone()
+    for name, rows in ROWS.items():
+        changed[rows.start : rows.stop] += 3.0 * adapter.lora_B[name] @ adapter.lora_A[name]
+    return changed
+
+
+def dora_weight(weight: Tensor, adapter: DoRAAdapter) -> Tensor:
+    changed = low_rank_weight(weight, adapter)
+    for name, rows in ROWS.items():
+        for k, row in enumerate(rows):
+            length = math.sqrt(float(changed[row].square().sum()))
+            changed[row] *= float(adapter.lora_magnitude_vector[name][k]) / length
+    return changed
+
+
+@pytest.mark.parametrize(("make", "formula"), [(lora, low_rank_weight), (dora, dora_weight)])
+def test_low_rank_updates_change_only_their_rows(
+    make: Callable[[], LoRAAdapter], formula: Callable[[Tensor, LoRAAdapter], Tensor]
+) -> None:
+    linear, x = random_linear(), torch.randn(5, 6, dtype=torch.float64)
+    bias = linear.bias.detach().clone()
+    adapter = make()
+    attach_adapter(linear, adapter)
+    randomized(adapter)
+    with torch.no_grad():
+        expected = formula(linear.weight, adapter)
+        torch.testing.assert_close(linear(x), x @ expected.T + bias)
+        some = slice(8, 12)
+        found = adapter(x, linear.weight[some], linear.bias[some], some)
+        torch.testing.assert_close(found, x @ expected[some].T + bias[some])
+        merge_adapters(linear)
+    assert type(linear) is nn.Linear and list(adapted_modules(linear)) == []
+    torch.testing.assert_close(linear.weight.detach(), expected)
+    assert torch.equal(linear.weight[4:8], random_linear().weight[4:8])
+
+
+@pytest.mark.parametrize("make", [lora, dora])
+def test_new_adapters_change_nothing(make: Callable[[], LoRAAdapter]) -> None:
+    linear, x = random_linear(), torch.randn(5, 6, dtype=torch.float64)
+    before = linear(x)
+    attach_adapter(linear, make().double())
+    torch.testing.assert_close(linear(x), before)
+
+
+def test_ia3_scales_outputs_with_their_bias_or_inputs() -> None:
+    x = torch.randn(5, 6, dtype=torch.float64)
+    outputs, inputs = random_linear(), random_linear()
+    by_row = randomized(IA3Adapter(ROWS, 12, 6, scales_input=False))
+    by_column = randomized(IA3Adapter({"0": range(12)}, 12, 6, scales_input=True))
+    with torch.no_grad():
+        factors = torch.ones(12, dtype=torch.float64)
+        for name, rows in ROWS.items():
+            factors[rows.start : rows.stop] = by_row.get_parameter(f"ia3_l.{name}")[:, 0]
+        expected = (outputs(x) * factors, inputs(x * by_column.get_parameter("ia3_l.0")[0]))
+        attach_adapter(outputs, by_row)
+        attach_adapter(inputs, by_column)
+        for _ in range(2):  # with the adapters, and merged
+            torch.testing.assert_close(outputs(x), expected[0])
+            torch.testing.assert_close(inputs(x), expected[1])
+            merge_adapters(nn.ModuleList([outputs, inputs]))
+
+
+def test_dora_has_no_gradient_through_lengths() -> None:
+    """Section 4.3 of the paper: the length in the denominator is a constant."""
+    linear, x = random_linear(), torch.randn(5, 6, dtype=torch.float64)
+    adapter = dora()
+    attach_adapter(linear, adapter)
+    randomized(adapter)
+    linear(x).square().sum().backward()
+    weight = low_rank_weight(linear.weight, adapter).detach().requires_grad_()
+    lengths = weight.detach().norm(dim=1)
+    gain = torch.ones(12, dtype=torch.float64)
+    for name, rows in ROWS.items():
+        magnitude = adapter.lora_magnitude_vector[name].detach()
+        gain[rows.start : rows.stop] = magnitude / lengths[rows.start : rows.stop]
+    loss = (x @ weight.T * gain + linear.bias.detach()).square().sum()
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert weight.grad is not None
+    for name, rows in ROWS.items():
+        part = weight.grad[rows.start : rows.stop]
+        expected = 3.0 * adapter.lora_B[name].detach().T @ part
+        torch.testing.assert_close(adapter.lora_A[name].grad, expected)
+
+
+def test_only_plain_linear_maps_can_have_an_adapter() -> None:
+    class Other(nn.Linear):
+        pass
+
+    assert can_adapt(nn.Linear(2, 2)) and not can_adapt(Other(2, 2))

@@ -1,0 +1,245 @@
+"""Runs that train an adapter: what they train, what they save, and how they resume."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.adapters.conftest import QUICK, Adapted
+from tests.finetuning.conftest import Pretrained
+from tests.finetuning.making import HERE, finetune, labelled, settings, setup_of
+from tests.training.runs import assert_resumes_from, finish_in_two_processes, records
+from zoo.adapters.registry import METHODS
+from zoo.checkpoint import load_checkpoint, weights_digest
+from zoo.convert.cache import resolve_checkpoint
+from zoo.errors import UsageError, VerificationError
+from zoo.finetuning.runs import FineTuneRun
+from zoo.training.build import open_trainer
+from zoo.training.config.distill import DistillTaskConfig
+from zoo.training.config.schema import validate_config
+from zoo.training.distributed.context import DistContext
+from zoo.training.run import PretrainRun
+from zoo.training.state.checkpoints import list_checkpoints
+from zoo.training.state.verify import verify_run
+
+DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_run_resumes_bit_for_bit(method: str, pretrained: Pretrained, tmp_path: Path) -> None:
+    model, _ = pretrained(**DROPOUT)
+    adapter = {"method": method, **({"dropout": 0.1} if method == "lora" else {})}
+    table = labelled(tmp_path / "t.tsv")
+    tree = settings(model, table, adapter=adapter, save_total_limit=9, ema_decay=0.9)
+    whole = finetune(tmp_path / "whole", tree)
+    assert_resumes_from(whole, tmp_path, 6, 0, kind=FineTuneRun)
+    assert {check.outcome for check in verify_run(whole)} == {"ok"}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_base_is_frozen_to_the_bit(method: str, pretrained: Pretrained, tmp_path: Path) -> None:
+    model, _ = pretrained()
+    before = load_file(model / "model.safetensors")
+    tree = settings(model, labelled(tmp_path / "t.tsv"), adapter={"method": method}, **QUICK)
+    tree["optimizer"] = {"learning_rate": 0.1, "weight_decay": 0.5}
+    setup = setup_of(finetune(tmp_path / "run", tree))
+    with open_trainer(setup, tmp_path / "again", HERE, new=True) as trainer:
+        trainer.train()
+        state = trainer.model.state_dict()
+        trained = {name for name, p in trainer.model.named_parameters() if p.requires_grad}
+    same = [name for name in before.keys() & state.keys() if name not in trained]
+    changed = [
+        name for name in same if state[name].numpy().tobytes() != before[name].numpy().tobytes()
+    ]
+    assert same and changed == []
+    own = load_file(tmp_path / "again" / "model" / "adapter.safetensors")
+    assert own.keys() == trained
+    assert {name.split(".")[0] for name in own if ".adapter." not in name} == {"pooler", "head"}
+
+
+def test_checkpoints_only_hold_what_is_trained(adapted: Adapted, tmp_path: Path) -> None:
+    base, adapter = adapted()
+    own = load_file(adapter / "adapter.safetensors")
+    for path in list_checkpoints(tmp_path / "run").values():
+        assert load_file(path / "weights.safetensors").keys() == own.keys()
+    manifest = load_checkpoint(adapter).manifest
+    assert manifest.adapter is not None
+    recorded = manifest.adapter.base
+    assert recorded.reference == str(base)
+    assert recorded.weights == weights_digest(load_checkpoint(base).manifest.files)
+    assert manifest.adapter.settings["target_modules"] == ["query", "value"]
+    assert sorted(path.name for path in adapter.iterdir()) == [
+        *("adapter.safetensors", "config.json", "zoo.json")
+    ]
+
+
+def test_a_run_needs_its_base_to_resume(adapted: Adapted, tmp_path: Path) -> None:
+    """The base is opened again, and compared with its digest."""
+    base, _ = adapted()
+    run = tmp_path / "run"
+    shutil.rmtree(run / "model")
+    weights = base / "model.safetensors"
+    content = weights.read_bytes()
+    manifest = (base / "zoo.json").read_text()
+    other = manifest.replace(json.loads(manifest)["files"]["model.safetensors"]["blake3"], "0" * 64)
+    (base / "zoo.json").write_text(other)
+    with pytest.raises(VerificationError, match="is not the model that the run began with"):
+        FineTuneRun({}, DistContext.initialize("cpu")).resume(run)
+    (base / "zoo.json").write_text(manifest)
+    assert weights.read_bytes() == content
+    FineTuneRun({}, DistContext.initialize("cpu")).resume(run)
+    assert (run / "model" / "adapter.safetensors").is_file()
+
+
+def test_a_run_is_continued(adapted: Adapted, tmp_path: Path) -> None:
+    adapted(keep_optimizer=True)
+    longer = FineTuneRun({"max_steps": 6}, DistContext.initialize("cpu"), tmp_path / "longer")
+    longer.continue_from(tmp_path / "run")
+    assert [record["step"] for record in records(tmp_path / "longer")][-1] == 6
+
+
+def test_packed_rows_compute_the_same(
+    pretrained: Pretrained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Training on a CPU packs the rows of a batch, which changes no loss."""
+    model, _ = pretrained()
+    table = labelled(tmp_path / "t.tsv")
+    losses = []
+    for packed in (True, False):
+        if not packed:
+            monkeypatch.setattr("zoo.nn.encoder.pack_rows", lambda mask: None)
+        tree = settings(model, table, adapter={"method": "lora"}, **QUICK)
+        run = finetune(tmp_path / f"packed-{packed}", tree)
+        losses.append([record["loss"] for record in records(run)])
+    assert losses[0] == pytest.approx(losses[1], abs=1e-6)
+
+
+def test_bfloat16_trains(adapted: Adapted, tmp_path: Path) -> None:
+    _, adapter = adapted(precision="bfloat16")
+    own = load_file(adapter / "adapter.safetensors")
+    assert {tensor.dtype for tensor in own.values()} == {torch.float32}
+    assert (tmp_path / "run" / "report.html").is_file()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("fsdp", [False, True], ids=["ddp", "fsdp"])
+def test_two_processes_equal_one(
+    method: str, fsdp: bool, pretrained: Pretrained, tmp_path: Path
+) -> None:
+    import yaml
+
+    model, _ = pretrained()
+    held = labelled(tmp_path / "e.tsv", 20, seed=1)
+    table = labelled(tmp_path / "t.tsv")
+    tree = settings(model, table, data={"eval": [str(held)]}, adapter={"method": method}, **QUICK)
+    one = finetune(tmp_path / "one", tree)
+    file = tmp_path / "run.yaml"
+    file.write_text(yaml.safe_dump(tree | {"fsdp": fsdp}))
+    finish_in_two_processes("finetune", str(file), "-o", str(tmp_path / "two"))
+    for split in ("train", "validation"):
+        pairs = zip(records(tmp_path / "two", split), records(one, split), strict=True)
+        for record, other in pairs:
+            assert record["loss"] == pytest.approx(other["loss"], abs=1e-5)
+    first, second = (
+        load_file(run / "model" / "adapter.safetensors") for run in (one, tmp_path / "two")
+    )
+    assert first.keys() == second.keys()
+    for name, tensor in first.items():
+        torch.testing.assert_close(second[name], tensor, atol=1e-5, rtol=1e-4)
+
+
+def test_shared_layers_have_one_adapter(tmp_path: Path) -> None:
+    """ALBERT's layers share their weights, and so the adapter."""
+    from tests.inference.making import make_checkpoint
+    from zoo.plugins import get_family
+
+    base = make_checkpoint(
+        tmp_path / "base", family=get_family("albert"), num_layers=3, dropout=0.0
+    )
+    adaptable = adaptable_of(base)
+    names = [part.name for site in adaptable.sites_of(("query",)) for part in site.parts.values()]
+    assert len(names) == 1
+
+
+def adaptable_of(base: Any) -> Any:
+    from zoo.adapters.targets import AdaptableModel
+    from zoo.inference.load_model import load_model
+
+    return AdaptableModel.of(load_model(base), base.family, base.config, base.head_name)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_further_pretraining(method: str, pretrained: Pretrained, tmp_path: Path) -> None:
+    """Of the head for masked tokens nothing is trained, and nothing is saved."""
+    model, _ = pretrained()
+    text = tmp_path / "text.txt"
+    text.write_text(
+        "\n\n".join(" ".join("abcdefghij"[k % 10] for k in range(n, n + 9)) for n in range(200))
+    )
+    tree = {
+        "family": "bert",
+        "init_from": {"model": str(model)},
+        "adapter": {"method": method},
+        "objective": "masked-lm",
+        "data": {"paths": [str(text)]},
+        "seq_len": 16,
+        "global_batch_tokens": 64,
+        "max_steps": 4,
+        "eval_steps": 4,
+        "eval_sequences": 2,
+        "save_steps": 2,
+        "save_total_limit": 9,
+        "keep_optimizer": True,
+    }
+    PretrainRun(tree, DistContext.initialize("cpu"), tmp_path / "run").start()
+    own = load_file(tmp_path / "run" / "model" / "adapter.safetensors")
+    assert [name for name in own if ".adapter." not in name] == []
+    assert_resumes_from(tmp_path / "run", tmp_path, 2, 0)
+    assert resolve_checkpoint(str(tmp_path / "run" / "model")).head_name == "masked-lm"
+
+
+def test_a_student_has_no_adapter(tmp_path: Path) -> None:
+    tree = settings("bert", labelled(tmp_path / "t.tsv"), adapter={"method": "lora"})
+    with pytest.raises(UsageError, match="a student is trained as a whole"):
+        validate_config({**tree, "distillation": {"teachers": ["bert"]}}, DistillTaskConfig)
+
+
+def test_runs_without_a_pretrained_model_are_refused(tmp_path: Path) -> None:
+    tree = settings("bert", labelled(tmp_path / "t.tsv"), adapter={"method": "lora"})
+    with pytest.raises(UsageError, match="an adapter changes a pretrained model"):
+        finetune(tmp_path / "run", tree)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("adapter", "message"),
+    [
+        ({"method": "lor"}, "no adapter is called 'lor'; did you mean lora"),
+        ({"method": "lora", "r": 4}, "no setting 'r'; did you mean rank"),
+        ({"method": "lora", "rnak": 4}, "no setting 'rnak'; did you mean rank"),
+        ({"rank": 4}, "adapter has settings and no method"),
+        ({"method": "lora", "rank": 0}, "rank is 0, not positive"),
+        (
+            {"method": "lora", "target_modules": ["qeury"]},
+            "no linear map of bert is called 'qeury'; did you mean query",
+        ),
+        (
+            {"method": "ia3", "target_modules": ["key"], "feedforward_modules": ["value"]},
+            "adapter.feedforward_modules has 'value', which adapter.target_modules lacks",
+        ),
+    ],
+)
+def test_wrong_settings(
+    adapter: dict[str, Any], message: str, pretrained: Pretrained, tmp_path: Path
+) -> None:
+    model, _ = pretrained()
+    tree = settings(model, labelled(tmp_path / "t.tsv"), adapter=adapter)
+    with pytest.raises(UsageError) as error:
+        finetune(tmp_path / "run", tree)
+    assert message in str(error.value)
+    assert not (tmp_path / "run").exists()

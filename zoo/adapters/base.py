@@ -1,0 +1,53 @@
+"""Base class of adapter methods. Importing it imports no torch."""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import msgspec
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from zoo.adapters.targets import AdaptableModel
+
+
+class AdapterMethod(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A method, whose fields are its settings.
+
+    Attributes:
+        name: value of ``--adapter``.
+        defaults: settings of a run that fit the method, unless a run has others.
+        can_merge: whether the changed model is one without an adapter again.
+    """
+
+    name: ClassVar[str]
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    can_merge: ClassVar[bool] = True
+
+    @abstractmethod
+    def resolved(self, adaptable: "AdaptableModel") -> Self:
+        """Return the method with the settings that follow from a model, such as its targets.
+
+        Raises:
+            UsageError: the model has no part that a setting names.
+        """
+
+    @abstractmethod
+    def add_to(self, model: "nn.Module", adaptable: "AdaptableModel") -> None:
+        """Add the adapter to a model, in place.
+
+        Args:
+            model: the model, with the weights of its base.
+            adaptable: what the method may change.
+
+        Raises:
+            UsageError: see ``resolved``.
+        """
+
+
+def check_positive(method: msgspec.Struct, *names: str) -> None:
+    """Check that settings are above 0; raises ``ValueError``."""
+    for name in names:
+        if getattr(method, name) <= 0:
+            raise ValueError(f"{name} is {getattr(method, name)}, not positive")

@@ -1,0 +1,137 @@
+"""Adapters on disk, and a model with adapters as one checkpoint."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from zoo.adapters.base import AdapterMethod
+from zoo.adapters.registry import parse_adapter
+from zoo.checkpoint import (
+    ADAPTER,
+    MANIFEST,
+    AdapterRecord,
+    Checkpoint,
+    is_checkpoint,
+    load_checkpoint,
+    weights_digest,
+)
+from zoo.checkpoint.digests import check_digests
+from zoo.errors import SourceError, UsageError, VerificationError
+from zoo.overrides import override
+
+
+@dataclass(frozen=True)
+class AdaptedCheckpoint(Checkpoint):
+    """A model with adapters: configuration and head are the last adapter's.
+
+    Attributes:
+        base: the model that they change.
+        adapters: the adapters, in the order in which they are applied.
+    """
+
+    base: Checkpoint
+    adapters: tuple[Checkpoint, ...]
+
+    @classmethod
+    def of(cls, base: Checkpoint, adapters: Sequence[Checkpoint]) -> Self:
+        """Return a model with adapters.
+
+        Raises:
+            UsageError: an adapter is of another model.
+        """
+        for adapter in adapters:
+            require_base(adapter, base)
+        last = adapters[-1]
+        return cls(
+            last.path, last.model, last.manifest, last.family, last.config, base, tuple(adapters)
+        )
+
+    @property
+    @override
+    def tokenizer_file(self) -> Path:
+        own = super().tokenizer_file
+        return own if own.is_file() else self.base.tokenizer_file
+
+    @override
+    def require_unchanged(self) -> None:
+        self.base.require_unchanged()
+        for adapter in self.adapters:
+            check_digests(adapter.path)
+
+
+def load_adapter(path: Path) -> Checkpoint:
+    """Read the records of an adapter."""
+    if not path.is_dir():
+        raise SourceError(f"{path} is not an adapter: it is not there", "give its directory")
+    if not is_checkpoint(path):
+        raise UsageError(
+            f"{path} is not an adapter: it has no {MANIFEST}",
+            f"`zoo convert {path} -o DIR` converts one of peft",
+        )
+    adapter = load_checkpoint(path)
+    if not adapter.is_adapter:
+        raise UsageError(f"{path} is a whole model, not an adapter", f"give it as REF: {path}")
+    return adapter
+
+
+def adapter_record(adapter: Checkpoint) -> AdapterRecord:
+    """Return the record of an adapter."""
+    record = adapter.manifest.adapter
+    assert record is not None, "load_adapter checks it"
+    return record
+
+
+def adapter_method_of(adapter: Checkpoint) -> AdapterMethod:
+    """Return the method of an adapter, with its settings."""
+    try:
+        return parse_adapter(adapter_record(adapter).settings)
+    except UsageError as error:
+        raise VerificationError(f"{adapter.path / MANIFEST}: {error.what}", error.hint) from error
+
+
+def adapter_file(adapter: Checkpoint) -> Path:
+    """Return the path of an adapter's weights."""
+    return adapter.path / ADAPTER
+
+
+def require_base(adapter: Checkpoint, base: Checkpoint) -> None:
+    """Check that an adapter is of a model."""
+    wanted = adapter_record(adapter).base
+    if base.is_export:
+        raise UsageError(
+            f"{base.path} is an exported graph, whose weights an adapter cannot change",
+            f"export {wanted.reference} with --adapter {adapter.path}",
+        )
+    if base.is_adapter:
+        raise UsageError(
+            f"{base.path} is an adapter itself", f"give its base, and --adapter {base.path}"
+        )
+    if base.family.name != adapter.family.name:
+        raise UsageError(
+            f"{adapter.path} is an adapter of a model of {adapter.family.name}, and {base.path} "
+            f"is of {base.family.name}",
+            f"its base is {wanted.reference}",
+        )
+    if weights_digest(base.manifest.files) != wanted.weights:
+        raise VerificationError(
+            f"{adapter.path} is an adapter of {wanted.reference}, and {base.path} has other "
+            "weights: their digests differ",
+            f"give {wanted.reference}, as it was",
+        )
+
+
+def find_adapters(folders: Iterable[Path]) -> list[Checkpoint]:
+    """Return the adapters in directories and up to three levels below them."""
+    found: dict[Path, Checkpoint] = {}
+    for folder in folders:
+        if not folder.is_dir():
+            raise SourceError(f"{folder} is not a directory", "give one that exists")
+        for depth in range(4):
+            for file in sorted(folder.glob("*/" * depth + ADAPTER)):
+                path = file.parent
+                if path.resolve() not in found and is_checkpoint(path):
+                    adapter = load_checkpoint(path)
+                    if adapter.is_adapter:
+                        found[path.resolve()] = adapter
+    return list(found.values())

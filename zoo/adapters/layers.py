@@ -1,0 +1,73 @@
+"""The layers of adapters in a model: their tensors, and merging them into its weights."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import torch
+from torch import Tensor, nn
+
+from zoo.errors import VerificationError
+from zoo.nn.adapters import AdaptedLinear, LinearAdapter
+
+if TYPE_CHECKING:
+    from zoo.adapters.base import AdapterMethod
+    from zoo.adapters.targets import AdaptableModel
+
+SHOWN = 6
+
+
+@torch.no_grad()
+def add_stored_adapter(
+    method: "AdapterMethod",
+    model: nn.Module,
+    adaptable: "AdaptableModel",
+    tensors: Mapping[str, Tensor],
+    file: Path,
+) -> None:
+    """Add an adapter to a model, with the values of its file; every tensor of it is used."""
+    before = model.state_dict().keys()
+    method.add_to(model, adaptable)
+    places = {name: t for name, t in model.state_dict().items() if name not in before}
+    wrong = [name for name in places if name not in tensors]
+    wrong += [name for name in tensors if name not in places]
+    wrong += [n for n in places.keys() & tensors.keys() if places[n].shape != tensors[n].shape]
+    if wrong:
+        more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
+        raise VerificationError(
+            f"{file}: the tensors are not those of its settings: "
+            f"{', '.join(sorted(wrong)[:SHOWN])}{more}",
+            "restore it from a copy",
+        )
+    model.load_state_dict(tensors, strict=False, assign=True)
+
+
+def adapted_modules(model: nn.Module) -> Iterator[tuple[str, nn.Linear, LinearAdapter]]:
+    """Yield the linear maps of a model that have an adapter, by name."""
+    for name, module in model.named_modules():
+        adapter = getattr(module, "adapter", None)
+        if isinstance(adapter, LinearAdapter):
+            yield name, cast(nn.Linear, module), adapter
+
+
+@torch.no_grad()
+def merge_adapters(model: nn.Module) -> None:
+    """Merge all adapters of a model into its weights, in place."""
+    for _, linear, adapter in list(adapted_modules(model)):
+        weight, bias = linear.weight, linear.bias
+        # at least in float32, so that a sum is rounded once
+        wide = torch.promote_types(weight.dtype, torch.float32)
+        merged = adapter.merge(weight.to(wide), None if bias is None else bias.to(wide))
+        linear.weight = nn.Parameter(merged[0].to(weight), requires_grad=weight.requires_grad)
+        if bias is not None and merged[1] is not None:
+            linear.bias = nn.Parameter(merged[1].to(bias), requires_grad=bias.requires_grad)
+        remove_adapter(linear)
+
+
+def remove_adapter(linear: nn.Linear) -> None:
+    """Remove the adapter of a linear map."""
+    if type(linear) is AdaptedLinear:
+        del linear.adapter
+        linear.__class__ = nn.Linear  # type: ignore[assignment]
+    else:
+        linear.adapter = None  # type: ignore[assignment]

@@ -1,0 +1,69 @@
+"""The methods by name, and their settings."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import msgspec
+
+from zoo.adapters.base import AdapterMethod
+from zoo.errors import UsageError, did_you_mean
+
+METHOD = "method"  # key of the method's name among its settings
+# name -> (module and class, one line for help)
+METHODS = {
+    "lora": ("zoo.adapters.lora:LoRA", "low-rank updates of linear maps"),
+    "dora": ("zoo.adapters.dora:DoRA", "low-rank updates of directions, and lengths"),
+    "ia3": ("zoo.adapters.ia3:IA3", "learned factors of activations"),
+}
+# names of settings in peft -> here
+PEFT_NAMES = {"r": "rank", "lora_alpha": "alpha", "lora_dropout": "dropout"}
+
+
+def adapter_method(name: str) -> type[AdapterMethod]:
+    """Return the class of a method."""
+    if name not in METHODS:
+        raise UsageError(
+            f"no adapter is called {name!r}",
+            did_you_mean(name, list(METHODS)) or f"there are {', '.join(METHODS)}",
+        )
+    module, _, attribute = METHODS[name][0].partition(":")
+    return getattr(import_module(module), attribute)  # type: ignore[no-any-return]
+
+
+def parse_adapter(settings: Mapping[str, Any]) -> AdapterMethod:
+    """Convert the settings of an adapter, with the name of its method, to its class."""
+    values = dict(settings)
+    name = values.pop(METHOD, None)
+    if not isinstance(name, str):
+        raise UsageError(
+            "adapter has settings and no method", f"--adapter names one of {', '.join(METHODS)}"
+        )
+    method = adapter_method(name)
+    known = [field.encode_name for field in msgspec.structs.fields(method)]
+    for key in values:
+        if key not in known:
+            meant = PEFT_NAMES.get(key)
+            hint = f"did you mean {meant}?" if meant in known else did_you_mean(key, known)
+            raise UsageError(
+                f"the adapter {name} has no setting {key!r}",
+                hint or f"it has {', '.join(known)}",
+            )
+    try:
+        return msgspec.convert(values, method)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise UsageError(f"the adapter {name}: {error}") from error
+
+
+def adapter_settings(method: AdapterMethod) -> dict[str, Any]:
+    """Return all settings of an adapter, with the name of its method."""
+    return {METHOD: method.name, **msgspec.to_builtins(method)}
+
+
+def with_adapter(requested: dict[str, Any]) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    """Return the settings of a run with all settings of its adapter, and the method's defaults."""
+    settings = requested.get("adapter")
+    if settings is None:
+        return requested, {}
+    method = parse_adapter(settings)
+    return {**requested, "adapter": adapter_settings(method)}, method.defaults

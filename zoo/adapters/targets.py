@@ -1,0 +1,152 @@
+"""The linear maps of a model under the Hub's names, for adapters."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from zoo.errors import UsageError, did_you_mean
+from zoo.weights import TensorMapping
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from zoo.families.adapters import AdapterTargets
+    from zoo.families.base import Family
+    from zoo.families.config import Config
+
+ALL_LINEAR = "all-linear"  # all linear maps of the backbone, as in peft
+WEIGHT = ".weight"
+SHOWN = 8
+
+
+@dataclass(frozen=True)
+class Part:
+    """A matrix of the Hub that is a linear map here, or some rows of one."""
+
+    name: str  # name of the Hub's module
+    rows: range  # its rows in our matrix
+
+
+@dataclass(frozen=True)
+class Site:
+    """A linear map of a model, with the parts of it that an adapter changes."""
+
+    module: str  # name of the module
+    entry: TensorMapping  # rule of its matrix
+    parts: dict[str, Part] = field(default_factory=dict)  # by the number of the rule's source
+
+    @property
+    def rows(self) -> dict[str, range]:
+        """Rows of each part."""
+        return {number: part.rows for number, part in self.parts.items()}
+
+
+@dataclass(frozen=True)
+class AdaptableModel:
+    """The linear maps of a model outside of its head."""
+
+    family: "Family"
+    config: "Config"
+    head: str
+    sites: Sequence[Site]
+
+    @classmethod
+    def of(
+        cls, model: "nn.Module", family: "Family", config: "Config", head: str
+    ) -> "AdaptableModel":
+        """Return those of a model with a configuration and head."""
+        from zoo.nn.adapters import can_adapt
+
+        modules = dict(model.named_modules())
+        backbone = {entry.target for entry in family.weights(config, "none").entries()}
+        sites = []
+        for entry in family.weights(config, head).entries():
+            module = entry.target.removesuffix(WEIGHT)
+            if entry.target not in backbone or module == entry.target:
+                continue
+            if len(entry.shape) == 2 and can_adapt(modules[module]):
+                sites.append(Site(module, entry, parts_of(entry)))
+        return cls(family, config, head, sites)
+
+    @property
+    def targets(self) -> "AdapterTargets":
+        """The family's default targets."""
+        return self.family.adapter_targets
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the Hub's modules."""
+        return [part.name for site in self.sites for part in site.parts.values()]
+
+    def select(self, wanted: Iterable[str] | None, default: Iterable[str]) -> tuple[str, ...]:
+        """Return the targets of a setting, or those of the default that the model has.
+
+        Raises:
+            UsageError: nothing of the model has a name of the setting, or of the default.
+        """
+        if wanted is not None:
+            chosen = tuple(wanted)
+            for target in chosen:
+                if target != ALL_LINEAR and not any(matches(n, target) for n in self.names):
+                    raise self._unknown(target)
+        else:
+            names = self.names
+            chosen = tuple(t for t in default if any(matches(name, t) for name in names))
+        if not chosen:
+            raise UsageError(
+                f"{self.family.name} has no default targets of adapters with the head {self.head}",
+                f"--set adapter.target_modules=[...] names some of {self._endings()}",
+            )
+        return chosen
+
+    def sites_of(self, targets: Sequence[str]) -> list[Site]:
+        """Return the linear maps that targets name, each with the parts that they name."""
+        found = []
+        for site in self.sites:
+            parts = {
+                number: part
+                for number, part in site.parts.items()
+                if any(target == ALL_LINEAR or matches(part.name, target) for target in targets)
+            }
+            if parts:
+                found.append(Site(site.module, site.entry, parts))
+        return found
+
+    def _unknown(self, target: str) -> UsageError:
+        endings = {ending for name in self.names for ending in _endings(name)}
+        known = sorted(endings, key=len)
+        return UsageError(
+            f"no linear map of {self.family.name} is called {target!r}",
+            did_you_mean(target, known) or f"there are {self._endings()}",
+        )
+
+    def _endings(self) -> str:
+        last = dict.fromkeys(name.rpartition(".")[2] for name in self.names)
+        return ", ".join([*list(last)[:SHOWN], *(["..."] if len(last) > SHOWN else [])])
+
+
+def parts_of(entry: TensorMapping) -> dict[str, Part]:
+    """Return the Hub's matrices of a rule, by the number of the source.
+
+    A matrix that is not the weight of a module there has the name of our module.
+    """
+    names = [source.removesuffix(WEIGHT) for source in entry.sources]
+    if not any(source.endswith(WEIGHT) for source in entry.sources):
+        names = [entry.target.removesuffix(WEIGHT)]
+    if len(names) == 1:
+        return {"0": Part(names[0], range(entry.shape[0]))}
+    parts, end = {}, 0
+    for number, (name, shape) in enumerate(zip(names, entry.source_shapes, strict=True)):
+        parts[str(number)] = Part(name, range(end, end + shape[0]))
+        end += shape[0]
+    return parts
+
+
+def matches(name: str, target: str) -> bool:
+    """Return whether a target means a module: its name, or the last parts of it."""
+    return name == target or name.endswith(f".{target}")
+
+
+def _endings(name: str) -> list[str]:
+    pieces = name.split(".")
+    return [".".join(pieces[-count:]) for count in (1, 2) if count <= len(pieces)]

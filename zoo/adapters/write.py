@@ -1,0 +1,80 @@
+"""Writing of the directory of an adapter."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from safetensors.torch import save_file
+
+from zoo.checkpoint import (
+    ADAPTER,
+    CONFIG,
+    FORMAT_VERSION,
+    MANIFEST,
+    AdapterRecord,
+    BaseRecord,
+    Checkpoint,
+    Manifest,
+    ModelFile,
+    SourceRecord,
+    encode_manifest,
+    weights_digest,
+)
+from zoo.io.digests.files import hash_file
+from zoo.io.json import encode_json
+from zoo.io.output.atomic import atomic_directory
+from zoo.version import __version__
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def base_record(reference: str, base: Checkpoint) -> BaseRecord:
+    """Return the record of the model that an adapter changes."""
+    path, manifest = Path(reference).expanduser(), base.manifest
+    return BaseRecord(
+        reference=str(path.resolve()) if path.is_dir() else reference,
+        weights=weights_digest(manifest.files),
+        head=base.head_name,
+        source=manifest.source,
+        licence=manifest.licence or manifest.base_licence,
+    )
+
+
+def write_adapter(
+    path: Path,
+    model: ModelFile,
+    tensors: "Mapping[str, Tensor]",
+    record: AdapterRecord,
+    *,
+    sources: Sequence[Path],
+    force: bool = False,
+    source: SourceRecord | None = None,
+    training: Mapping[str, Any] | None = None,
+) -> None:
+    """Write an adapter.
+
+    Args:
+        path: directory to write.
+        model: the contents of ``config.json``.
+        tensors: its weights, by our names.
+        record: its method and base.
+        sources: directories that are read, and not replaced.
+        force: replace an earlier one.
+        source: where the weights are from; ``None`` if they were computed here.
+        training: how they were computed.
+    """
+    with atomic_directory(path, force=force, sources=sources) as staging:
+        save_file({name: t.contiguous() for name, t in tensors.items()}, staging / ADAPTER)
+        (staging / CONFIG).write_bytes(encode_json(model))
+        manifest = Manifest(
+            zoo=FORMAT_VERSION,
+            created_by={"plm-zoo": __version__},
+            files={file.name: hash_file(file) for file in sorted(staging.iterdir())},
+            dtypes={"F32": len(tensors)},
+            source=source,
+            licence=record.base.licence,
+            training=None if training is None else dict(training),
+            adapter=record,
+        )
+        (staging / MANIFEST).write_bytes(encode_manifest(manifest))

@@ -1,0 +1,225 @@
+"""The command ``zoo adapter`` and its subcommands."""
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from zoo.cli import LazyGroup
+from zoo.cli.options import (
+    PATH,
+    REFERENCE,
+    common_options,
+    count_option,
+    force_option,
+    output_option,
+    reference_argument,
+    shared_option,
+)
+from zoo.cli.output import fields, result, table
+
+if TYPE_CHECKING:
+    from zoo.checkpoint import Checkpoint
+
+HERE = "zoo.cli.models.adapter"
+COMMANDS = {
+    "list": (f"{HERE}:list_all", "List the adapters of directories."),
+    "info": (f"{HERE}:info", "Describe an adapter and its base."),
+    "merge": (f"{HERE}:merge", "Merge adapters into the weights of their base."),
+    "extract": (f"{HERE}:extract", "Make an adapter of the difference of two models."),
+}
+COLUMNS = ("adapter", "method", "parameters", "head", "base")
+SHOWN = 8
+
+
+@click.group(
+    cls=LazyGroup,
+    table=COMMANDS,
+    epilog="""\b
+Examples:
+  zoo adapter list runs
+  zoo adapter info runs/sst2/model
+  zoo adapter merge runs/sst2/model -o merged
+  zoo adapter extract REF ./tuned --rank 16 -o adapter""",
+)
+def command() -> None:
+    """Describe, merge and extract adapters.
+
+    `zoo finetune --adapter METHOD` trains an adapter, and `zoo run`, `zoo eval` and `zoo export`
+    apply it with --adapter DIR.
+    """
+
+
+@click.command(epilog="Example: zoo adapter list runs")
+@click.argument("paths", nargs=-1, metavar="[DIR...]", type=click.Path(path_type=Path))
+@common_options
+def list_all(paths: tuple[Path, ...], as_json: bool) -> None:
+    """List the adapters in directories and those below them.
+
+    Without directories, these are the working directory and the store.
+    """
+    from zoo.adapters.checkpoint import find_adapters
+    from zoo.io.paths import store
+
+    found = find_adapters(paths or (Path(), store()))
+    values = [_summary(adapter) for adapter in found]
+    rows = [[str(value[column]) for column in COLUMNS] for value in values]
+    lines = table(rows, COLUMNS) if rows else ["no adapters; `zoo finetune --adapter` trains one"]
+    result({"adapters": values}, lines, as_json=as_json)
+
+
+def _summary(adapter: "Checkpoint") -> dict[str, Any]:
+    from zoo.adapters.checkpoint import adapter_file, adapter_record
+    from zoo.adapters.registry import METHOD
+    from zoo.io.tensors.safetensors import read_header
+
+    record, file = adapter_record(adapter), adapter_file(adapter)
+    infos = read_header(file)[0].values()
+    return {
+        "adapter": str(adapter.path),
+        "method": record.settings.get(METHOD),
+        "settings": record.settings,
+        "family": adapter.family.name,
+        "head": adapter.head_name,
+        "parameters": sum(math.prod(info.shape) for info in infos),
+        "bytes": file.stat().st_size,
+        "base": record.base.reference,
+        "base_digest": record.base.weights,
+    }
+
+
+@click.command(epilog="Example: zoo adapter info runs/sst2/model")
+@click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
+@common_options
+def info(path: Path, as_json: bool) -> None:
+    """Describe an adapter: its method, its settings, its base, and whether that is available."""
+    from zoo.adapters.checkpoint import load_adapter
+    from zoo.convert.cache import base_problem
+
+    adapter = load_adapter(path)
+    value = _summary(adapter)
+    problem = base_problem(adapter)
+    labels = list(adapter.config.labels) if adapter.head.has_labels else []
+    more = {"tasks": list(adapter.head.tasks), "labels": labels, "base_problem": problem}
+    settings = {k: v for k, v in value["settings"].items() if k != "method"}
+    rows = {
+        "adapter": value["adapter"],
+        "method": str(value["method"]),
+        **{f"  {name}": _shown(setting) for name, setting in settings.items()},
+        "parameters": f"{value['parameters']:,}, {value['bytes']:,} bytes",
+        "head": adapter.head_name,
+        **({"labels": ", ".join(labels)} if labels else {}),
+        "base": value["base"],
+        "digest": value["base_digest"],
+        "available": "yes" if problem is None else f"no: {problem}",
+    }
+    result({**value, **more}, fields(rows), as_json=as_json)
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  zoo adapter merge runs/sst2/model -o merged
+  zoo adapter merge german/model task/model --base REF -o merged"""
+)
+@click.argument("paths", nargs=-1, required=True, metavar="DIR...", type=PATH)
+@click.option(
+    "--base",
+    type=REFERENCE,
+    metavar="REF",
+    help="Model that the adapters change.  [default: the one that the first adapter names]",
+)
+@output_option(required=True)
+@shared_option("offline")
+@force_option
+@common_options
+def merge(
+    paths: tuple[str, ...],
+    base: str | None,
+    output: Path,
+    offline: bool,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Merge adapters into the weights of their base, and write a model like any other.
+
+    Tied tensors have to stay tied, and all weights finite; otherwise the exit code is 3 and nothing
+    is written. The largest change of a weight is printed.
+    """
+    from zoo.adapters.checkpoint import AdaptedCheckpoint, adapter_record, load_adapter
+    from zoo.convert.cache import resolve_adapted
+    from zoo.io.output.overwrite import check_target
+
+    check_target(output, force=force, sources=[Path(path) for path in paths])
+    reference = base or adapter_record(load_adapter(Path(paths[0]))).base.reference
+    checkpoint = resolve_adapted(reference, [Path(path) for path in paths], offline=offline)
+    assert isinstance(checkpoint, AdaptedCheckpoint), "there are adapters"
+    from zoo.inference.merge import merge as merge_into  # imports torch
+
+    report = merge_into(checkpoint, output, force=force)
+    lines = [
+        f"{report.changed} tensors changed, by at most {report.largest_change:.3g}"
+        + (f", in {report.largest_in}" if report.largest_in else ""),
+        *([f"still tied on the Hub: {', '.join(report.tied)}"] if report.tied else []),
+        f"wrote {report.path}",
+    ]
+    result(report.to_dict(), lines, as_json=as_json)
+
+
+@click.command(epilog="Example: zoo adapter extract REF ./tuned --rank 16 -o adapter")
+@reference_argument
+@click.argument("tuned", metavar="REF", type=REFERENCE)
+@count_option("--rank", "Rank of each update.", default=8)
+@click.option(
+    "--target-module",
+    "targets",
+    multiple=True,
+    metavar="NAME",
+    help="Linear maps to change, by the Hub's names; may be repeated.  [default: all-linear]",
+)
+@output_option(required=True)
+@shared_option("offline")
+@force_option
+@common_options
+def extract(
+    ref: str,
+    tuned: str,
+    rank: int,
+    targets: tuple[str, ...],
+    output: Path,
+    offline: bool,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Make a LoRA adapter of the difference of a model and one that was trained from it.
+
+    Each matrix gets the best update of that rank, by its singular value decomposition. What is
+    lost is printed as a relative error in the Frobenius norm: of the matrices, and of tensors that
+    an update cannot change, such as norms and embeddings. A head that REF lacks becomes the
+    adapter's.
+    """
+    from zoo.convert.cache import resolve_checkpoint
+    from zoo.io.output.overwrite import check_target
+
+    check_target(output, force=force)
+    base, other = (resolve_checkpoint(text, offline=offline) for text in (ref, tuned))
+    from zoo.adapters.targets import ALL_LINEAR
+    from zoo.inference.extract import extract as extract_into  # imports torch
+
+    report = extract_into(
+        ref, base, other, output, rank=rank, targets=targets or (ALL_LINEAR,), force=force
+    )
+    left = ", ".join([*report.left[:SHOWN], *(["..."] if len(report.left) > SHOWN else [])])
+    lines = [
+        f"{report.matrices} matrices of rank {report.rank}: relative error {report.error:.3g}, at "
+        f"most {report.largest_error:.3g} in {report.largest_in}",
+        f"not in the adapter: {report.outside:.3g} of the difference"
+        + (f", in {left}" if left else ""),
+        f"wrote {report.path}",
+    ]
+    result(report.to_dict(), lines, as_json=as_json)

@@ -1,0 +1,20 @@
+"""The parts of a family's models that adapters change by default."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class AdapterTargets:
+    """Names of the Hub's modules, or the last parts of their names, as in peft.
+
+    A name that only some models of the family have is ignored for the others.
+
+    Attributes:
+        low_rank: linear maps that LoRA and DoRA change.
+        rescaled: linear maps that (IA)^3 changes.
+        rescaled_inputs: those of them whose inputs it scales, and not their outputs.
+    """
+
+    low_rank: tuple[str, ...] = ()
+    rescaled: tuple[str, ...] = ()
+    rescaled_inputs: tuple[str, ...] = ()

@@ -1,0 +1,185 @@
+"""Models with adapters as whole models: adapters are merged into the weights of their base."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from blake3 import blake3
+from safetensors.torch import save_file
+
+from zoo.adapters.checkpoint import AdaptedCheckpoint, adapter_method_of, adapter_record
+from zoo.checkpoint import (
+    CONFIG,
+    FORMAT_VERSION,
+    MANIFEST,
+    TOKENIZER,
+    WEIGHTS,
+    Checkpoint,
+    Manifest,
+    encode_manifest,
+    is_checkpoint,
+    load_checkpoint,
+)
+from zoo.errors import UsageError, VerificationError
+from zoo.inference.load_model import load_adapted_model
+from zoo.io.digests.files import hash_file
+from zoo.io.json import encode_json
+from zoo.io.output.atomic import atomic_directory
+from zoo.io.paths import home, touch_and_evict, use_cached
+from zoo.io.tensors.safetensors import SafetensorsReader
+from zoo.version import __version__
+
+
+@dataclass(frozen=True)
+class MergeReport:
+    """What merging changed."""
+
+    path: Path
+    changed: int  # number of the base's tensors that changed
+    largest_change: float  # largest absolute change of a weight
+    largest_in: str  # tensor that has it
+    tied: list[str]  # names on the Hub that share the values of another tensor, as before
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report for JSON."""
+        return {**vars(self), "path": str(self.path)}
+
+
+def merge(
+    checkpoint: AdaptedCheckpoint, path: Path, *, force: bool = False, managed: bool = False
+) -> MergeReport:
+    """Write a model with adapters as a whole model.
+
+    Args:
+        checkpoint: base and adapters.
+        path: directory to write.
+        force: replace an earlier model there.
+        managed: replace what is there; see ``zoo.io.output.overwrite``.
+    """
+    for adapter in checkpoint.adapters:
+        method = adapter_method_of(adapter)
+        if not method.can_merge:
+            raise UsageError(
+                f"{adapter.path} is an adapter of the method {method.name}, which is no change of "
+                "weights and cannot be merged",
+                f"give the model, and --adapter {adapter.path}",
+            )
+    sources = [checkpoint.base.path, *(adapter.path for adapter in checkpoint.adapters)]
+    with atomic_directory(path, force=force, sources=sources, managed=managed) as staging:
+        report, tensors = merged_tensors(checkpoint, path)
+        save_file(tensors, staging / WEIGHTS)
+        (staging / CONFIG).write_bytes(encode_json(checkpoint.model))
+        if checkpoint.tokenizer_file.is_file():
+            (staging / TOKENIZER).write_bytes(checkpoint.tokenizer_file.read_bytes())
+        with SafetensorsReader([staging / WEIGHTS]) as reader:
+            codes = [info.dtype for info in reader.tensors.values()]
+        base = checkpoint.base.manifest
+        manifest = Manifest(
+            zoo=FORMAT_VERSION,
+            created_by={"plm-zoo": __version__},
+            files={file.name: hash_file(file) for file in sorted(staging.iterdir())},
+            licence=base.licence or base.base_licence,
+            dtypes={code: codes.count(code) for code in sorted(set(codes))},
+            training={**(checkpoint.manifest.training or {}), "merged": merged_record(checkpoint)},
+        )
+        (staging / MANIFEST).write_bytes(encode_manifest(manifest))
+    return report
+
+
+def merged_record(checkpoint: AdaptedCheckpoint) -> dict[str, Any]:
+    """Return the base and the adapters of a merged model, for its manifest."""
+    adapters = [adapter_record(adapter) for adapter in checkpoint.adapters]
+    return {
+        "base": msgspec.to_builtins(adapters[0].base),
+        "adapters": [adapter.settings for adapter in adapters],
+    }
+
+
+def merged_tensors(
+    checkpoint: AdaptedCheckpoint, path: Path
+) -> tuple[MergeReport, dict[str, torch.Tensor]]:
+    """Return the tensors of a merged model, each once, and what changed."""
+    model = load_adapted_model(checkpoint)
+    base, places = (
+        checkpoint.base,
+        checkpoint.base.sources_in(checkpoint.config, checkpoint.head_name),
+    )
+    state = model.state_dict(keep_vars=True)
+    stored = {name for name in base_names(base) if name in places}
+    tensors: dict[str, torch.Tensor] = {}
+    seen: dict[int, str] = {}
+    changed, largest, largest_in = 0, 0.0, ""
+    from_base = {places[name]: name for name in stored}
+    before = dict(read_tensors(base))
+    # the names that the base stores come first, so that a tied tensor keeps its owner
+    for name in sorted(state, key=lambda name: name not in from_base):
+        tensor = state[name]
+        if id(tensor) in seen:
+            continue
+        seen[id(tensor)] = name
+        tensors[name] = tensor.detach().contiguous()
+        if not torch.isfinite(tensor).all():
+            raise VerificationError(
+                f"{checkpoint.path}: {name} is not finite after merging", "nothing was written"
+            )
+        if name in from_base:
+            old = before[from_base[name]]
+            if old.data_ptr() == tensor.data_ptr():
+                continue
+            change = float((tensor.detach().double() - old.double()).abs().max())
+            changed += change > 0
+            if change > largest:
+                largest, largest_in = change, name
+    tied = sorted(checkpoint.weights.aliases())
+    require_ties(checkpoint, state, tensors)
+    return MergeReport(path, changed, largest, largest_in, tied), tensors
+
+
+def require_ties(
+    checkpoint: AdaptedCheckpoint,
+    state: "dict[str, torch.Tensor]",
+    tensors: "dict[str, torch.Tensor]",
+) -> None:
+    """Check that tensors that the configuration ties are still one tensor after merging."""
+    with torch.device("meta"):
+        fresh = checkpoint.family.model(checkpoint.config, checkpoint.head_name)
+    expected = len({id(tensor) for tensor in fresh.state_dict(keep_vars=True).values()})
+    if len(tensors) != expected:
+        raise VerificationError(
+            f"{checkpoint.path}: the model has {expected} tensors, and {len(tensors)} after "
+            "merging: an adapter changed one of several that are tied",
+            "nothing was written; give the model, and --adapter",
+        )
+
+
+def base_names(base: Checkpoint) -> list[str]:
+    """Return the names of a checkpoint's tensors."""
+    with base.open_weights() as reader:
+        return list(reader.tensors)
+
+
+def read_tensors(base: Checkpoint) -> dict[str, torch.Tensor]:
+    """Return the tensors of a checkpoint, as views of its files."""
+    from safetensors import safe_open
+
+    tensors = dict[str, torch.Tensor]()
+    for path in base.weight_files():
+        with safe_open(path, framework="pt") as file:
+            tensors |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    return tensors
+
+
+def as_whole_model(checkpoint: Checkpoint) -> Checkpoint:
+    """Return a model with adapters as a whole model in a cache; any other as it is."""
+    if not isinstance(checkpoint, AdaptedCheckpoint):
+        return checkpoint
+    key = blake3(__version__.encode())
+    for adapter in (checkpoint.base, *checkpoint.adapters):
+        key.update((adapter.path / MANIFEST).read_bytes())
+    target = home() / "cache" / f"{checkpoint.path.name}-merged-{key.hexdigest(8)}"
+    while not (is_checkpoint(target) and use_cached(target)):
+        merge(checkpoint, target, force=True, managed=True)
+    touch_and_evict(target)
+    return load_checkpoint(target)

@@ -1,0 +1,124 @@
+"""Low-rank updates of a matrix.
+
+LoRA (Hu et al. 2021, arXiv:2106.09685): W + scaling * B A, with A of shape (rank, in) and B of
+shape (out, rank). DoRA (Liu et al. 2024, arXiv:2402.09353, equation 5) scales the rows of that sum
+to learned lengths: m * (W + scaling * B A) / |W + scaling * B A|.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.nn.adapters.linear import ALL_ROWS, LinearAdapter, Rows
+from zoo.nn.layers.dropout import Dropout
+from zoo.overrides import override
+
+
+class LoRAAdapter(LinearAdapter):
+    """A low-rank update of each adapted part.
+
+    Args:
+        rows: see ``LinearAdapter``.
+        size: see ``LinearAdapter``.
+        width: number of columns of the matrix.
+        rank: rank of an update.
+        scaling: factor of an update.
+        dropout: dropout probability of the input of A.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        size: int,
+        width: int,
+        *,
+        rank: int,
+        scaling: float,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__(rows, size)
+        self.rank, self.scaling, self.dropout = rank, scaling, Dropout(dropout)
+        self.lora_A = nn.ParameterDict({name: torch.empty(rank, width) for name in rows})
+        self.lora_B = nn.ParameterDict(
+            {name: torch.empty(len(part), rank) for name, part in rows.items()}
+        )
+        for name in rows:
+            # as peft and the released code: B A is 0 at first
+            nn.init.kaiming_uniform_(self.lora_A[name], a=math.sqrt(5))
+            nn.init.zeros_(self.lora_B[name])
+
+    def factors(self) -> tuple[Tensor, Tensor]:
+        """Return A and B of all parts, (parts * rank, in) and (out, parts * rank)."""
+        ranks = self.rank * len(self.rows)
+        blocks, end = list[Tensor](), 0
+        for number, (name, rows) in enumerate(self.rows.items()):
+            b = self.lora_B[name]
+            left = number * self.rank
+            blocks.append(F.pad(b, (left, ranks - left - self.rank, rows.start - end, 0)))
+            end = rows.stop
+        blocks[-1] = F.pad(blocks[-1], (0, 0, 0, self.size - end))
+        return torch.cat([self.lora_A[name] for name in self.rows]), torch.cat(blocks)
+
+    def update(self) -> Tensor:
+        """Return scaling * B A, (out, in)."""
+        a, b = self.factors()
+        return (b @ a) * self.scaling
+
+    @override
+    def forward(
+        self, x: Tensor, weight: Tensor, bias: Tensor | None, rows: slice = ALL_ROWS
+    ) -> Tensor:
+        a, b = self.factors()
+        change = F.linear(F.linear(self.dropout(x), a), b[rows])
+        return F.linear(x, weight, bias) + change * self.scaling
+
+    @override
+    def merge(self, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        return weight + self.update().to(weight), bias
+
+
+class DoRAAdapter(LoRAAdapter):
+    """A low-rank update of the directions of rows, and learned lengths of rows."""
+
+    def __init__(self, rows: Rows, size: int, width: int, **settings: float) -> None:
+        super().__init__(rows, size, width, **settings)  # type: ignore[arg-type]
+        self.lora_magnitude_vector = nn.ParameterDict(
+            {name: torch.ones(len(part)) for name, part in rows.items()}
+        )
+
+    @override
+    def reset(self, weight: Tensor) -> None:
+        with torch.no_grad():
+            lengths = self._lengths(weight, self.update().to(weight))
+            for name, part in self.rows.items():
+                self.lora_magnitude_vector[name].copy_(lengths[part.start : part.stop])
+
+    @staticmethod
+    def _lengths(weight: Tensor, update: Tensor) -> Tensor:
+        return (weight + update).norm(dim=1)  # type: ignore[no-any-return]
+
+    def gain(self, weight: Tensor, update: Tensor, rows: slice = ALL_ROWS) -> Tensor:
+        """Return the factor of each row, (rows,): 1 for rows without an adapter."""
+        # a constant in the backward pass (section 4.3)
+        lengths = self._lengths(weight, update).detach()
+        everywhere = lengths.new_ones(self.size)
+        everywhere[rows] = lengths
+        return self.spread(self.lora_magnitude_vector, everywhere)[rows] / lengths
+
+    @override
+    def forward(
+        self, x: Tensor, weight: Tensor, bias: Tensor | None, rows: slice = ALL_ROWS
+    ) -> Tensor:
+        a, b = self.factors()
+        b = b[rows]
+        gain = self.gain(weight, (b @ a).to(weight) * self.scaling, rows)
+        change = F.linear(F.linear(self.dropout(x), a), b) * self.scaling
+        y = (F.linear(x, weight) + change) * gain
+        return y if bias is None else y + bias
+
+    @override
+    def merge(self, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        update = self.update().to(weight)
+        return (weight + update) * self.gain(weight, update)[:, None], bias

@@ -1,0 +1,99 @@
+"""Runs that train an adapter and a head, and keep the pretrained model as it is."""
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from zoo.adapters.registry import adapter_settings, parse_adapter
+from zoo.adapters.targets import AdaptableModel
+from zoo.checkpoint import AdapterRecord, BaseRecord, weights_digest
+from zoo.data.rng import torch_seed
+from zoo.errors import UsageError
+from zoo.families.base import LABELLED
+
+if TYPE_CHECKING:
+    from zoo.objectives.base import TrainedModel
+    from zoo.training.base import RunSetup
+    from zoo.training.config.run_config import RunConfig
+    from zoo.training.state.pretrained import InitRecord
+
+
+def require_pretrained(config: "RunConfig") -> None:
+    """Check that a run with an adapter starts from a pretrained model."""
+    if config.adapter is not None and config.init_from is None:
+        raise UsageError(
+            "an adapter changes a pretrained model, and the run begins with new weights",
+            "name a model, or leave --adapter out",
+        )
+
+
+def add_adapter(setup: "RunSetup", model: nn.Module, new_parameters: Collection[str]) -> None:
+    """Add the adapter of a run to its model, and freeze all that it does not train.
+
+    Trained are the adapter, the head if it is learned from labels, and parameters that no
+    checkpoint has.
+    """
+    networks = setup.objective.models_to_save(model)
+    if len(networks) > 1:
+        raise UsageError(
+            f"{setup.objective.name} trains {len(networks)} models, and an adapter changes one",
+            "leave --adapter out, or choose another objective",
+        )
+    network = networks["model"]
+    base = None if setup.init is None else setup.init.config
+    if base is not None and network.config.vocab_size > base.vocab_size:
+        raise UsageError(
+            "the task adds tokens, whose embeddings an adapter does not train",
+            "leave --adapter out",
+        )
+    before = {id(parameter) for parameter in network.module.parameters()}
+    seed = torch_seed(setup.config.seed, "adapter")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        method = parse_adapter(setup.config.adapter or {})
+        method.add_to(network.module, adaptable_model(setup, network))
+    trained = {*new_parameters, *head_parameters(setup, network)}
+    for name, parameter in network.module.named_parameters():
+        parameter.requires_grad_(id(parameter) not in before or name in trained)
+
+
+def adaptable_model(setup: "RunSetup", network: "TrainedModel") -> AdaptableModel:
+    """Return what an adapter of a run may change."""
+    return AdaptableModel.of(network.module, setup.family, network.config, network.head)
+
+
+def head_parameters(setup: "RunSetup", network: "TrainedModel") -> set[str]:
+    """Return the parameters of a head that is learned from labels."""
+    family, config, head = setup.family, network.config, network.head
+    if not LABELLED.intersection(family.heads()[head].tasks):
+        return set()
+    backbone = {entry.target for entry in family.weights(config, "none").entries()}
+    return {entry.target for entry in family.weights(config, head).entries()} - backbone
+
+
+def adapter_record(
+    setup: "RunSetup", network: "TrainedModel", pretrained: "InitRecord"
+) -> AdapterRecord:
+    """Return the record of a run's adapter, with all settings and its base."""
+    method = parse_adapter(setup.config.adapter or {}).resolved(adaptable_model(setup, network))
+    base = pretrained.models["model"]
+    path = Path(base.reference).expanduser()
+    return AdapterRecord(
+        settings=adapter_settings(method),
+        base=BaseRecord(
+            reference=str(path.resolve()) if path.is_dir() else base.reference,
+            weights=weights_digest(base.files),
+            head=base.head,
+            source=base.source,
+            licence=base.licence,
+        ),
+    )
+
+
+def has_tokenizer_of_base(setup: "RunSetup") -> bool:
+    """Return whether a run's model reads texts with the tokenizer of its base."""
+    base = None if setup.init is None else setup.init.tokenizer
+    return setup.tokenizer is None or (base is not None and setup.tokenizer.json == base.json)

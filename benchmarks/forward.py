@@ -30,6 +30,7 @@ MODELS = {  # name -> family, size and head
     "distilbert": ("distilbert", "base", "none"),
     "electra": ("electra", "base", "none"),
     "deberta": ("deberta", "base", "none"),
+    "modernbert": ("modernbert", "base", "none"),
     "deberta-v3": ("deberta", "v3-base", "none"),
     "gpt": ("gpt", "small", "none"),
     "t5": ("t5", "base", "none"),

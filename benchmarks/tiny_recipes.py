@@ -51,6 +51,7 @@ FAMILIES = (
     "distilbert",
     "electra",
     "deberta",
+    "modernbert",
     "gpt",
     "t5",
     "elmo",

@@ -30,11 +30,22 @@ from safetensors.numpy import load_file, save_file
 
 from tools import _same_results_tasks as tasks
 
-FAMILIES = ["albert", "bert", "deberta", "distilbert", "electra", "elmo", "gpt", "roberta", "t5"]
+FAMILIES = [
+    "albert",
+    "bert",
+    "deberta",
+    "distilbert",
+    "electra",
+    "elmo",
+    "gpt",
+    "modernbert",
+    "roberta",
+    "t5",
+]
 TASKS = {
     "embed": FAMILIES,
     "features": FAMILIES,
-    "fill-mask": ["albert", "bert", "deberta", "distilbert", "electra", "roberta"],
+    "fill-mask": ["albert", "bert", "deberta", "distilbert", "electra", "modernbert", "roberta"],
     "generate": ["gpt"],
     "seq2seq": ["t5"],
 }

@@ -15,9 +15,8 @@ from zoo.nn.generation import KeysAndValues
 from zoo.nn.kv_cache import KeyValueCache, LayerCache
 from zoo.nn.layers import norms
 from zoo.nn.layers.dropout import Dropout
-from zoo.nn.layers.feed_forward import FeedForward, GatedFeedForward
 from zoo.nn.layers.scalar_mix import ScalarMix
-from zoo.nn.transformer import SelfAttention
+from zoo.nn.transformer import FeedForward, GatedFeedForward, SelfAttention
 from zoo.overrides import override
 from zoo_t5.config import T5Config
 

@@ -1,6 +1,5 @@
 """Golden files find what no other check does: models that agree with themselves, and are wrong."""
 
-import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,13 @@ import transformers
 from torch import Tensor, nn
 
 from tests.conformance.faults import Checks, Faults, Faulty, FaultyBert, rule, without_types
-from tests.plugins.test_examples import EXAMPLES
 from zoo.conformance.golden import Golden
 from zoo.conformance.hf_reference import keep_float64
 from zoo.errors import VerificationError
-from zoo.families.base import Family
 from zoo.families.random_inputs import random_inputs, randomize_weights
 from zoo.nn.positions import Rotary, Rotation
 from zoo.weights import DeinterleaveQKV
+from zoo_modernbert import ModernBert
 
 BERT_FILE = Path(__file__).parents[1] / "golden" / "bert" / "none.safetensors"
 HEADS = 2
@@ -33,27 +31,19 @@ SMALL: dict[str, Any] = {
 } | dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"), 1)
 
 
-@pytest.fixture
-def modern(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Family]:
-    """A plugin with rotary positions, whose queries, keys and values are one matrix on the Hub."""
-    monkeypatch.syspath_prepend(EXAMPLES / "modernbert")
-    plugin: Any = importlib.import_module("zoo_modernbert")
-
-    class FaultyModern(Faulty, plugin.ModernBert):  # type: ignore[misc]
-        """The plugin with faults."""
-
-    return FaultyModern
+class FaultyModern(Faulty, ModernBert):
+    """Rotary positions, and a matrix of queries, keys and values on the Hub, with faults."""
 
 
 @pytest.fixture
-def modern_file(modern: Callable[[], Family], tmp_path: Path) -> Path:
+def modern_file(tmp_path: Path) -> Path:
     """A golden file of the reference library's model."""
     torch.manual_seed(0)
     reference: Any = transformers.ModernBertModel(transformers.ModernBertConfig(**SMALL))
     randomize_weights(reference)
     for parameter in reference.parameters():  # not the buffers: frequencies are in float32
         parameter.data = parameter.data.double()
-    family, hub_config = modern(), reference.config.to_dict()
+    family, hub_config = ModernBert(), reference.config.to_dict()
     config = family.from_hub(hub_config).config
     inputs = random_inputs(family.onnx(config, "none"), config, (20, 9, 1))
     with torch.no_grad(), keep_float64():
@@ -100,11 +90,9 @@ ROTARY_FAULTS = {
 
 
 @pytest.mark.parametrize("fault", ROTARY_FAULTS)
-def test_order_of_heads_and_rotation(
-    modern: Callable[[], Family], modern_file: Path, fault: str
-) -> None:
-    Checks(modern(), Faults()).check_golden_file(modern_file)
-    wrong = Checks(modern(), ROTARY_FAULTS[fault])
+def test_order_of_heads_and_rotation(modern_file: Path, fault: str) -> None:
+    Checks(FaultyModern(), Faults()).check_golden_file(modern_file)
+    wrong = Checks(FaultyModern(), ROTARY_FAULTS[fault])
     wrong.check_rules_cover_parameters("tiny", "none")
     with pytest.raises(VerificationError, match="last_hidden_state differs by"):
         wrong.check_golden_file(modern_file)

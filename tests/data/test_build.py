@@ -17,7 +17,7 @@ from zoo.data.tokenizer import TokenizerToTrain, load_tokenizer
 from zoo.errors import UsageError
 from zoo.plugins import get_family
 
-KINDS = [("bert", None), ("roberta", None), ("t5", None), ("elmo", None)]
+KINDS = [("bert", None), ("modernbert", None), ("roberta", None), ("t5", None), ("elmo", None)]
 
 
 @pytest.fixture

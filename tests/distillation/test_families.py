@@ -15,7 +15,10 @@ from zoo.errors import UsageError
 from zoo.plugins import all_families
 
 FEW = {"max_steps": 2, "eval_steps": 2, "save_steps": 2}
-FAMILIES = ("albert", "bert", "deberta", "distilbert", "electra", "elmo", "gpt", "roberta", "t5")
+FAMILIES = (
+    *("albert", "bert", "deberta", "distilbert", "electra", "elmo", "gpt", "modernbert"),
+    *("roberta", "t5"),
+)
 
 
 def losses(path: Path, tree: dict[str, Any]) -> dict[str, float]:
@@ -28,7 +31,7 @@ def test_every_built_in_family_is_here() -> None:
 
 
 # the encoders with masked language modelling take the same path
-ENCODERS = ("albert", "roberta", "distilbert", "deberta")
+ENCODERS = ("albert", "roberta", "distilbert", "deberta", "modernbert")
 
 
 @pytest.mark.parametrize(

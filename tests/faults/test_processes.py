@@ -15,7 +15,7 @@ from tests.training.runs import assert_same
 from zoo.checkpoint import load_checkpoint
 from zoo.checkpoint.digests import check_digests
 
-FAMILIES = ("bert", "elmo", "gpt", "t5", "roberta", "electra", "albert", "deberta")
+FAMILIES = ("bert", "elmo", "gpt", "t5", "roberta", "electra", "albert", "deberta", "modernbert")
 ROUNDS = 50
 
 

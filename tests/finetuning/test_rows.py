@@ -13,7 +13,7 @@ from zoo.finetuning.rows import chunks, tokenize
 from zoo.tokenizers import TextTokenizer
 from zoo.tokenizers.tokenizer import Text
 
-FAMILIES = ("bert", "roberta", "gpt", "t5", "albert", "deberta")
+FAMILIES = ("bert", "roberta", "gpt", "t5", "albert", "deberta", "modernbert")
 INPUTS = ("input_ids", "token_type_ids")
 
 

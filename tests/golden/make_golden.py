@@ -19,7 +19,7 @@ import transformers
 from safetensors.torch import load_file
 
 from zoo.conformance.golden import Golden
-from zoo.conformance.hf_reference import named_outputs
+from zoo.conformance.hf_reference import keep_float64, named_outputs
 from zoo.families.random_inputs import random_inputs, randomize_weights
 from zoo.plugins import get_family
 
@@ -76,6 +76,12 @@ SHAPES |= {
     "albert": {**SMALL, "embedding_size": 6, "num_hidden_layers": 3},
     # heads of size 12: the library's float32 root in the scale is an exact 6
     "deberta": {**SMALL, "hidden_size": 24},
+    "modernbert": {
+        **{key: value for key, value in SMALL.items() if key != "type_vocab_size"},
+        **{"num_hidden_layers": 4, "local_attention": 4, "pad_token_id": 3},
+        **dict.fromkeys(("bos_token_id", "cls_token_id"), 1),
+        **dict.fromkeys(("eos_token_id", "sep_token_id"), 2),
+    },
 }
 ENCODER: dict[str, Case] = {
     "none": ("none", {}, {}),
@@ -127,6 +133,10 @@ CASES: dict[str, dict[str, Case]] = {
         "camembert": ("sequence-classification", {"model_type": "camembert"}, {}),
     },
     "distilbert": ENCODER,
+    "modernbert": {
+        **ENCODER,
+        "classification-by-mean": ("sequence-classification", {"classifier_pooling": "mean"}, {}),
+    },
     "electra": {
         **ENCODER,
         "none-without-projection": ("none", {"embedding_size": 8}, {}),
@@ -206,8 +216,9 @@ def make(family_name: str, case: Case, path: Path) -> None:
     ours = family.from_hub(hub_config).config
     spec = family.onnx(ours, head)
     inputs = random_inputs(spec, ours, (10, 4, 1))
-    with torch.no_grad():
-        computed = model.double().eval()(**inputs, **ends(model, inputs))
+    let_parameters_be_exact(model)
+    with torch.no_grad(), keep_float64():
+        computed = model.eval()(**inputs, **ends(model, inputs))
     # without a pooler, the pooled output is missing
     wanted_outputs = [name for name in spec.outputs if not options or name in computed]
     outputs = named_outputs(computed, wanted_outputs)
@@ -239,6 +250,12 @@ def let_norms_be_exact(model: Any) -> None:
         for name, norm in module.named_children():
             if type(norm).__name__ == "DebertaLayerNorm":
                 setattr(module, name, torch.nn.LayerNorm(len(norm.weight), norm.variance_epsilon))
+
+
+def let_parameters_be_exact(model: Any) -> None:
+    """Convert parameters to float64; the frequencies of rotary positions stay in float32."""
+    for parameter in model.parameters():
+        parameter.data = parameter.data.double()
 
 
 def published(model: Any) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:

@@ -13,7 +13,7 @@ from tests.families import elmo_numpy
 from tests.families.elmo_files import published
 from tests.families.parity import save_reference
 from zoo.checkpoint import Checkpoint, load_checkpoint, load_text_tokenizer
-from zoo.conformance.hf_reference import reference_model
+from zoo.conformance.hf_reference import keep_float64, reference_model
 from zoo.convert import convert
 from zoo.errors import UsageError
 from zoo.hub.source import CheckpointDir
@@ -31,6 +31,7 @@ HEADS = [
     ("bert", "pretraining"),
     ("bert", "multiple-choice"),
     ("roberta", "masked-lm"),
+    ("modernbert", "masked-lm"),
     ("distilbert", "masked-lm"),
     ("electra", "replaced-token-detection"),
     ("albert", "masked-lm"),
@@ -63,7 +64,8 @@ def look_into(checkpoint: Checkpoint, *texts: str, **options: Any) -> tuple[Look
     # the softmax of random weights is so steep that two computations in float32 differ visibly
     session = TorchSession(checkpoint, "cpu", dtype="float64")
     inspector = Inspector(checkpoint, session, word_tokenizer(), top_k=len(WORDS))
-    return inspector.look("model", texts, **options), session
+    with keep_float64():
+        return inspector.look("model", texts, **options), session
 
 
 def reference_of(checkpoint: Checkpoint, session: TorchSession, **inputs: Any) -> Any:
@@ -72,7 +74,7 @@ def reference_of(checkpoint: Checkpoint, session: TorchSession, **inputs: Any) -
         checkpoint.family, checkpoint.config, checkpoint.head_name, session.model.state_dict()
     )
     model.set_attn_implementation("eager")
-    with torch.no_grad():
+    with torch.no_grad(), keep_float64():
         return model(**inputs, output_hidden_states=True, output_attentions=True)
 
 

@@ -15,7 +15,7 @@ from zoo.families.random_inputs import random_inputs
 from zoo.nn.capture import capture
 from zoo.plugins.registry import get_family
 
-ENCODERS = ("bert", "roberta", "distilbert", "electra", "albert", "deberta")
+ENCODERS = ("bert", "roberta", "distilbert", "electra", "albert", "deberta", "modernbert")
 
 
 def small(name: str, **changes: Any) -> tuple[Family, Any]:
@@ -44,7 +44,8 @@ def assert_close(
 @pytest.mark.parametrize("name", ENCODERS)
 def test_encoders_match_the_reference(name: str) -> None:
     model, reference, inputs = random_pair(name, "none")
-    tolerance = 1e-6 if name == "deberta" else 1e-9  # the reference partly computes in float32
+    # the reference partly computes in float32
+    tolerance = 1e-6 if name in ("deberta", "modernbert") else 1e-9
     with torch.no_grad():
         expected = reference(**inputs, output_hidden_states=True, output_attentions=True)
         with capture(model, hidden="all", attention="all") as captured:

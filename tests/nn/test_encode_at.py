@@ -91,7 +91,9 @@ def counts_of_tokens(model: Any, run: Any) -> list[int]:
     return counts
 
 
-@pytest.mark.parametrize("name", ["bert", "roberta", "albert", "distilbert", "electra"])
+@pytest.mark.parametrize(
+    "name", ["bert", "roberta", "albert", "distilbert", "electra", "modernbert"]
+)
 def test_the_last_block_computes_what_is_read(name: str) -> None:
     model = build(get_family(name), "masked-lm")
     tokens, blocks = torch.randint(5, 100, IDS.shape), len(model.order)

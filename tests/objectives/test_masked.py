@@ -29,7 +29,7 @@ from zoo.objectives.masked import (
 from zoo.objectives.options import parse_options
 from zoo.plugins import get_family
 
-FAMILIES = ("bert", "roberta", "albert", "distilbert", "electra")
+FAMILIES = ("bert", "roberta", "albert", "distilbert", "electra", "modernbert")
 
 
 def small(family: str) -> Any:
@@ -221,8 +221,12 @@ def reference_batch(rows: list[Example]) -> dict[str, torch.Tensor]:
 
 
 def one_a_row(rows: list[Example]) -> list[Example]:
-    """Return the rows of one text; the reference library supports no packed rows."""
-    return [row for row in rows if row.arrays["document_ids"].max() == 1]
+    """Return the rows of one text; the reference library supports no packed rows.
+
+    Its local attention is NaN where padding is longer than the window.
+    """
+    ids = [row.arrays["document_ids"] for row in rows]
+    return [row for row, of in zip(rows, ids, strict=True) if of.max() == 1 and (of == 0).sum() < 8]
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -10,7 +10,7 @@ from zoo.objectives.options import parse_options
 from zoo.plugins import get_family
 from zoo.training.config.schema import pretrain_config
 
-FAMILIES = ("bert", "roberta", "albert", "distilbert", "deberta")
+FAMILIES = ("bert", "roberta", "albert", "distilbert", "deberta", "modernbert")
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -222,7 +222,9 @@ class Encoder(HeadMixin):
             mask = self.documents_mask(document_ids, x)
         if position_ids is None:
             position_ids = torch.arange(x.shape[1], device=x.device)[None]
-        inputs = self.attention_inputs(x, mask, Positions(position_ids, position_ids))
+        segments = attention_mask if document_ids is None else document_ids
+        places = Positions(position_ids, position_ids, segments)
+        inputs = self.attention_inputs(x, mask, places)
         before: list[Tensor] = []
         steps = zip(self.order, inputs, strict=True)
         for number, (index, (layer_mask, rotation)) in enumerate(steps, start=1):

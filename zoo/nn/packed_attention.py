@@ -19,11 +19,13 @@ class DocumentOffsets(NamedTuple):
             tokens. The padding of a row counts as a document.
         max_length: number of tokens that no document exceeds.
         causal: whether a token attends only to itself and earlier tokens.
+        reach: number of tokens on each side that a token attends to; ``None`` for all.
     """
 
     offsets: Tensor
     max_length: int
     causal: bool = False
+    reach: int | None = None
 
     @classmethod
     def of(cls, document_ids: Tensor, *, causal: bool = False) -> "DocumentOffsets":
@@ -38,3 +40,15 @@ def document_offsets(document_ids: Tensor) -> Tensor:
     begins[:, 1:] = document_ids[:, 1:] != document_ids[:, :-1]
     starts = begins.flatten().nonzero()[:, 0]
     return F.pad(starts, (0, 1), value=document_ids.numel()).to(torch.int32)
+
+
+@outside_of_graphs  # type: ignore[untyped-decorator]
+def one_segment_a_row(segments: Tensor) -> bool:
+    """Return whether each row has at most one stretch of numbers above 0, as text with padding.
+
+    Args:
+        segments: (batch, tokens), int64, such as an attention mask.
+    """
+    begins = segments != 0
+    begins[:, 1:] &= segments[:, :-1] == 0
+    return bool((begins.sum(1) <= 1).all())

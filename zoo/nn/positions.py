@@ -7,12 +7,15 @@ They are computed once for each forward pass, and shared by the layers; see
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from zoo.nn.packed_attention import DocumentOffsets
+
+if TYPE_CHECKING:
+    from zoo.nn.kernels.local_attention import LocalBlocks
 
 
 @dataclass(frozen=True)
@@ -22,10 +25,14 @@ class Positions:
     Attributes:
         queries: of the tokens that are processed, (batch or 1, queries), int64.
         keys: of these and of all cached tokens before them, (batch or 1, keys), int64.
+        segments: in encoders, the document of each token of packed rows, or the attention mask,
+            (batch, tokens), int64: what tokens of the same number attend to. ``None`` if all
+            tokens of a row attend to each other.
     """
 
     queries: Tensor
     keys: Tensor
+    segments: Tensor | None = None
 
     @property
     def distance(self) -> Tensor:
@@ -185,11 +192,12 @@ class AttentionInputs(NamedTuple):
 
     Attributes:
         mask: added to the scores, broadcast to (batch, heads, queries, keys), or the documents of
-            packed rows, or ``None``.
+            packed rows, or what ``zoo.nn.kernels.local_attention.local_attention`` returns, or
+            ``None``.
         rotation: rotation of queries and keys, or ``None``.
     """
 
-    mask: Tensor | DocumentOffsets | None
+    mask: "Tensor | DocumentOffsets | LocalBlocks | None"
     rotation: Rotation | None = None
 
 

@@ -12,10 +12,9 @@ from torch import Tensor, nn
 
 from zoo.nn.kernels.attention import attend as attend
 from zoo.nn.kernels.embedding import Embedding
+from zoo.nn.layers.activations import activate, activation
 from zoo.nn.layers.dropout import Dropout
 from zoo.nn.layers.embedding import FixedEmbedding
-from zoo.nn.layers.feed_forward import FeedForward as FeedForward
-from zoo.nn.layers.feed_forward import GatedFeedForward as GatedFeedForward
 from zoo.nn.packed_attention import DocumentOffsets
 from zoo.overrides import override
 from zoo.renamed import RenamedMethods
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from zoo.nn.kernels.local_attention import LocalBlocks
     from zoo.nn.kv_cache import LayerCache
     from zoo.nn.positions import Rotation
 
@@ -182,7 +182,7 @@ class Attention(RenamedMethods, nn.Module):
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        mask: Tensor | DocumentOffsets | None,
+        mask: "Tensor | DocumentOffsets | LocalBlocks | None",
         *,
         causal: bool = False,
     ) -> Tensor:
@@ -193,7 +193,7 @@ class Attention(RenamedMethods, nn.Module):
             k: (batch, heads, keys, head_size).
             v: (batch, heads, keys, head_size).
             mask: added to the scores, broadcast to (batch, heads, queries, keys); the documents of
-                packed rows; or ``None``.
+                packed rows; the blocks of local attention; or ``None``.
             causal: mask the keys that follow a query; queries and keys are the same tokens.
 
         Returns:
@@ -245,7 +245,7 @@ class SelfAttention(Attention):
     def forward(
         self,
         x: Tensor,
-        mask: Tensor | DocumentOffsets | None = None,
+        mask: "Tensor | DocumentOffsets | LocalBlocks | None" = None,
         cache: "LayerCache | None" = None,
         rotation: "Rotation | None" = None,
     ) -> Tensor:
@@ -278,6 +278,97 @@ class SelfAttention(Attention):
         return self.attend(q, k, v, mask, causal=self.causal and mask is None and x.shape[1] > 1)
 
 
+class FeedForward(nn.Module):
+    """The position-wise feed-forward network (arXiv:1706.03762, section 3.3).
+
+    Args:
+        hidden_size: width of input and output.
+        intermediate_size: width between the linear maps.
+        act: name of the activation function.
+        bias: whether the linear maps have a bias.
+        dropout: dropout probability of the input of the last linear map.
+    """
+
+    def __init__(
+        self,
+        *,
+        hidden_size: int,
+        intermediate_size: int,
+        act: str,
+        bias: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.act = activation(act)
+        self.up = nn.Linear(hidden_size, intermediate_size, bias=bias)
+        self.down = nn.Linear(intermediate_size, hidden_size, bias=bias)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Transform each token: (batch, tokens, hidden) to the same shape."""
+        return self.down(self.dropout(self.inner(self.up(x))))  # type: ignore[no-any-return]
+
+    def inner(self, x: Tensor) -> Tensor:
+        """Map the output of ``up`` to the input of ``down``, (batch, tokens, intermediate)."""
+        return activate(self.act, x)
+
+
+class GatedFeedForward(FeedForward):
+    """A feed-forward network with a gate (Shazeer 2020, arXiv:2002.05202, equation 6).
+
+    The first half of ``up`` is the input of the activation function, and the second half is
+    multiplied by its output.
+    """
+
+    def __init__(
+        self, *, hidden_size: int, intermediate_size: int, bias: bool = True, **options: Any
+    ) -> None:
+        super().__init__(
+            hidden_size=hidden_size, intermediate_size=intermediate_size, bias=bias, **options
+        )
+        self.up = nn.Linear(hidden_size, 2 * intermediate_size, bias=bias)
+
+    @override
+    def inner(self, x: Tensor) -> Tensor:
+        activated, linear = x.chunk(2, dim=-1)
+        return activate(self.act, activated) * linear
+
+
+class GLU(GatedFeedForward):
+    """``GatedFeedForward`` with a sigmoid."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(act="sigmoid", **options)
+
+
+class Bilinear(GatedFeedForward):
+    """``GatedFeedForward`` without an activation function."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(act="linear", **options)
+
+
+class ReGLU(GatedFeedForward):
+    """``GatedFeedForward`` with ReLU."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(act="relu", **options)
+
+
+class GEGLU(GatedFeedForward):
+    """``GatedFeedForward`` with GELU."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(act="gelu", **options)
+
+
+class SwiGLU(GatedFeedForward):
+    """``GatedFeedForward`` with SiLU, that is Swish with a factor of 1."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(act="silu", **options)
+
+
 def select_tokens(positions: Tensor | None, *states: Tensor) -> tuple[Tensor, ...]:
     """Return the hidden states of some tokens: (batch, tokens, hidden) to (n, hidden) each.
 
@@ -303,7 +394,7 @@ class PostNormBlock(nn.Module):
         layer_norm_eps: epsilon of both norms.
         dropout: dropout probability of what is added to the residual path.
         bias: whether the norms and the feed-forward network have biases.
-        ffn_type: class of the feed-forward network, such as ``zoo.nn.layers.feed_forward.SwiGLU``.
+        ffn_type: class of the feed-forward network, such as ``SwiGLU``.
         norm_type: class of the norms, such as ``zoo.nn.layers.norms.RMSNorm``.
 
     Attributes:

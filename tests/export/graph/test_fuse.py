@@ -26,7 +26,7 @@ from zoo.plugins import get_family
 LAYERS = 2
 GELU = {"Gelu": LAYERS, "MultiHeadAttention": LAYERS}
 CACHED = ("second", "plain")  # a GPT and a T5, see ``made``
-ENCODERS = ("electra", "distilbert", "deberta", "roberta", "albert")
+ENCODERS = ("electra", "distilbert", "deberta", "roberta", "albert", "modernbert")
 LONG = pytest.mark.long  # repeats the rules of the first case on other blocks
 
 

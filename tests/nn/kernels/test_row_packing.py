@@ -15,7 +15,7 @@ from zoo.nn.layers.dropout import Dropout
 from zoo.plugins import get_family
 
 LENGTHS = (3, 9, 4, 5, 1)
-PACKING = ("bert", "roberta", "albert", "distilbert", "electra", "deberta", "gpt")
+PACKING = ("bert", "roberta", "albert", "distilbert", "electra", "deberta", "modernbert", "gpt")
 HEADS = [(name, head) for name in PACKING for head in get_family(name).heads()]
 
 

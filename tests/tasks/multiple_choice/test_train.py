@@ -223,7 +223,9 @@ def test_a_causal_model_converts(tmp_path: Path) -> None:
     torch.testing.assert_close(torch.from_numpy(logits), expected, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("family", ["albert", "deberta", "distilbert", "electra", "gpt", "roberta"])
+@pytest.mark.parametrize(
+    "family", ["albert", "deberta", "distilbert", "electra", "gpt", "modernbert", "roberta"]
+)
 def test_families_learn_from_random_weights(tmp_path: Path, family: str) -> None:
     data = chosen(tmp_path / "t.jsonl", 80)
     changes = {"task": TASK, "vocab_size": 300, "max_steps": 2, "eval_steps": 2, "save_steps": 2}

@@ -247,7 +247,9 @@ def test_the_model_answers_and_converts(pretrained: Pretrained, tmp_path: Path) 
     assert result["answer"] in "b c d"
 
 
-@pytest.mark.parametrize("family", ["albert", "deberta", "distilbert", "electra", "roberta"])
+@pytest.mark.parametrize(
+    "family", ["albert", "deberta", "distilbert", "electra", "modernbert", "roberta"]
+)
 def test_families_learn_from_random_weights(tmp_path: Path, family: str) -> None:
     """And an evaluation of the model has the metrics of its run."""
     data = questions_about_letters(tmp_path / "t.jsonl", 30, unanswerable=True)

@@ -13,6 +13,7 @@ from zoo.nn.kernels.attention_blocks import (
     row_blocks,
 )
 from zoo.nn.kernels.dropout import dropout as drop
+from zoo.nn.kernels.local_attention import LocalBlocks
 from zoo.nn.kernels.packed_attention import attend_documents
 from zoo.nn.packed_attention import DocumentOffsets
 
@@ -24,7 +25,7 @@ def attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    mask: Tensor | DocumentOffsets | None,
+    mask: Tensor | DocumentOffsets | LocalBlocks | None,
     *,
     causal: bool = False,
     dropout: float = 0.0,
@@ -37,11 +38,15 @@ def attend(
         k: (batch, heads, keys, head_size).
         v: (batch, heads, keys, head_size).
         mask: added to the scores, broadcast to (batch, heads, queries, keys); or the documents that
-            attention is restricted to, where queries and keys are the same tokens.
+            attention is restricted to, or the blocks of local attention, where queries and keys are
+            the same tokens.
 
     Returns:
         (batch, heads, queries, head_size).
     """
+    if isinstance(mask, LocalBlocks):
+        parts = attend(*mask.split(q, k, v), mask.mask, dropout=dropout, scale=scale)
+        return mask.join(parts, q)
     if isinstance(mask, DocumentOffsets):
         return attend_documents(q, k, v, mask, dropout=dropout, scale=scale)
     if dropout and can_use_blocks(q, k, v, mask=mask, dropout=dropout):

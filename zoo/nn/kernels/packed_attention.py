@@ -65,22 +65,24 @@ def supports_offsets(x: Tensor, document_ids: Tensor) -> bool:
         document_ids: (rows, tokens), int64, see ``DocumentOffsets.of``.
     """
     if x.is_cuda:
-        return bool(_kernel_is_usable(x.dtype, x.device))
+        return bool(kernel_is_usable(x.dtype, x.device))
     trained = torch.is_grad_enabled() and x.requires_grad and x.device.type == "cpu"
-    if not trained or torch.compiler.is_compiling() or _needs_masks():
+    if not trained or torch.compiler.is_compiling() or needs_masks():
         return False
     lengths = document_offsets(document_ids).diff().long()
     pairs = document_ids.numel() * document_ids.shape[1] - int(lengths.square().sum())
     return pairs > PAIRS_OF_A_CALL * len(lengths)
 
 
-def _needs_masks() -> bool:
+def needs_masks() -> bool:
+    """Return whether attention takes masks here, whatever else is supported."""
     return _masks_only.get() or is_capturing_attention()
 
 
 @outside_of_graphs  # type: ignore[untyped-decorator]
-def _kernel_is_usable(dtype: torch.dtype, device: torch.device) -> bool:
-    if _needs_masks():
+def kernel_is_usable(dtype: torch.dtype, device: torch.device) -> bool:
+    """Return whether the kernel on CUDA takes a dtype, or the one that autocast has."""
+    if needs_masks():
         return False
     if torch.is_autocast_enabled("cuda"):
         dtype = torch.get_autocast_dtype("cuda")
@@ -108,7 +110,7 @@ def attend_documents(
         (batch, heads, tokens, head_size).
     """
     is_slow = dropout or q.dtype in HALF  # by the kernel of one document
-    if is_slow and can_use_blocks(q, k, v, dropout=dropout):
+    if is_slow and documents.reach is None and can_use_blocks(q, k, v, dropout=dropout):
         blocks = document_blocks(q, documents.offsets)
         return attend_in_blocks(
             q, k, v, blocks, causal=documents.causal, dropout=dropout, scale=scale
@@ -125,6 +127,7 @@ def _flash(
 ) -> Tensor:
     """Run the kernel on (tokens, heads, head_size), all documents at once."""
     size, longest = q.shape[-1], documents.max_length
+    reach = -1 if documents.reach is None else documents.reach  # -1 for no limit
     q, k, v = (F.pad(x, (0, -size % ALIGNMENT)) if size % ALIGNMENT else x for x in (q, k, v))
     outputs = torch.ops.aten._flash_attention_forward(
         q,
@@ -138,6 +141,8 @@ def _flash(
         documents.causal,
         False,  # return no mask of the dropout
         scale=scale,
+        window_size_left=reach,
+        window_size_right=reach,
     )
     return outputs[0][..., :size]  # type: ignore[no-any-return]
 
@@ -154,9 +159,18 @@ def _by_document(
                 queries,
                 keys,
                 values,
+                attn_mask=None if documents.reach is None else window(end - start, documents, q),
                 dropout_p=dropout,
-                is_causal=documents.causal,
+                is_causal=documents.causal and documents.reach is None,
                 scale=scale,
             )
         )
     return torch.cat(mixed, dim=1).transpose(0, 1)
+
+
+def window(tokens: int, documents: DocumentOffsets, like: Tensor) -> Tensor:
+    """Return which keys each query of a document attends to, (queries, keys), bool."""
+    place = torch.arange(tokens, device=like.device)
+    distance = place - place[:, None]
+    near = distance.abs() <= (documents.reach or 0)
+    return near & (distance <= 0) if documents.causal else near

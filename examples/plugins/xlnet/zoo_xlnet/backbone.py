@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from zoo.nn.encoder import Encoder, mask_value
 from zoo.nn.encoder_factory import make_blocks
-from zoo.nn.layers.feed_forward import FeedForward
+from zoo.nn.transformer import FeedForward
 from zoo_xlnet.attention import Context, RelativeAttention, distance_encodings
 from zoo_xlnet.config import XLNetConfig
 

@@ -9,16 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from zoo.nn.encoder_factory import make_blocks
-from zoo.nn.layers.feed_forward import (
+from zoo.nn.transformer import (
     GEGLU,
     GLU,
     Bilinear,
     FeedForward,
     GatedFeedForward,
+    PreNormBlock,
     ReGLU,
     SwiGLU,
 )
-from zoo.nn.transformer import PreNormBlock
 
 SIZES = {"hidden_size": 4, "intermediate_size": 6}
 FORMULAS: dict[type[GatedFeedForward], Callable[[Tensor], Tensor]] = {

@@ -21,7 +21,6 @@ from zoo.nn.encoder import (
     MaskedLM,
     MultipleChoice,
     QuestionAnswering,
-    mask_value,
 )
 from zoo.nn.encoder_factory import (
     ModelFactory,
@@ -31,33 +30,22 @@ from zoo.nn.encoder_factory import (
     make_self_attention,
 )
 from zoo.nn.heads import FirstTokenPooler, MLMHead
+from zoo.nn.kernels.local_attention import local_attention
 from zoo.nn.layers.activations import activation
 from zoo.nn.layers.dropout import Dropout
 from zoo.nn.layers.init import init_weights
 from zoo.nn.packed_attention import DocumentOffsets
 from zoo.nn.positions import AttentionInputs, Positions, Rotary
 from zoo.nn.transformer import GatedFeedForward, PreNormBlock, select_tokens
+from zoo.overrides import override
 from zoo_modernbert.config import FULL, ModernBertConfig
-
-
-class FeedForward(GatedFeedForward):
-    """A gated feed-forward network with dropout before its last linear map."""
-
-    def __init__(self, *, dropout: float, **sizes: Any) -> None:
-        super().__init__(**sizes)
-        self.dropout = Dropout(dropout)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Transform each token: (batch, tokens, hidden) to the same shape."""
-        inputs, gate = self.up(x).chunk(2, dim=-1)
-        return self.down(self.dropout(self.act(inputs) * gate))  # type: ignore[no-any-return]
 
 
 class Block(PreNormBlock):
     """A block without dropout on the output of its feed-forward network."""
 
+    @override
     def forward(self, x: Tensor, *attention_args: Any, positions: Tensor | None = None) -> Tensor:
-        """Transform (batch, tokens, hidden) to the same shape; see ``PostNormBlock``."""
         attended = self.attention(self.attention_norm(x), *attention_args)
         x, attended = select_tokens(positions, x, attended)
         x = x + self.dropout(attended)
@@ -72,14 +60,12 @@ class ModernBert(Encoder):
         **head_args: pooler and head; see ``Encoder``.
     """
 
-    adds_bias: ClassVar[bool] = True  # the window is a part of the mask
-
     def __init__(self, config: ModernBertConfig, **head_args: Any) -> None:
         blocks = make_blocks(
             config,
             Block,
             attention=lambda _: make_self_attention(config, bias=False),
-            ffn_type=partial(FeedForward, dropout=config.dropout),
+            ffn_type=partial(GatedFeedForward, dropout=config.dropout),
             dropout=config.attention_dropout,
             bias=False,
         )
@@ -89,22 +75,18 @@ class ModernBert(Encoder):
         embeddings.norm = nn.LayerNorm(width, eps=eps, bias=False)
         norm = nn.LayerNorm(width, eps=eps, bias=False)
         super().__init__(embeddings, blocks, final_norm=norm, **head_args)
-        head_size = width // config.num_heads
-        self.global_rotary = Rotary(head_size, config.global_base)
-        self.local_rotary = Rotary(head_size, config.local_base)
-        self.layer_types, self.reach = config.layer_types, config.window // 2
+        self.global_rotary = Rotary(config.head_size, config.global_rope_theta)
+        self.local_rotary = Rotary(config.head_size, config.local_rope_theta)
+        self.layer_types, self.reach = config.layer_types, config.reach
 
+    @override
     def attention_inputs(
         self, x: Tensor, mask: Tensor | DocumentOffsets | None, positions: Positions
     ) -> Sequence[AttentionInputs]:
-        """Return masks and rotations of global and of local attention; see ``Encoder``."""
-        far = (positions.distance.abs() > self.reach)[:, None].to(x.dtype)
-        window = far * mask_value(x.dtype)
-        assert not isinstance(mask, DocumentOffsets), "adds_bias is True"
-        near = AttentionInputs(
-            window if mask is None else torch.minimum(mask, window),
-            self.local_rotary(positions.queries),
-        )
+        window = local_attention(x, mask, positions, self.reach)
+        if isinstance(window, DocumentOffsets):  # they also leave out padding
+            mask = window._replace(reach=None)
+        near = AttentionInputs(window, self.local_rotary(positions.queries))
         full = AttentionInputs(mask, self.global_rotary(positions.queries))
         return [full if kind == FULL else near for kind in self.layer_types]
 
@@ -177,29 +159,29 @@ class ModernBertFactory(ModelFactory):
         "question-answering": ModernBertQuestionAnswering,
     }
 
+    @override
     def backbone_args(self) -> dict[str, Any]:
-        """Return the configuration, from which ``ModernBert`` builds its parts."""
         return {"config": self.config}
 
+    @override
     def masked_lm_head(self) -> MLMHead:
-        """Return the head for masked language modelling; only its output has a bias."""
         head = super().masked_lm_head()
         head.dense = nn.Linear(self.width, self.width, bias=False)
         head.act = activation(self.config.classifier_activation)
         head.norm = nn.LayerNorm(self.width, eps=self.config.layer_norm_eps, bias=False)
         return head
 
+    @override
     def sequence_head(self, outputs: int) -> PoolerAndHead:
-        """Return pooler and head for sequence classification."""
         pooler = FirstTokenPooler() if self.config.classifier_pooling == "cls" else None
         return pooler, PredictionHead(self.config, outputs)
 
+    @override
     def token_head(self, outputs: int) -> nn.Module:
-        """Return the head for token classification."""
         return PredictionHead(self.config, outputs)
 
+    @override
     def span_head(self) -> nn.Module:
-        """Return the head for extractive question answering."""
         return PredictionHead(self.config, 2)
 
 

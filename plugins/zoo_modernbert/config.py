@@ -18,10 +18,10 @@ class ModernBertConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=
         intermediate_size: inner width of the feed-forward networks, of input and gate each.
         max_positions: number of tokens of the longest row.
         activation: activation function of the feed-forward networks.
-        global_every: every so many blocks, from the first on, attention is global.
-        window: number of tokens of local attention, half of them on each side.
-        global_base: base of the rotary frequencies of global attention.
-        local_base: base of the rotary frequencies of local attention.
+        global_attn_every_n_layers: every so many blocks, from the first on, attention is global.
+        local_attention: number of tokens of local attention, half of them on each side.
+        global_rope_theta: base of the rotary frequencies of global attention.
+        local_rope_theta: base of the rotary frequencies of local attention.
         dropout: dropout probability of the feed-forward networks.
         attention_dropout: dropout probability of the attention weights and of their output.
         embedding_dropout: dropout probability of the embeddings.
@@ -41,10 +41,10 @@ class ModernBertConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=
     intermediate_size: int = 1152
     max_positions: int = 8192
     activation: Activation = "gelu"
-    global_every: int = 3
-    window: int = 128
-    global_base: float = 160_000.0
-    local_base: float = 10_000.0
+    global_attn_every_n_layers: int = 3
+    local_attention: int = 128
+    global_rope_theta: float = 160_000.0
+    local_rope_theta: float = 10_000.0
     dropout: float = 0.0
     attention_dropout: float = 0.0
     embedding_dropout: float = 0.0
@@ -57,9 +57,22 @@ class ModernBertConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=
     tie_embeddings: bool = True
 
     @property
+    def head_size(self) -> int:
+        """Width of an attention head."""
+        return self.hidden_size // self.num_heads
+
+    @property
+    def reach(self) -> int:
+        """Number of tokens on each side in local attention."""
+        return self.local_attention // 2
+
+    @property
     def layer_types(self) -> list[str]:
         """Kind of the attention of each block, in the Hub's words."""
-        return [SLIDING if layer % self.global_every else FULL for layer in range(self.num_layers)]
+        return [
+            SLIDING if layer % self.global_attn_every_n_layers else FULL
+            for layer in range(self.num_layers)
+        ]
 
 
 BASES = {
@@ -70,15 +83,13 @@ CONFIG_MAP = ConfigMap(
     keys={
         **same_names("vocab_size", "hidden_size", "intermediate_size", "pad_token_id"),
         **same_names("attention_dropout", "embedding_dropout", "classifier_dropout"),
+        **same_names("global_attn_every_n_layers", "local_attention"),
+        **same_names("global_rope_theta", "local_rope_theta"),
         **same_names("classifier_pooling", "classifier_activation", "initializer_range"),
         "num_hidden_layers": "num_layers",
         "num_attention_heads": "num_heads",
         "max_position_embeddings": "max_positions",
         "hidden_activation": "activation",
-        "global_attn_every_n_layers": "global_every",
-        "local_attention": "window",
-        "global_rope_theta": "global_base",
-        "local_rope_theta": "local_base",
         "mlp_dropout": "dropout",
         "norm_eps": "layer_norm_eps",
         "tie_word_embeddings": "tie_embeddings",
@@ -102,13 +113,34 @@ CONFIG_MAP = ConfigMap(
         "layer_norm_eps": "an old name of norm_eps, which no implementation reads",
         "position_embedding_type": "read by no implementation: positions are rotary",
     },
-    follows={"layer_types": "layer_types"},
+    follows={"layer_types": "layer_types", "head_dim": "head_size", "sliding_window": "reach"},
     aliases=BASES,
     both=BASES.keys(),  # versions of transformers before 5 read the keys, later ones write these
 )
 
-# published configurations classify by the mean of a text
-_PUBLISHED: dict[str, Any] = {"classifier_pooling": "mean"}
+
+def _published(width: int, inner: int, layers: int, **changes: Any) -> ModernBertConfig:
+    """Return a released configuration: heads of 64, texts are classified by their mean."""
+    return ModernBertConfig(
+        hidden_size=width,
+        intermediate_size=inner,
+        num_layers=layers,
+        num_heads=width // 64,
+        classifier_pooling="mean",
+        **changes,
+    )
+
+
+# Weller et al. 2025, arXiv:2507.11412, table 1, and the configurations of its released code, which
+# rotate local attention by the frequencies of global attention
+_ETTIN = {
+    "17m": (256, 384, 7),
+    "32m": (384, 576, 10),
+    "68m": (512, 768, 19),
+    "150m": (768, 1152, 22),
+    "400m": (1024, 2624, 28),
+    "1b": (1792, 3840, 28),
+}
 SIZES = {
     "tiny": ModernBertConfig(
         vocab_size=1000,
@@ -117,11 +149,13 @@ SIZES = {
         num_heads=2,
         intermediate_size=192,
         max_positions=512,
-        window=16,
+        local_attention=16,
         pad_token_id=3,
     ),
-    "base": ModernBertConfig(**_PUBLISHED),
-    "large": ModernBertConfig(
-        hidden_size=1024, num_layers=28, num_heads=16, intermediate_size=2624, **_PUBLISHED
-    ),
+    "base": _published(768, 1152, 22),
+    "large": _published(1024, 2624, 28),
+    **{
+        f"ettin-{name}": _published(*shape, local_rope_theta=160_000.0)
+        for name, shape in _ETTIN.items()
+    },
 }

@@ -1,12 +1,12 @@
-"""ModernBERT (Warner et al. 2024, arXiv:2412.13663)."""
+"""ModernBERT (Warner et al. 2024, arXiv:2412.13663), and Ettin's encoders (arXiv:2507.11412)."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap
 from zoo.families.encoder import EncoderFamily, encoder_heads
+from zoo.overrides import override
 from zoo.plugins.hookspecs import hookimpl
 from zoo.tokenizers.train import TokenizerTrainSpec
 from zoo_modernbert.config import CONFIG_MAP, ModernBertConfig
@@ -38,8 +38,8 @@ class ModernBert(EncoderFamily):
         "byte-level-bpe": TokenizerTrainSpec(tuple(special_tokens.values()))
     }
 
+    @override
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
-        """Build the byte-level BPE tokenizer."""
         from zoo.tokenizers import byte_level_bpe_tokenizer
 
         return byte_level_bpe_tokenizer(files, roles=self.special_tokens)
@@ -49,9 +49,3 @@ class ModernBert(EncoderFamily):
 def zoo_families() -> tuple[Family, ...]:
     """Return the family."""
     return (ModernBert(),)
-
-
-@hookimpl
-def zoo_checkpoints() -> tuple[Path, ...]:
-    """Return the registry file of published checkpoints."""
-    return (Path(__file__).with_name("registry.yaml"),)

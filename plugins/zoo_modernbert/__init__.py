@@ -1,7 +1,7 @@
 """ModernBERT (Warner et al. 2024, arXiv:2412.13663), and Ettin's encoders (arXiv:2507.11412)."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap
@@ -27,6 +27,7 @@ class ModernBert(EncoderFamily):
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     default_checkpoint: ClassVar[str] = "modernbert-base"
     named_heads: ClassVar[Mapping[str, Head]] = encoder_heads("ModernBert")
+    fields_by_stage: ClassVar[tuple[str, ...]] = ("global_rope_theta", "local_rope_theta")
     special_tokens: ClassVar[Mapping[str, str]] = {
         "unk": "[UNK]",
         "cls": "[CLS]",
@@ -37,6 +38,11 @@ class ModernBert(EncoderFamily):
     new_tokenizers: ClassVar[Mapping[str, TokenizerTrainSpec]] = {
         "byte-level-bpe": TokenizerTrainSpec(tuple(special_tokens.values()))
     }
+
+    @override
+    def reconfigure(self, model: Any, config: Any) -> None:
+        model.global_rotary.base = config.global_rope_theta
+        model.local_rotary.base = config.local_rope_theta
 
     @override
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":

@@ -1,6 +1,7 @@
 """Sequence-length warm-up, a function of the step, also in resumed runs."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -164,8 +165,8 @@ def test_tokens_are_those_that_are_not_padding(unbroken: Path) -> None:
         ),
         (
             "bert",
-            {"seq_len_warmup": {"lenght": 32}},
-            r"no setting seq_len_warmup\.lenght; there are seq_len, fraction",
+            {"seq_len_warmup": {"zzz": 32}},
+            r"no setting seq_len_warmup\.zzz; there are seq_len, fraction",
         ),
         ("elmo", {"seq_len_warmup": {"seq_len": 10}}, "have one length"),
         (
@@ -185,3 +186,72 @@ def test_invalid_values_are_errors(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         PretrainRun(tree(family, **changes), HERE, tmp_path / "run").start()
+
+
+PHASES: dict[str, Any] = {
+    "seq_len_warmup": {
+        "seq_len": 32,
+        "fraction": 0.5,
+        "keep": "tokens",
+        "learning_rate": 0.02,
+        "config": {"global_rope_theta": 4.0},
+    },
+    "optimizer": {"name": "stable-adamw", "learning_rate": 0.01},
+    "lr_scheduler": {
+        "name": "warmup-stable-decay",
+        "warmup_steps": 2,
+        "min_lr_ratio": 0.0,
+        "decay_fraction": 0.25,
+    },
+    "max_steps": 8,
+    "save_steps": 1,
+    "logging_steps": 1,
+    "save_total_limit": 9,
+}
+
+
+@pytest.fixture(scope="module")
+def phases(tmp_path_factory: pytest.TempPathFactory, training_home: Path) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ZOO_HOME", str(training_home))
+        return run_training(tmp_path_factory.mktemp("phases") / "run", "modernbert", **PHASES)
+
+
+@pytest.mark.parametrize("left", [SWITCH - 1, SWITCH, 6, 7])
+def test_resume_is_exact_around_stable_long_and_decaying_phases(
+    phases: Path, tmp_path: Path, left: int
+) -> None:
+    assert_resumes_from(phases, tmp_path, left)
+
+
+def test_phases_have_their_rates(phases: Path) -> None:
+    """A warm-up and a stable phase, one with longer rows, and a decay by 1 - sqrt."""
+    rates = [record["learning_rate"] for record in records(phases)]
+    decay = 0.01 * (1 - 0.5**0.5)
+    assert rates == pytest.approx([0.0, 0.01, 0.02, 0.02, 0.01, 0.01, 0.01, decay])
+
+
+def test_short_rows_have_a_configuration_of_their_own(phases: Path, tmp_path: Path) -> None:
+    """Losses differ in the first phase from its second step on, and the model has the last base."""
+    warmup = {**PHASES["seq_len_warmup"], "config": {}}
+    other = run_training(tmp_path / "run", "modernbert", **{**PHASES, "seq_len_warmup": warmup})
+    first, second = ([record["loss"] for record in records(run)] for run in (phases, other))
+    assert [step for step in range(SWITCH) if first[step] == second[step]] == []
+    written = [json.loads((run / "model" / "config.json").read_text()) for run in (phases, other)]
+    assert written[0] == written[1]
+    assert written[0]["config"]["global_rope_theta"] == 160_000.0
+
+
+@pytest.mark.parametrize(
+    ("family", "field", "message"),
+    [
+        ("modernbert", {"hidden_size": 4}, "hidden_size cannot differ.*global_rope_theta"),
+        ("modernbert", {"local_rope_theta": "wide"}, "local_rope_theta"),
+        ("bert", {"hidden_size": 4}, "fields of bert that can: none"),
+    ],
+)
+def test_other_fields_do_not_differ(family: str, field: dict[str, Any], message: str) -> None:
+    changes = deep_merge(SHORT, {"seq_len_warmup": {"config": field}})
+    with pytest.raises(UsageError) as error:
+        pretrain_setup(small(family, **changes))
+    assert re.search(message, str(error.value)), error.value

@@ -122,6 +122,8 @@ class Family(RenamedMethods, ABC):
             they read the last token of a row. With ``left``, the context of a question is before
             it, as in transformers.
         adapter_targets: linear maps that adapters change by default.
+        fields_by_stage: fields of the configuration that may differ between the stages of a run,
+            because no weight depends on them. ``reconfigure`` changes them.
         reference_exceptions: name of a check of training against transformers, ``dropout_rates``
             or ``reference_initialization`` -> why the family follows another source, such as the
             released code. ``reference_initialization`` followed by a space and the name of a head
@@ -144,6 +146,7 @@ class Family(RenamedMethods, ABC):
     objectives: ClassVar[Mapping[str, str]] = {}
     padding_side: ClassVar[str] = "right"
     adapter_targets: ClassVar[AdapterTargets] = AdapterTargets()
+    fields_by_stage: ClassVar[tuple[str, ...]] = ()
     reference_exceptions: ClassVar[Mapping[str, str]] = {}
 
     def sizes(self) -> Mapping[str, Any]:
@@ -350,6 +353,17 @@ class Family(RenamedMethods, ABC):
             head: name of the head.
         """
         return ()
+
+    def reconfigure(self, model: "nn.Module", config: Any) -> None:
+        """Let a model compute by a configuration that differs in ``fields_by_stage``.
+
+        The trainer calls it where a stage of a run begins, also after a resume.
+
+        Args:
+            model: what the objective's ``model`` returned.
+            config: the configuration of the stage.
+        """
+        raise NotImplementedError(f"{self.name} has fields_by_stage, and no reconfigure")
 
     def max_seq_len(self, config: Any) -> int | None:
         """Return the largest number of tokens in a row; by default ``max_positions``, if any."""

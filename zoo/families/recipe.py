@@ -9,7 +9,10 @@ from typing import Any, Literal
 
 import msgspec
 
-_DECAYING = ("linear", "linear-decay-from-zero", "linear-warmup-times-decay", "cosine")
+_DECAYING = (
+    *("linear", "linear-decay-from-zero", "linear-warmup-times-decay", "cosine"),
+    "warmup-stable-decay",
+)
 _NEED_WARMUP = ("inverse-sqrt", "inverse-sqrt-constant-warmup")
 
 
@@ -46,8 +49,17 @@ class LRSchedulerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
             1 / sqrt(w), is the learning rate).
 
             ``constant``: 1.
+
+            ``warmup-stable-decay``: 1 up to ``decay_fraction`` before T, then down to
+            ``min_lr_ratio`` at T as ``decay_type`` says (Hu et al. 2024, arXiv:2404.06395, section
+            4). With x the part of the decay that is done, from 0 to 1, the factor is 1 - sqrt(x)
+            for ``1-sqrt`` (Hagele et al. 2024, arXiv:2405.18392, equation 1), 1 - x for ``linear``
+            and (1 + cos(pi x)) / 2 for ``cosine``, of the way down.
         warmup_steps: number of warm-up updates.
-        min_lr_ratio: last factor of the linear schedules and of ``cosine``.
+        min_lr_ratio: last factor of the linear schedules, of ``cosine`` and of
+            ``warmup-stable-decay``.
+        decay_fraction: fraction of the updates of ``warmup-stable-decay`` that are its decay.
+        decay_type: shape of that decay.
     """
 
     name: Literal[
@@ -58,9 +70,12 @@ class LRSchedulerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         "inverse-sqrt",
         "inverse-sqrt-constant-warmup",
         "constant",
+        "warmup-stable-decay",
     ] = "linear"
     warmup_steps: int = 0
     min_lr_ratio: float = 0.0
+    decay_fraction: float = 0.1
+    decay_type: Literal["1-sqrt", "linear", "cosine"] = "1-sqrt"
 
     def __post_init__(self) -> None:
         """Check the values.
@@ -79,6 +94,10 @@ class LRSchedulerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
                 f"min_lr_ratio is {self.min_lr_ratio}, and the schedule {self.name} has no end: "
                 "leave 0"
             )
+        if not 0 < self.decay_fraction <= 1:
+            raise ValueError(
+                f"decay_fraction is {self.decay_fraction}, which is not above 0 and at most 1"
+            )
         if not self.warmup_steps and self.name in _NEED_WARMUP:
             raise ValueError(f"the schedule {self.name} needs warmup_steps above 0")
 
@@ -88,13 +107,14 @@ class OptimizerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     Attributes:
         name: ``adamw`` (Loshchilov and Hutter 2019, arXiv:1711.05101), ``adafactor`` (see
-            ``zoo.training.optim.adafactor``), ``lamb`` (see ``zoo.training.optim.lamb``) or
-            ``adagrad`` (Duchi et al. 2011, Journal of Machine Learning Research 12).
+            ``zoo.training.optim.adafactor``), ``lamb`` (see ``zoo.training.optim.lamb``),
+            ``stable-adamw`` (see ``zoo.training.optim.stable_adamw``) or ``adagrad`` (Duchi et al.
+            2011, Journal of Machine Learning Research 12).
         learning_rate: the learning rate, which the schedule multiplies. In Adafactor, relative to
             the root mean square of each parameter.
-        betas: decay rates of the running means of the gradient and of its square; of AdamW and
-            LAMB.
-        eps: added to the root of the mean square; of AdamW and LAMB.
+        betas: decay rates of the running means of the gradient and of its square; of AdamW, LAMB
+            and StableAdamW.
+        eps: added to the root of the mean square; of the same.
         min_dim_size_to_factor: Adafactor factors the mean square of parameters whose last two
             dimensions have at least this size. The default is from the code released with
             Raffel et al. 2020 (arXiv:1910.10683, its configuration of Mesh TensorFlow).
@@ -102,8 +122,8 @@ class OptimizerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             without ``eps``, as in TensorFlow's ``AdagradOptimizer``.
         weight_decay: decoupled weight decay: an update subtracts this times the learning rate
             from a weight, as a fraction of it. Biases and norms do not decay. Adagrad has none.
-        bias_correction: correct the bias of AdamW's and LAMB's running means, which start at
-            zero. Released code often does not: ``AdamWeightDecayOptimizer`` of Devlin et al. 2019
+        bias_correction: correct the bias of these running means, which start at zero. Released
+            code often does not: ``AdamWeightDecayOptimizer`` of Devlin et al. 2019
             (arXiv:1810.04805) and of Clark et al. 2020 (arXiv:2003.10555), and the LAMB of
             Lan et al. 2020 (arXiv:1909.11942).
         layerwise_lr_decay: factor of the learning rate from each layer to the one below it; see
@@ -111,7 +131,7 @@ class OptimizerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         max_grad_norm: largest norm of all gradients together; ``None`` for no clipping.
     """
 
-    name: Literal["adamw", "adafactor", "lamb", "adagrad"] = "adamw"
+    name: Literal["adamw", "adafactor", "lamb", "stable-adamw", "adagrad"] = "adamw"
     learning_rate: float
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
@@ -157,6 +177,11 @@ class SeqLenWarmup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         objective: name of the objective of these rows, of the same model and loss; ``None`` for
             the run's.
         objective_args: options of the objective that is named.
+        learning_rate: learning rate of these steps, which the schedule multiplies; ``None`` for
+            the optimizer's.
+        config: fields of the model's configuration that differ in these steps. They change what
+            the weights compute, such as a base of rotary frequencies; see
+            ``Family.fields_by_stage``.
     """
 
     seq_len: int
@@ -164,6 +189,17 @@ class SeqLenWarmup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     keep: Literal["rows", "tokens"] = "rows"
     objective: str | None = None
     objective_args: dict[str, Any] = msgspec.field(default_factory=dict)
+    learning_rate: float | None = None
+    config: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            ValueError: the learning rate is out of its range.
+        """
+        if self.learning_rate is not None and not 0 < self.learning_rate < math.inf:
+            raise ValueError(f"learning_rate is {self.learning_rate}, not positive and finite")
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -52,6 +52,8 @@ CHANGEABLE = {
     "lr_scheduler.name",
     "lr_scheduler.warmup_steps",
     "lr_scheduler.min_lr_ratio",
+    "lr_scheduler.decay_fraction",
+    "lr_scheduler.decay_type",
     "early_stopping_patience",
     "precision",
     "compile",

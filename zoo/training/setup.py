@@ -33,6 +33,7 @@ from zoo.training.state.run_manifest import RunManifest
 if TYPE_CHECKING:
     from zoo.data.corpus import Corpus
     from zoo.data.tokenizer import ExistingTokenizer
+    from zoo.training.callbacks import Callback
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +46,7 @@ class PretrainSetup(RunSetup):
     objective: Objective
     # the objective with the shorter rows of a sequence-length warm-up
     warmup_objective: Objective | None = None
+    first_config: Any = None  # the model's in these rows, if it differs
 
     @property
     @override
@@ -60,6 +62,15 @@ class PretrainSetup(RunSetup):
     @override
     def eval_batches(self, dist: DistContext) -> list[Batch]:
         return eval_batches(self, dist)
+
+    @override
+    def callbacks(self, run: Path) -> "list[Callback]":
+        from zoo.training.stages import StageCallback
+
+        first, switch = self.first_config, self.config.seq_len_warmup_steps
+        if first is None:
+            return []
+        return [StageCallback(self.family, first, self.model_config, switch)]
 
     @override
     def plan(self) -> dict[str, str]:
@@ -124,6 +135,7 @@ def pretrain_setup(
     from zoo.data.verify import require_intact
     from zoo.io.digests.verified import file_blake3
     from zoo.tokenizers.tokenizer_json import parse
+    from zoo.training.stages import first_stage
 
     family, loggers = get_family(config.family), select_loggers(config.report_to)
     require_pretrained(config)
@@ -164,6 +176,7 @@ def pretrain_setup(
         objective=objective,
         loggers=loggers,
         warmup_objective=_warmup_objective(objective, config.seq_len_warmup, family, vocabulary),
+        first_config=first_stage(family, model_config, config.seq_len_warmup),
         init=init,
     )
 

@@ -28,7 +28,7 @@ from zoo.training.logging.aggregate import MetricSums, Predictions
 from zoo.training.loss_module import LossModule
 from zoo.training.nonfinite import all_finite, find_nonfinite
 from zoo.training.optim.ema import EMA
-from zoo.training.optim.lr_scheduler import lr_multiplier
+from zoo.training.optim.lr_scheduler import learning_rate
 from zoo.training.optim.optimizers import clip_grad_norm, make_optimizer, set_hyperparams
 from zoo.training.optim.param_groups import parameter_groups
 
@@ -143,11 +143,9 @@ class Trainer:
         norm = clip_grad_norm(self.loss_module.parameters(), optimizer_config.max_grad_norm)
         if not norm.isfinite():
             raise self._nonfinite_error(self.step + 1, lambda: self._repeat_forward(batches))
-        learning_rate = optimizer_config.learning_rate * lr_multiplier(
-            self.config.lr_scheduler, self.step, self.config.max_steps
-        )
+        rate = learning_rate(self.config, self.step)
         updates = self.step - self.optimizer_began
-        set_hyperparams(self.optimizer, optimizer_config, learning_rate, updates)
+        set_hyperparams(self.optimizer, optimizer_config, rate, updates)
         self.optimizer.step()
         recycle_gradients(self.model)
         self.optimizer.zero_grad(set_to_none=True)
@@ -156,7 +154,7 @@ class Trainer:
         tokens = sum(batch.tokens for batch in batches)
         self.tokens += int(self.dist.sum_counts({"tokens": tokens})["tokens"])
         self.step += 1
-        return {"learning_rate": learning_rate, "gradient_norm": float(norm)}
+        return {"learning_rate": rate, "gradient_norm": float(norm)}
 
     def forward_backward(self, batches: Sequence[Batch]) -> MetricSums:
         """Accumulate the gradients of a step's micro-batches."""

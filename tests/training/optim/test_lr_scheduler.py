@@ -47,6 +47,37 @@ def test_transformers_has_the_same(
     assert rates(total, name=name, warmup_steps=warmup) == pytest.approx(expected, abs=1e-15)
 
 
+# with a lowest rate, its warm-up begins there, and not at 0
+@pytest.mark.parametrize(("warmup", "lowest"), [(0, 0.0), (4, 0.0), (0, 0.2)])
+@pytest.mark.parametrize("shape", ["1-sqrt", "linear", "cosine"])
+def test_transformers_has_the_same_stable_phase_and_decay(
+    shape: Any, warmup: int, lowest: float
+) -> None:
+    total, falling = 20, 5
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler = transformers.get_wsd_schedule(
+        optimizer,
+        num_warmup_steps=warmup,
+        num_decay_steps=falling,
+        num_training_steps=total,
+        decay_type=shape,
+        min_lr_ratio=lowest,
+    )
+    expected = []
+    for _ in range(total + 3):
+        expected.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    schedule = {"warmup_steps": warmup, "min_lr_ratio": lowest, "decay_fraction": 0.25}
+    actual = rates(total, name="warmup-stable-decay", decay_type=shape, **schedule)
+    assert actual == pytest.approx(expected, abs=1e-15)
+
+
+def test_a_decay_of_no_updates_is_refused() -> None:
+    with pytest.raises(ValueError, match="decay_fraction is 0"):
+        LRSchedulerConfig(name="warmup-stable-decay", decay_fraction=0.0)
+
+
 def test_without_a_warm_up_the_first_update_has_the_highest_rate() -> None:
     line = [1, 0.75, 0.5, 0.25, 0, 0, 0]
     assert rates(4, name="constant") == [1] * 7

@@ -17,9 +17,9 @@ from zoo.training.optim.param_groups import parameter_groups
 Array = NDArray[np.float64]
 STEPS = 7
 B1, B2, EPS, DECAY = 0.9, 0.98, 1e-3, 0.1  # large enough that an error in either is visible
-NAMES = ("adamw", "adafactor", "lamb", "adagrad")
+NAMES = ("adamw", "adafactor", "lamb", "stable-adamw", "adagrad")
 MEANS = {"step", "exp_avg", "exp_avg_sq"}
-STATE = {"adamw": MEANS, "lamb": MEANS, "adagrad": {"step", "sum"}}
+STATE = {"adamw": MEANS, "lamb": MEANS, "stable-adamw": MEANS, "adagrad": {"step", "sum"}}
 
 
 def model(dtype: torch.dtype = torch.float64) -> nn.Module:
@@ -103,6 +103,36 @@ def test_updates_are_those_of_the_formula(name: str, correction: bool, formula: 
     updates(ours, make_config(name, bias_correction=correction), range(STEPS))
     for parameter, weight in zip(ours.parameters(), expected, strict=True):
         np.testing.assert_allclose(parameter.detach().numpy(), weight, rtol=0, atol=1e-12)
+
+
+def stable(start: Array, gradients: list[Array]) -> Array:
+    """Return weights after Algorithm 2 of arXiv:2304.13013, whose decay rates are debiased."""
+    weight, v, u = start, np.zeros_like(start), np.zeros_like(start)
+    for t, g in enumerate(gradients, start=1):
+        beta1 = B1 * (1 - B1 ** (t - 1)) / (1 - B1**t)
+        beta2 = B2 * (1 - B2 ** (t - 1)) / (1 - B2**t)
+        v, u = beta1 * v + (1 - beta1) * g, beta2 * u + (1 - beta2) * g**2
+        rms = np.sqrt(np.mean(g**2 / np.maximum(u, EPS**2)))
+        rate = learning_rate(t - 1) / max(1, rms)
+        weight = weight - rate * decay(weight) * weight - rate * v / (np.sqrt(u) + EPS)
+    return weight
+
+
+def test_stable_adamw_clips_the_update_after_a_spike() -> None:
+    """A gradient a hundred times as large as those before, and one of nothing but zeros."""
+    ours, config = model(), make_config("stable-adamw")
+    optimizer = make_optimizer(parameter_groups(ours, config), config)
+    starts = [p.detach().numpy().copy() for p in ours.parameters()]
+    factors = [1, 1, 1, 1, 100, 0, 1]
+    for step, factor in enumerate(factors):
+        for parameter in ours.parameters():
+            parameter.grad = factor * torch.from_numpy(gradient(step, tuple(parameter.shape)))
+        set_hyperparams(optimizer, config, learning_rate(step), step)
+        optimizer.step()
+    for parameter, start in zip(ours.parameters(), starts, strict=True):
+        drawn = [k * gradient(step, start.shape) for step, k in enumerate(factors)]
+        actual = parameter.detach().numpy()
+        np.testing.assert_allclose(actual, stable(start, drawn), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("correction", [True, False])

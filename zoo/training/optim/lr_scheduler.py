@@ -7,8 +7,20 @@ is 1. The schedules are pure functions of the update, so there is no state to sa
 
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from zoo.families.recipe import LRSchedulerConfig
+
+if TYPE_CHECKING:
+    from zoo.training.config.run_config import RunConfig
+
+
+def learning_rate(config: "RunConfig", step: int) -> float:
+    """Return the learning rate of an update of a run."""
+    warmup, rate = getattr(config, "seq_len_warmup", None), config.optimizer.learning_rate
+    if warmup is not None and warmup.learning_rate is not None:
+        rate = warmup.learning_rate if step < config.seq_len_warmup_steps else rate
+    return rate * lr_multiplier(config.lr_scheduler, step, config.max_steps)
 
 
 def lr_multiplier(schedule: LRSchedulerConfig, step: int, total: int) -> float:
@@ -66,6 +78,19 @@ def _constant(schedule: LRSchedulerConfig, step: int, total: int) -> float:
     return _warmup(schedule, step)
 
 
+def _warmup_stable_decay(schedule: LRSchedulerConfig, step: int, total: int) -> float:
+    begin = total - round(schedule.decay_fraction * total)
+    if step < max(begin, schedule.warmup_steps):
+        return _warmup(schedule, step)
+    done = _progress(step, begin, total)
+    left = {
+        "1-sqrt": 1 - math.sqrt(done),
+        "linear": 1 - done,
+        "cosine": 0.5 * (1 + math.cos(math.pi * done)),
+    }[schedule.decay_type]
+    return schedule.min_lr_ratio + (1 - schedule.min_lr_ratio) * left
+
+
 _SHAPES: dict[str, Callable[[LRSchedulerConfig, int, int], float]] = {
     "linear": _linear,
     "linear-decay-from-zero": _linear_decay_from_zero,
@@ -74,4 +99,5 @@ _SHAPES: dict[str, Callable[[LRSchedulerConfig, int, int], float]] = {
     "inverse-sqrt": _inverse_sqrt,
     "inverse-sqrt-constant-warmup": _inverse_sqrt_constant_warmup,
     "constant": _constant,
+    "warmup-stable-decay": _warmup_stable_decay,
 }

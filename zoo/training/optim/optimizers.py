@@ -16,10 +16,9 @@ def make_optimizer(
 ) -> "torch.optim.Optimizer":
     """Return an optimizer; call ``set_hyperparams`` before each step.
 
-    AdamW runs in one kernel for all parameters on CPU and CUDA. The state of AdamW and LAMB is
-    ``step``, ``exp_avg`` and ``exp_avg_sq`` for each parameter; Adagrad's ``step`` and
-    ``sum``, from the beginning; Adafactor's is in its docstring. Parameters may be
-    ``DTensor``.
+    AdamW runs in one kernel for all parameters on CPU and CUDA. The state of AdamW, LAMB and
+    StableAdamW is ``step``, ``exp_avg`` and ``exp_avg_sq`` for each parameter; Adagrad's ``step``
+    and ``sum``, from the beginning; Adafactor's is in its docstring. Parameters may be ``DTensor``.
     """
     import torch
 
@@ -47,6 +46,10 @@ def make_optimizer(
         from zoo.training.optim.lamb import Lamb
 
         return Lamb(groups, **shared, bias_correction=config.bias_correction)
+    if config.name == "stable-adamw":
+        from zoo.training.optim.stable_adamw import StableAdamW
+
+        return StableAdamW(groups, **shared, bias_correction=config.bias_correction)
     devices = {parameter.device.type for group in groups for parameter in group["params"]}
     return torch.optim.AdamW(groups, **shared, fused=devices <= {"cpu", "cuda"} or None)
 

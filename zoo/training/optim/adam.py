@@ -1,0 +1,82 @@
+"""What optimizers with Adam's running means share: their state, and the means of a step."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class Adam(torch.optim.Optimizer):
+    """Base class of optimizers with running means of the gradient and of its square.
+
+    The state of a parameter is that of ``torch.optim.AdamW``: ``step``, ``exp_avg``,
+    ``exp_avg_sq``.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        *,
+        bias_correction: bool = True,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "bias_correction": bias_correction,
+            "decayed": True,
+        }
+        super().__init__(params, defaults)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
+        """Update each parameter that has a gradient."""
+        assert closure is None, "the loss is computed before"
+        for group in self.param_groups:
+            parameters = [p for p in group["params"] if p.grad is not None]
+            if parameters:
+                self.update(group, parameters)
+
+    @abstractmethod
+    def update(self, group: dict[str, Any], parameters: list[Tensor]) -> None:
+        """Update the parameters of a group, all of which have a gradient."""
+
+    def means(
+        self, group: dict[str, Any], parameters: list[Tensor]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Update the running means; return Adam's updates for a rate of 1, and the roots below.
+
+        Returns:
+            for each parameter m / (sqrt(v) + eps) and sqrt(v), with corrected means m and v.
+        """
+        (beta1, beta2), states = group["betas"], [self._state(p) for p in parameters]
+        steps, means, squares = (
+            [state[key] for state in states] for key in ("step", "exp_avg", "exp_avg_sq")
+        )
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        torch._foreach_add_(steps, 1)
+        torch._foreach_lerp_(means, gradients, 1 - beta1)
+        torch._foreach_mul_(squares, beta2)
+        torch._foreach_addcmul_(squares, gradients, gradients, 1 - beta2)
+        roots = list(torch._foreach_sqrt(squares))
+        if group["bias_correction"]:
+            torch._foreach_div_(roots, [(1 - beta2 ** step.item()) ** 0.5 for step in steps])
+        updates = list(torch._foreach_div(means, torch._foreach_add(roots, group["eps"])))
+        if group["bias_correction"]:
+            torch._foreach_div_(updates, [1 - beta1 ** step.item() for step in steps])
+        return updates, roots
+
+    def _state(self, parameter: Tensor) -> dict[str, Tensor]:
+        state: dict[str, Tensor] = self.state[parameter]
+        if not state:
+            state["step"] = torch.tensor(0.0)  # on the CPU: read without synchronization
+            state["exp_avg"] = torch.zeros_like(parameter)
+            state["exp_avg_sq"] = torch.zeros_like(parameter)
+        return state

@@ -1,0 +1,48 @@
+"""Stages of a run that differ in the configuration of the model: a function of the step."""
+
+from typing import Any
+
+import msgspec
+
+from zoo.errors import UsageError
+from zoo.families.base import Family
+from zoo.families.recipe import SeqLenWarmup
+from zoo.overrides import override
+from zoo.training.callbacks import Callback
+from zoo.training.trainer import Trainer
+
+
+class StageCallback(Callback):
+    """Lets a model compute by the configuration of the stage that a step belongs to."""
+
+    def __init__(self, family: Family, first: Any, later: Any, switch: int) -> None:
+        self.family, self.first, self.later, self.switch = family, first, later, switch
+        self._current: Any = None
+
+    @override
+    def on_step_begin(self, trainer: Trainer) -> None:
+        config = self.first if trainer.step < self.switch else self.later
+        if config is not self._current:
+            self.family.reconfigure(trainer.model, config)
+            self._current = config
+
+
+def first_stage(family: Family, config: Any, warmup: SeqLenWarmup | None) -> Any:
+    """Return the configuration of the rows of a sequence-length warm-up, or ``None`` for the same.
+
+    Raises:
+        UsageError: a field cannot differ between the stages of a run, or its value is invalid.
+    """
+    if warmup is None or not warmup.config:
+        return None
+    for name in warmup.config:
+        if name not in family.fields_by_stage:
+            known = ", ".join(family.fields_by_stage) or "none"
+            raise UsageError(
+                f"seq_len_warmup.config.{name} cannot differ in the first steps of a run",
+                f"fields of {family.name} that can: {known}",
+            )
+    try:
+        return msgspec.convert(msgspec.to_builtins(config) | warmup.config, type(config))
+    except msgspec.ValidationError as error:
+        raise UsageError(f"seq_len_warmup.config: {error}", "correct the value") from error

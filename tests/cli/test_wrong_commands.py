@@ -119,3 +119,12 @@ def test_patterns_and_named_files_are_data(tmp_path: Path, monkeypatch: pytest.M
 def test_a_run_to_resume_exists() -> None:
     assert "missing is not a run" in run("pretrain", "--resume", "missing")
     assert "missing is not a run" in run("finetune", "--continue-from", "missing")
+
+
+@pytest.mark.parametrize(
+    ("command", "meant"),
+    [("corpus biuld", "build"), ("check resum", "resume"), ("plugins lst", "list"), ("rnu", "run")],
+)
+def test_a_misspelt_command_is_answered_with_the_nearest(command: str, meant: str) -> None:
+    result = CliRunner().invoke(cli, command.split())
+    assert result.exit_code == 2 and f"did you mean {meant}" in result.output.replace("'", "")

@@ -12,6 +12,7 @@ import zstandard
 
 from zoo.data.readers.documents import ReaderConfig, expand_paths, read_documents
 from zoo.data.sentences import sentence_spans
+from zoo.errors import UsageError
 
 TEXTS = ["One sentence.\nAnd two: é.", "A second document…", "中文 and no more"]
 PLAIN = "\n\n".join(TEXTS).encode() + b"\n"
@@ -54,6 +55,32 @@ def test_parquet(tmp_path: Path) -> None:
     table = pyarrow.table({"n": [1] * 900, "body": TEXTS * 300})
     pyarrow.parquet.write_table(table, tmp_path / "a.parquet", row_group_size=7)
     assert read(tmp_path / "a.parquet", text_field="body") == TEXTS * 300
+
+
+QUOTED = "".join(f'{n},"{text}"\n' for n, text in enumerate(TEXTS))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "column"),
+    [
+        ("a.csv", f"n,text\n{QUOTED}".encode(), "text"),
+        ("mark.CSV", b"\xef\xbb\xbf" + f"n,body\r\n{QUOTED}".encode(), "body"),
+        ("a.csv.gz", gzip.compress(f"n,text\n{QUOTED}".encode(), mtime=0), "text"),
+        ("bare.csv", QUOTED.encode(), "2"),
+    ],
+)
+def test_a_row_of_a_table_is_a_document(
+    tmp_path: Path, name: str, content: bytes, column: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert read(tmp_path / name, text_field=column) == TEXTS
+
+
+def test_a_table_without_the_column_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("review\tlabel\ngood\tyes\n")
+    with pytest.raises(UsageError, match=r"a\.tsv has no field 'text'.*review, label.*--text"):
+        read(tmp_path / "a.tsv")
+    assert read(tmp_path / "a.tsv", text_field="review") == ["good"]
 
 
 def test_where_documents_end(tmp_path: Path) -> None:

@@ -21,8 +21,11 @@ from tests.families.elmo_streams import (
 )
 from tests.training.runs import DATA
 from tests.warm import zoo
+from zoo.checkpoint import load_checkpoint, load_text_tokenizer
 from zoo.errors import UsageError
 from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig
+from zoo.inference.torch_session import TorchSession
+from zoo.look.inspection import Inspector
 from zoo.objectives.base import Batch
 from zoo.objectives.losses.sampled_softmax import SampledOptions
 from zoo.training.config.overrides import deep_merge
@@ -190,6 +193,16 @@ SMALL = {"seq_len": 10, "global_batch_tokens": 40, "max_steps": 2, "vocab_size":
 def started(path: Path, **changes: Any) -> Path:
     PretrainRun(deep_merge({"family": "elmo", **SMALL}, changes), HERE, path).start()
     return path / "model"
+
+
+def test_words_that_elmo_predicts_are_shown(isolated: None, tmp_path: Path) -> None:
+    checkpoint = load_checkpoint(started(tmp_path / "run"))
+    session = TorchSession(checkpoint, "cpu")
+    look = Inspector(checkpoint, session, load_text_tokenizer(checkpoint)).look("elmo", ["a cat"])
+    words = json.loads((checkpoint.path / "tokenizer.json").read_text())["model"]["vocab"]
+    for found in look.texts[0].stacks[0].predictions:
+        shown = {word for layer in found.tokens for best in layer for word in best}
+        assert sorted(shown - words.keys()) == []
 
 
 @pytest.mark.long

@@ -274,3 +274,33 @@ def test_hints_are_commands_that_work(tmp_path: Path, monkeypatch: pytest.Monkey
         assert done.exception is None, done.exception
         assert "add --yes" in push(output, REPO).stdout
         shutil.rmtree(output)
+
+
+@pytest.mark.parametrize("edited", [False, True])
+def test_a_licence_is_stated_on_the_card_that_is_sent(
+    export: Path, hub: Hub, token: None, tmp_path: Path, edited: bool
+) -> None:
+    folder = shutil.copytree(export, tmp_path / "graph")
+    if edited:
+        (folder / "README.md").write_text("---\nlicense: other\ntags: [mine]\n---\nMy words.\n")
+    before = (folder / "README.md").read_text()
+    shown = push(folder, REPO, "--licence", "cc-by-4.0", "--yes")
+    assert shown.exit_code == 0 and "licence: cc-by-4.0" in shown.stdout
+    card = ModelCard(hub.repos[REPO].refs["main"].files["README.md"].decode())
+    data: Any = card.data
+    assert data.license == "cc-by-4.0"
+    assert ("My words." in card.text and data.tags == ["mine"]) == edited
+    assert (folder / "README.md").read_text() == before  # the directory stays as it is
+
+
+def test_a_card_without_metadata_gets_a_licence(directory: Path, hub: Hub, token: None) -> None:
+    (directory / "README.md").write_text("My words.\n")
+    assert push(directory, REPO, "--license", "mit", "--yes").exit_code == 0
+    card = ModelCard(hub.repos[REPO].refs["main"].files["README.md"].decode())
+    assert (card.data.license, card.text.strip()) == ("mit", "My words.")  # type: ignore[attr-defined]
+
+
+def test_a_licence_has_a_name_that_the_hub_takes(directory: Path) -> None:
+    assert "is not the name of a licence" in failure(
+        push(directory, REPO, "--licence", "My own"), 2
+    )

@@ -27,7 +27,12 @@ from zoo.checkpoint.records import (
     variant_file,
     weights_digest,
 )
-from zoo.checkpoint.tokenizer import check_tables, check_tokenizer, load_text_tokenizer
+from zoo.checkpoint.tokenizer import (
+    check_tables,
+    check_tokenizer,
+    load_text_tokenizer,
+    load_vocabulary,
+)
 
 __all__ = [
     "ADAPTER",
@@ -54,6 +59,7 @@ __all__ = [
     "is_checkpoint",
     "load_checkpoint",
     "load_text_tokenizer",
+    "load_vocabulary",
     "variant_file",
     "weights_digest",
 ]

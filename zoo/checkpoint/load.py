@@ -1,6 +1,6 @@
 """Reading a checkpoint directory without loading its weights."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -45,6 +45,10 @@ class Checkpoint:
     manifest: Manifest
     family: Family
     config: Config
+
+    def with_licence(self, licence: str) -> "Checkpoint":
+        """Return the description with another licence, which copies of the model have."""
+        return replace(self, manifest=msgspec.structs.replace(self.manifest, licence=licence))
 
     @property
     def head_name(self) -> str:

@@ -26,12 +26,23 @@ def load_text_tokenizer(checkpoint: Checkpoint) -> TextTokenizer:
     built_in = checkpoint.family.text_tokenizer(checkpoint.config)
     if built_in is not None:
         return built_in
-    info = checkpoint.model.tokenizer
-    if info is None:
+    stored = load_vocabulary(checkpoint)
+    if stored is None:
         raise UsageError(
             f"{checkpoint.path} has no {TOKENIZER}, which text tasks need",
             "`zoo convert ... --tokenizer REF` adds one",
         )
+    return stored
+
+
+def load_vocabulary(checkpoint: Checkpoint) -> TextTokenizer | None:
+    """Load the tokenizer whose tokens a model predicts; ``None`` if the checkpoint has none.
+
+    A family that reads characters has another one for texts, see ``load_text_tokenizer``.
+    """
+    info = checkpoint.model.tokenizer
+    if info is None:
+        return None
     path = checkpoint.tokenizer_file
     tokenizer = load(SourceFiles(path.parent))
     check_tables(tokenizer, info, checkpoint.family, checkpoint.config, str(path))

@@ -263,6 +263,9 @@ SHARED = {
         ("--report-to",), "LOGGER", "tensorboard (default), wandb, mlflow, or a plugin's logger."
     ),
     "assignments": SharedOption(("--set",), "KEY=VALUE", "Override any setting."),
+    "licence": SharedOption(
+        ("--licence", "--license"), "ID", "Licence on the model card, such as apache-2.0."
+    ),
     "revision": SharedOption(("--revision",), "R", "Branch, tag or commit of the repository."),
     "offline": SharedOption(
         ("--offline",), "", "Open no connection; use files that were downloaded before."

@@ -17,6 +17,7 @@ from zoo.convert.infer_head import ConversionPlan
 from zoo.convert.open import OpenCheckpoint
 from zoo.convert.report import ConversionReport
 from zoo.convert.usage import UsedModel, usage
+from zoo.hub.upload.plan import LICENCE_ID
 from zoo.io.tensors.formats import DTYPE_NAMES
 from zoo.io.terminal import escape_controls
 from zoo.metrics import METRICS
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from zoo.families.tasks import TaskSpec
 
 MODEL_CARD = "README.md"
-LICENCE_ID = re.compile(r"[a-z0-9][a-z0-9.-]*")
 # between the values of a setting such as `data.train=[/a/b, c]`
 SIGNS = re.compile(r"(:\s+|[=,\[\]{}'\"]+\s*)")
 MOST_LABELS = 20  # that are named

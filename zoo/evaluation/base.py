@@ -71,9 +71,11 @@ class Samples(Iterable[Item]):
         limit: int | None,
         *,
         skip: bool,
+        silent: bool = False,  # log nothing about the data
     ) -> None:
         self._read, self._review, self._limit, self._skip = read, review, limit, skip
         self.skipped, self.notes, self._known = 0, list[str](), False
+        self._silent = silent
 
     def __iter__(self) -> Iterator[Item]:
         """Read the files.
@@ -96,6 +98,8 @@ class Samples(Iterable[Item]):
         problems.require_none()
         self._known, self.skipped = True, problems.count
         self.notes = review.warnings("samples to evaluate", self._locate)
+        if self._silent:
+            return
         if review.labels:
             LOG.info("samples of each label: %s", count_labels(review.labels))
         if problems.count:
@@ -141,6 +145,7 @@ class Evaluation(ABC):
         self.require_supported(checkpoint)
         self.checkpoint, self.session, self.limit = checkpoint, session, limit
         self.skip_invalid = skip_invalid
+        self.silent = False  # about the data, which another evaluation has told about
         self._samples: Samples[Any] | None = None
         self._on_prediction: Callable[[Prediction], None] | None = None
 
@@ -174,7 +179,7 @@ class Evaluation(ABC):
 
     def warn(self, lines: Sequence[str]) -> None:
         """Log what the user should know about the data."""
-        for line in lines:
+        for line in () if self.silent else lines:
             LOG.warning("warning: %s", line)
 
     def samples(
@@ -186,7 +191,7 @@ class Evaluation(ABC):
             read: function that reads the files, and adds the rows that cannot be used.
             review: function that returns what is reviewed of a sample.
         """
-        samples = Samples(read, review, self.limit, skip=self.skip_invalid)
+        samples = Samples(read, review, self.limit, skip=self.skip_invalid, silent=self.silent)
         self._samples = samples
         return samples
 

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from zoo.convert.model_card import LICENCE_ID, pipeline_tag, table_lines, task_of_head
+from zoo.convert.model_card import pipeline_tag, table_lines, task_of_head
 from zoo.convert.usage import UsedModel, zoo_snippet
-from zoo.hub.upload.plan import PLACEHOLDER
+from zoo.hub.upload.plan import LICENCE_ID, PLACEHOLDER
 from zoo.io.numbers import format_bytes
 from zoo.version import __version__
 

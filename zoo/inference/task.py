@@ -7,6 +7,7 @@ length of input; results appear when a chunk is full or the input ends.
 
 import contextlib
 import itertools
+import sys
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,6 +42,14 @@ class TaskWarning(UserWarning):
 
 # Repeat the warning for every run, even with the same message; filters of the user take precedence.
 warnings.filterwarnings("always", category=TaskWarning, append=True)
+
+
+def warn_user(message: str) -> None:
+    """Warn of something in the line of the user's code that called this package."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == "zoo":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, TaskWarning, stacklevel=level)
 
 
 class EncodedTexts(Encoded):
@@ -276,11 +285,9 @@ class Task(RenamedMethods, ABC):
         for chunk in self._chunks(records, start):
             yield counted(chunk)
         if texts:
-            warnings.warn(
+            warn_user(
                 f"{texts} {'text was' if texts == 1 else 'texts were'} cut at {self.max_tokens} "
-                f"tokens, {tokens} tokens in all were left out",
-                TaskWarning,
-                stacklevel=2,
+                f"tokens, {tokens} tokens in all were left out"
             )
 
     def no_vectors(self) -> "NDArray[Any]":

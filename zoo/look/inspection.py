@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from zoo.checkpoint import load_vocabulary
 from zoo.errors import UsageError
 from zoo.inference.processing.batching import collate
 from zoo.inference.processing.numbers import short_floats
@@ -194,6 +195,8 @@ class Inspector:
     ) -> None:
         limits = token_limits(checkpoint)
         self.checkpoint, self.session, self.tokenizer = checkpoint, session, tokenizer
+        # of what the model predicts: words, where it reads characters
+        self.vocabulary = load_vocabulary(checkpoint) or tokenizer
         self.max_tokens = max_length(max_tokens or min([MAX_TOKENS, *limits]), limits)
         self.top_k = top_k
         self.model: Any = session.model
@@ -349,7 +352,7 @@ class Inspector:
 
     def _token(self, number: int) -> str:
         try:
-            return self.tokenizer.token(number)
+            return self.vocabulary.token(number)
         except UsageError:  # embeddings may have more rows than tokens
             return f"#{number}"
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 TABLES = (".tsv", ".csv", ".jsonl", ".ndjson", ".json", ".parquet")
 
 
-@dataclass(frozen=True)
+@dataclass
 class TaskMetric:
     """The metric of a task on a table."""
 
@@ -25,11 +25,13 @@ class TaskMetric:
     file: Path  # the table
     # options of the evaluation that name columns
     columns: Mapping[str, str] = field(default_factory=dict)
+    measured: bool = False  # what there is to say about the table has been said
 
     def measure(self, session: "Session", limit: int | None = None) -> tuple[str, float]:
         """Return name and value of the metric."""
         evaluation = evaluation_task(self.evaluation)
         task = evaluation(self.checkpoint, session, limit=limit, **self.columns)
+        task.silent, self.measured = self.measured, True
         try:
             metrics = task.evaluate([self.file]).metrics
         except InvalidRows as error:  # the commands that compare models skip none

@@ -98,3 +98,11 @@ def test_wrong_dtypes_are_one_line(
 ) -> None:
     assert message in str(zoo("export", model, *options).exception)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["books"]
+
+
+def test_the_licence_of_an_export(model: Path, tmp_path: Path) -> None:
+    done("export", model, "--licence", "mit")
+    export = load_checkpoint(tmp_path / "books-onnx")
+    assert export.manifest.licence == "mit"
+    assert (export.path / "README.md").read_text().startswith("---\nlicense: mit\n")
+    assert load_checkpoint(model).manifest.licence == "apache-2.0"

@@ -140,8 +140,9 @@ def test_a_text_must_leave_room(path: Path) -> None:
     model, text = opened(path), "the cat " * 40
     with pytest.raises(UsageError, match=r"text 2 has \d+ tokens, and the model takes 44"):
         model.generate(["a", text])
-    with pytest.warns(TaskWarning, match="1 text was cut at 10 tokens"):
+    with pytest.warns(TaskWarning, match="1 text was cut at 10 tokens") as caught:
         (cut,) = model._run("generate", [text], max_tokens=10)
+    assert [warning.filename for warning in caught] == [__file__]  # and not a line of ours
     assert cut["truncated"] > 10 and cut["generated"]
     with pytest.raises(UsageError, match="64 new tokens leave no room"):
         model.generate(["a"], max_new_tokens=64)

@@ -83,6 +83,7 @@ def test_a_model_learns_and_every_command_takes_it(run: tuple[Path, Path], tmp_p
     done = warm.zoo(*export, "-o", str(tmp_path / "onnx"), "--json")
     assert done.returncode == 0, done.stderr
     assert "quadratic_kappa" in done.stdout
+    assert done.stderr.count("samples of each label") == 1  # of three graphs that are evaluated
 
 
 def test_words_need_an_order(pretrained: Pretrained, tmp_path: Path) -> None:

@@ -53,11 +53,9 @@ Examples:
 @click.option(
     "--ignore-crc", is_flag=True, help="Read .bin files that were written without checksums."
 )
-@click.option(
-    "--licence",
-    "--license",
-    metavar="ID",
-    help="Licence in the manifest and the model card, such as apache-2.0.  [default: the source's]",
+@shared_option(
+    "licence",
+    "Licence in the manifest and the model card, such as apache-2.0.  [default: the source's]",
 )
 @click.option("--dry-run", is_flag=True, help="Read only headers and print how tensors map.")
 @hub_options

@@ -141,6 +141,10 @@ Examples:
     is_flag=True,
     help="Accept that the runtime's own tokenizer cuts some texts differently.",
 )
+@shared_option(
+    "licence",
+    "Licence in the manifest and the model card, such as apache-2.0.  [default: the model's]",
+)
 @hub_options
 @force_option
 @common_options
@@ -150,6 +154,7 @@ def command(
     onnx: bool,
     output: Path | None,
     only: str | None,
+    licence: str | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -186,6 +191,8 @@ def command(
     check_target(output, force=settings["force"])
     checkpoint = resolve_adapted(ref, options.pop("adapter"), **options)
     check_tokenizer(checkpoint)
+    if licence is not None:
+        checkpoint = checkpoint.with_licence(licence)
     from zoo.export.targets.base import ExportSettings
     from zoo.inference.merge import as_whole_model  # imports torch
 

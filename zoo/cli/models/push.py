@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zoo.cli.options import common_options
+from zoo.cli.options import common_options, shared_option
 from zoo.cli.output import note, result, table
 
 if TYPE_CHECKING:
@@ -32,8 +32,19 @@ Examples:
     show_default=True,
     help="Message of the commit.",
 )
+@shared_option(
+    "licence", "Licence to state on the model card, such as apache-2.0.  [default: the card's]"
+)
 @common_options
-def command(path: Path, repo: str, yes: bool, public: bool, message: str, as_json: bool) -> None:
+def command(
+    path: Path,
+    repo: str,
+    yes: bool,
+    public: bool,
+    message: str,
+    licence: str | None,
+    as_json: bool,
+) -> None:
     """Upload a directory of `zoo convert --to hub`, or an export, to a Hub repository.
 
     Without --yes, the files that would be sent are listed. A new repository is private. The access
@@ -42,7 +53,7 @@ def command(path: Path, repo: str, yes: bool, public: bool, message: str, as_jso
     from zoo.hub.upload.plan import plan_upload
 
     _require_hub_class(path)
-    plan = plan_upload(path, repo)
+    plan = plan_upload(path, repo, licence)
     commit = None
     if yes:
         from zoo.hub.upload.upload import upload
@@ -89,7 +100,7 @@ def _lines(plan: "UploadPlan", repo: str, public: bool, commit: str | None) -> l
     rows = [
         (name, f"{file.bytes:,}", (file.sha256 or "")[:12]) for name, file in plan.files.items()
     ]
-    licence = plan.licence or "none: state it by `zoo convert --licence`, or in README.md"
+    licence = plan.licence or "none: state it by --licence, or in README.md"
     lines = [*table(rows, ("file", "bytes", "sha256")), f"licence: {licence}"]
     if commit is not None:
         return [*lines, f"uploaded {plan.bytes:,} bytes: {commit}"]

@@ -2,14 +2,20 @@
 
 import click
 
-from zoo.cli.training.check_accumulation import command as accumulation
-from zoo.cli.training.check_resume import command as resume
+from zoo.cli import LazyGroup
+
+HERE = "zoo.cli.training"
 
 
-@click.group()
+@click.group(
+    cls=LazyGroup,
+    table={
+        "resume": (f"{HERE}.check_resume", "Check that a killed run resumes bit for bit."),
+        "accumulation": (
+            f"{HERE}.check_accumulation",
+            "Check that small batches equal a large one.",
+        ),
+    },
+)
 def command() -> None:
     """Check that training resumes and accumulates gradients exactly."""
-
-
-command.add_command(resume, "resume")
-command.add_command(accumulation, "accumulation")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from zoo.cli import LazyGroup
 from zoo.cli.completion import FAMILY
 from zoo.cli.options import (
     REFERENCE,
@@ -26,12 +27,16 @@ if TYPE_CHECKING:
     from zoo.data.tokenizer import ExistingTokenizer, TokenizerToTrain
 
 
-@click.group(epilog="Example: zoo corpus build books/ -o corpus --tokenizer all-minilm-l6-v2")
+@click.group(
+    cls=LazyGroup,
+    table={"build": ("zoo.cli.training.corpus:build", "Tokenize texts into a corpus.")},
+    epilog="Example: zoo corpus build books/ -o corpus --tokenizer all-minilm-l6-v2",
+)
 def command() -> None:
     """Build tokenized corpora."""
 
 
-@command.command(
+@click.command(
     epilog="""\b
 Examples:
   zoo corpus build books/ -o corpus --tokenizer all-minilm-l6-v2
@@ -40,8 +45,8 @@ Examples:
   zoo corpus build novel.txt -o corpus --tokenizer train \\
       --family NAME --vocab-size 8000
 
-A directory stands for all files in it; .jsonl, .json and .parquet have a document
-per row, every other file is text. .gz and .zst are decompressed."""
+A directory stands for all files in it; .jsonl, .json, .csv, .tsv and .parquet have
+a document per row, every other file is text. .gz and .zst are decompressed."""
 )
 @click.argument("paths", metavar="PATH...", type=InputFile(), nargs=-1, required=True)
 @output_option("Directory to write.", required=True)
@@ -86,7 +91,7 @@ per row, every other file is text. .gz and .zst are decompressed."""
 )
 @shared_option(
     "text",
-    "Column of the text in Parquet, or its key in JSON lines.",
+    "Column of the text in a table, or its key in JSON lines.",
     default="text",
     show_default=True,
     former=("--text-field",),

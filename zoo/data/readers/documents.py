@@ -1,9 +1,9 @@
-"""Readers of documents from plain text, JSON Lines and Parquet, optionally compressed.
+"""Readers of documents from plain text and tables, optionally compressed.
 
 The suffix of a file determines its format: ``.jsonl``, ``.ndjson`` and ``.json`` have a JSON object
-per line, ``.parquet`` is Parquet, and any other file is UTF-8 text; ``.gz`` or ``.zst`` may follow,
-except for Parquet. A row of JSON or Parquet is a document; in text, ``ReaderConfig`` sets the
-separator of documents.
+per line, ``.csv`` and ``.tsv`` a header and a row per line, ``.parquet`` is Parquet, and any other
+file is UTF-8 text; ``.gz`` or ``.zst`` may follow, except for Parquet. A row is a document, and
+``ReaderConfig`` sets the separator of documents in text.
 """
 
 import glob
@@ -16,13 +16,16 @@ from typing import Any, Literal, NoReturn, TypeVar
 import msgspec
 
 from zoo.data.readers.parquet import PARQUET, open_parquet
-from zoo.data.readers.problems import RowError, RowProblems
+from zoo.data.readers.problems import NoProblems, RowError, RowProblems
+from zoo.data.readers.tables import column_names, read_table
 from zoo.data.readers.text_io import COMPRESSED, check_expansion, read_lines
 from zoo.errors import SourceError, UsageError, VerificationError, ZooError, did_you_mean
 from zoo.io.limits import MAX_DOCUMENT_CHARACTERS
+from zoo.io.numbers import is_number
 
 Item = TypeVar("Item")
 JSON_LINES = (".jsonl", ".ndjson", ".json")
+DELIMITED = (".csv", ".tsv")
 PARQUET_ROWS, PARQUET_PAGE_BYTES = 256, 1 << 20  # rows and bytes of Parquet that are read together
 
 
@@ -36,7 +39,7 @@ class ReaderConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     # each ``line`` of a document is a sentence, or a ``rule`` splits the text, see
     # ``zoo.data.sentences``
     sentence_splitter: Literal["rule", "line"] = "rule"
-    text_field: str = "text"  # field with the text of a row of JSON or Parquet
+    text_field: str = "text"  # column of the text in tables, or its key in JSON lines
 
 
 def expand_paths(paths: Sequence[str | Path]) -> list[Path]:
@@ -178,7 +181,18 @@ def _reader(file: Path) -> Any:
         name = name.removesuffix(suffix)
     if name.endswith(JSON_LINES):
         return _json_lines
+    if name.endswith(DELIMITED):
+        return _delimited
     return _parquet if name.endswith(PARQUET) else _plain
+
+
+def _delimited(file: Path, reading: ReaderConfig, problems: RowProblems | None) -> Iterator[str]:
+    names = column_names(file)
+    # a column that is a number counts in a file without a header
+    if names and reading.text_field not in names and not is_number(reading.text_field):
+        raise _no_field(str(file), reading.text_field, list(names))
+    for row in read_table(file, [reading.text_field], problems or NoProblems()):
+        yield row.values[reading.text_field]
 
 
 def _plain(file: Path, reading: ReaderConfig, _: RowProblems | None) -> Iterator[str]:

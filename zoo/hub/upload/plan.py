@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from zoo.io.output.overwrite import HUB_RECORD, HubRecord
 from zoo.io.yaml import parse_yaml
 
 BRANCH = "main"
+LICENCE_ID = re.compile(r"[a-z0-9][a-z0-9.-]*")  # as the Hub writes them
 AGAIN, EXPORT_AGAIN = "convert the model again", "export the model again"
 MODEL_CARD = "README.md"
 PLACEHOLDER = "organisation/name"  # of the repository, in snippets of a model card
@@ -61,14 +63,18 @@ class UploadPlan:
         return sum(file.bytes for file in self.files.values())
 
 
-def plan_upload(path: Path, repo: str) -> UploadPlan:
+def plan_upload(path: Path, repo: str, licence: str | None = None) -> UploadPlan:
     """Return what an upload sends: the files of `zoo convert --to hub`, or of an export.
 
     All files are compared with the digests in the directory's manifest, except the model card,
-    which may be edited.
+    which may be edited. ``licence`` replaces the one that the card states.
     """
     if not REPO.fullmatch(repo):
         raise UsageError(f"{repo!r} is not the name of a repository", "give organisation/name")
+    if licence is not None and not LICENCE_ID.fullmatch(licence):
+        raise UsageError(
+            f"{licence!r} is not the name of a licence on the Hub", "such as apache-2.0, mit, other"
+        )
     exported = (path / ZOO_MANIFEST).is_file()
     listed = _exported_files(path) if exported else _listed_files(path)
     record, hint = (ZOO_MANIFEST, EXPORT_AGAIN) if exported else (HUB_RECORD, AGAIN)
@@ -84,10 +90,24 @@ def plan_upload(path: Path, repo: str) -> UploadPlan:
     left_out = [n for n in sorted(files_inside(path)) if n not in (*names, record)]
     files = {name: _with_sha256(path, name, listed.get(name)) for name in names}
     card = _filled_card(path, repo, listed.get(MODEL_CARD))
+    if licence is not None and licence != card_licence(path):
+        card = _licensed_card(path, card, licence)
     if card is not None:
         sha256 = hashlib.sha256(card).hexdigest()
         files[MODEL_CARD] = FileDigest(bytes=len(card), blake3="", sha256=sha256)
-    return UploadPlan(path, files, card_licence(path), tuple(left_out), card)
+    return UploadPlan(path, files, licence or card_licence(path), tuple(left_out), card)
+
+
+def _licensed_card(path: Path, card: bytes | None, licence: str) -> bytes:
+    """Return a card, by default the one of the directory, with a licence in its metadata."""
+    if card is None and os.path.lexists(path / MODEL_CARD):
+        card = read_inside(path, MODEL_CARD, "model card", MAX_YAML_BYTES)
+    text = decode_text(card or b"", path / MODEL_CARD)
+    front, dashes, body = text.removeprefix("---\n").partition("---\n")
+    if not text.startswith("---\n") or not dashes:
+        front, body = "", text
+    kept = [line for line in front.splitlines(keepends=True) if not line.startswith("license:")]
+    return f"---\nlicense: {licence}\n{''.join(kept)}---\n{body}".encode()
 
 
 def _filled_card(path: Path, repo: str, written: FileDigest | None) -> bytes | None:

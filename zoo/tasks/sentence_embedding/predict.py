@@ -1,6 +1,5 @@
 """The task embed: sentence embeddings."""
 
-import warnings
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -10,7 +9,7 @@ from zoo.inference.processing.batching import Batch
 from zoo.inference.processing.numbers import short_floats
 from zoo.inference.processing.pooling import count_prompt_tokens, pool, unit
 from zoo.inference.processing.records import TextExample, validate_text
-from zoo.inference.task import BatchTask, EncodedExample, EncodedTexts, TaskWarning
+from zoo.inference.task import BatchTask, EncodedExample, EncodedTexts, warn_user
 from zoo.overrides import override
 from zoo.tokenizers.pooling import Pooling
 
@@ -126,11 +125,9 @@ class Embed(BatchTask):
         self, records: Iterable[TextExample], *, start: int = 0
     ) -> Iterator[Iterator[tuple[EncodedExample, dict[str, Any]]]]:
         if self.checkpoint.model.pooling is None:
-            warnings.warn(
+            warn_user(
                 f"{self.checkpoint.path} does not say how it pools tokens: taking their mean, "
-                "not scaled to unit length",
-                TaskWarning,
-                stacklevel=2,
+                "not scaled to unit length"
             )
         yield from super().stream_chunks(records, start=start)
 

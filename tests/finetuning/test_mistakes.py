@@ -18,6 +18,7 @@ from tests.finetuning.making import (
     texts,
     write_table,
 )
+from tests.tasks.question_answering.test_train import questions_about_letters
 from tests.training.logging.test_report import Page
 from tests.training.runs import records
 from zoo.report.mistakes import Mistakes, read_mistakes
@@ -25,10 +26,14 @@ from zoo.report.mistakes import Mistakes, read_mistakes
 FAST: dict[str, Any] = {"max_steps": 8, "eval_steps": 4, "save_total_limit": 9}
 
 
-def evaluated(run: Path, table: Path, task: str) -> list[dict[str, Any]]:
+def evaluated(run: Path, table: Path, task: str, **options: Any) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     zoo.evaluate(
-        run / "model", task=task, data=table, on_prediction=lambda row: rows.append(dict(row))
+        run / "model",
+        task=task,
+        data=table,
+        on_prediction=lambda row: rows.append(dict(row)),
+        **options,
     )
     return rows
 
@@ -110,6 +115,21 @@ def test_sentences(pretrained: Pretrained, tmp_path: Path, spans: bool) -> None:
     wrong.sort(key=lambda row: row["missed"] + row["wrong"], reverse=True)
     keys = ("location", "text", "label", "prediction", "correct", "missed", "wrong")
     assert found.worst == [{key: row[key] for key in keys} for row in wrong]
+
+
+@pytest.mark.parametrize("unanswerable", [False, True])
+def test_questions(pretrained: Pretrained, tmp_path: Path, unanswerable: bool) -> None:
+    model, _ = pretrained("BertForQuestionAnswering")
+    table = questions_about_letters(tmp_path / "q.jsonl", 20, unanswerable=unanswerable)
+    data = {"eval": [str(table)]}
+    tree = settings(model, table, task="question-answering", data=data, max_seq_len=32, **FAST)
+    run = finetune(tmp_path / "run", tree)
+    found, predicted = mistakes_of(run), evaluated(run, table, "question-answering", max_seq_len=32)
+    wrong = [row for row in predicted if not row["correct"]]
+    assert (found.samples, found.wrong) == (20, len(wrong)) and wrong
+    wrong.sort(key=lambda row: -row["probability"])
+    for ours, theirs in zip(found.worst, wrong, strict=True):
+        assert ours == {**theirs, "probability": pytest.approx(theirs["probability"], abs=1e-5)}
 
 
 def test_processes_record_them_together(pretrained: Pretrained, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from zoo.tokenizers.tokenizer import Text
 from zoo.training.config.finetune import FineTuneConfig, TableConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
     from torch import Tensor, nn
@@ -409,6 +409,28 @@ class FineTuning(TrainingObjective):
     def class_labels(self) -> Sequence[str]:
         """Names of the classes that reports count samples of; by default those of the data."""
         return self.labels
+
+    def reported(
+        self,
+        predictions: "Mapping[str, NDArray[Any]]",
+        samples: "Sequence[Any]",
+        numbers: "Sequence[int]",
+    ) -> "Iterator[Prediction]":
+        """Yield the rows of an evaluation's samples in reports; none if the task has no rows.
+
+        Args:
+            predictions: name -> values of all rows of the evaluation.
+            samples: the samples of the evaluation data.
+            numbers: number of each row; several processes may share rows.
+        """
+        of_samples = self.of_samples(predictions, len(numbers))
+        order = dict(zip(numbers, range(len(numbers)), strict=True))
+        for number in sorted(order) if of_samples else ():
+            values = {name: array[order[number]] for name, array in of_samples.items()}
+            row = self.prediction(samples[number], values)
+            if row is None:
+                return
+            yield row
 
     def of_samples(
         self, predictions: "Mapping[str, NDArray[Any]]", count: int

@@ -81,20 +81,15 @@ class RecordMistakes(Callback):
     def _write(
         self, step: int, numbers: Sequence[int], predictions: Mapping[str, "NDArray[Any]"]
     ) -> None:
-        of_samples = self.task.of_samples(predictions, len(numbers))
-        if not of_samples:
-            return  # of a distillation without its task's loss, or not of samples
         collector = MistakeCollector(self.mistake, self.task.class_labels)
-        order = dict(zip(numbers, range(len(numbers)), strict=True))  # processes may share rows
-        for number in sorted(order):
-            place = order[number]
-            values = {name: array[place] for name, array in of_samples.items()}
-            row = self.task.prediction(self.samples[number], values)
-            if row is None:
-                return
+        rows = self.task.reported(predictions, self.samples, numbers)
+        for row in rows if predictions else ():  # none in a distillation without the task's loss
             collector.add(row)
+        found = collector.mistakes(step)
+        if not found.samples:
+            return
         with map_os_errors(self.run, DISK_FULL_HINT):
-            atomic_write(self.run / MISTAKES, encode_json(collector.mistakes(step)))
+            atomic_write(self.run / MISTAKES, encode_json(found))
 
 
 class LoadBestModel(Callback):

@@ -33,6 +33,7 @@ from zoo.data.readers.problems import RowProblems
 from zoo.errors import UsageError
 from zoo.finetuning.order import ProportionalMixture
 from zoo.objectives.base import Batch
+from zoo.report.mistakes import read_mistakes
 from zoo.tasks import make_evaluation
 from zoo.tasks.seq2seq.train import text_key
 
@@ -414,3 +415,23 @@ def test_sources_of_two_texts(model: Path, tmp_path: Path) -> None:
     opened = zoo.load(run / "model", backend="cpu")
     evaluation = make_evaluation(TASK, opened.checkpoint, opened.session, text="in", label="out")
     assert evaluation.evaluate([whole]).metrics["loss"] == pytest.approx(scored, rel=1e-5)
+
+
+def test_the_report_shows_generated_texts(model: Path, tmp_path: Path) -> None:
+    table = pairs(tmp_path / "pairs.tsv", 12)
+    tree = tree_of(model, table, data={"eval": [str(table)]}, max_steps=4, eval_steps=4)
+    run = finetune(tmp_path / "run", tree)
+    rows: list[dict[str, Any]] = []
+    zoo.evaluate(
+        run / "model",
+        task=TASK,
+        data=table,
+        text="in",
+        label="out",
+        on_prediction=lambda row: rows.append(dict(row)),
+    )
+    found = read_mistakes(run)
+    assert found is not None and (found.samples, found.wrong) == (12, len(rows))
+    texts = {row["text"]: (row["label"], row["prediction"]) for row in rows}
+    shown = {row["text"]: (row["label"], row["prediction"]) for row in found.worst}
+    assert shown == {text: (label, found[:400]) for text, (label, found) in texts.items()}

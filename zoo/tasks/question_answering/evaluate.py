@@ -39,6 +39,30 @@ class AnswerCandidates(Answer):
         return {"candidates": self.candidates(item, rows)}
 
 
+def question_row(
+    sample: QuestionSample, candidates: Candidates, unanswerable: bool, null_threshold: float
+) -> Prediction:
+    """Return the row of a question in ``--predictions`` and in reports.
+
+    ``unanswerable`` says that some questions of the data have no answer.
+    """
+    answers = [answer.text for answer in sample.answers]
+    best = candidates.ranked(handle_impossible_answer=unanswerable, null_threshold=null_threshold)[
+        0
+    ]
+    exact, f1 = answer_scores(best["answer"], answers, unanswerable=unanswerable)
+    return {
+        "location": sample.location,
+        "text": sample.question,
+        "context": sample.context,
+        "label": answers,
+        "prediction": best["answer"],
+        "probability": best["score"],
+        "correct": exact == 1,
+        "f1": f1,
+    }
+
+
 class QuestionAnsweringEvaluation(Evaluation):
     """Exact match and F1 of the answers of ``zoo run answer``, from 0 to 1.
 
@@ -107,21 +131,7 @@ class QuestionAnsweringEvaluation(Evaluation):
         results = (added["candidates"] for _, added in self.task.stream(records))
 
         def row(sample: QuestionSample, candidates: Candidates) -> Prediction:
-            answers = [answer.text for answer in sample.answers]
-            best = candidates.ranked(
-                handle_impossible_answer=unanswerable, null_threshold=self.null_threshold
-            )[0]
-            exact, f1 = answer_scores(best["answer"], answers, unanswerable=unanswerable)
-            return {
-                "location": sample.location,
-                "text": sample.question,
-                "context": sample.context,
-                "label": answers,
-                "prediction": best["answer"],
-                "probability": best["score"],
-                "correct": exact == 1,
-                "f1": f1,
-            }
+            return question_row(sample, candidates, unanswerable, self.null_threshold)
 
         for sample, candidates in zip(samples, self.observed(samples, results, row), strict=True):
             answers = [answer.text for answer in sample.answers]

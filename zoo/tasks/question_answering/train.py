@@ -30,8 +30,15 @@ from zoo.tasks.question_answering.data import (
     read_questions,
     review_question,
 )
+from zoo.tasks.question_answering.evaluate import question_row
 from zoo.tasks.question_answering.predict import LOGITS, Answer
-from zoo.tasks.question_answering.spans import MAX_ANSWER_LEN, Span, SpanSearch, WindowSpans
+from zoo.tasks.question_answering.spans import (
+    MAX_ANSWER_LEN,
+    Candidates,
+    Span,
+    SpanSearch,
+    WindowSpans,
+)
 from zoo.tokenizers import TextTokenizer
 from zoo.tokenizers.tokenizer import Encoded
 from zoo.training.config.finetune import FineTuneConfig, TableConfig
@@ -40,6 +47,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
+    from zoo.evaluation.base import Prediction
     from zoo.training.state.pretrained import PretrainedInit
 
 LOG = logging.getLogger("zoo")
@@ -294,19 +302,38 @@ class QuestionAnswering(FineTuning):
     @override
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
         """Return exact match and F1, see ``zoo.metrics.squad``."""
+        answers = [[answer.text for answer in sample.answers] for sample in self.samples]
+        unanswerable, threshold = not all(answers), self.options.null_threshold
+        texts = [
+            candidates.best_text(unanswerable, threshold)
+            for candidates in self._candidates(predictions)
+        ]
+        return ScoredAnswers.score(texts, answers).metrics()
+
+    @override
+    def reported(
+        self,
+        predictions: "Mapping[str, NDArray[Any]]",
+        samples: Sequence[Any],
+        numbers: Sequence[int],
+    ) -> "Iterator[Prediction]":
+        unanswerable = not all(sample.answers for sample in self.samples)
+        threshold = self.options.null_threshold
+        pairs = zip(self.samples, self._candidates(predictions), strict=True)
+        for sample, candidates in pairs:
+            yield question_row(sample, candidates, unanswerable, threshold)
+
+    def _candidates(self, predictions: "Mapping[str, NDArray[Any]]") -> "Iterator[Candidates]":
+        """Yield the answers to each question of the evaluation, from all its windows."""
         keys = zip(predictions[SAMPLE].tolist(), predictions[WINDOW].tolist(), strict=True)
         row_of = {key: row for row, key in enumerate(keys)}
         search = SpanSearch(None, self.options.max_answer_len)
-        answers = [[answer.text for answer in sample.answers] for sample in self.samples]
-        unanswerable, texts = not all(answers), []
         for index, pair in enumerate(self._pairs(self.samples)):
             spans = [
                 _window_spans(predictions, row_of[index, number], window.part)
                 for number, window in enumerate(self._context_windows.split(pair))
             ]
-            candidates = search.candidates(pair, self.samples[index].context, spans)
-            texts.append(candidates.best_text(unanswerable, self.options.null_threshold))
-        return ScoredAnswers.score(texts, answers).metrics()
+            yield search.candidates(pair, self.samples[index].context, spans)
 
 
 def _window_spans(predictions: "Mapping[str, NDArray[Any]]", row: int, part: range) -> WindowSpans:

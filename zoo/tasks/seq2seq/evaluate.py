@@ -83,8 +83,8 @@ class Seq2SeqEvaluation(Evaluation):
     @classmethod
     @override
     def mistake(cls, row: Prediction) -> float | None:
-        """Return the loss of the target, if another text was generated."""
-        return None if row["correct"] else row["loss"]
+        """Return the loss of the target, which runs lack, if another text was generated."""
+        return None if row["correct"] else row.get("loss", 1.0)
 
     @override
     def measure(self, files: Sequence[Path]) -> Result:

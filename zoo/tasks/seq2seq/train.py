@@ -42,11 +42,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
+    from zoo.evaluation.base import Prediction
     from zoo.families.base import Family
 
 # values of a row: its data set, the hash of its target, the number that the target is of
 DATASET, TARGET, NUMBER = "dataset", "target", "number"
 PREDICTION, PREDICTED_NUMBER = "prediction", "predicted_number"
+# the beginning of a generated text as bytes, for reports: predictions are tensors
+SHOWN, SHOWN_BYTES = "shown", 400
 
 
 class Seq2SeqOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -311,7 +314,18 @@ class Seq2Seq(FineTuning):
         return {
             PREDICTION: torch.tensor([text_key(text) for text in texts]),
             PREDICTED_NUMBER: torch.tensor(list(map(number_of, texts)), dtype=torch.float64),
+            SHOWN: torch.stack([encode_shown(text) for text in texts]),
             **{name: batch[name] for name in (TARGET, NUMBER, DATASET)},
+        }
+
+    @override
+    def prediction(self, sample: Any, values: "Mapping[str, Any]") -> "Prediction | None":
+        return {
+            "location": sample.location,
+            "text": sample.source,
+            "label": sample.target,
+            "prediction": bytes(values[SHOWN]).rstrip(b"\0").decode(errors="ignore").strip(),
+            "correct": bool(values[PREDICTION] == values[TARGET]),
         }
 
     def generate(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> list[str]:
@@ -352,6 +366,12 @@ class Seq2Seq(FineTuning):
                 for metric, value in form_metrics(self.form(name, self.run.data), part).items():
                     metrics[self._metric_name(metric, name)] = value
         return metrics
+
+
+def encode_shown(text: str) -> "Tensor":
+    """Return what reports show of a text, (SHOWN_BYTES,), uint8: processes gather tensors."""
+    content = text.strip().encode(errors="replace")[:SHOWN_BYTES]
+    return torch.frombuffer(bytearray(content.ljust(SHOWN_BYTES, b"\0")), dtype=torch.uint8)
 
 
 def form_metrics(form: TextForm, values: "Mapping[str, NDArray[Any]]") -> dict[str, float]:

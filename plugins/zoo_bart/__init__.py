@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
+from zoo.families.adapters import AdapterTargets
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap
 from zoo.families.seq2seq import Seq2SeqFamily, seq2seq_heads, source_heads
@@ -26,6 +27,11 @@ class Bart(Seq2SeqFamily):
     config_type: ClassVar[type[Config]] = BartConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     default_checkpoint: ClassVar[str] = "bart-base"
+    adapter_targets: ClassVar[AdapterTargets] = AdapterTargets(
+        low_rank=("q_proj", "v_proj"),
+        rescaled=("k_proj", "v_proj", "fc2"),
+        rescaled_inputs=("fc2",),
+    )
     special_tokens: ClassVar[Mapping[str, str]] = SPECIAL_TOKENS
     new_tokenizers: ClassVar[Mapping[str, TokenizerTrainSpec]] = {
         "byte-level-bpe": TokenizerTrainSpec(("<s>", "<pad>", "</s>", "<unk>"), ("<mask>",))

@@ -79,7 +79,10 @@ class Projections(nn.Linear):
             bias = torch.cat((self.query_bias, no_bias, self.value_bias))
         rows = slice(first * x.shape[-1], last * x.shape[-1])
         if self.adapter is not None:
-            return self.adapter(x, self.weight[rows], bias[rows], rows)  # type: ignore[no-any-return]
+            # without biases of their own, which the Hub's classes add afterwards
+            inner = None if self.bias is None else bias[rows]
+            y = self.adapter(x, self.weight[rows], inner, rows)
+            return y + bias[rows] if self.bias is None else y  # type: ignore[no-any-return]
         return F.linear(x, self.weight[rows], bias[rows])
 
 

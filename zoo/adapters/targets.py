@@ -25,6 +25,7 @@ class Part:
 
     name: str  # name of the Hub's module
     rows: range  # its rows in our matrix
+    in_hub: bool = True  # whether it is a module of the Hub's library; else the name is ours
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ def parts_of(entry: TensorMapping) -> dict[str, Part]:
     """
     names = [source.removesuffix(WEIGHT) for source in entry.sources]
     if not any(source.endswith(WEIGHT) for source in entry.sources):
-        names = [entry.target.removesuffix(WEIGHT)]
+        return {"0": Part(entry.target.removesuffix(WEIGHT), range(entry.shape[0]), in_hub=False)}
     if len(names) == 1:
         return {"0": Part(names[0], range(entry.shape[0]))}
     parts, end = {}, 0

@@ -13,8 +13,9 @@ from zoo.families.config import Config
 from zoo.finetuning.heads import HEAD, describe_head, serves_other_task
 from zoo.nn.stacks import Stack, modules_below_layers, stacks
 from zoo.objectives.base import TrainedModel
-from zoo.training.state.load_weights import MissingWeights, copy_weights, outermost_parts
+from zoo.training.state.load_weights import MissingWeights, copy_weights
 from zoo.training.state.pretrained import InitRecord, ModelRecord, PretrainedInit
+from zoo.weights.names import outermost_parts
 
 LOG = logging.getLogger("zoo")
 

@@ -43,6 +43,18 @@ class Op(RenamedMethods, ABC):
     def to_hub(self, array: "Array") -> "tuple[Array, ...]":
         """Return the Hub tensors for one of ours, as views where possible."""
 
+    def rows_to_hub(self, rows: "Array") -> "Array":
+        """Return values of our rows, (rows, ...), in the order of the Hub's rows.
+
+        The rows of a linear map are its outputs. Of several Hub tensors, these are the rows of one.
+        By default the order is the same.
+        """
+        return rows
+
+    def rows_from_hub(self, rows: "Array") -> "Array":
+        """Return values of the Hub's rows, (rows, ...), in the order of ours."""
+        return rows
+
     def from_hub(self, arrays: "Sequence[Array]", shape: Shape) -> "Array":
         """Return our tensor for the Hub tensors, as one array of the given shape."""
         import numpy as np
@@ -164,6 +176,14 @@ class DeinterleaveQKV(Identity):
     """
 
     heads: int
+
+    @override
+    def rows_to_hub(self, rows: "Array") -> "Array":
+        return self.to_hub(rows)[0]
+
+    @override
+    def rows_from_hub(self, rows: "Array") -> "Array":
+        return self.from_hub([rows], rows.shape)
 
     @override
     def chunks(self, arrays: "Sequence[Array]") -> "Sequence[Array]":

@@ -25,6 +25,8 @@ Examples:
   zoo convert ./model --to hub -o ./hub-directory
   zoo convert ./tensorflow/model.ckpt -o ./model
   zoo convert organisation/name --dry-run
+  zoo convert ./peft-adapter --base REF -o ./adapter
+  zoo convert ./adapter --to hub -o ./peft-adapter
   zoo convert ./model --head sequence-classification --init-head \\
       --labels no,yes -o ./start"""
 )
@@ -57,6 +59,12 @@ Examples:
     "licence",
     "Licence in the manifest and the model card, such as apache-2.0.  [default: the source's]",
 )
+@click.option(
+    "--base",
+    type=REFERENCE,
+    metavar="REF",
+    help="Model that an adapter changes.  [default: the one that it names]",
+)
 @click.option("--dry-run", is_flag=True, help="Read only headers and print how tensors map.")
 @hub_options
 @force_option
@@ -74,6 +82,12 @@ def command(ref: str, output: Path | None, as_json: bool, **options: Any) -> Non
     from zoo.hub.source import locate_or_download
     from zoo.io.output.overwrite import check_target
 
+    base = options.pop("base")
+    if _has_adapter(ref):
+        _convert_adapter(ref, base, output, options, as_json=as_json)
+        return
+    if base is not None:
+        raise UsageError(f"{ref} is not an adapter", "leave --base out")
     hub = {name: options.pop(name) for name in ("offline", "lock")}
     revision, tokenizer, labels = (options.pop(k) for k in ("revision", "tokenizer", "labels"))
     model_type = options.pop("model_type")
@@ -101,3 +115,42 @@ def command(ref: str, output: Path | None, as_json: bool, **options: Any) -> Non
     )
     lines = [*report.lines(), f"wrote {report.path}" if report.path else "nothing was written"]
     result(report.to_dict(), lines, as_json=as_json)
+
+
+def _has_adapter(ref: str) -> bool:
+    """Return whether a reference is a directory with an adapter, of zoo or of another library."""
+    from zoo.checkpoint import is_checkpoint, load_checkpoint
+    from zoo.convert.adapter_layouts import is_foreign_adapter
+
+    path = Path(ref).expanduser()
+    if is_checkpoint(path):
+        return load_checkpoint(path).is_adapter
+    return path.is_dir() and is_foreign_adapter(path)
+
+
+def _convert_adapter(
+    ref: str, base: str | None, output: Path | None, options: dict[str, Any], *, as_json: bool
+) -> None:
+    """Convert an adapter of another library, or write one in its layout."""
+    from zoo.convert.adapter_layouts import read_adapter_of, write_adapter_for
+    from zoo.errors import UsageError
+    from zoo.io.output.overwrite import check_target
+
+    labels, to, force = options.pop("labels"), options.pop("to"), options.pop("force")
+    read = {name: options.pop(name) for name in ("head", "offline")}
+    for name, value in options.items():
+        if value:
+            raise UsageError(
+                f"--{name.replace('_', '-')} is for whole models, and {ref} is an adapter",
+                "leave it out",
+            )
+    if output is None:
+        raise UsageError("an adapter has no name in the store", "give an output directory: -o DIR")
+    path = Path(ref).expanduser()
+    check_target(output, force=force, sources=[path])
+    named = [label.strip() for label in labels.split(",")] if labels else None
+    if to == "hub":
+        report = write_adapter_for(path, base, output, force=force, offline=read["offline"])
+    else:
+        report = read_adapter_of(path, base, output, labels=named, force=force, **read)
+    result(report.to_dict(), report.lines(), as_json=as_json)

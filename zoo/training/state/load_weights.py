@@ -1,6 +1,6 @@
 """Loading of pretrained weights into a model, and detection of parameters that were not loaded."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +9,7 @@ from zoo.checkpoint import MANIFEST, Checkpoint
 from zoo.errors import SourceError, UsageError
 from zoo.families.config import Config
 from zoo.objectives.base import TrainedModel
+from zoo.weights.names import inside, outermost_parts
 
 
 class MissingWeights:
@@ -28,12 +29,12 @@ class MissingWeights:
     def validate(self, allowed: Sequence[str], reference: str, objective: str) -> None:
         """Check that only parameters of the allowed modules were not loaded."""
         for part in allowed:
-            if not any(_inside(name, part) for name in self.names):
+            if not any(inside(name, part) for name in self.names):
                 raise UsageError(
                     f"init_from.new_modules has {part!r}, and nothing of that name is missing",
                     "leave it out",
                 )
-        rest = [name for name in self.names if not any(_inside(name, part) for part in allowed)]
+        rest = [name for name in self.names if not any(inside(name, part) for part in allowed)]
         if parts := self.modules(rest):
             raise UsageError(
                 f"{reference} has no {', '.join(parts)}, which {objective} needs",
@@ -44,24 +45,6 @@ class MissingWeights:
     def modules(self, names: Sequence[str]) -> list[str]:
         """Return the outermost modules around parameters from which nothing was loaded."""
         return outermost_parts(names, self._loaded)
-
-
-def outermost_parts(names: Sequence[str], others: Collection[str]) -> list[str]:
-    """Return the outermost modules around parameters that hold none of the others.
-
-    A parameter whose every module holds one of the others is named itself.
-    """
-
-    def part(name: str) -> str:
-        pieces = name.split(".")
-        around = (".".join(pieces[:size]) for size in range(1, len(pieces)))
-        return next((p for p in around if not any(_inside(n, p) for n in others)), name)
-
-    return list(dict.fromkeys(map(part, names)))
-
-
-def _inside(name: str, part: str) -> bool:
-    return name == part or name.startswith(f"{part}.")
 
 
 def config_differences(wanted: Config, actual: Config) -> Iterator[str]:
@@ -88,7 +71,7 @@ def loaded_parameters(
         for name, target in checkpoint.sources_in(network.config, network.head).items()
         if target in targets
         and shapes.get(name) == targets[target].shape
-        and not any(_inside(target, part) for part in skip)
+        and not any(inside(target, part) for part in skip)
     ]
 
 
@@ -114,7 +97,7 @@ def copy_weights(
     for name, value in _stored(checkpoint):
         target = target_names.get(name, "")
         place = targets.get(target)
-        if place is None or any(_inside(target, part) for part in skip):
+        if place is None or any(inside(target, part) for part in skip):
             left.append(name)
             continue
         place = _stored_rows(place, value, new_rows)

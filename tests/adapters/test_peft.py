@@ -1,0 +1,302 @@
+"""Adapters of peft: it opens ours, and we open its, with the same outputs, for each family."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import peft
+import pytest
+import torch
+import transformers
+from click.testing import CliRunner
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from tests.checkpoints import Make
+from tests.finetuning.conftest import Pretrained
+from tests.finetuning.making import (
+    finetune,
+    labelled,
+    reference_losses,
+    settings,
+    training_losses,
+)
+from tests.inference.conftest import converted
+from zoo.cli import cli
+from zoo.convert.cache import resolve_checkpoint
+from zoo.errors import UsageError, VerificationError
+from zoo.inference.load_model import load_model
+from zoo.objectives.base import Batch
+from zoo.training.state.checkpoints import list_checkpoints
+
+# architecture of the base, changes of its configuration
+FAMILIES: dict[str, dict[str, Any]] = {
+    "AlbertForSequenceClassification": {"embedding_size": 16, "num_hidden_layers": 3},
+    "BartForSequenceClassification": {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2},
+    "BertForSequenceClassification": {},
+    "DebertaForSequenceClassification": {"relative_attention": True, "pos_att_type": "c2p|p2c"},
+    "DebertaV2ForSequenceClassification": {
+        "relative_attention": True,
+        "pos_att_type": "c2p|p2c",
+        "share_att_key": True,
+        "position_buckets": 8,
+    },
+    "DistilBertForSequenceClassification": {"dim": 32, "n_layers": 2, "n_heads": 4},
+    "ElectraForSequenceClassification": {"embedding_size": 16},
+    "GPT2ForSequenceClassification": {"pad_token_id": 0},
+    "OpenAIGPTForSequenceClassification": {"pad_token_id": 0},
+    "RobertaForSequenceClassification": {"pad_token_id": 1},
+    "T5ForSequenceClassification": {
+        "d_model": 32,
+        "d_kv": 8,
+        "d_ff": 48,
+        "num_layers": 2,
+        "decoder_start_token_id": 0,
+        "eos_token_id": 3,
+    },
+}
+LORA_TARGETS = {
+    "Albert": ["query", "value"],
+    "DistilBert": ["q_lin", "v_lin"],
+    "OpenAIGPT": ["c_attn"],
+}
+IA3_TARGETS = {
+    "Albert": (["key", "value", "ffn_output"], ["ffn_output"]),
+    "DistilBert": (["k_lin", "v_lin", "ffn.lin2"], ["ffn.lin2"]),
+    "Electra": (["key", "value", "output.dense"], ["output.dense"]),
+    "OpenAIGPT": (["c_attn", "mlp.c_proj"], ["mlp.c_proj"]),
+}
+METHODS = ("lora", "dora", "ia3")
+MASK = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 1, 0]])
+
+
+def inputs(architecture: str) -> dict[str, Tensor]:
+    """Return two rows that end in token 3, and the padding of the second."""
+    pad = FAMILIES[architecture].get("pad_token_id", 0)
+    ids = torch.tensor([[2, 5, 6, 7, 3], [2, 9, 8, 3, pad]])
+    return {"input_ids": ids, "attention_mask": MASK}
+
+
+def zoo(*arguments: object) -> str:
+    done = CliRunner().invoke(cli, list(map(str, arguments)), catch_exceptions=False)
+    return done.stdout
+
+
+def base_of(make: Make, architecture: str, tmp_path: Path, **changes: Any) -> tuple[Path, Path]:
+    """Write a base with other sizes than the default; return it in both layouts."""
+    changes = {"num_labels": 3, **FAMILIES.get(architecture, {}), **changes}
+    pad = changes.pop("pad_token_id", 0)
+    source = make(architecture, tokenizer=False, pad_token_id=pad, **changes)
+    kind = getattr(transformers, architecture)
+    model = kind.from_pretrained(source)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(0.2)
+    model.save_pretrained(source)
+    return converted(source, tmp_path / "base").path, source
+
+
+def prefix(architecture: str) -> str:
+    return architecture.removesuffix("ForSequenceClassification")
+
+
+def config_of(architecture: str, method: str) -> Any:
+    name = prefix(architecture)
+    if method == "ia3":
+        targets, inputs = IA3_TARGETS.get(name, (None, None))
+        return peft.IA3Config(
+            task_type="SEQ_CLS", target_modules=targets, feedforward_modules=inputs
+        )
+    return peft.LoraConfig(
+        task_type="SEQ_CLS",
+        r=4,
+        lora_alpha=6,
+        use_dora=method == "dora",
+        target_modules=LORA_TARGETS.get(name),
+        modules_to_save=["classification_head"] if name in ("T5", "Bart") else None,
+    )
+
+
+def randomize(model: nn.Module) -> None:
+    generator = torch.Generator().manual_seed(4)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad:
+                noise = torch.randn(parameter.shape, generator=generator) * 0.3
+                grows = "ia3" in name or "magnitude" in name
+                parameter.copy_(parameter * (1 + noise) if grows else noise)
+
+
+def logits_of(model: nn.Module, architecture: str) -> Tensor:
+    model.eval()
+    with torch.no_grad():
+        return model(**inputs(architecture))["logits"]  # type: ignore[no-any-return]
+
+
+def ours(path: Path, architecture: str) -> Tensor:
+    checkpoint = resolve_checkpoint(str(path))
+    config: Any = checkpoint.config
+    given = inputs(architecture)
+    if "decoder_input_ids" in checkpoint.head.inputs:  # the source, shifted right
+        start = torch.full((2, 1), config.decoder_start_token_id)
+        given["decoder_input_ids"] = torch.cat([start, given["input_ids"][:, :-1]], 1)
+    return logits_of_inputs(load_model(checkpoint), given)
+
+
+def logits_of_inputs(model: nn.Module, given: dict[str, Tensor]) -> Tensor:
+    with torch.no_grad():
+        return model(**given)["logits"]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("architecture", FAMILIES)
+def test_each_library_opens_the_others(
+    architecture: str, method: str, hub_checkpoint: Make, tmp_path: Path
+) -> None:
+    base, source = base_of(hub_checkpoint, architecture, tmp_path)
+    kind = getattr(transformers, architecture)
+    theirs = peft.get_peft_model(kind.from_pretrained(source), config_of(architecture, method))
+    randomize(theirs)
+    theirs.save_pretrained(str(tmp_path / "theirs"))
+    expected = logits_of(theirs, architecture)
+    zoo("convert", tmp_path / "theirs", "--base", base, "-o", tmp_path / "ours")
+    torch.testing.assert_close(
+        ours(tmp_path / "ours", architecture), expected, atol=1e-5, rtol=1e-5
+    )
+    zoo("convert", tmp_path / "ours", "--to", "hub", "-o", tmp_path / "back")
+    before, after = (
+        load_file(tmp_path / name / "adapter_model.safetensors") for name in ("theirs", "back")
+    )
+    assert before.keys() == after.keys()
+    assert [name for name in before if not torch.equal(before[name], after[name])] == []
+    opened = peft.PeftModel.from_pretrained(kind.from_pretrained(source), tmp_path / "back")
+    torch.testing.assert_close(logits_of(opened, architecture), expected, atol=1e-5, rtol=1e-5)
+    zoo("adapter", "merge", tmp_path / "ours", "-o", tmp_path / "merged")
+    zoo("convert", tmp_path / "merged", "--to", "hub", "-o", tmp_path / "hub")
+    merged = kind.from_pretrained(tmp_path / "hub")
+    torch.testing.assert_close(logits_of(merged, architecture), expected, atol=1e-5, rtol=1e-5)
+
+
+def lora_of(make: Make, tmp_path: Path, **changes: Any) -> tuple[Path, Path]:
+    base, source = base_of(make, "BertForSequenceClassification", tmp_path)
+    model = transformers.BertForSequenceClassification.from_pretrained(source)
+    config = peft.LoraConfig(task_type="SEQ_CLS", **changes)
+    peft.get_peft_model(model, config).save_pretrained(str(tmp_path / "theirs"))
+    return base, tmp_path / "theirs"
+
+
+def test_labels_and_tokens_of_the_head(hub_checkpoint: Make, tmp_path: Path) -> None:
+    """The outputs of a head of other labels are counted, and named with --labels."""
+    base, source = base_of(hub_checkpoint, "BertForMaskedLM", tmp_path)
+    model = transformers.BertForTokenClassification.from_pretrained(source, num_labels=5)
+    peft.get_peft_model(model, peft.LoraConfig(task_type="TOKEN_CLS")).save_pretrained(
+        str(tmp_path / "theirs")
+    )
+    zoo("convert", tmp_path / "theirs", "--base", base, "-o", tmp_path / "counted")
+    config = resolve_checkpoint(str(tmp_path / "counted")).config
+    assert config.labels == tuple(f"LABEL_{k}" for k in range(5))
+    options = ("--labels", "a,b,c,d,e", "-o", tmp_path / "named")
+    zoo("convert", tmp_path / "theirs", "--base", base, *options)
+    assert resolve_checkpoint(str(tmp_path / "named")).config.labels == tuple("abcde")
+    zoo("convert", tmp_path / "named", "--to", "hub", "-o", tmp_path / "back")
+    zoo("convert", tmp_path / "back", "--base", base, "-o", tmp_path / "again")
+    assert resolve_checkpoint(str(tmp_path / "again")).config.labels == tuple("abcde")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("base_model.model.bert.encoder.layer.7.attention.self.query.lora_A.weight", "layer.7"),
+        ("base_model.model.surprise.weight", "unknown tensors: surprise.weight"),
+        ("surprise", "unknown tensors: surprise"),
+    ],
+)
+def test_an_unknown_tensor_is_refused(
+    name: str, message: str, hub_checkpoint: Make, tmp_path: Path
+) -> None:
+    base, theirs = lora_of(hub_checkpoint, tmp_path)
+    file = theirs / "adapter_model.safetensors"
+    save_file({**load_file(file), name: torch.zeros(8, 32)}, file)
+    with pytest.raises(VerificationError, match=message):
+        zoo("convert", theirs, "--base", base, "-o", tmp_path / "ours")
+    assert not (tmp_path / "ours").exists()
+
+
+def test_a_missing_tensor_is_refused(hub_checkpoint: Make, tmp_path: Path) -> None:
+    base, theirs = lora_of(hub_checkpoint, tmp_path)
+    file = theirs / "adapter_model.safetensors"
+    tensors = load_file(file)
+    del tensors[next(name for name in tensors if name.endswith("lora_B.weight"))]
+    save_file(tensors, file)
+    with pytest.raises(VerificationError, match="the tensors are not those of its settings"):
+        zoo("convert", theirs, "--base", base, "-o", tmp_path / "ours")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"bias": "all"}, "bias is 'all'"),
+        ({"rank_pattern": {"query": 2}}, "rank_pattern is"),
+        ({"peft_type": "VERA"}, "of the type VERA, which zoo does not read"),
+        ({"init_lora_weights": "pissa"}, "init_lora_weights is 'pissa'"),
+    ],
+)
+def test_settings_that_are_not_read_are_refused(
+    changes: dict[str, Any], message: str, hub_checkpoint: Make, tmp_path: Path
+) -> None:
+    base, theirs = lora_of(hub_checkpoint, tmp_path)
+    file = theirs / "adapter_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+    with pytest.raises(UsageError, match=message):
+        zoo("convert", theirs, "--base", base, "-o", tmp_path / "ours")
+
+
+def test_options_of_whole_models_are_refused(hub_checkpoint: Make, tmp_path: Path) -> None:
+    base, theirs = lora_of(hub_checkpoint, tmp_path)
+    options = ("--base", base, "--dtype", "float16", "-o", tmp_path / "ours")
+    with pytest.raises(UsageError, match="--dtype is for whole models"):
+        zoo("convert", theirs, *options)
+    with pytest.raises(UsageError, match="is not an adapter"):
+        zoo("convert", base, "--base", base, "-o", tmp_path / "ours")
+    with pytest.raises(UsageError, match="give an output directory"):
+        zoo("convert", theirs, "--base", base)
+
+
+PARTS = {"0": "query", "2": "value"}  # of the fused matrix
+
+
+def test_fifty_steps_equal_those_of_peft(pretrained: Pretrained, tmp_path: Path) -> None:
+    """LoRA without dropout, in a plain loop over the batches of the run."""
+    names = {"id2label": {0: "no", 1: "yes"}, "label2id": {"no": 0, "yes": 1}}
+    base, source = pretrained("BertForSequenceClassification", **names)
+    steps = {"max_steps": 50, "eval_steps": 50, "save_steps": 50, "save_total_limit": 9}
+    adapter = {"method": "lora", "rank": 4, "alpha": 6}
+    tree = settings(base, labelled(tmp_path / "t.tsv"), adapter=adapter, **steps)
+    run = finetune(tmp_path / "run", tree | {"optimizer": {"learning_rate": 0.01}})
+    config = peft.LoraConfig(task_type="SEQ_CLS", r=4, lora_alpha=6)
+    model: Any = transformers.BertForSequenceClassification.from_pretrained(source)
+    model = peft.get_peft_model(model, config)
+    set_initial(model, load_file(list_checkpoints(run)[0] / "weights.safetensors"))
+
+    def batch_loss(batch: Batch) -> tuple[Tensor, int]:
+        return model(**batch.tensors).loss * batch.rows, batch.rows
+
+    expected = reference_losses(run, model, batch_loss)
+    assert training_losses(run) == pytest.approx(expected, abs=1e-4)
+    largest = max(float(p.abs().max()) for n, p in model.named_parameters() if "lora_B" in n)
+    assert largest > 0.01, "the adapter was trained"
+
+
+def set_initial(model: nn.Module, tensors: dict[str, Tensor]) -> None:
+    """Set what peft trains to the values that a run began with."""
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    with torch.no_grad():
+        for name, tensor in tensors.items():
+            if name.startswith("head."):
+                place = f"base_model.model.classifier.modules_to_save.default.{name[5:]}"
+            else:
+                _, layer, *_, kind, number = name.split(".")
+                module = f"base_model.model.bert.encoder.layer.{layer}.attention.self"
+                place = f"{module}.{PARTS[number]}.{kind}.default.weight"
+            trained.pop(place).copy_(tensor)
+    assert not trained, "both train the same"

@@ -1,0 +1,60 @@
+"""Adapters in the layouts of other libraries: which one a directory has, and its base."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from zoo.adapters.checkpoint import AdaptedCheckpoint, adapter_record, load_adapter
+from zoo.checkpoint import is_checkpoint
+from zoo.convert.cache import resolve_adapted, resolve_checkpoint
+from zoo.errors import UsageError
+
+if TYPE_CHECKING:
+    from zoo.convert.peft import PeftReport
+
+PEFT_CONFIG = "adapter_config.json"
+
+
+def is_foreign_adapter(path: Path) -> bool:
+    """Return whether a directory holds an adapter of another library."""
+    return (path / PEFT_CONFIG).is_file() and not is_checkpoint(path)
+
+
+def read_adapter_of(
+    source: Path,
+    base: str | None,
+    path: Path,
+    *,
+    head: str | None,
+    labels: Sequence[str] | None,
+    force: bool,
+    offline: bool,
+) -> "PeftReport":
+    """Convert an adapter of another library."""
+    if is_checkpoint(source):
+        raise UsageError(
+            f"{source} is an adapter of zoo already",
+            f"`zoo adapter merge {source} -o DIR` makes a whole model, and --to hub writes it for "
+            "peft",
+        )
+    from zoo.convert.peft import read_peft, read_peft_config  # imports torch
+
+    reference = base or read_peft_config(source).get("base_model_name_or_path")
+    if not isinstance(reference, str) or not reference:
+        raise UsageError(f"{source} does not name its base", "give it as --base REF")
+    model = resolve_checkpoint(reference, offline=offline)
+    return read_peft(source, reference, model, path, head=head, labels=labels, force=force)
+
+
+def write_adapter_for(
+    source: Path, base: str | None, path: Path, *, force: bool, offline: bool
+) -> "PeftReport":
+    """Write an adapter in the layout of peft."""
+    if not is_checkpoint(source):
+        raise UsageError(f"{source} is in the layout of peft already", "leave --to out")
+    reference = base or adapter_record(load_adapter(source)).base.reference
+    checkpoint = resolve_adapted(reference, [source], offline=offline)
+    assert isinstance(checkpoint, AdaptedCheckpoint), "there is an adapter"
+    from zoo.convert.peft import write_peft  # imports torch
+
+    return write_peft(checkpoint, path, force=force)

@@ -1,0 +1,551 @@
+"""Adapters in the layout of peft: read next to their base, and written.
+
+Each tensor of peft belongs to a module of the Hub's library, whose weight a rule of the family maps
+to one of ours, or to rows of one. Updates of rows map like the rows.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from zoo.adapters.base import AdapterMethod
+from zoo.adapters.checkpoint import (
+    AdaptedCheckpoint,
+    adapter_file,
+    adapter_method_of,
+    adapter_record,
+)
+from zoo.adapters.dora import DoRA
+from zoo.adapters.ia3 import IA3
+from zoo.adapters.layers import add_stored_adapter
+from zoo.adapters.lora import LoRA
+from zoo.adapters.registry import adapter_settings
+from zoo.adapters.targets import WEIGHT, AdaptableModel, Part, Site, matches
+from zoo.adapters.write import base_record, write_adapter
+from zoo.checkpoint import (
+    CONFIG,
+    FORMAT_VERSION,
+    AdapterRecord,
+    Checkpoint,
+    ModelFile,
+    SourceRecord,
+)
+from zoo.convert.hub_files import hub_side_files
+from zoo.errors import UsageError, VerificationError, did_you_mean
+from zoo.families.config import Config
+from zoo.io.digests.files import hash_file
+from zoo.io.digests.self_digest import NO_DIGEST, add_digest
+from zoo.io.json import encode_json, read_json
+from zoo.io.output.atomic import atomic_directory
+from zoo.io.output.overwrite import HUB_RECORD, HubRecord
+from zoo.io.tensors.safetensors import SafetensorsReader
+from zoo.nn.layers.skip_init import init_empty_weights
+from zoo.version import __version__
+from zoo.weights import Transpose, WeightMap
+from zoo.weights.names import outermost_parts
+
+if TYPE_CHECKING:
+    from zoo.families.base import Family
+
+PEFT_CONFIG, PEFT_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+PREFIX = "base_model.model."
+ADAPTER_PART = ".adapter."
+# our name of a tensor -> the end of its name in peft
+ENDINGS = {
+    "lora_A": ".lora_A.weight",
+    "lora_B": ".lora_B.weight",
+    "lora_magnitude_vector": ".lora_magnitude_vector",
+    "ia3_l": ".ia3_l",
+}
+BY_ROW = ("lora_B", "lora_magnitude_vector")  # tensors whose rows are those of the matrix
+TASK_TYPES = {
+    "sequence-classification": "SEQ_CLS",
+    "token-classification": "TOKEN_CLS",
+    "question-answering": "QUESTION_ANS",
+    "causal-lm": "CAUSAL_LM",
+    "seq2seq-lm": "SEQ_2_SEQ_LM",
+    "none": "FEATURE_EXTRACTION",
+}
+# keys of peft's configuration that say nothing about the values, or what the tensors say as well
+UNREAD = frozenset(
+    (
+        *("auto_mapping", "revision", "inference_mode", "peft_version", "init_ia3_weights"),
+        *("target_modules", "exclude_modules", "modules_to_save", "fan_in_fan_out"),
+        *("layers_to_transform", "layers_pattern", "megatron_core", "qalora_group_size"),
+    )
+)
+READ = frozenset(
+    (
+        *("peft_type", "task_type", "base_model_name_or_path", "r", "lora_alpha", "lora_dropout"),
+        *("use_rslora", "use_dora", "bias", "init_lora_weights", "feedforward_modules"),
+    )
+)
+SOUND_INIT = (True, False, None, "gaussian", "eva", "orthogonal")  # of unchanged base weights
+SHOWN = 6
+
+
+@dataclass(frozen=True)
+class PeftReport:
+    """What was converted."""
+
+    path: Path
+    method: str
+    tensors: int  # number of tensors of the adapter
+    head: list[str]  # modules of the Hub's library that were trained as a whole
+    base: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report for JSON."""
+        return {**vars(self), "path": str(self.path)}
+
+    def lines(self) -> list[str]:
+        """Return the report for a person."""
+        head = f", and of the head: {', '.join(self.head)}" if self.head else ""
+        return [
+            f"{self.method} adapter of {self.base}: {self.tensors} tensors{head}",
+            f"wrote {self.path}",
+        ]
+
+
+def is_peft(path: Path) -> bool:
+    """Return whether a directory holds an adapter of peft."""
+    return (path / PEFT_CONFIG).is_file() and not (path / "zoo.json").is_file()
+
+
+def adaptable_model(family: "Family", config: Config, head: str) -> AdaptableModel:
+    """Return what adapters of a model may change, without the model's weights."""
+    with init_empty_weights():
+        return AdaptableModel.of(family.model(config, head), family, config, head)
+
+
+# writing
+
+
+def write_peft(checkpoint: AdaptedCheckpoint, path: Path, *, force: bool = False) -> PeftReport:
+    """Write an adapter so that peft opens it.
+
+    Args:
+        checkpoint: the adapter with its base.
+        path: directory to write.
+        force: replace what zoo wrote there.
+    """
+    (adapter,) = checkpoint.adapters
+    method, weights = adapter_method_of(adapter), checkpoint.weights
+    adaptable = adaptable_model(checkpoint.family, checkpoint.config, checkpoint.head_name)
+    checkpoint.family.architecture(checkpoint.config, checkpoint.head_name)  # the Hub has one
+    tensors, whole = dict[str, Tensor](), list[str]()
+    sites = {site.module: site for site in adaptable.sites}
+    for name, tensor in load_file(adapter_file(adapter)).items():
+        module, is_adapter, rest = name.partition(ADAPTER_PART)
+        if is_adapter:
+            kind, _, number = rest.rpartition(".")
+            part = sites[module].parts[number]
+            key = f"{PREFIX}{weights.written(hub_module(part, adapter))}{ENDINGS[kind]}"
+            tensors[key] = rows_to_hub(sites[module], kind, tensor)
+        else:
+            whole.append(name)
+            tensors |= head_to_hub(weights, name, tensor)
+    modules = saved_modules(weights, whole)
+    base = adapter_record(adapter).base
+    reference = base.source.repo if base.source and base.source.repo else base.reference
+    described = {
+        **peft_config(method, adaptable),
+        "base_model_name_or_path": reference,
+        "task_type": TASK_TYPES.get(checkpoint.head_name),
+        "modules_to_save": modules or None,
+    }
+    sources = [checkpoint.base.path, adapter.path]
+    with atomic_directory(path, force=force, sources=sources) as staging:
+        save_file({k: t.contiguous() for k, t in tensors.items()}, staging / PEFT_WEIGHTS)
+        (staging / PEFT_CONFIG).write_bytes(encode_json(described))
+        files = hub_side_files(
+            checkpoint.family,
+            checkpoint.config,
+            checkpoint.head_name,
+            dtype="float32",
+            architecture=checkpoint.family.architecture(checkpoint.config, checkpoint.head_name),
+        )
+        (staging / CONFIG).write_bytes(files[checkpoint.family.config_files[0]])
+        record = HubRecord(
+            zoo=FORMAT_VERSION,
+            created_by={"plm-zoo": __version__},
+            files={file.name: hash_file(file) for file in sorted(staging.iterdir())},
+            digest=NO_DIGEST,
+        )
+        (staging / HUB_RECORD).write_bytes(add_digest(encode_json(record)))
+    return PeftReport(path, method.name, len(tensors), modules, reference)
+
+
+def hub_module(part: Part, adapter: Checkpoint) -> str:
+    """Return the name of the Hub's module of a part."""
+    if not part.in_hub:
+        raise UsageError(
+            f"{adapter.path}: {part.name} is no module of the Hub's library, and peft cannot "
+            "change it",
+            "`zoo adapter merge` makes a whole model",
+        )
+    return part.name
+
+
+def rows_to_hub(site: Site, kind: str, tensor: Tensor) -> Tensor:
+    """Return a tensor of an adapter with the rows of the Hub's matrix."""
+    if kind in BY_ROW or (kind == "ia3_l" and tensor.shape[1] == 1):
+        return torch.from_numpy(site.entry.op.rows_to_hub(tensor.numpy()).copy())
+    return tensor
+
+
+def rows_from_hub(site: Site, kind: str, tensor: Tensor) -> Tensor:
+    """Return a tensor of an adapter with the rows of our matrix."""
+    if kind in BY_ROW or (kind == "ia3_l" and tensor.shape[1] == 1):
+        return torch.from_numpy(site.entry.op.rows_from_hub(tensor.numpy()).copy())
+    return tensor
+
+
+def head_to_hub(weights: WeightMap, name: str, tensor: Tensor) -> dict[str, Tensor]:
+    """Return the Hub's tensors of one that was trained as a whole."""
+    entry = next(entry for entry in weights.entries() if entry.target == name)
+    parts = entry.op.to_hub(tensor.numpy())
+    return {
+        f"{PREFIX}{weights.written(source)}": torch.from_numpy(part.copy())
+        for source, part in zip(entry.sources, parts, strict=True)
+    }
+
+
+def saved_modules(weights: WeightMap, whole: Sequence[str]) -> list[str]:
+    """Return the outermost modules of the Hub's library that hold only these tensors of ours."""
+    by_target = {entry.target: entry.sources for entry in weights.entries()}
+    inside = [source for name in whole for source in by_target[name]]
+    others = [
+        source for name, sources in by_target.items() if name not in whole for source in sources
+    ]
+    return [weights.written(name) for name in outermost_parts(inside, others)]
+
+
+def peft_config(method: AdapterMethod, adaptable: AdaptableModel) -> dict[str, Any]:
+    """Return the keys of peft's configuration for a method."""
+    shared = {"auto_mapping": None, "inference_mode": True}
+    if isinstance(method, LoRA):
+        targets = exact_targets(method.target_modules or (), adaptable)
+        return {
+            **shared,
+            "peft_type": "LORA",
+            "r": method.rank,
+            "lora_alpha": method.alpha,
+            "lora_dropout": method.dropout,
+            "use_rslora": method.use_rslora,
+            "use_dora": isinstance(method, DoRA),
+            "bias": "none",
+            "target_modules": targets,
+            "fan_in_fan_out": is_transposed(targets, adaptable),
+        }
+    if isinstance(method, IA3):
+        targets = exact_targets(method.target_modules or (), adaptable)
+        return {
+            **shared,
+            "peft_type": "IA3",
+            "target_modules": targets,
+            "feedforward_modules": exact_targets(method.feedforward_modules or (), adaptable),
+            "fan_in_fan_out": is_transposed(targets, adaptable),
+        }
+    raise UsageError(
+        f"peft has no adapter of the method {method.name}", "`zoo run` applies it with --adapter"
+    )
+
+
+def exact_targets(targets: Sequence[str], adaptable: AdaptableModel) -> list[str]:
+    """Return targets that mean the same modules in peft, which also looks into the head."""
+    if not targets:
+        return []
+    weights = adaptable.family.weights(adaptable.config, adaptable.head)
+    wanted = {p.name for site in adaptable.sites_of(targets) for p in site.parts.values()}
+    every = {
+        source.removesuffix(WEIGHT)
+        for entry in weights.entries()
+        for source in entry.sources
+        if source.endswith(WEIGHT)
+    }
+    if {name for name in every if any(matches(name, target) for target in targets)} == wanted:
+        return list(targets)
+    return sorted(weights.written(name) for name in wanted)
+
+
+def is_transposed(targets: Sequence[str], adaptable: AdaptableModel) -> bool:
+    """Return whether the Hub's matrices are (in, out)."""
+    return any(
+        isinstance(site.entry.op, Transpose)
+        for site in adaptable.sites
+        for part in site.parts.values()
+        if any(matches(part.name, target) for target in targets)
+    )
+
+
+# reading
+
+
+def read_peft(
+    source: Path,
+    reference: str,
+    base: Checkpoint,
+    path: Path,
+    *,
+    head: str | None = None,
+    labels: Sequence[str] | None = None,
+    force: bool = False,
+) -> PeftReport:
+    """Convert an adapter of peft.
+
+    Args:
+        source: its directory.
+        reference: reference to its base.
+        base: its base.
+        path: directory to write.
+        head: name of the head; by default that of peft's ``task_type``, or the base's.
+        labels: names of the head's outputs.
+        force: replace an earlier adapter there.
+    """
+    settings = read_peft_config(source)
+    file = source / PEFT_WEIGHTS
+    if not file.is_file():
+        raise UsageError(
+            f"{source} has no {PEFT_WEIGHTS}", "save it with safe_serialization=True in peft"
+        )
+    with SafetensorsReader([file]):  # checks the header
+        tensors = load_file(file)
+    family = base.family
+    head = head or head_of(settings, base)
+    if head not in family.heads():
+        raise UsageError(f"{family.name} has no head {head!r}", "name one with --head")
+    config = with_head_labels(source, base, head, tensors, labels)
+    weights, adaptable = family.weights(config, head), adaptable_model(family, config, head)
+    ours, names, rest = map_updates(file, weights, adaptable, tensors)
+    whole = map_head(file, base, config, head, rest)
+    method = method_of(source, settings, names, adaptable, weights)
+    check_tensors(method, adaptable, ours, file)
+    model = ModelFile(
+        zoo=FORMAT_VERSION,
+        family=family.name,
+        head=head,
+        config=msgspec.to_builtins(config),
+        tokenizer=base.model.tokenizer,
+        pooling=base.model.pooling if head == base.head_name else None,
+        generation=base.model.generation if head == base.head_name else {},
+    )
+    digests = {name: hash_file(source / name) for name in (PEFT_CONFIG, PEFT_WEIGHTS)}
+    write_adapter(
+        path,
+        model,
+        {**ours, **whole},
+        AdapterRecord(settings=adapter_settings(method), base=base_record(reference, base)),
+        sources=[source, base.path],
+        force=force,
+        source=SourceRecord(reference=str(source), format="peft", files=digests),
+    )
+    return PeftReport(
+        path, method.name, len(tensors), saved_modules(weights, list(whole)), reference
+    )
+
+
+def read_peft_config(source: Path) -> dict[str, Any]:
+    """Read ``adapter_config.json``, and refuse what would change the results unseen."""
+    file = source / PEFT_CONFIG
+    settings = read_json(file)
+    if not isinstance(settings, dict) or not isinstance(settings.get("peft_type"), str):
+        raise VerificationError(f"{file} names no peft_type", "save the adapter again with peft")
+    for key, value in settings.items():
+        if value and key not in READ | UNREAD:
+            raise UsageError(
+                f"{file}: {key} is {value!r:.60}, which zoo does not read",
+                "merge the adapter in peft, and convert the model",
+            )
+    if settings.get("bias", "none") != "none":
+        raise UsageError(
+            f"{file}: bias is {settings['bias']!r}, and zoo's adapters train no biases",
+            "merge the adapter in peft, and convert the model",
+        )
+    if settings.get("init_lora_weights") not in SOUND_INIT:
+        raise UsageError(
+            f"{file}: init_lora_weights is {settings['init_lora_weights']!r}, which changed the "
+            "base as well",
+            "merge the adapter in peft, and convert the model",
+        )
+    return settings
+
+
+def head_of(settings: Mapping[str, Any], base: Checkpoint) -> str:
+    """Return the head of peft's task type, or the base's."""
+    heads = {task: name for name, task in TASK_TYPES.items()}
+    return heads.get(str(settings.get("task_type")), base.head_name)
+
+
+def with_head_labels(
+    source: Path,
+    base: Checkpoint,
+    head: str,
+    tensors: Mapping[str, Tensor],
+    labels: Sequence[str] | None,
+) -> Config:
+    """Return the base's configuration with the labels of the adapter's head."""
+    family, config = base.family, base.config
+    if not family.heads()[head].has_labels:
+        return config
+    if labels is None and (source / CONFIG).is_file():  # written by ``zoo convert --to hub``
+        described = family.from_hub(read_json(source / CONFIG), str(source / CONFIG)).config
+        return msgspec.structs.replace(
+            config, labels=described.labels, problem=getattr(described, "problem", None)
+        )
+    if labels is not None:
+        return msgspec.structs.replace(config, labels=tuple(labels))
+    shapes = {name.removeprefix(PREFIX): tuple(t.shape) for name, t in tensors.items()}
+    counts = dict.fromkeys((len(config.labels), *(s[0] for s in shapes.values() if s)))
+    for count in counts:
+        names = config.labels
+        if count != len(names):
+            names = tuple(f"LABEL_{number}" for number in range(count))
+        candidate = msgspec.structs.replace(config, labels=names)
+        if fits(family.weights(candidate, head), shapes):
+            return candidate
+    return config
+
+
+def fits(weights: WeightMap, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+    """Return whether tensors that were trained as a whole have the shapes of the rules."""
+    wanted = {
+        weights.written(source): shape
+        for entry in weights.entries()
+        for source, shape in zip(entry.sources, entry.source_shapes, strict=True)
+    }
+    return not any(wanted[name] != shape for name, shape in shapes.items() if name in wanted)
+
+
+def map_updates(
+    file: Path, weights: WeightMap, adaptable: AdaptableModel, tensors: Mapping[str, Tensor]
+) -> tuple[dict[str, Tensor], set[str], dict[str, Tensor]]:
+    """Return the tensors of updates by our names, the modules they are of, and the other tensors.
+
+    The other tensors have the Hub's names.
+    """
+    places = {
+        weights.written(part.name): (site, number, part.name)
+        for site in adaptable.sites
+        for number, part in site.parts.items()
+        if part.in_hub
+    }
+    ours, names, rest = dict[str, Tensor](), set[str](), dict[str, Tensor]()
+    for key, tensor in tensors.items():
+        name = key.removeprefix(PREFIX)
+        kind = next((kind for kind, end in ENDINGS.items() if name.endswith(end)), None)
+        if not key.startswith(PREFIX) or kind is None:
+            rest[name if key.startswith(PREFIX) else key] = tensor
+            continue
+        module = name.removesuffix(ENDINGS[kind])
+        if module not in places:
+            raise VerificationError(
+                f"{file}: {key} is of {module}, which is no linear map of "
+                f"{adaptable.family.name} with the head {adaptable.head}",
+                did_you_mean(module, list(places)) or "name the head with --head",
+            )
+        site, number, target = places[module]
+        names.add(target)
+        ours[f"{site.module}{ADAPTER_PART}{kind}.{number}"] = rows_from_hub(
+            site, kind, tensor.float()
+        )
+    return ours, names, rest
+
+
+def map_head(
+    file: Path, base: Checkpoint, config: Config, head: str, tensors: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Return the tensors that were trained as a whole by our names.
+
+    Every one of them is used, and the model has no tensor that neither they nor the base have.
+    """
+    weights, left = base.family.weights(config, head), dict(tensors)
+    whole = {}
+    for entry in weights.entries():
+        names = [weights.written(source) for source in entry.sources]
+        if left.keys() >= set(names):
+            arrays = [left.pop(name).float().numpy() for name in names]
+            found = tuple(array.shape for array in arrays)
+            if found != entry.source_shapes:
+                raise VerificationError(
+                    f"{file}: {names[0]} is of shape {found[0]}, not {entry.source_shapes[0]}",
+                    "give other --labels, or another base",
+                )
+            whole[entry.target] = torch.from_numpy(entry.op.from_hub(arrays, entry.shape).copy())
+    if left:
+        raise VerificationError(
+            f"{file}: unknown tensors: {some(left)}", "name the head with --head"
+        )
+    given = {*whole, *base.sources_in(config, head).values()}
+    if missing := [e.target for e in weights.entries() if e.target not in given]:
+        raise VerificationError(
+            f"{file}: neither it nor {base.path} has {some(missing)} of the head {head}",
+            "name another head with --head",
+        )
+    return whole
+
+
+def method_of(
+    source: Path,
+    settings: Mapping[str, Any],
+    names: Iterable[str],
+    adaptable: AdaptableModel,
+    weights: WeightMap,
+) -> AdapterMethod:
+    """Return the method of peft's configuration for the modules that have tensors."""
+    wanted = set(names)
+    listed = settings.get("target_modules")
+    targets = tuple(listed) if isinstance(listed, list) else ()
+    named = {p.name for site in adaptable.sites_of(targets) for p in site.parts.values()}
+    targets = tuple(sorted(targets)) if named == wanted else tuple(sorted(wanted))
+    kind = settings["peft_type"]
+    try:
+        if kind == "LORA":
+            method: type[LoRA] = DoRA if settings.get("use_dora") else LoRA
+            return method(
+                rank=int(settings.get("r", 8)),
+                alpha=float(settings.get("lora_alpha", 8)),
+                dropout=float(settings.get("lora_dropout", 0.0)),
+                use_rslora=bool(settings.get("use_rslora", False)),
+                target_modules=targets,
+            )
+        if kind == "IA3":
+            inputs = settings.get("feedforward_modules") or ()
+            inner = [
+                name
+                for name in wanted
+                if any(matches(weights.written(name), target) for target in inputs)
+            ]
+            if named == wanted and set(inputs) <= set(targets):
+                return IA3(target_modules=targets, feedforward_modules=tuple(sorted(inputs)))
+            return IA3(
+                target_modules=tuple(sorted(wanted)), feedforward_modules=tuple(sorted(inner))
+            )
+    except (TypeError, ValueError) as error:
+        raise VerificationError(f"{source / PEFT_CONFIG}: {error}", "correct it") from error
+    raise UsageError(
+        f"{source / PEFT_CONFIG}: the adapter is of the type {kind}, which zoo does not read",
+        "merge the adapter in peft, and convert the model",
+    )
+
+
+def check_tensors(
+    method: AdapterMethod, adaptable: AdaptableModel, tensors: Mapping[str, Tensor], file: Path
+) -> None:
+    """Check that the tensors are all that the method has, in their shapes."""
+    with init_empty_weights():
+        model = adaptable.family.model(adaptable.config, adaptable.head)
+        add_stored_adapter(method, model, adaptable, tensors, file)
+
+
+def some(names: Iterable[str]) -> str:
+    """Return the first of several names."""
+    listed = sorted(names)
+    more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
+    return f"{', '.join(listed[:SHOWN])}{more}"

@@ -20,9 +20,9 @@ def objective(length: int) -> PrefixLm:
     return PrefixLm(WORDS, T5Config(vocab_size=WORDS.vocab_size), length)
 
 
-def filled(length: int, sizes: list[int]) -> list[int]:
+def filled(length: int, sizes: list[int], special_tokens: int = 1) -> list[int]:
     """Return the lengths of the texts in a row that is filled with texts of given lengths."""
-    row, lengths = PrefixRowBudget(length), []
+    row, lengths = PrefixRowBudget(length, special_tokens), []
     for size in sizes:
         if (taken := min(size, row.capacity())) > 0:
             row.add(taken)
@@ -32,14 +32,19 @@ def filled(length: int, sizes: list[int]) -> list[int]:
 
 @settings(deadline=None, max_examples=100)
 @given(
-    st.integers(5, 200), st.lists(st.integers(1, 250), min_size=1, max_size=40), st.integers(0, 99)
+    st.integers(8, 200),
+    st.lists(st.integers(1, 250), min_size=1, max_size=40),
+    st.integers(1, 3),
+    st.integers(0, 99),
 )
-def test_every_draw_fits_into_both_rows(length: int, requested: list[int], seed: int) -> None:
-    sizes = np.array(filled(length, requested))
-    cuts = draw_split_points(sizes, length, generator(seed, "row"))
+def test_every_draw_fits_into_both_rows(
+    length: int, requested: list[int], special_tokens: int, seed: int
+) -> None:
+    sizes = np.array(filled(length, requested, special_tokens))
+    cuts = draw_split_points(sizes, length, special_tokens, generator(seed, "row"))
     assert (cuts >= np.minimum(1, sizes - 1)).all() and (cuts < sizes).all()
-    assert (cuts + 1).sum() <= length
-    assert (sizes - cuts + 1).sum() <= length
+    assert (cuts + special_tokens).sum() <= length
+    assert (sizes - cuts + special_tokens).sum() <= length
 
 
 @settings(deadline=None, max_examples=60)
@@ -56,7 +61,7 @@ def test_a_prefix_and_the_rest_are_the_text(requested: list[int], seed: int) -> 
 def drawn(sizes: list[int], length: int, count: int) -> Ids:
     """Return many draws of split points, of shape (count, texts)."""
     return np.array(
-        [draw_split_points(np.array(sizes), length, generator(n, "row")) for n in range(count)]
+        [draw_split_points(np.array(sizes), length, 1, generator(n, "row")) for n in range(count)]
     )
 
 

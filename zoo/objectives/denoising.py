@@ -9,7 +9,7 @@ the order of the text; ``<M>`` is also the first sentinel, as in the released co
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -28,6 +28,10 @@ from zoo.objectives.examples.vocabulary import Ids, TokenizerView
 from zoo.objectives.options import Options
 from zoo.objectives.seq2seq import SEQ2SEQ_LM, Seq2SeqObjective, Seq2SeqOptions
 from zoo.overrides import override
+
+if TYPE_CHECKING:
+    from zoo.families.base import Family
+    from zoo.families.config import Config
 
 
 class NoiseOptions(Seq2SeqOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -105,6 +109,16 @@ class DenoisingObjective(Seq2SeqObjective):
         """The noise of each text is independent."""
         return [self.corrupt(text, self.noise(len(text), rng), rng) for text in texts]
 
+    needs_sentinels: ClassVar[bool] = False  # whether sentinel tokens stand for noise
+
+    @classmethod
+    @override
+    def unsupported_reason(cls, family: "Family", config: "Config") -> str | None:
+        kinds = family.new_tokenizers.values()
+        if cls.needs_sentinels and kinds and not any(kind.sentinels for kind in kinds):
+            return "its tokenizers have no tokens <extra_id_0>, <extra_id_1>, ..."
+        return super().unsupported_reason(family, config)
+
     @cached_property
     def sentinels(self) -> Ids:
         """Ids of the sentinel tokens, (sentinels,), int64."""
@@ -121,6 +135,7 @@ class ReplaceSpans(DenoisingObjective):
     """
 
     name: ClassVar[str] = "replace-spans"
+    needs_sentinels: ClassVar[bool] = True
 
     @override
     def max_lengths(self, tokens: int) -> tuple[int, int] | None:
@@ -193,6 +208,7 @@ class MaskTokens(DenoisingObjective):
     """
 
     name: ClassVar[str] = "mask-tokens"
+    needs_sentinels: ClassVar[bool] = True
 
     @property
     @override

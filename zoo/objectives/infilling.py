@@ -14,7 +14,7 @@ that mask tokens that would be inserted into a text of a few words are left out.
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,10 @@ from zoo.objectives.examples.vocabulary import Ids
 from zoo.objectives.options import Options
 from zoo.objectives.seq2seq import SEQ2SEQ_LM, SentenceObjective
 from zoo.overrides import override
+
+if TYPE_CHECKING:
+    from zoo.families.base import Family
+    from zoo.families.config import Config
 
 SMALLEST = 1e-7  # probability of a span length, the last one that is drawn
 
@@ -106,6 +110,13 @@ class TextInfilling(RestoreText):
 
     name: ClassVar[str] = "text-infilling"
     options_type: ClassVar[type[Options]] = InfillingOptions
+
+    @classmethod
+    @override
+    def unsupported_reason(cls, family: "Family", config: "Config") -> str | None:
+        if family.special_tokens and "mask" not in family.special_tokens:
+            return "its tokenizers have no mask token"
+        return super().unsupported_reason(family, config)
 
     @property
     @override

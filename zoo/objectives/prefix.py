@@ -18,20 +18,25 @@ from zoo.objectives.examples.vocabulary import Ids
 from zoo.objectives.seq2seq import Seq2SeqObjective
 from zoo.overrides import override
 
-MIN_TOKENS = 2  # smallest length of source and target: a token, and an end-of-text token
 RESERVE_DIVISOR = 16  # expected number of tokens per text, for the reserved room
 
 
 class PrefixRowBudget(RowBudget):
     """The free tokens of an encoder's and a decoder's row for texts of two kinds.
 
-    At either end of the range of draws, a text takes ``MIN_TOKENS`` of one row and its whole length
-    of the other. The budget of the first kind is for the longest sources, the budget of the
-    second for the longest targets.
+    At either end of the range of draws, a text has one token in one row, and its others in the
+    other row, with special tokens in both. The budget of the first kind is for the longest
+    sources, the budget of the second for the longest targets.
     """
 
-    def __init__(self, length: int) -> None:
+    def __init__(self, length: int, special_tokens: int) -> None:
         self.free = [length, length]  # free tokens for either kind
+        self.special_tokens = special_tokens  # of each source and target
+
+    @property
+    def least(self) -> int:
+        """Length of the shortest source or target."""
+        return 1 + self.special_tokens
 
     @property
     def kind(self) -> int:
@@ -42,16 +47,20 @@ class PrefixRowBudget(RowBudget):
     def capacity(self) -> int:
         """Return the number of tokens that fit, with room reserved for texts of the other kind."""
         free, opposite = self.free[self.kind], self.free[1 - self.kind]
-        return free - MIN_TOKENS - opposite // RESERVE_DIVISOR if opposite >= MIN_TOKENS else 0
+        if opposite < self.least:
+            return 0
+        return free - 2 * self.special_tokens - opposite // RESERVE_DIVISOR
 
     @override
     def add(self, tokens: int) -> None:
         sort = self.kind
-        self.free[sort] -= max(tokens, MIN_TOKENS)
-        self.free[1 - sort] -= MIN_TOKENS
+        self.free[sort] -= max(tokens - 1, 1) + self.special_tokens
+        self.free[1 - sort] -= self.least
 
 
-def draw_split_points(sizes: Ids, length: int, rng: np.random.Generator) -> Ids:
+def draw_split_points(
+    sizes: Ids, length: int, special_tokens: int, rng: np.random.Generator
+) -> Ids:
     """Draw the split points of a row's texts.
 
     Rounding can make a row too long, by less than a token per text; then the split points of some
@@ -59,18 +68,22 @@ def draw_split_points(sizes: Ids, length: int, rng: np.random.Generator) -> Ids:
 
     Args:
         sizes: number of tokens per text, (texts,), which fit into ``PrefixRowBudget``.
+        length: number of tokens per row.
+        special_tokens: number of special tokens of each source and target.
+        rng: random generator of the row.
 
     Returns:
         Number of source tokens per text, (texts,): at least one, and not all; 0 for a text of a
         single token.
     """
-    row, sorts = PrefixRowBudget(length), []
+    row, sorts = PrefixRowBudget(length, special_tokens), []
     for size in sizes.tolist():
         sorts.append(row.kind)
         row.add(size)
     drawn = 1 + (rng.random() * (sizes - 1)).astype(np.int64)
     cuts = np.where((np.array(sorts) == 1) | (sizes == 1), sizes - drawn, drawn)
-    read, written = int((cuts + 1).sum()), int((sizes - cuts + 1).sum())
+    read = int((cuts + special_tokens).sum())
+    written = int((sizes - cuts + special_tokens).sum())
     if read > length:
         cuts[rng.permutation(np.flatnonzero(cuts > 1))[: read - length]] -= 1
     if written > length:
@@ -88,11 +101,17 @@ class PrefixLm(Seq2SeqObjective):
 
     @override
     def plan_rows(self, documents: Documents) -> tuple[BudgetFactory, int]:
-        return partial(PrefixRowBudget, self.length), self.length
+        return partial(PrefixRowBudget, self.length, self.special_count), self.length
+
+    @property
+    def special_count(self) -> int:
+        """Number of special tokens of each source and target."""
+        return sum(map(len, self.special_tokens))
 
     @override
     def source_target_pairs(
         self, texts: Sequence[Ids], rng: np.random.Generator
     ) -> Sequence[tuple[Ids, Ids]]:
-        cuts = draw_split_points(np.array([len(text) for text in texts]), self.length, rng)
+        sizes = np.array([len(text) for text in texts])
+        cuts = draw_split_points(sizes, self.length, self.special_count, rng)
         return [(text[:cut], text[cut:]) for text, cut in zip(texts, cuts.tolist(), strict=True)]

@@ -276,6 +276,14 @@ def test_a_checkpoint_that_was_changed_is_refused(
         run_of(copied, text)
 
 
+def test_the_pretrained_model_names_the_family(hub_checkpoint: Make, text: str) -> None:
+    values = tree(hub_checkpoint(), text)
+    expected = pretrain_config(dict(values), {})
+    del values["family"]
+    assert pretrain_config(values, {}) == expected
+    assert expected.family == "bert"
+
+
 @pytest.mark.parametrize(
     "left", [0, *(pytest.param(left, marks=pytest.mark.long) for left in (3, 6))]
 )

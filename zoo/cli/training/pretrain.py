@@ -16,6 +16,8 @@ from zoo.cli.training.options import (
 )
 from zoo.cli.training.runs import print_paths, processes, run_arguments, runs_options, train
 
+KNOWN_FAMILY = ("init_from", "resume", "continue_from")  # options that say what the family is
+
 
 @click.command(
     epilog="""\b
@@ -23,7 +25,7 @@ Examples, with one of `zoo families` as FAMILY:
   zoo pretrain FAMILY                      tiny, on the corpus of the package
   zoo pretrain FAMILY --size small --train books/ -o runs/books
   zoo pretrain FAMILY --objective masked-lm --set optimizer.learning_rate=0.01
-  zoo pretrain FAMILY --init-from REF --train articles/ --max-steps 10000
+  zoo pretrain --init-from REF --train articles/ --max-steps 10000
   zoo pretrain settings.yaml --max-steps 10000
   zoo pretrain --resume runs/books
   zoo pretrain --continue-from runs/books --max-steps 20000 -o runs/longer
@@ -45,8 +47,10 @@ def command(ctx: click.Context, /, family_or_file: str | None, **options: Any) -
     A run is a directory with configuration, logs, checkpoints, a report, and in model/ the final
     model for the other commands. Ctrl-C saves a checkpoint and stops; --resume continues.
     """
-    if family_or_file is None and not (options["resume"] or options["continue_from"]):
-        raise click.UsageError("name a family to pretrain, or give --resume RUN", ctx)
+    if family_or_file is None and not any(options[name] for name in KNOWN_FAMILY):
+        raise click.UsageError(
+            "name a family to pretrain, or give --init-from REF or --resume RUN", ctx
+        )
     settings = config_values(family_or_file)
     overrides = overrides_from_options(ctx, SETTINGS, options)
     check_settings("pretrain", settings, overrides, config_file(family_or_file))

@@ -256,6 +256,8 @@ def pretrain_config(
             del requested["num_train_epochs"]
         else:
             struct_type = EpochsConfig
+    if "family" not in requested and requested.get("init_from"):
+        requested = {"family": _family_of(requested["init_from"], offline=offline), **requested}
     if not isinstance(requested.get("family"), str):
         raise UsageError("the settings name no family", "name one as `family`")
     family = get_family(requested["family"])
@@ -310,6 +312,15 @@ def prefix_errors(file: Path | None) -> Iterator[None]:
             raise
         what = f"{file}: {error.what.removeprefix('settings: ')}"
         raise type(error)(what, error.hint) from error
+
+
+def _family_of(init_from: Any, *, offline: bool) -> str:
+    """Return the family of a pretrained model."""
+    from zoo.convert.cache import resolve_checkpoint
+
+    model = _converted(init_from, InitConfig, "settings: init_from").model
+    name: str = resolve_checkpoint(model, offline=offline).family.name
+    return name
 
 
 def _started(family: "Family", requested: ConfigDict, *, offline: bool) -> str:

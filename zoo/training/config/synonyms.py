@@ -85,8 +85,9 @@ def suggest_setting(name: str, struct_type: Any, path: str, root: Any) -> str:
 
 
 def setting_paths(struct_type: Any, path: str = "") -> Iterator[str]:
-    """Yield the paths of the settings of a struct, at any depth."""
-    for field in msgspec.structs.fields(struct_type):
+    """Yield the paths of the settings of a struct, at any depth; of optional tables last."""
+    fields = msgspec.structs.fields(struct_type)
+    for field in sorted(fields, key=lambda field: not isinstance(field.type, type)):
         yield f"{path}{field.name}"
         for inner in _structs(field.type):
             yield from setting_paths(inner, f"{path}{field.name}.")

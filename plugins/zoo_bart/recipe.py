@@ -2,7 +2,13 @@
 
 from typing import Any
 
-from zoo.families.recipe import TINY_CONFIG, LRSchedulerConfig, OptimizerConfig, Recipe
+from zoo.families.recipe import (
+    TINY_CONFIG,
+    LRSchedulerConfig,
+    OptimizerConfig,
+    Recipe,
+    SeqLenWarmup,
+)
 
 OBJECTIVE = "text-infilling+sentence-permutation"  # section 5.1
 OPTIONS = {"noise_density": 0.3, "poisson_lambda": 3.0, "permute_sentences": 1.0}
@@ -54,16 +60,7 @@ def recipe(size: str) -> Recipe:
     # The paper trains ``base`` for its comparisons only; here it has the steps of ``large``.
     # Dropout in the last tenth of the steps is not turned off, as it is there
     if size == "tiny":
-        return Recipe(
-            objective=OBJECTIVE,
-            config=TINY_CONFIG,
-            vocab_size=600,
-            seq_len=64,
-            global_batch_tokens=4096,
-            max_steps=1000,
-            optimizer=OptimizerConfig(learning_rate=1e-3, betas=(0.9, 0.98), weight_decay=0.01),
-            lr_scheduler=LRSchedulerConfig(warmup_steps=100),
-        )
+        return _tiny()
     rate, warmup = RATES[size]
     return Recipe(
         objective=OBJECTIVE,
@@ -75,4 +72,23 @@ def recipe(size: str) -> Recipe:
             learning_rate=rate, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.01, max_grad_norm=None
         ),
         lr_scheduler=LRSchedulerConfig(name="linear", warmup_steps=warmup),
+    )
+
+
+def _tiny() -> Recipe:
+    # The decoder first has to learn to copy what the source has; short rows in the order of the
+    # text, of which most is not masked, teach it within a few hundred steps
+    return Recipe(
+        objective=OBJECTIVE,
+        objective_args=OPTIONS,
+        config=TINY_CONFIG,
+        vocab_size=600,
+        seq_len=64,
+        seq_len_warmup=SeqLenWarmup(
+            seq_len=32, fraction=0.4, keep="tokens", objective="text-infilling"
+        ),
+        global_batch_tokens=2048,
+        max_steps=1000,
+        optimizer=OptimizerConfig(learning_rate=3e-3, betas=(0.9, 0.98), weight_decay=0.01),
+        lr_scheduler=LRSchedulerConfig(warmup_steps=100),
     )

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from zoo.nn.decoder import causal_mask
 from zoo.nn.encoder import packed_mask, padding_mask
-from zoo.nn.encoder_decoder import CrossAttention
+from zoo.nn.encoder_decoder import CrossAttention, shift_right
 from zoo.nn.encoder_factory import make_embeddings
 from zoo.nn.generation import KeysAndValues
 from zoo.nn.kv_cache import KeyValueCache, LayerCache
@@ -264,6 +264,5 @@ class EncoderDecoder(T5Backbone):
 
     def decode_source(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
         """Return the decoder's output with the source as its target, (batch, tokens, hidden)."""
-        start = torch.full_like(input_ids[:, :1], self.config.decoder_start_token_id)
-        shifted = torch.cat([start, input_ids[:, :-1]], dim=1)
+        shifted = shift_right(input_ids, self.config.decoder_start_token_id)
         return self.hidden(input_ids, attention_mask, shifted)[1]

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.nn.encoder import padding_mask
-from zoo.nn.encoder_decoder import CrossAttention
+from zoo.nn.encoder_decoder import CrossAttention, text_ends
 from zoo.nn.generation import DecodeState, KeysAndValues, Seq2SeqGenerationMixin
 from zoo.nn.heads import (
     ClassifierMixin,
@@ -133,11 +133,8 @@ class SequenceClassification(ClassifierMixin, EncoderDecoder):
 
         The end of a text is its last ``eos_token_id``, or else its last token.
         """
-        hidden, tokens = self.decode_source(input_ids, attention_mask), input_ids.shape[1]
-        positions = torch.arange(tokens, device=hidden.device)
-        real = positions if attention_mask is None else positions * attention_mask
-        is_eos = input_ids == self.config.eos_token_id
-        ends = torch.where(is_eos, positions + tokens, real).argmax(1)
+        hidden = self.decode_source(input_ids, attention_mask)
+        ends = text_ends(input_ids, attention_mask, self.config.eos_token_id)
         return self.outputs(gather_rows(hidden, ends))
 
 

@@ -58,7 +58,7 @@ def test_every_dtype_has_a_record(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     checkpoint = make_checkpoint(tmp_path / "model", family=get_family("bert"), num_layers=1)
 
     def measured(backend: str, dtype: str, seconds: float) -> Measurement:
-        return Measurement(backend, "cpu", dtype, (seconds,), (seconds,), 8, 0.0)
+        return Measurement(backend, "cpu", dtype, (seconds,), (seconds,), 9, 8, 0.0)
 
     int8 = ("int8", measured("cpu", "int8", 2)), ("int8", measured("onnx", "int8", 1))
     alone = ("float64", measured("cpu", "float64", 1))

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 from tests import warm
 from tests.checkpoints import SMALL, VOCABULARY
+from tests.inference.making import make_checkpoint
 from tests.plugins.installed import Installed
 from tests.plugins.test_examples import EXAMPLES
 from tests.training.runs import DATA
@@ -38,6 +39,7 @@ def test_everything_is_listed(toolbox: Installed) -> None:
         "objectives": ["masked-lm+word-order"],
         "tasks": ["count-regression", "next-token"],
         "commands": ["tokens"],
+        "targets": ["program"],
     }
     assert toolbox.zoo("info", "paraphrase-minilm-l3-v2")["parameters"] == 17_389_824
     help_text, run_help = (toolbox.python("zoo", *words, "--help") for words in ((), ("run",)))
@@ -70,6 +72,15 @@ def test_format_and_command(toolbox: Installed) -> None:
     reference = transformers.BertTokenizer.from_pretrained(hub)
     assert tokens["ids"] == reference(text)["input_ids"]
     assert tokens["tokens"] == reference.convert_ids_to_tokens(tokens["ids"])
+
+
+def test_export_target(toolbox: Installed) -> None:
+    make_checkpoint(toolbox.folder / "small", num_layers=1)
+    report = toolbox.zoo("export", "small", "--to", "program")
+    assert report["validated"] and report["max_rel"] < 1e-5
+    assert [check["tokens"] for check in report["checks"][:4]] == [1, 17, 40, 5]
+    measured = toolbox.zoo("bench", "small-program", "--iterations", "2", "--no-startup")
+    assert [result["backend"] for result in measured["results"]] == ["program"]
 
 
 def test_objective_logger_and_recipe(toolbox: Installed) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from zoo.tasks.token_classification.entities import Aggregate
     from zoo.tokenizers import TextTokenizer
 
-Backend = Literal["auto", "cpu", "cuda", "onnx", "openvino"]
+Backend = Literal["auto", "cpu", "cuda", "onnx", "openvino", "ctranslate2", "gguf"]
 VectorType = Literal["float32", "float16", "int8"]
 Scoring = Literal["likelihood", "normalized", "generate"]
 

@@ -38,7 +38,12 @@ def cached_export(
     """Return the cached export of a checkpoint to a target; export it on first use."""
 
     def write(folder: Path) -> None:
-        settings = ExportSettings(precision=dtype, force=True, managed=True)
+        settings = ExportSettings(
+            precision=dtype,
+            force=True,
+            managed=True,
+            allow_tokenizer_differences=True,  # sessions give the runtime token ids
+        )
         target.export(checkpoint, folder, settings)
 
     key = _key(checkpoint, dtype, packages=(target.package,) if target.package else ())

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from zoo.inference.bench import Measurement
 
 LOG = logging.getLogger("zoo")
-PACKAGES = ("torch", "onnxruntime")
+PACKAGES = ("torch", "onnxruntime", "openvino", "ctranslate2", "gguf")
 
 
 class BackendSpeeds(msgspec.Struct, frozen=True):
@@ -48,13 +48,17 @@ def save_measurements(
     measurements: "Sequence[tuple[str | None, Measurement]]",
 ) -> dict[str, str]:
     """Record speeds in each dtype in which several backends were measured."""
+    from zoo.inference.bench import TOLERANCE  # slow to import
+
     fastest = {}
     for requested in dict.fromkeys(dtype for dtype, _ in measurements):
         measured = [m for dtype, m in measurements if dtype == requested]
-        speeds = {m.backend: m.tokens_per_second for m in measured}
+        # a runtime that rounds differently is not chosen in place of another one
+        same = [m for m in measured if m.difference <= TOLERANCE.get(m.dtype, 0)]
+        speeds = {m.backend: m.tokens_per_second for m in same}
         if len(speeds) < 2:
             continue
-        dtypes = dict.fromkeys(m.dtype for m in measured)
+        dtypes = dict.fromkeys(m.dtype for m in same)
         for dtype in {requested, *dtypes} if len(dtypes) == 1 else {requested}:
             save_speeds(checkpoint, threads, speeds, dtype)
         fastest[" and ".join(dtypes)] = max(speeds, key=speeds.__getitem__)

@@ -34,10 +34,6 @@ def open_session(
     # backend ``auto`` is the fastest one that ``zoo bench`` measured here, unless a device or an
     # export without weights leaves no choice. The dtype never changes
     check_threads(threads)
-    if checkpoint.export_target not in (None, ONNX) or backend not in BACKENDS:
-        from zoo.export.targets.backend import open_target
-
-        return open_target(checkpoint, backend, device, dtype, threads)
     if fastest and backend == "auto" and device is None and not checkpoint.is_export:
         from zoo.export.fastest import fastest_backend
 
@@ -46,6 +42,10 @@ def open_session(
             at = f" in {dtype_name(dtype)}" if dtype else ""
             LOG.info("backend: %s, the fastest of zoo bench on this machine%s", measured, at)
             backend = measured
+    if checkpoint.export_target not in (None, ONNX) or backend not in BACKENDS:
+        from zoo.export.targets.backend import open_target
+
+        return open_target(checkpoint, backend, device, dtype, threads)
     if backend == "auto" and dtype == INT4:  # torch has no products of int4
         backend = "onnx"
     if backend != "onnx" or checkpoint.is_export:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from zoo.families.heads import Floats, SpanBeams
     from zoo.families.onnx import OnnxSpec
     from zoo.families.recipe import Recipe
+    from zoo.families.runtimes import RuntimeModel
     from zoo.nn.logits_processor import LogitsProcessor
     from zoo.tokenizers import SourceFiles, TextTokenizer
     from zoo.weights import WeightMap
@@ -300,6 +301,23 @@ class Family(RenamedMethods, ABC):
     def weights(self, config: Any, head: str) -> "WeightMap":
         """Return the rules that map the Hub's tensors to the model's, for a head."""
         return self._module("weights").weights(config, head)  # type: ignore[no-any-return]
+
+    def runtime_model(self, target: str, config: Any, head: str) -> "RuntimeModel | str":
+        """Return a model as the format of an export target describes it, or why it cannot.
+
+        The family's module ``runtimes`` has a function for each target, with its name. Targets
+        that are made from the ONNX graph, such as OpenVINO, need none.
+
+        Args:
+            target: name of the export target.
+            config: the family's configuration.
+            head: name of the head.
+        """
+        if self.package and find_spec(f"{self.package}.runtimes") is not None:
+            describe = getattr(self._module("runtimes"), target, None)
+            if describe is not None:
+                return describe(config, head)  # type: ignore[no-any-return]
+        return f"the family {self.name} does not declare how the format names its tensors"
 
     def recipe(self, size: str) -> "Recipe":
         """Return the pretraining settings of a size, from the paper or the released code.

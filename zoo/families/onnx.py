@@ -6,6 +6,7 @@ from typing import Any
 
 Axes = tuple[str | int, ...]
 # Names of ONNX Runtime and Optimum: the outputs PRESENT of a run are the inputs PAST of the next.
+EMBEDDING = "sentence_embedding"  # (batch, size): pooled, and normalized if the model says so
 PAST, PRESENT, LOGITS = "past_key_values", "present", "logits"
 SOURCE_HIDDEN, SOURCE_MASK = "encoder_hidden_states", "encoder_attention_mask"
 # Of a decoder after an encoder: false in the first run, in which it computes the keys and values

@@ -11,8 +11,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import UsageError, VerificationError
+from zoo.families.onnx import EMBEDDING
 from zoo.inference.exported import read_export_info
+from zoo.inference.processing.pooling import pool
 from zoo.io.progress import progress
+from zoo.tokenizers.pooling import Pooling
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,6 +35,7 @@ TOLERANCE = {
     "int8": 0.5,
     "int4": 1.0,
 }
+QUANTIZED = 1.0  # of other precisions of runtimes, such as q4_0
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,7 @@ class Measurement:
     dtype: str  # dtype of the computation
     seconds: tuple[float, ...]  # seconds of each iteration
     latencies: tuple[float, ...]  # seconds of each iteration with one row
+    bytes: int  # size of the files of the model
     tokens: int  # number of tokens per iteration: of new ones, where the model generates
     # largest difference from the first backend, relative to the largest magnitude of the output
     difference: float
@@ -96,12 +101,13 @@ def measure(
     """Time sessions on the same random batch, in turn within each iteration."""
     if new_tokens:
         _check_room(checkpoint, seq_len, new_tokens)
-    inputs = random_batch(checkpoint, batch_size, seq_len, seed)
+    inputs = _common(sessions, random_batch(checkpoint, batch_size, seq_len, seed))
     outputs = [session.run(inputs) for session in sessions]
-    differences = [_difference(outputs[0], output, inputs) for output in outputs]
+    pooling = checkpoint.model.pooling or Pooling()
+    differences = [_difference(outputs[0], output, inputs, pooling) for output in outputs]
     for session, difference in zip(sessions, differences, strict=True):
         both = (session, sessions[0])
-        if not difference <= max(TOLERANCE[compared.dtype] for compared in both):
+        if not difference <= max(map(accepted_difference, both)):
             names = [f"{compared.backend} in {compared.dtype}" for compared in both]
             raise VerificationError(
                 f"{names[0]} differs from {names[1]} by {difference:.1e} of the largest magnitude: "
@@ -112,17 +118,31 @@ def measure(
             [repeatable_run(session, timed, new_tokens) for session in sessions], iterations
         )
         for timed in (
-            random_batch(checkpoint, rows, seq_len, seed, padding=not new_tokens)
+            _common(sessions, random_batch(checkpoint, rows, seq_len, seed, padding=not new_tokens))
             for rows in (batch_size, 1)
         )
     )
     tokens = batch_size * (new_tokens or seq_len)
     return [
-        Measurement(s.backend, s.device, s.dtype, tuple(seconds), tuple(single), tokens, difference)
+        Measurement(
+            s.backend,
+            s.device,
+            s.dtype,
+            tuple(seconds),
+            tuple(single),
+            s.stored_bytes,
+            tokens,
+            difference,
+        )
         for s, seconds, single, difference in zip(
             sessions, times, latencies, differences, strict=True
         )
     ]
+
+
+def accepted_difference(session: "Session") -> float:
+    """Return the largest accepted difference of a session from the first one."""
+    return max(session.tolerance or 0, TOLERANCE.get(session.dtype, QUANTIZED))
 
 
 def _check_room(checkpoint: "Checkpoint", seq_len: int, new_tokens: int) -> None:
@@ -181,14 +201,35 @@ def random_batch(
     return {name: tensor.numpy() for name, tensor in tensors.items()}
 
 
+def _common(
+    sessions: "Sequence[Session]", inputs: "dict[str, NDArray[np.int64]]"
+) -> "dict[str, NDArray[np.int64]]":
+    """Return the inputs that all sessions take: some runtimes read no token types."""
+    return {n: array for n, array in inputs.items() if all(n in s.inputs for s in sessions)}
+
+
+def _with_embedding(
+    outputs: "dict[str, Any]", mask: "NDArray[np.bool_]", pooling: Pooling
+) -> "dict[str, Any]":
+    """Return the embedding of a text, which runtimes return or is pooled here."""
+    if EMBEDDING in outputs:
+        return {EMBEDDING: outputs[EMBEDDING]}
+    return {EMBEDDING: pool(outputs[pooling.output], mask, pooling)}
+
+
 def _difference(
-    expected: "dict[str, Any]", outputs: "dict[str, Any]", inputs: "dict[str, NDArray[np.int64]]"
+    expected: "dict[str, Any]",
+    outputs: "dict[str, Any]",
+    inputs: "dict[str, NDArray[np.int64]]",
+    pooling: Pooling,
 ) -> float:
     """Return the largest relative difference of the outputs at tokens that are not padding."""
     import numpy as np
 
     mask = inputs["attention_mask"].astype(bool)
     differences = []
+    if EMBEDDING in {*expected, *outputs}:  # of a runtime that pools
+        expected, outputs = (_with_embedding(o, mask, pooling) for o in (expected, outputs))
     for name in expected.keys() & outputs.keys():
         a, b = expected[name], outputs[name]
         if a.shape[:2] == mask.shape:

@@ -34,6 +34,9 @@ class Session(ABC):
         inputs: names of the inputs; integer arrays of shape (batch, tokens).
         outputs: names of the outputs.
         layers: number of hidden states, the embeddings included; 0 if the backend returns none.
+        stored_bytes: size of the files of the model.
+        tolerance: largest accepted difference from torch in float32, of the largest magnitude;
+            ``None`` for the dtype's.
     """
 
     backend: str
@@ -42,6 +45,8 @@ class Session(ABC):
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     layers: int = 0
+    stored_bytes: int = 0
+    tolerance: float | None = None
 
     @abstractmethod
     def run(self, inputs: "Arrays", outputs: Sequence[str] | None = None) -> "dict[str, Floats]":

@@ -62,6 +62,7 @@ class TorchSession(Session):
         elif self.backend == "cpu" and self.dtype == "float32":
             getattr(self.model, "optimize_for_inference", bool)()  # optional, see Decoder
         self.inputs, self.outputs = tuple(self._spec.inputs), tuple(self._spec.outputs)
+        self.stored_bytes = sum(path.stat().st_size for path in checkpoint.weight_files())
         self.layers = 1 + len(layers_in_order(self.model))
 
     @override

@@ -10,16 +10,27 @@ from click.testing import CliRunner, Result
 
 from tests.export.conftest import with_tokenizer
 from tests.inference.making import draw_batch, make_checkpoint
+from zoo.api import Model
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.cli import cli
 from zoo.errors import UsageError, VerificationError
 from zoo.export.session import open_session
 from zoo.export.targets import BUILT_IN, find_target
 from zoo.export.targets.base import ExportSettings
+from zoo.export.targets.gguf.llama import llama_problem
 from zoo.inference import load_session
 from zoo.inference.load_model import load_model
 
-OTHERS = [name for name in BUILT_IN if name != "onnx"]  # ONNX has tests of its own
+needs_llama = pytest.mark.skipif(
+    llama_problem() is not None, reason="node-llama-cpp is not installed"
+)
+# ONNX has tests of its own
+OTHERS = [
+    pytest.param(name, marks=needs_llama if name == "gguf" else ())
+    for name in BUILT_IN
+    if name != "onnx"
+]
+LOOSE = ExportSettings(allow_tokenizer_differences=True)
 
 
 def zoo(*arguments: object) -> Result:
@@ -46,7 +57,7 @@ def test_a_missing_runtime_writes_nothing_without_unverified(
     output = tmp_path / "export"
     with pytest.raises(UsageError, match="not available") as caught:
         target.export(encoder, output, ExportSettings())
-    assert target.install in caught.value.hint and "--unverified" in caught.value.hint
+    assert target.runtime_install() in caught.value.hint and "--unverified" in caught.value.hint
     assert not output.exists()
     report = target.export(encoder, output, ExportSettings(unverified=True))
     assert (report.validated, report.unverified) == (False, "it is not here")
@@ -70,13 +81,14 @@ def test_a_difference_writes_nothing(
 
     monkeypatch.setattr("zoo.export.targets.checked_export.load_model", changed)
     with pytest.raises(VerificationError, match="differs from torch by"):
-        find_target(name).export(encoder, tmp_path / "export", ExportSettings())
+        find_target(name).export(encoder, tmp_path / "export", LOOSE)
     assert [path for path in tmp_path.iterdir() if path.name != "zoo-home"] == []
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_an_export_runs_in_commands(name: str, encoder: Checkpoint, tmp_path: Path) -> None:
-    done = zoo("export", encoder.path, "--to", name, "-o", tmp_path / "export")
+    loose = "--allow-tokenizer-differences"
+    done = zoo("export", encoder.path, "--to", name, "-o", tmp_path / "export", loose)
     assert done.exception is None and "wrote" in done.stdout
     export = load_checkpoint(tmp_path / "export")
     drawn = draw_batch([5, 3])
@@ -85,12 +97,13 @@ def test_an_export_runs_in_commands(name: str, encoder: Checkpoint, tmp_path: Pa
     expected = load_session(encoder, "cpu").run(batch)
     mask = batch["attention_mask"].astype(bool)
     actual = open_session(export).run(batch)
-    assert [n for n in actual if n != "sentence_embedding"] != [] or name in ("gguf",)
     for output, value in actual.items():
         if output in expected:
             a, b = expected[output], value
             a, b = (a[mask], b[mask]) if a.shape[:2] == mask.shape else (a, b)
-            assert np.abs(a - b).max() <= 1e-3 * np.abs(a).max()
+            assert np.abs(a - b).max() <= 1e-4 * np.abs(a).max()
+    ours, theirs = (Model(c, open_session(c)).embed(["a b", "c"]) for c in (encoder, export))
+    np.testing.assert_allclose(theirs, ours, atol=5e-3)
     for command in ("info", "verify"):
         assert zoo(command, export.path).exception is None
     assert zoo("run", "embed", export.path, "a text").exception is None
@@ -99,7 +112,7 @@ def test_an_export_runs_in_commands(name: str, encoder: Checkpoint, tmp_path: Pa
 @pytest.mark.parametrize("name", OTHERS)
 def test_damaged_files_are_named(name: str, encoder: Checkpoint, tmp_path: Path) -> None:
     target = find_target(name)
-    report = target.export(encoder, tmp_path / "export", ExportSettings())
+    report = target.export(encoder, tmp_path / "export", LOOSE)
     file = tmp_path / "export" / report.files[0]
     content = file.read_bytes()
     for damaged in (content[: len(content) // 2], content[:-1] + bytes([content[-1] ^ 1])):

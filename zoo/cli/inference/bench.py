@@ -1,6 +1,6 @@
 """The command ``zoo bench``."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,7 +46,7 @@ Examples:
 @reference_argument
 @shared_option(
     "backend",
-    "Backend to measure; may be repeated.  [default: cpu and onnx; onnx for an export]",
+    "Backend to measure; may be repeated.  [default: all that are installed; an export's own]",
     multiple=True,
     type=TargetChoice(TORCH_BACKENDS),
 )
@@ -95,9 +95,11 @@ def command(
 ) -> None:
     """Measure the speed and memory of a model on one or several backends.
 
-    Backends and dtypes run the same random batch in turn, and then one row of it; models that
-    generate text generate from it. Their outputs are compared first; backends that disagree are
-    not timed, and the exit code is 3. Dtypes that a backend lacks are skipped and listed.
+    By default all runtimes are measured that are installed and hold the model: torch, ONNX
+    Runtime, OpenVINO, CTranslate2 and llama.cpp. Backends and dtypes run the same random batch in
+    turn, and then one row of it; models that generate text generate from it. Their
+    outputs are compared first; backends that disagree are not timed, and the exit code is 3. Dtypes
+    that a backend lacks are skipped and listed.
     Start-up is the time of a new process that opens the model and runs one batch, or generates from
     it, and memory the largest resident set size of that process.
 
@@ -118,7 +120,8 @@ def command(
     if batch["new_tokens"] is None:
         batch["new_tokens"] = default_new_tokens(checkpoint, batch["seq_len"])
     batch["seq_len"] = batch["seq_len"] or default_seq_len(checkpoint, batch["new_tokens"])
-    sessions, refused = _open(checkpoint, _pairs(checkpoint, backend, dtype), threads)
+    pairs = _pairs(checkpoint, backend, dtype)
+    sessions, refused = _open(checkpoint, pairs, threads, generates=batch["new_tokens"] > 0)
     measurements = measure(checkpoint, list(sessions.values()), **batch)
     path = str(checkpoint.path)
     starts = [_startup(path, *pair, threads, batch) if startup else None for pair in sessions]
@@ -143,20 +146,39 @@ def _pairs(
     checkpoint: "Checkpoint", backends: "Sequence[str]", dtypes: "Sequence[str]"
 ) -> list[Pair]:
     """Return all pairs of a backend and a dtype; ``None`` is the default of the backend."""
-    from zoo.inference import dtype_name, has_graph_alone
+    from zoo.convert.dtypes import NAMES
+    from zoo.inference import QUANTIZED, dtype_name, has_graph_alone
     from zoo.inference.exported import read_export_info
 
-    names = [dtype_name(dtype) for dtype in dtypes]
+    names = [dtype_name(dtype) if dtype in (*NAMES, *QUANTIZED) else dtype for dtype in dtypes]
     if checkpoint.export_target not in (None, ONNX):
         backends, names = backends or (checkpoint.export_target,), names or [None]
     elif has_graph_alone(checkpoint):
         backends = backends or ("onnx",)
         names = names or [*read_export_info(checkpoint).dtypes]
-    return list(product(dict.fromkeys(backends or ("cpu", "onnx")), dict.fromkeys(names or [None])))
+    backends = backends or ("cpu", "onnx", *_runtimes(checkpoint))
+    return list(product(dict.fromkeys(backends), dict.fromkeys(names or [None])))
+
+
+def _runtimes(checkpoint: "Checkpoint") -> "Iterator[str]":
+    """Yield the installed runtimes, other than ONNX Runtime, that can hold a model."""
+    from zoo.export.targets import find_target, target_names
+
+    model = (checkpoint.config, checkpoint.head_name, checkpoint.model.pooling)
+    for name in target_names():
+        target = find_target(name)
+        if (
+            name != ONNX
+            and target.runs_weights
+            and target.writer_problem() is None
+            and target.runtime_problem() is None
+            and target.refusal(checkpoint.family, *model) is None
+        ):
+            yield name
 
 
 def _open(
-    checkpoint: "Checkpoint", pairs: list[Pair], threads: int | None
+    checkpoint: "Checkpoint", pairs: list[Pair], threads: int | None, *, generates: bool
 ) -> "tuple[dict[Pair, Session], dict[Pair, ZooError]]":
     """Return sessions, and the reasons why the other pairs have none.
 
@@ -173,7 +195,10 @@ def _open(
     refused: dict[Pair, ZooError] = {}
     for name, dtype in pairs:
         try:
-            sessions[name, dtype] = open_session(checkpoint, name, dtype=dtype, threads=threads)
+            session = open_session(checkpoint, name, dtype=dtype, threads=threads)
+            if generates:
+                session.decoder()
+            sessions[name, dtype] = session
         except (UsageError, DropError) as error:
             refused[name, dtype] = error
     if not sessions:
@@ -244,6 +269,7 @@ def _table(
             f"{tokens:,.0f}",
             f"{measurements[0].median / m.median:.2f}",
             *(f"{latency:.2f}" for latency in latencies),
+            f"{m.bytes / 1e6:,.1f}",
             *([] if start is None else [f"{start.seconds:.2f}", f"{start.peak_bytes / 1e6:,.0f}"]),
             f"{m.difference:.1e}",
         )
@@ -253,6 +279,6 @@ def _table(
     ]
     percentiles = (f"p{percent} ms" for percent in PERCENTILES)
     unit = "new tokens/s" if new_tokens else "tokens/s"
-    measured = ("start s", "MB") if starts[0] is not None else ()
-    header = ("backend", unit, "speed", *percentiles, *measured, "differs")
+    measured = ("start s", "memory MB") if starts[0] is not None else ()
+    header = ("backend", unit, "speed", *percentiles, "files MB", *measured, "differs")
     return table(rows, header, drops=("p95 ms",), wraps=("backend",))

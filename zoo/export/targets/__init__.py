@@ -14,6 +14,8 @@ ONNX = "onnx"
 BUILT_IN = {
     ONNX: "zoo.export.targets.onnx:Onnx",
     "openvino": "zoo.export.targets.openvino:OpenVino",
+    "ctranslate2": "zoo.export.targets.ctranslate2:CTranslate2",
+    "gguf": "zoo.export.targets.gguf:Gguf",
 }
 
 

@@ -78,7 +78,11 @@ def open_target(
             stacklevel=4,
         )
     check_target_files(checkpoint, info.files)
-    return target.open(checkpoint, checkpoint.path, info.dtype, threads)
+    session = target.open(checkpoint, checkpoint.path, info.dtype, threads)
+    session.tolerance = target.precisions[info.dtype].tolerance
+    listed = checkpoint.manifest.files
+    session.stored_bytes = sum(listed[name].bytes for name in info.files)
+    return session
 
 
 def _check_cpu(target: ExportTarget, device: str | None) -> None:
@@ -90,4 +94,4 @@ def _check_cpu(target: ExportTarget, device: str | None) -> None:
 
 def _require_runtime(target: ExportTarget) -> None:
     if problem := target.runtime_problem():
-        raise UsageError(f"{target.title} is not available: {problem}", target.install)
+        raise UsageError(f"{target.title} is not available: {problem}", target.runtime_install())

@@ -65,13 +65,15 @@ class ExportTarget(ABC):
     Attributes:
         name: name of the target, of its entry point and of the backend in ``zoo run --backend``.
         title: name of the runtime, for messages and the documentation.
-        package: module that the runtime needs; empty for none.
-        install: command that installs the runtime.
+        package: module that writes the files, and in most cases runs them; empty for none.
+        install: command that installs it.
         extra: extra of ``plm-zoo`` that installs it; empty for none.
         precisions: name -> precision; the first is the default.
         options: names of further options of ``zoo export`` that the target takes.
         reads_token_types: whether the runtime takes token types other than zero.
         library: library of the runtime's models on the Hub, for the model card.
+        runs_weights: whether ``--backend`` exports a model and runs it: false for a target that
+            writes another model than the one that it is given.
         has_tokenizer: whether the runtime cuts texts itself, see ``tokens``.
     """
 
@@ -84,6 +86,7 @@ class ExportTarget(ABC):
     precisions: ClassVar[Mapping[str, Precision]]
     options: ClassVar[frozenset[str]] = frozenset()
     reads_token_types: ClassVar[bool] = True
+    runs_weights: ClassVar[bool] = True
     has_tokenizer: ClassVar[bool] = False
 
     @property
@@ -91,9 +94,20 @@ class ExportTarget(ABC):
         """Folder of the exported directory that holds the runtime's files."""
         return self.name
 
-    def runtime_problem(self) -> str | None:
-        """Return why the runtime cannot run here; ``None`` if it can."""
+    def writer_problem(self) -> str | None:
+        """Return why nothing can be written here; ``None`` if ``package`` is installed."""
         return import_problem(self.package) if self.package else None
+
+    def runtime_problem(self) -> str | None:
+        """Return why the runtime cannot run here; ``None`` if it can.
+
+        By default the runtime is ``package``, which also writes its files.
+        """
+        return self.writer_problem()
+
+    def runtime_install(self) -> str:
+        """Return how to install the runtime."""
+        return self.install
 
     def export(
         self, checkpoint: "Checkpoint", directory: Path, settings: ExportSettings
@@ -159,7 +173,9 @@ class ExportTarget(ABC):
             VerificationError: the files are damaged.
         """
 
-    def tokens(self, directory: Path, texts: list[str]) -> list[list[int]]:
+    def tokens(
+        self, checkpoint: "Checkpoint", directory: Path, texts: list[str]
+    ) -> list[list[int]]:
         """Return the token ids of texts, as the runtime cuts them; if ``has_tokenizer``."""
         raise NotImplementedError
 

@@ -1,6 +1,6 @@
 """The gate: a target's own runtime runs what was written, and is compared with torch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import resources
@@ -18,6 +18,7 @@ from zoo.errors import UsageError, VerificationError, did_you_mean
 from zoo.export.export import check_weights
 from zoo.export.layout import unreadable_elsewhere, write_hub_files
 from zoo.export.quantization.agreement import (
+    TARGET,
     Sample,
     Summary,
     agreement,
@@ -33,9 +34,8 @@ from zoo.export.report import Agreement, Difference, ShapeCheck
 from zoo.export.targets.base import ExportSettings, ExportTarget
 from zoo.export.targets.card import target_card
 from zoo.export.targets.report import TargetReport, TokenizerAgreement
-from zoo.export.targets.session import EMBEDDING
 from zoo.export.validate import ReferenceBatch, difference, require_equal, run_reference, worst
-from zoo.families.onnx import OnnxSpec
+from zoo.families.onnx import EMBEDDING, OnnxSpec
 from zoo.families.random_inputs import axis_lengths
 from zoo.inference.load_model import load_model
 from zoo.inference.processing.pooling import pool
@@ -60,11 +60,13 @@ def export_to(
     check_unicode(directory.absolute(), "the directory of the export")
     precision = check_precision(target, settings.precision)
     require_held(target, checkpoint)
+    if missing := target.writer_problem():
+        raise UsageError(f"{target.title} is not available: {missing}", target.install)
     problem = target.runtime_problem()
     if problem is not None and not settings.unverified:
         raise UsageError(
             f"{target.title} is not available, so nothing can be compared with torch: {problem}",
-            f"{target.install}, or add --unverified",
+            f"{target.runtime_install()}, or add --unverified",
         )
     plan = settings.quantization or QuantizationPlan(())
     output = atomic_directory(
@@ -93,7 +95,7 @@ def export_to(
         advance(1)
         if reference is not None:
             reference.compare(target, staging, report, plan)
-            if target.has_tokenizer:
+            if target.has_tokenizer and why_no_texts(checkpoint) is None:
                 compare_tokenizers(
                     target,
                     checkpoint,
@@ -182,10 +184,12 @@ class Reference:
     ) -> None:
         """Run the written files in their runtime, and raise an error if they differ from torch."""
         precision = target.precisions[report.dtype]
-        session = target.open(self.checkpoint, folder, report.dtype)
+        threads = torch.get_num_threads()
+        session = target.open(self.checkpoint, folder, report.dtype, threads)
         self._require_outputs(target, session)
         report.tolerance, report.reason = precision.tolerance, precision.reason
         report.checks = [self._check(session, batch) for batch in self.batches]
+        report.checks += [self._check(session, batch) for batch in self._text_batches()]
         report.max_rel = max(check.worst for check in report.checks)
         report.argmax_agreement = worst(report.checks)["argmax_agreement"]
         if precision.tolerance is not None:
@@ -216,6 +220,12 @@ class Reference:
         rows, tokens = len(batch.lengths), max(batch.lengths)
         padding = rows * tokens - sum(batch.lengths)
         return ShapeCheck(batch=rows, tokens=tokens, padding=padding, outputs=outputs)
+
+    def _text_batches(self) -> Iterator[ReferenceBatch]:
+        """Yield the texts as batches, where an output is of tokens of one length."""
+        for sample, outputs in zip(self.samples, self.outputs, strict=True):
+            if set(sample.inputs) == set(self.spec.inputs) and TARGET not in sample.inputs:
+                yield ReferenceBatch(sample.mask.sum(1).tolist(), sample.inputs, outputs)
 
     def _named(
         self,
@@ -277,10 +287,9 @@ def compare_tokenizers(
 ) -> None:
     """Compare a runtime's tokenizer with the model's on the probe texts."""
     texts = [*probe_texts(), *read_texts(None)]
-    limit = checkpoint.family.max_seq_len(checkpoint.config)
     tokenizer = load_text_tokenizer(checkpoint)
-    expected = [list(text.ids) for text in tokenizer.encode(texts, max_tokens=limit, offsets=False)]
-    actual = [ids[:limit] for ids in target.tokens(folder, texts)]
+    expected = [list(text.ids) for text in tokenizer.encode(texts, max_tokens=None, offsets=False)]
+    actual = target.tokens(checkpoint, folder, texts)
     different = [
         text for text, ours, theirs in zip(texts, expected, actual, strict=True) if ours != theirs
     ]

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from zoo.inference.generation.decoder import Decoder
     from zoo.inference.session import Arrays, Floats
 
-EMBEDDING = "sentence_embedding"  # (batch, size), pooled and normalized
-TYPES = "token_type_ids"
+MASK, TYPES = "attention_mask", "token_type_ids"
 
 
 class TargetSession(Session):
@@ -82,6 +81,15 @@ class TargetSession(Session):
         self, arrays: "Mapping[str, NDArray[np.int64]]", names: Sequence[str]
     ) -> "Mapping[str, NDArray[Any]]":
         """Return named outputs for checked inputs, all of which are given."""
+
+
+def row_lengths(arrays: "Mapping[str, NDArray[np.int64]]") -> "NDArray[np.int64]":
+    """Return the number of tokens of each row, for runtimes that take it in place of a mask."""
+    mask = arrays[MASK].astype(bool)
+    lengths: NDArray[np.int64] = mask.sum(1)
+    if (mask != (np.arange(mask.shape[1]) < lengths[:, None])).any():
+        raise UsageError("the runtime takes rows with padding on the right", "pad them there")
+    return lengths
 
 
 def check_target_files(checkpoint: Checkpoint, files: Sequence[str]) -> None:

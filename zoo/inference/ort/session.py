@@ -9,7 +9,7 @@ from warnings import warn
 import numpy as np
 import onnxruntime
 
-from zoo.checkpoint import Checkpoint
+from zoo.checkpoint import DATA, Checkpoint
 from zoo.errors import UsageError, VerificationError
 from zoo.families.onnx import LOGITS
 from zoo.inference.check_outputs import IDS, check_result, check_signature, unused_inputs
@@ -48,6 +48,8 @@ class GraphSession(Session):
         self._spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
         self.device, self.dtype = device, dtype
         self.inputs, self.outputs = tuple(self._spec.inputs), tuple(self._spec.outputs)
+        files = [file for path in paths for file in (path, path.with_suffix(DATA))]
+        self.stored_bytes = sum(file.stat().st_size for file in files if file.is_file())
         self._graphs = OrtDecoder(paths, device, threads) if cache else None
         self._session = (
             self._graphs.decoder if self._graphs else create_session(paths[0], device, threads)

@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
+from zoo.families.onnx import EMBEDDING
 from zoo.inference.processing.batching import Batch
 from zoo.inference.processing.numbers import short_floats
 from zoo.inference.processing.pooling import count_prompt_tokens, pool, unit
@@ -95,10 +96,13 @@ class Embed(BatchTask):
 
     @override
     def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
-        hidden = self.output(self.pooling.output, items, batch)  # (texts, tokens, width)
-        vectors = pool(
-            hidden, batch.mask, self.pooling, self.weights, prompt_tokens=self.prompt_tokens
-        )
+        if EMBEDDING in self.session.outputs:  # the runtime pools
+            vectors = self.output(EMBEDDING, items, batch)
+        else:
+            hidden = self.output(self.pooling.output, items, batch)  # (texts, tokens, width)
+            vectors = pool(
+                hidden, batch.mask, self.pooling, self.weights, prompt_tokens=self.prompt_tokens
+            )
         if self.dim is not None and self.dim > vectors.shape[1]:
             raise UsageError(
                 f"embeddings cannot be cut at {self.dim} numbers",

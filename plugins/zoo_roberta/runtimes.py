@@ -1,0 +1,26 @@
+"""RoBERTa in the formats of other runtimes, which count positions from 0."""
+
+from zoo.families.post_norm_runtimes import encoder_ctranslate2, encoder_gguf
+from zoo.families.runtimes import RuntimeModel
+from zoo_roberta.config import RobertaConfig
+from zoo_roberta.weights import weights
+
+
+def ctranslate2(config: RobertaConfig, head: str) -> RuntimeModel | str:
+    """Return a model as CTranslate2 describes it, or why it cannot."""
+    model = weights(config, head)
+    skipped = config.pad_token_id + 1  # positions of texts begin behind that of padding
+    return encoder_ctranslate2(config, head, model, skipped_positions=skipped)
+
+
+def gguf(config: RobertaConfig, head: str) -> RuntimeModel | str:
+    """Return a model as llama.cpp describes it, or why it cannot."""
+    return encoder_gguf(
+        config,
+        head,
+        weights(config, head),
+        architecture="bert",
+        tokenizer={"model": "gpt2", "pre": "gpt-2"},
+        skipped_positions=config.pad_token_id + 1,
+        max_tokens=config.max_seq_len,
+    )

@@ -1,0 +1,112 @@
+"""GGUF: every family that declares its names, in llama.cpp where it is installed."""
+
+import re
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+
+from tests.export.targets.conftest import Small
+from tests.inference.making import write_manifest
+from zoo.checkpoint import load_checkpoint
+from zoo.errors import UsageError, VerificationError
+from zoo.export.session import open_session
+from zoo.export.targets import find_target
+from zoo.export.targets.base import ExportSettings
+from zoo.export.targets.gguf.llama import llama_problem
+
+TARGET = find_target("gguf")
+needs_llama = pytest.mark.skipif(
+    llama_problem() is not None, reason="node-llama-cpp is not installed"
+)
+HELD: dict[str, dict[str, int]] = {
+    "BertModel": {},
+    "RobertaModel": {},
+    "DistilBertModel": {},
+    "ElectraModel": {"embedding_size": 32},
+    "BertForSequenceClassification": {"num_labels": 3},
+    "RobertaForSequenceClassification": {"num_labels": 3},
+    "GPT2LMHeadModel": {},
+}
+LOOSE = ExportSettings(allow_tokenizer_differences=True)
+
+
+@needs_llama
+@pytest.mark.parametrize("architecture", HELD)
+def test_llama_computes_what_torch_does(architecture: str, small: Small, tmp_path: Path) -> None:
+    checkpoint = small(architecture, **HELD[architecture])
+    report = TARGET.export(checkpoint, tmp_path / "export", LOOSE)
+    assert report.validated and report.max_rel is not None and report.max_rel < 5e-3
+    assert report.tokenizer is not None and len(report.tokenizer.different) < 20
+
+
+@pytest.mark.parametrize("precision", list(TARGET.precisions))
+def test_the_file_holds_what_the_package_quantizes(
+    precision: str, small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(TARGET), "runtime_problem", lambda self: "it is not here")
+    checkpoint = small("BertModel", hidden_size=64, intermediate_size=96)
+    settings = ExportSettings(precision=precision, unverified=True)
+    report = TARGET.export(checkpoint, tmp_path / "export", settings)
+    assert report.unverified == "it is not here" and not report.validated
+    reader = gguf.GGUFReader(tmp_path / "export" / "model.gguf")
+    stored = {tensor.name: tensor for tensor in reader.tensors}
+    with checkpoint.open_weights() as weights:
+        exact = np.asarray(weights.read("layers.1.ffn.up.weight"), np.float32)
+    tensor = stored["blk.1.ffn_up.weight"]
+    expected = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}.get(precision)
+    assert tensor.tensor_type.name == (expected or precision.upper())
+    again = gguf.quants.dequantize(
+        gguf.quants.quantize(exact, tensor.tensor_type), tensor.tensor_type
+    )
+    np.testing.assert_array_equal(
+        gguf.quants.dequantize(tensor.data, tensor.tensor_type), again.astype(np.float32)
+    )
+    kinds = {name: t.tensor_type.name for name, t in stored.items()}
+    assert kinds["position_embd.weight"] == kinds["blk.0.attn_q.bias"] == "F32"
+    fields = {name: field.contents() for name, field in reader.fields.items()}
+    assert fields["bert.pooling_type"] == 1 and fields["bert.attention.causal"] is False
+    assert fields["tokenizer.ggml.tokens"][:6] == [
+        *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
+        "\N{LOWER ONE EIGHTH BLOCK}a",
+    ]
+
+
+@needs_llama
+def test_quantized_weights_agree_on_text(small: Small, tmp_path: Path) -> None:
+    checkpoint = small("BertModel", hidden_size=64, intermediate_size=96)
+    report = TARGET.export(
+        checkpoint,
+        tmp_path / "export",
+        ExportSettings(precision="q8_0", allow_tokenizer_differences=True),
+    )
+    assert report.agreement is not None and report.agreement.cosine > 0.99
+    assert open_session(load_checkpoint(tmp_path / "export")).dtype == "q8_0"
+
+
+@needs_llama
+def test_a_text_that_is_cut_differently_is_named(small: Small, tmp_path: Path) -> None:
+    checkpoint = small("BertModel")
+    file = checkpoint.path / "tokenizer.json"
+    changed = re.sub(r'"lowercase":\s*true', '"lowercase": false', file.read_text("utf-8"))
+    file.write_text(changed, "utf-8")
+    write_manifest(checkpoint.path)
+    with pytest.raises(VerificationError, match=r"cuts \d+ of 82 texts differently") as caught:
+        TARGET.export(load_checkpoint(checkpoint.path), tmp_path / "export", ExportSettings())
+    assert caught.value.details and not (tmp_path / "export").exists()
+
+
+@pytest.mark.parametrize(
+    ("architecture", "changes", "reason"),
+    [
+        ("BertForMaskedLM", {}, "no other head"),
+        ("DistilBertForSequenceClassification", {}, "tanh"),
+        ("BertModel", {"hidden_act": "relu"}, "gelu, not relu"),
+    ],
+)
+def test_what_it_cannot_hold(
+    architecture: str, changes: dict[str, object], reason: str, small: Small, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=f"llama.cpp cannot hold .*{reason}"):
+        TARGET.export(small(architecture, **changes), tmp_path / "export", LOOSE)

@@ -1,0 +1,136 @@
+"""What every export target holds, by family and head: docs/runtime-table.md.
+
+    python -m tools.runtime_table [FAMILY...]
+
+Each model has the size ``tiny`` and random weights. The target's own runtime runs it, and the
+largest difference from torch is written. A target that is not installed leaves its column empty.
+"""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from benchmarks._common import table, versions
+from tests.fuzz.readers.examples import bert_files
+from tests.inference.making import store
+from zoo.checkpoint import Checkpoint
+from zoo.errors import ZooError
+from zoo.export.targets import BUILT_IN, find_target
+from zoo.export.targets.base import ExportSettings, ExportTarget
+from zoo.families.base import Family
+from zoo.families.random_inputs import randomize_weights
+from zoo.plugins import iter_families
+from zoo.tokenizers.info import TokenizerInfo
+
+PAGE = Path(__file__).parents[1] / "docs" / "runtime-table.md"
+TOKENS = 17  # of the small vocabulary
+SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+LOOSE = ExportSettings(allow_tokenizer_differences=True)
+TEXT = """# Families, heads and runtimes
+
+`python -m tools.runtime_table` writes this page. A number is the largest difference from torch in
+float32, of the largest magnitude, in the runtime of the target; models have random weights and the
+size `tiny` ({packages}).
+A letter is the reason why the target does not hold the model.
+[Export to other runtimes](runtimes.md) has the tolerances, and
+[Exports by family and head](export-table.md) what ONNX graphs cost.
+"""
+
+
+def targets() -> list[ExportTarget]:
+    """Return the built-in targets that write the model that they are given."""
+    return [target for name in BUILT_IN if (target := find_target(name)).runs_weights]
+
+
+def model(family: Family) -> Any:
+    """Return a configuration that as many targets as possible hold."""
+    config = family.sizes()["tiny"]
+    fields = type(config).__struct_fields__
+    changes: dict[str, Any] = {"num_layers": 2, "vocab_size": TOKENS, "labels": ("a", "b", "c")}
+    if family.name != "albert" and "embedding_size" in fields:
+        changes["embedding_size"] = config.hidden_size
+    return msgspec.structs.replace(config, **{n: v for n, v in changes.items() if n in fields})
+
+
+def refusals(family: Family) -> dict[str, dict[str, str | None]]:
+    """Return head -> target -> why the target does not hold it, ``None`` if it does."""
+    config = model(family)
+    return {
+        head: {target.name: target.refusal(family, config, head) for target in targets()}
+        for head in family.heads()
+    }
+
+
+def with_random_weights(family: Family, head: str, folder: Path) -> Checkpoint:
+    """Write a model with a tokenizer, which GGUF contains."""
+    config = model(family)
+    built = family.model(config, head)
+    randomize_weights(built, seed=1)
+    checkpoint = store(folder, built, family, config, head)
+    if family.text_tokenizer(config) is None:
+        (folder / "tokenizer.json").write_text(bert_files()["tokenizer.json"], "utf-8")
+        checkpoint.model.tokenizer = TokenizerInfo(special=SPECIAL, max_tokens=None)
+    return checkpoint
+
+
+def measured(target: ExportTarget, family: Family, head: str) -> str:
+    """Return the difference in the target's runtime."""
+    if target.runtime_problem():
+        return ""
+    with tempfile.TemporaryDirectory() as scratch:
+        checkpoint = with_random_weights(family, head, Path(scratch) / "model")
+        try:
+            report = target.export(checkpoint, Path(scratch) / "export", LOOSE)
+        except ZooError as error:
+            print(f"{target.name} {family.name}/{head}: {error}", file=sys.stderr)
+            return "fails"
+    return f"{report.max_rel:.1e}"
+
+
+def rows(families: list[Family], reasons: list[str]) -> Iterator[tuple[str, ...]]:
+    """Yield the rows, and add the reasons to a list, whose places are their letters."""
+    for family in families:
+        for head, refused in refusals(family).items():
+            cells = []
+            for target in targets():
+                reason = refused[target.name]
+                if reason is not None:
+                    if reason not in reasons:
+                        reasons.append(reason)
+                    cells.append(letter(reasons.index(reason)))
+                else:
+                    cells.append(measured(target, family, head))
+            print(f"{family.name}/{head}: {' '.join(cells)}", file=sys.stderr)
+            yield (f"{family.name}/{head}", *cells)
+
+
+def letter(number: int) -> str:
+    """Return the sign of a reason."""
+    return chr(ord("a") + number)
+
+
+def main(names: list[str]) -> None:
+    """Write the page."""
+    families = [f for f in iter_families() if not names or f.name in names]
+    reasons: list[str] = []
+    titles = [target.title for target in targets()]
+    lines = table(("model", *titles), list(rows(families, reasons)))
+    notes = [f"* {letter(number)}: {reason}" for number, reason in enumerate(reasons)]
+    packages = versions("torch", *(target.package for target in targets()))
+    text = TEXT.format(packages=packages)
+    content = "\n".join([text, lines, "", *notes, ""])
+    if names:
+        print(content)
+    else:
+        PAGE.write_text(content, "utf-8")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("families", nargs="*", metavar="FAMILY")
+    main(parser.parse_args().families)

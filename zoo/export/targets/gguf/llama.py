@@ -1,0 +1,160 @@
+"""llama.cpp in a process of Node.js, through node-llama-cpp."""
+
+import base64
+import functools
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zoo.errors import VerificationError
+from zoo.io.paths import home
+
+MODULE = Path("node-llama-cpp") / "dist" / "index.js"
+SCRIPT = "llama.mjs"
+INSTALL = "npm install node-llama-cpp, in the working directory or with --prefix $ZOO_HOME"
+
+
+def llama_problem() -> str | None:
+    """Return why llama.cpp cannot run here; ``None`` if it can."""
+    if shutil.which("node") is None:
+        return "Node.js is not installed"
+    if library() is None:
+        return "node-llama-cpp is not installed"
+    return None
+
+
+def library() -> Path | None:
+    """Return the module of node-llama-cpp, as Node.js would find it, or in ``$ZOO_HOME``."""
+    return next((path for folder in _folders() if (path := folder / MODULE).is_file()), None)
+
+
+def _folders() -> Iterator[Path]:
+    working = Path.cwd()
+    for folder in (working, *working.parents):
+        yield folder / "node_modules"
+    for entry in os.environ.get("NODE_PATH", "").split(os.pathsep):
+        if entry:
+            yield Path(entry)
+    yield home() / "node_modules"
+    if (root := _global_folder()) is not None:
+        yield root
+
+
+@functools.cache
+def _global_folder() -> Path | None:
+    """Return the folder of packages that ``npm install -g`` writes to."""
+    npm = shutil.which("npm")
+    if npm is None:
+        return None
+    with suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(
+            [npm, "root", "-g"], capture_output=True, text=True, timeout=20, check=True
+        )
+        return Path(done.stdout.strip())
+    return None
+
+
+class Llama:
+    """A GGUF file in llama.cpp. The process ends with this object, or with ``close``.
+
+    Args:
+        file: the GGUF file.
+        max_tokens: largest number of tokens of a text.
+        threads: number of CPU threads; ``None`` for all.
+        embeds: whether the file is of a model that embeds texts.
+    """
+
+    def __init__(
+        self, file: Path, *, max_tokens: int, threads: int | None = None, embeds: bool
+    ) -> None:
+        self._file = file
+        # one more: node-llama-cpp keeps the last cell of a context free
+        settings = {
+            "contextSize": max_tokens + 1,
+            "threads": threads or os.cpu_count(),
+            "embeds": embeds,
+        }
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
+        found = library()
+        assert found is not None, "the runtime is installed"
+        with resources.as_file(resources.files(__package__) / SCRIPT) as script:
+            self._process = subprocess.Popen(
+                ["node", str(script), str(found), str(file), json.dumps(settings)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                text=True,
+                encoding="utf-8",
+            )
+            self._read()
+
+    def tokens(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the token ids of texts, with those that llama.cpp adds."""
+        cut: list[list[int]] = self._ask({"texts": list(texts)})
+        return cut
+
+    def run(
+        self, rows: Sequence[Sequence[int]], wanted: Literal["embedding", "logits"]
+    ) -> list[NDArray[np.float32]]:
+        """Return the embedding of each row of token ids, or the logits, (tokens, vocabulary)."""
+        answers = self._ask({"rows": [list(map(int, row)) for row in rows], "wanted": wanted})
+        if wanted == "embedding":
+            return [_decoded(text) for text in answers]
+        return [np.stack([_decoded(text) for text in row]) for row in answers]
+
+    def close(self) -> None:
+        """End the process."""
+        with suppress(OSError):
+            if self._process.stdin:
+                self._process.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=5)
+        self._process.kill()
+        self._process.wait()
+        if self._process.stdout:
+            self._process.stdout.close()
+        self._errors.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_process"):
+            self.close()
+
+    def _ask(self, request: dict[str, Any]) -> Any:
+        assert self._process.stdin is not None, "it is a pipe"
+        with suppress(BrokenPipeError):  # the answer says why
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+        answer = self._read()
+        if "error" in answer:
+            raise VerificationError(f"{self._file}: llama.cpp fails: {answer['error']:.300}")
+        return answer["result"]
+
+    def _read(self) -> dict[str, Any]:
+        assert self._process.stdout is not None, "it is a pipe"
+        line = self._process.stdout.readline()
+        with suppress(ValueError):
+            answer: dict[str, Any] = json.loads(line)
+            return answer
+        self._process.kill()
+        self._process.wait()
+        self._errors.seek(0)
+        said = self._errors.read().decode("utf-8", "replace").strip().splitlines()
+        reasons = [text for text in said if "rror" in text or "failed" in text] or said
+        reason = reasons[0].strip() if reasons else "its process ended"
+        raise VerificationError(
+            f"{self._file}: llama.cpp refuses it: {reason:.300}", "export it again"
+        )
+
+
+def _decoded(text: str) -> NDArray[np.float32]:
+    return np.frombuffer(base64.b64decode(text), "<f4")

@@ -1,0 +1,97 @@
+"""A model as one GGUF file."""
+
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+
+from zoo.checkpoint import Checkpoint
+from zoo.errors import UsageError
+from zoo.export.targets.gguf import POOLINGS, RANK
+from zoo.export.targets.gguf.vocabulary import add_vocabulary
+from zoo.export.targets.tensors import runtime_tensors
+from zoo.families.runtimes import RuntimeModel
+from zoo.tokenizers.pooling import Pooling
+
+Type = gguf.GGMLQuantizationType
+TYPES = {
+    "float32": (Type.F32, gguf.LlamaFileType.ALL_F32),
+    "float16": (Type.F16, gguf.LlamaFileType.MOSTLY_F16),
+    "bfloat16": (Type.BF16, gguf.LlamaFileType.MOSTLY_BF16),
+    "q8_0": (Type.Q8_0, gguf.LlamaFileType.MOSTLY_Q8_0),
+    "q5_1": (Type.Q5_1, gguf.LlamaFileType.MOSTLY_Q5_1),
+    "q5_0": (Type.Q5_0, gguf.LlamaFileType.MOSTLY_Q5_0),
+    "q4_1": (Type.Q4_1, gguf.LlamaFileType.MOSTLY_Q4_1),
+    "q4_0": (Type.Q4_0, gguf.LlamaFileType.MOSTLY_Q4_0),
+}
+# added to others or read row by row, which llama.cpp does in float32
+FLOAT32 = ("position_embd.weight", "token_types.weight")
+
+
+def write_gguf(checkpoint: Checkpoint, file: Path, precision: str) -> None:
+    """Write a checkpoint as a GGUF file."""
+    config = checkpoint.config
+    model = checkpoint.family.runtime_model("gguf", config, checkpoint.head_name)
+    assert isinstance(model, RuntimeModel), "the target holds the model"
+    if checkpoint.model.tokenizer is None:
+        raise UsageError(
+            f"{checkpoint.path} has no tokenizer, which a GGUF file contains",
+            "`zoo convert ... --tokenizer REF` adds one",
+        )
+    kind, file_type = TYPES[precision]
+    writer = gguf.GGUFWriter(file, model.architecture)
+    source = checkpoint.manifest.source
+    writer.add_name(source.repo.rpartition("/")[2] if source and source.repo else "model")
+    writer.add_file_type(file_type)
+    writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+    for key, value in {**model.settings, **_pooling(checkpoint)}.items():
+        _add(writer, f"{model.architecture}.{key}", value)
+    if checkpoint.head.has_labels:
+        writer.add_classifier_output_labels(list(config.labels))
+    add_vocabulary(writer, checkpoint, model.tokenizer)
+    tensors = runtime_tensors(checkpoint, model)
+    if not checkpoint.head.has_cache:
+        types = tensors.get("token_types.weight")  # without the tensor, all tokens are of one type
+        writer.add_token_type_count(1 if types is None else len(types))
+    for name, array in tensors.items():
+        stored = tensor_type(name, array.shape, kind)
+        values = np.ascontiguousarray(array, np.float32)
+        if stored == Type.F16:
+            writer.add_tensor(name, values.astype(np.float16))
+        elif stored == Type.F32:
+            writer.add_tensor(name, values)
+        else:
+            writer.add_tensor(name, gguf.quants.quantize(values, stored), raw_dtype=stored)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def tensor_type(name: str, shape: tuple[int, ...], kind: Type) -> Type:
+    """Return the type in which a tensor is stored; vectors are in float32."""
+    if len(shape) < 2 or name in FLOAT32 or not name.endswith("weight"):
+        return Type.F32
+    block, _ = gguf.GGML_QUANT_SIZES[kind]
+    return kind if shape[-1] % block == 0 else Type.F16
+
+
+def _pooling(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return the key of the pooling; a classifier has scores in its place."""
+    if checkpoint.head.has_cache:
+        return {}
+    if checkpoint.head_name != "none":
+        return {"pooling_type": RANK}
+    return {"pooling_type": POOLINGS[(checkpoint.model.pooling or Pooling()).mode]}
+
+
+def _add(writer: Any, key: str, value: Any) -> None:
+    if isinstance(value, bool):
+        writer.add_bool(key, value)
+    elif isinstance(value, int):
+        writer.add_uint32(key, value)
+    elif isinstance(value, float):
+        writer.add_float32(key, value)
+    else:
+        writer.add_string(key, str(value))

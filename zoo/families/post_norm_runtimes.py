@@ -1,0 +1,155 @@
+"""Names of encoders with post-norm blocks in the formats of other runtimes.
+
+An architecture that several families share: embeddings, a norm, and blocks whose norms
+follow the residual sums.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from zoo.families.runtimes import QKV, Names, RuntimeModel, SkipRows, layered, runtime_weights
+from zoo.weights import WeightMap
+
+# activation functions of CTranslate2 by their names in ``ctranslate2.specs.Activation``
+CT2_ACTIVATIONS = {
+    "relu": "RELU",
+    "gelu": "GELU",
+    "gelu_python": "GELU",
+    "gelu_new": "GELUTanh",
+    "gelu_accurate": "GELUTanh",
+    "gelu_fast": "GELUTanh",
+    "gelu_pytorch_tanh": "GELUTanh",
+    "gelu_python_tanh": "GELUTanh",
+    "silu": "SWISH",
+    "swish": "SWISH",
+}
+CT2_NORM = {"gamma": "weight", "beta": "bias"}
+GGUF_GELU = ("gelu", "gelu_python", "gelu_new", "gelu_pytorch_tanh")
+NO_HEAD = "its encoder returns hidden states, and has no layers for this head"
+
+
+def ct2_norm(theirs: str, ours: str) -> Names:
+    """Return the names of a norm in CTranslate2."""
+    return {f"{theirs}/{name}": f"{ours}.{part}" for name, part in CT2_NORM.items()}
+
+
+def ct2_block(prefix: str, ours: str = "layers.{i}.") -> Names:
+    """Return the names of a block without cross-attention in CTranslate2."""
+    return layered(
+        prefix,
+        {
+            "self_attention/linear_0/{p}": "attention.qkv.{p}",
+            "self_attention/linear_1/{p}": "attention.out.{p}",
+            **ct2_norm("self_attention/layer_norm", "attention_norm"),
+            "ffn/linear_0/{p}": "ffn.up.{p}",
+            "ffn/linear_1/{p}": "ffn.down.{p}",
+            **ct2_norm("ffn/layer_norm", "ffn_norm"),
+        },
+        ours,
+    )
+
+
+def unsupported(config: Any, head: str, model: WeightMap) -> str | None:
+    """Return what of a model neither CTranslate2 nor GGUF has; ``None`` for nothing."""
+    targets = {entry.target for entry in model.entries()}
+    if "embeddings.project.weight" in targets:
+        return "it has no projection from narrower embeddings to the width of the blocks"
+    if getattr(config, "mix", False):
+        return f"the head {head} reads a mix of all layers"
+    return None
+
+
+def encoder_ctranslate2(
+    config: Any, head: str, model: WeightMap, *, skipped_positions: int = 0
+) -> RuntimeModel | str:
+    """Return an encoder as CTranslate2 describes it, or why it cannot."""
+    if head != "none":
+        return NO_HEAD
+    if reason := unsupported(config, head, model):
+        return reason
+    if config.activation not in CT2_ACTIVATIONS:
+        return f"it has no activation function {config.activation}"
+    targets = {entry.target for entry in model.entries()}
+    types, pooler = "embeddings.types.weight" in targets, "pooler.weight" in targets
+    names: dict[Any, Any] = {
+        "encoder/embeddings_0/weight": "embeddings.tokens.weight",
+        **({"encoder/embeddings_1/weight": "embeddings.types.weight"} if types else {}),
+        "encoder/position_encodings/encodings": (
+            "embeddings.positions.weight",
+            SkipRows(skipped_positions),
+        ),
+        **ct2_norm("encoder/layernorm_embedding", "embeddings.norm"),
+        **ct2_block("encoder/layer_{i}/"),
+        **({"pooler_dense/{p}": "pooler.{p}"} if pooler else {}),
+    }
+    settings = {
+        "num_layers": config.num_layers,
+        "num_heads": config.num_heads,
+        "pre_norm": False,
+        "activation": CT2_ACTIVATIONS[config.activation],
+        "layernorm_embedding": True,
+        "num_source_embeddings": 1 + types,
+        "layer_norm_epsilon": getattr(config, "layer_norm_eps", 1e-12),
+        "pooler": pooler,
+    }
+    return RuntimeModel(
+        "encoder", settings, runtime_weights(names, model, {"i": config.num_layers})
+    )
+
+
+def encoder_gguf(
+    config: Any,
+    head: str,
+    model: WeightMap,
+    *,
+    architecture: str,
+    tokenizer: Mapping[str, str],
+    skipped_positions: int = 0,
+    max_tokens: int | None = None,
+) -> RuntimeModel | str:
+    """Return an encoder as llama.cpp's first architecture of encoders describes it, or why not."""
+    if reason := unsupported(config, head, model):
+        return reason
+    if config.activation not in GGUF_GELU:
+        return f"its activation function is gelu, not {config.activation}"
+    targets = {entry.target for entry in model.entries()}
+    if head == "none":
+        classifier: dict[Any, Any] = {}
+    elif head != "sequence-classification":
+        return "it returns the embedding of a text or the scores of classes, and no other head"
+    elif getattr(config, "pooling", None) is not None:
+        return "it classifies by the first token"
+    elif "head.dense.weight" in targets:
+        classifier = {"cls.{p}": "head.dense.{p}", "cls.output.{p}": "head.out.{p}"}
+    else:
+        classifier = {"cls.{p}": "pooler.{p}", "cls.output.{p}": "head.{p}"}
+    types = "embeddings.types.weight" in targets
+    names: dict[Any, Any] = {
+        "token_embd.weight": "embeddings.tokens.weight",
+        "position_embd.weight": ("embeddings.positions.weight", SkipRows(skipped_positions)),
+        **({"token_types.weight": "embeddings.types.weight"} if types else {}),
+        "token_embd_norm.{p}": "embeddings.norm.{p}",
+        **layered(
+            "blk.{i}.",
+            {
+                ("attn_q.{p}", "attn_k.{p}", "attn_v.{p}"): ("attention.qkv.{p}", QKV),
+                "attn_output.{p}": "attention.out.{p}",
+                "attn_output_norm.{p}": "attention_norm.{p}",
+                "ffn_up.{p}": "ffn.up.{p}",
+                "ffn_down.{p}": "ffn.down.{p}",
+                "layer_output_norm.{p}": "ffn_norm.{p}",
+            },
+        ),
+        **classifier,
+    }
+    settings = {
+        "context_length": max_tokens or config.max_positions,
+        "embedding_length": config.hidden_size,
+        "feed_forward_length": config.intermediate_size,
+        "block_count": config.num_layers,
+        "attention.head_count": config.num_heads,
+        "attention.layer_norm_epsilon": getattr(config, "layer_norm_eps", 1e-12),
+        "attention.causal": False,
+    }
+    weights = runtime_weights(names, model, {"i": config.num_layers})
+    return RuntimeModel(architecture, settings, weights, tokenizer=tokenizer)

@@ -11,10 +11,11 @@ if TYPE_CHECKING:
 @hookimpl
 def zoo_formats() -> "list[Format]":
     """Return the file formats of this package."""
+    from zoo_converters.gguf import Gguf
     from zoo_converters.hdf5 import Hdf5
     from zoo_converters.npy import Npy
     from zoo_converters.safetensors import Safetensors
     from zoo_converters.tensorflow import TensorFlow
     from zoo_converters.torch_bin import TorchBin
 
-    return [Safetensors(), TorchBin(), Hdf5(), TensorFlow(), Npy()]
+    return [Safetensors(), TorchBin(), Hdf5(), TensorFlow(), Npy(), Gguf()]

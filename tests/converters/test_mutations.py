@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.converters.test_gguf import save
 from tests.converters.test_npy import written
 from tests.converters.test_shards import Sharded, save_safetensors
 from zoo.errors import ZooError
@@ -26,7 +27,7 @@ from zoo.io.tensors.formats import Format
 from zoo_converters import tensorflow, zoo_formats
 from zoo_converters.hdf5_arrays import decode_arrays, list_arrays
 
-SAFE, BIN, HDF5, TENSORFLOW, NPY = zoo_formats()
+SAFE, BIN, HDF5, TENSORFLOW, NPY, GGUF = zoo_formats()
 TABLES = Path(__file__).parents[1] / "fixtures" / "tensorflow"
 PIECES = [b"\0", b"\xff", b"\x80", b"\xff" * 4, b"\0" * 4, b"\xff\xff\xff\x7f", b"\xff" * 8]
 STATE = {"a": torch.arange(6.0), "b": torch.ones(2, 3).T, "c": torch.nn.Parameter(torch.ones(2))}
@@ -43,6 +44,10 @@ def save_stream(folder: Path) -> None:
 
 def save_npy(folder: Path) -> None:
     written(folder)
+
+
+def save_gguf(folder: Path) -> None:
+    save(folder / "model.gguf")
 
 
 def save_table(folder: Path) -> None:
@@ -68,6 +73,7 @@ FORMATS: Mapping[str, tuple[Format, Callable[[Path], None]]] = {
     "archive": (BIN.without_checksums(), save_bin),
     "stream": (BIN, save_stream),
     "npy": (NPY, save_npy),
+    "gguf": (GGUF, save_gguf),
     "tensorflow": (TENSORFLOW, save_table),
     "shards": (SAFE, save_shards),
 }
@@ -207,6 +213,7 @@ SPECIAL = {
         ("kinds.ckpt.index", "kinds.ckpt.data-00000-of-00001"),
     ),
     "params_shapes.json": (NPY, ("params_shapes.json", "params_0.npy")),
+    "model.gguf": (GGUF, ("model.gguf",)),
     "params_0.npy": (NPY, ("params_shapes.json", "params_0.npy")),
     "model.safetensors": (SAFE, ("model.safetensors",)),
     "model.safetensors.index.json": (SAFE, ("model.safetensors.index.json", "a")),

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from zoo.checkpoint import Checkpoint, is_checkpoint, load_checkpoint
@@ -12,6 +13,7 @@ from zoo.checkpoint.generation_config import (
 )
 from zoo.convert.dtypes import widened
 from zoo.convert.inspect import class_names, find_config
+from zoo.convert.runtime_reader import RuntimeReader
 from zoo.errors import UsageError
 from zoo.families.base import GENERATING, Family
 from zoo.families.config import Config
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Array = NDArray[np.generic[Any]]  # or a FileArray
+
+
+# naming schemes that families describe by ``Family.runtime_model``
+RUNTIMES = ("gguf",)
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,12 @@ class OpenCheckpoint:
         """Return the checkpoint with the Hub's tensor names, restricted to tensors for a head."""
         if self.naming_scheme == "hub":
             return self
+        if self.naming_scheme in RUNTIMES:
+            model = self.family.runtime_model(self.naming_scheme, self.config, head)
+            if isinstance(model, str):  # no tensor has the name of one of this head
+                return replace(self, naming_scheme="hub")
+            reader = RuntimeReader(self.reader, model, self.family.weights(self.config, head))
+            return replace(self, reader=reader, naming_scheme="hub")
         names = self.family.map_release_tensors(self.naming_scheme, list(self.reader.tensors), head)
         return replace(self, reader=RenamingReader(self.reader, names), naming_scheme="hub")
 
@@ -126,7 +138,7 @@ def open_source(
     """Open a checkpoint directory."""
     from zoo.tokenizers.cross_encoder import read_cross_encoder
 
-    if is_checkpoint(source.directory):
+    if is_checkpoint(source.directory) and not _is_read_back(source.directory):
         if source.model_type is not None:
             raise UsageError(
                 f"{source.directory} is a converted checkpoint, whose family is known",
@@ -170,6 +182,11 @@ def open_source(
         side_files=(config_name, *(n for side in SIDE_FILES for n in present.matching(side))),
         naming_scheme=file_format.naming_scheme,
     )
+
+
+def _is_read_back(directory: Path) -> bool:
+    """Return whether a directory is an export in a format that is read like published files."""
+    return load_checkpoint(directory).export_target in RUNTIMES
 
 
 def _generation(family: Family, files: SourceFiles, hub: Mapping[str, Any]) -> dict[str, Any]:

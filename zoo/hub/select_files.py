@@ -39,7 +39,7 @@ UNREAD: tuple[tuple[tuple[str, ...], str, str], ...] = (
         "give the model that it was exported from",
     ),
     (
-        ("*.gguf", "ggml-*.bin", "openvino_model.xml", "*/openvino_model.xml", "rust_model.ot"),
+        ("ggml-*.bin", "openvino_model.xml", "*/openvino_model.xml", "rust_model.ot"),
         "a file of another runtime, whose weights are not read back",
         "give the model that it was made from",
     ),

@@ -1,0 +1,270 @@
+"""GGUF, the file format of llama.cpp; quantized tensors are read in float32.
+
+The header is parsed here, with limits, because the package gguf maps the whole file and follows the
+sizes that it states. The package computes the values of quantized tensors.
+"""
+
+import math
+import os
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NamedTuple
+
+from zoo.errors import UsageError, VerificationError
+from zoo.io.files import open_regular
+from zoo.io.limits import (
+    MAX_GGUF_HEADER_BYTES,
+    MAX_GGUF_KEYS,
+    MAX_NAME_LENGTH,
+    MAX_TENSORS,
+    check_limit,
+)
+from zoo.io.tensors.file_array import DataFile, FileArray
+from zoo.io.tensors.formats import STORAGE, Format, TensorInfo, TensorReader
+from zoo.io.tensors.safetensors import is_sound_shape
+from zoo.overrides import override
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.generic[Any]] | FileArray
+
+MAGIC, VERSIONS, ALIGNMENT, MOST_AXES = b"GGUF", (2, 3), 32, 4
+# number of the type in the file -> code of values that are stored as they are
+PLAIN = {0: "F32", 1: "F16", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 30: "BF16"}
+# number -> name, values and bytes of a block
+QUANTIZED = {
+    2: ("Q4_0", 32, 18),
+    3: ("Q4_1", 32, 20),
+    6: ("Q5_0", 32, 22),
+    7: ("Q5_1", 32, 24),
+    8: ("Q8_0", 32, 34),
+    10: ("Q2_K", 256, 84),
+    11: ("Q3_K", 256, 110),
+    12: ("Q4_K", 256, 144),
+    13: ("Q5_K", 256, 176),
+    14: ("Q6_K", 256, 210),
+    16: ("IQ2_XXS", 256, 66),
+    17: ("IQ2_XS", 256, 74),
+    18: ("IQ3_XXS", 256, 98),
+    19: ("IQ1_S", 256, 50),
+    20: ("IQ4_NL", 32, 18),
+    21: ("IQ3_S", 256, 110),
+    22: ("IQ2_S", 256, 82),
+    23: ("IQ4_XS", 256, 136),
+    29: ("IQ1_M", 256, 56),
+    34: ("TQ1_0", 256, 54),
+    35: ("TQ2_0", 256, 66),
+    39: ("MXFP4", 32, 17),
+}
+# type of a value in the header -> struct format; 8 is a string, 9 an array
+SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q"}
+SCALARS |= {12: "d"}
+STRING, ARRAY, BOOL = 8, 9, 7
+
+
+class StoredTensor(NamedTuple):
+    """A tensor of a file."""
+
+    kind: int  # number of its type
+    shape: tuple[int, ...]
+    offset: int  # of its data in the file
+    nbytes: int
+
+
+class Gguf(Format):
+    """File format of llama.cpp."""
+
+    name: ClassVar[str] = "gguf"
+    naming_scheme: ClassVar[str] = "gguf"
+
+    @override
+    def find(self, names: Sequence[str]) -> tuple[str, ...]:
+        found = [name for name in names if name.endswith(".gguf")]
+        return tuple(found) if len(found) == 1 else ()
+
+    @override
+    def open(self, directory: Path, names: Sequence[str]) -> TensorReader:
+        return GgufReader(directory / names[0])
+
+
+class GgufReader(TensorReader):
+    """Reader of a GGUF file.
+
+    Attributes:
+        metadata: key -> value, of all keys of the header.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.files = path, (path,)
+        with open_regular(path) as file:
+            self._size = file.seek(0, os.SEEK_END)
+            file.seek(0)
+            header = _Header(path, file, self._size)
+            try:
+                self.metadata, self._stored = header.read()
+            except UnicodeDecodeError as error:
+                raise _damaged(path, f"a string of its header is not UTF-8: {error}") from error
+        self._file = DataFile(path, self._size)
+        self.tensors: Mapping[str, TensorInfo] = {
+            name: TensorInfo(PLAIN.get(tensor.kind, "F32"), tensor.shape)
+            for name, tensor in self._stored.items()
+        }
+
+    @override
+    def read(self, name: str) -> "NDArray[np.generic[Any]]":
+        stored = self._stored[name]
+        if stored.kind in PLAIN:
+            array = self._plain(name).read()
+            array.flags.writeable = False
+            return array
+        return self._dequantized(stored)
+
+    @override
+    def lazy(self, name: str) -> "Array":
+        return self._plain(name) if self._stored[name].kind in PLAIN else self.read(name)
+
+    def _plain(self, name: str) -> FileArray:
+        stored = self._stored[name]
+        return FileArray.stored(
+            self._file, STORAGE[PLAIN[stored.kind]], stored.shape, stored.offset
+        )
+
+    def _dequantized(self, stored: StoredTensor) -> "NDArray[np.generic[Any]]":
+        import numpy
+
+        try:
+            import gguf
+        except ImportError as error:
+            raise UsageError(
+                f"{self.path} holds quantized tensors, which the package gguf reads: {error}",
+                "pip install gguf",
+            ) from error
+        name, block, size = QUANTIZED[stored.kind]
+        *rows, width = stored.shape
+        shape = (*rows, width // block * size)
+        raw = FileArray.stored(self._file, "|u1", shape, stored.offset).read()
+        with numpy.errstate(all="ignore"):  # a damaged scale may be infinite or NaN
+            values: NDArray[np.generic[Any]] = gguf.quants.dequantize(
+                raw, gguf.GGMLQuantizationType[name]
+            )
+        values.flags.writeable = False
+        return values
+
+
+class _Header:
+    """The header of a file: keys and values, and the table of tensors."""
+
+    def __init__(self, path: Path, file: BinaryIO, size: int) -> None:
+        self._path, self._file = path, file
+        self._rest = min(size, MAX_GGUF_HEADER_BYTES)  # bytes that may still be read
+        self._size = size
+
+    def read(self) -> tuple[dict[str, Any], dict[str, StoredTensor]]:
+        """Return the metadata and the tensors."""
+        if self._bytes(4) != MAGIC:
+            raise _damaged(self._path, "it does not begin as GGUF files do")
+        version = self._number("I")
+        if version not in VERSIONS:
+            raise VerificationError(
+                f"{self._path} is of version {version} of GGUF", "convert it with llama.cpp first"
+            )
+        tensors, keys = self._number("Q"), self._number("Q")
+        check_limit(self._path, "number of tensors", tensors, MAX_TENSORS)
+        check_limit(self._path, "number of keys", keys, MAX_GGUF_KEYS)
+        metadata = {}
+        for _ in range(keys):
+            name = self._string()
+            metadata[name] = self._value(self._number("I"))
+        listed = [self._tensor() for _ in range(tensors)]
+        alignment = metadata.get("general.alignment", ALIGNMENT)
+        if type(alignment) is not int or not 1 <= alignment <= 1 << 16:
+            raise _damaged(self._path, f"its alignment is {alignment!r:.50}")
+        start = -(-self._file.tell() // alignment) * alignment
+        return metadata, self._placed(listed, start)
+
+    def _tensor(self) -> tuple[str, int, tuple[int, ...], int]:
+        """Return name, type, shape and offset of a tensor."""
+        name, axes = self._string(), self._number("I")
+        check_limit(self._path, "length of a tensor's name", len(name), MAX_NAME_LENGTH)
+        if not 1 <= axes <= MOST_AXES:
+            raise _damaged(self._path, f"{name!r:.100} has {axes} axes")
+        shape = tuple(reversed([self._number("Q") for _ in range(axes)]))
+        kind, offset = self._number("I"), self._number("Q")
+        if kind not in PLAIN and kind not in QUANTIZED:
+            raise VerificationError(
+                f"{self._path}: {name!r:.100} is of the type {kind}, which is not read",
+                "convert the model that the file was made from",
+            )
+        if not is_sound_shape(TensorInfo("F64", shape)) or 0 in shape:
+            raise _damaged(self._path, f"{name!r:.100} has the shape {shape}")
+        return name, kind, shape, offset
+
+    def _placed(
+        self, listed: Sequence[tuple[str, int, tuple[int, ...], int]], start: int
+    ) -> dict[str, StoredTensor]:
+        """Return the tensors by name; they lie within the file, and none overlaps another."""
+        tensors: dict[str, StoredTensor] = {}
+        for name, kind, shape, offset in listed:
+            if name in tensors:
+                raise _damaged(self._path, f"{name!r:.100} is listed twice")
+            nbytes = self._nbytes(name, kind, shape)
+            tensors[name] = StoredTensor(kind, shape, start + offset, nbytes)
+        end = start
+        for name, tensor in sorted(tensors.items(), key=lambda item: item[1].offset):
+            if tensor.offset < end:
+                raise _damaged(self._path, f"{name!r:.100} overlaps another tensor")
+            end = tensor.offset + tensor.nbytes
+            if end > self._size:
+                raise _damaged(self._path, f"{name!r:.100} ends behind the file")
+        return tensors
+
+    def _nbytes(self, name: str, kind: int, shape: tuple[int, ...]) -> int:
+        if kind in PLAIN:
+            return TensorInfo(PLAIN[kind], shape).nbytes
+        known, block, size = QUANTIZED[kind]
+        if shape[-1] % block:
+            raise _damaged(self._path, f"{name!r:.100} has rows of {shape[-1]}, in {known}")
+        return math.prod(shape) // block * size
+
+    def _value(self, kind: int, *, nested: bool = False) -> Any:
+        if kind in SCALARS:
+            return self._number(SCALARS[kind])
+        if kind == STRING:
+            return self._string()
+        if kind == ARRAY and not nested:
+            inner, count = self._number("I"), self._number("Q")
+            least = struct.calcsize(SCALARS[inner]) if inner in SCALARS else 8
+            self._require(count * least)
+            if inner in SCALARS:
+                return list(struct.unpack(f"<{count}{SCALARS[inner]}", self._bytes(count * least)))
+            return [self._value(inner, nested=True) for _ in range(count)]
+        raise _damaged(self._path, f"its header has a value of the type {kind}")
+
+    def _string(self) -> str:
+        return self._bytes(self._number("Q")).decode("utf-8")
+
+    def _number(self, code: str) -> Any:
+        (value,) = struct.unpack(f"<{code}", self._bytes(struct.calcsize(code)))
+        return value
+
+    def _bytes(self, count: int) -> bytes:
+        self._require(count)
+        self._rest -= count
+        content = self._file.read(count)
+        if len(content) != count:
+            raise _damaged(self._path, "it ends in its header")
+        return content
+
+    def _require(self, count: int) -> None:
+        """Check that as many bytes are left, before memory for them is taken."""
+        if count > self._rest:
+            short = self._size <= MAX_GGUF_HEADER_BYTES
+            reason = "it ends in its header" if short else "its header is too long"
+            raise _damaged(self._path, reason)
+
+
+def _damaged(path: Path, reason: str) -> VerificationError:
+    return VerificationError(f"{path}: not a sound GGUF file: {reason}", "fetch it again")

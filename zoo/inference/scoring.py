@@ -55,6 +55,7 @@ class TextScore:
 class Scorer(ABC):
     """Scores texts with a model."""
 
+    batch_size: int | None = None  # maximum number of rows per batch
     added_tokens: int = 0  # number of tokens that a row has in addition to its text
 
     def __init__(
@@ -129,7 +130,8 @@ class Scorer(ABC):
         """Yield each row with the results of ``log_probs`` at its positions, in order."""
         for chunk in batched(rows, ROWS_AT_ONCE):
             results = {}
-            for indices in plan_batches([self.cost(row) for row in chunk], self.max_batch_tokens):
+            costs = [self.cost(row) for row in chunk]
+            for indices in plan_batches(costs, self.max_batch_tokens, batch_size=self.batch_size):
                 inputs = self.inputs([chunk[k] for k in indices])
                 accepted = {name: inputs[name] for name in self.session.inputs if name in inputs}
                 outputs = self.session.run(accepted, (LOGITS,))[LOGITS]

@@ -84,6 +84,7 @@ class Task(RenamedMethods, ABC):
         tokenizer: tokenizer, by default the checkpoint's.
         max_tokens: length that texts are truncated to; by default, and at most, the model's limit.
         max_batch_tokens: maximum number of tokens per batch, with padding.
+        batch_size: maximum number of texts per batch; ``None`` for as many as are fastest.
 
     Attributes:
         name: name of the task; the head of the checkpoint must list it, or be one of ``heads``.
@@ -99,6 +100,7 @@ class Task(RenamedMethods, ABC):
         keys: keys of the texts in JSON lines and in results.
         chunk_size: number of texts that are tokenized and sorted together.
         max_batch_tokens: maximum number of tokens per batch, with padding.
+        batch_size: maximum number of texts per batch, or ``None``.
         max_tokens: length that texts are truncated to, or ``None``.
 
     Raises:
@@ -133,6 +135,7 @@ class Task(RenamedMethods, ABC):
         *,
         max_tokens: int | None = None,
         max_batch_tokens: int | None = None,
+        batch_size: int | None = None,
     ) -> None:
         self.require_head(checkpoint)
         if tokenizer is None:
@@ -142,6 +145,7 @@ class Task(RenamedMethods, ABC):
         self.checkpoint, self.session, self.tokenizer = checkpoint, session, tokenizer
         self.max_tokens = max_length(max_tokens, self.limits())
         self.max_batch_tokens = max_batch_tokens or self.max_batch_tokens
+        self.batch_size = batch_size
 
     @classmethod
     def require_head(cls, checkpoint: "Checkpoint") -> None:
@@ -419,7 +423,8 @@ class BatchTask(Task):
             counts.append(len(parts))
             rows += parts
         results: dict[int, dict[str, Any]] = {}
-        for indices in plan_batches([self.cost(row) for row in rows], self.max_batch_tokens):
+        costs = [self.cost(row) for row in rows]
+        for indices in plan_batches(costs, self.max_batch_tokens, batch_size=self.batch_size):
             members = [rows[k] for k in indices]
             batch = collate(
                 [row.encoded for row in members], self.session.inputs, self.tokenizer.pad_id

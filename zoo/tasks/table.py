@@ -53,7 +53,7 @@ def run_options(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         UsageError: the task has no such option.
     """
     declared = [option for spec in find_tasks(name, "predict") for option in spec.run_options]
-    options: dict[str, Any] = {"max_seq_len": None, "max_batch_tokens": None}
+    options: dict[str, Any] = dict.fromkeys(("max_seq_len", "max_batch_tokens", "batch_size"))
     for option in reversed(declared):
         options[option.name] = () if option.multiple else option.default
     options.pop("stream", None)
@@ -96,6 +96,8 @@ def open_input(
     columns = replace(columns, reserved=(*columns.reserved, *reserved))
     if "max_seq_len" in own:
         own["max_tokens"] = own.pop("max_seq_len")
+    if own.get("batch_size") is None:  # tasks of older plugins do not have it
+        own.pop("batch_size", None)
     records = read_records(texts, source, kind=kind, keys=first.keys, columns=columns)
     records, own = first.from_command(records, own)
     is_piped = "-" in (source, *texts[:1]) and len(texts) < 2

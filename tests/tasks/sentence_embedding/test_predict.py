@@ -98,6 +98,32 @@ def test_embeddings_do_not_depend_on_the_token_budget(encoder: Model) -> None:
     np.testing.assert_allclose(few, many, atol=1e-6)
 
 
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_batch_has_at_most_so_many_texts(
+    encoder: Model, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [" ".join(["word"] * n) for n in range(1, 12)]
+    shapes, run = [], encoder.session.run
+
+    def watched(inputs: dict[str, NDArray[Any]], *arguments: Any) -> Any:
+        shapes.append(len(inputs["input_ids"]))
+        return run(inputs, *arguments)
+
+    expected = encoder.embed(texts)
+    monkeypatch.setattr(encoder.session, "run", watched)
+    results = encoder.run("embed", texts, batch_size=size)
+    assert max(shapes) == size and sum(shapes) == len(texts)
+    np.testing.assert_allclose([r["embedding"] for r in results], expected, atol=1e-6)
+
+
+def test_a_former_name_is_taken_with_a_notice(encoder: Model) -> None:
+    (now,) = encoder.run("embed", [SENTENCES[0] * 9], max_seq_len=6)
+    with pytest.warns(FutureWarning, match="max_tokens is now called max_seq_len") as caught:
+        (then,) = encoder.run("embed", [SENTENCES[0] * 9], max_tokens=6)
+    assert [w.filename for w in caught if w.category is FutureWarning] == [__file__]
+    np.testing.assert_array_equal(then["embedding"], now["embedding"])
+
+
 MODES = ["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 
 

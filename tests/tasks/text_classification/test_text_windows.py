@@ -44,7 +44,7 @@ def window_logits(
 def test_logits_of_a_text_are_the_mean_over_windows(small: Small) -> None:
     model, source = small("BertForSequenceClassification", num_labels=3, hub=NAMES)
     texts = [LONG, "a b", f"{LONG} b"]
-    results = model.classify(texts, doc_stride=STRIDE, max_tokens=LENGTH)
+    results = model.classify(texts, doc_stride=STRIDE, max_seq_len=LENGTH)
     windows = (PARTS, ((0, 2),), ((0, 6), (4, 10), (8, 14)))
     for text, parts, result in zip(texts, windows, results, strict=True):
         rows = window_logits(source, "BertForSequenceClassification", text, parts)
@@ -52,18 +52,18 @@ def test_logits_of_a_text_are_the_mean_over_windows(small: Small) -> None:
         np.testing.assert_allclose(list(result["scores"].values()), expected, atol=1e-5)
         assert "truncated" not in result
     with pytest.warns(UserWarning, match="2 texts were cut at 8 tokens"):
-        cut = model.classify(texts, max_tokens=LENGTH)
+        cut = model.classify(texts, max_seq_len=LENGTH)
     assert cut[0]["truncated"] == 7 and cut[0]["scores"] != results[0]["scores"]
 
 
 def test_windows_over_the_second_text_of_a_pair(small: Small) -> None:
     model, source = small("BertForSequenceClassification", num_labels=1, hub={})
-    (result,) = model.classify([("f e", LONG)], doc_stride=1, max_tokens=10)
+    (result,) = model.classify([("f e", LONG)], doc_stride=1, max_seq_len=10)
     parts = ((0, 5), (4, 9), (8, 13))
     rows = window_logits(source, "BertForSequenceClassification", LONG, parts, "f e")
     assert result["score"] == pytest.approx(float(np.mean(rows)), abs=1e-4)
     with pytest.raises(UsageError, match="text 1: the text in each window has 16 tokens"):
-        model.classify([(LONG, LONG)], doc_stride=1, max_tokens=10)
+        model.classify([(LONG, LONG)], doc_stride=1, max_seq_len=10)
 
 
 def token_logits(source: Path) -> "np.ndarray[Any, Any]":
@@ -134,6 +134,6 @@ def test_texts_are_scored_by_windows(small: Small, tmp_path: Path) -> None:
 def test_what_does_not_fit(small: Small) -> None:
     model, _ = small("BertForSequenceClassification", num_labels=3, hub=NAMES)
     with pytest.raises(UsageError, match="windows of 8 tokens cannot share 8"):
-        model.classify([LONG], doc_stride=8, max_tokens=8)
+        model.classify([LONG], doc_stride=8, max_seq_len=8)
     with pytest.raises(UsageError, match="text 1: the text in each window has 2 tokens"):
-        model.classify([LONG], doc_stride=6, max_tokens=8)
+        model.classify([LONG], doc_stride=6, max_seq_len=8)

@@ -153,6 +153,11 @@ def task_command(name: str) -> click.Command:
             former=("--max-tokens",),
         ),
         count_option("--max-batch-tokens", "Maximum number of tokens per batch, with padding."),
+        shared_option(
+            "batch_size",
+            "Maximum number of texts per batch.  [default: as many as are fastest]",
+            type=IntegerRange(1),
+        ),
         adapter_option,
         backend_options,
         hub_options,

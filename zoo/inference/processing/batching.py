@@ -29,11 +29,14 @@ def batched(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
 
 
 def plan_batches(
-    lengths: Sequence[int], budget: int = MAX_BATCH_TOKENS, call_cost: int = CALL_COST
+    lengths: Sequence[int],
+    budget: int = MAX_BATCH_TOKENS,
+    call_cost: int = CALL_COST,
+    batch_size: int | None = None,
 ) -> list[list[int]]:
     """Group texts into batches of the lowest total cost, of at most ``budget`` padded tokens.
 
-    A longer text is a batch of its own.
+    A longer text is a batch of its own. ``batch_size`` is the largest number of texts of a batch.
     """
     order = sorted(range(len(lengths)), key=lambda k: -lengths[k])
     best = [0] + [-1] * len(order)  # best[k]: lowest cost of the first k texts
@@ -41,7 +44,8 @@ def plan_batches(
     for begin, index in enumerate(order):
         width = max(lengths[index], 1)
         cost = best[begin] + call_cost
-        for end in range(begin + 1, min(begin + max(budget // width, 1), len(order)) + 1):
+        most = min(max(budget // width, 1), batch_size or len(order))
+        for end in range(begin + 1, min(begin + most, len(order)) + 1):
             cost += width
             if best[end] < 0 or cost < best[end]:
                 best[end], cut[end] = cost, begin

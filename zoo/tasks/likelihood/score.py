@@ -47,6 +47,7 @@ class Score(Task):
         self.scorer = kind(self.checkpoint, self.session, self.tokenizer)
         self.scorer.max_tokens = self.max_tokens
         self.scorer.max_batch_tokens = max_batch_tokens or self.scorer.max_batch_tokens
+        self.scorer.batch_size = self.batch_size
         self.needs_context = kind is Seq2SeqLikelihood
 
     @override

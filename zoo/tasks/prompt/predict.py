@@ -121,6 +121,7 @@ class Prompting(Task):
             scorer.scorer.max_batch_tokens = (
                 options.get("max_batch_tokens") or scorer.scorer.max_batch_tokens
             )
+            scorer.scorer.batch_size = self.batch_size
             self.chooser = LabelChooser(scorer, self.words, normalized=scoring == "normalized")
         self.fitter = PromptFitter(
             self.template,

@@ -9,6 +9,7 @@ from zoo.families.encoder import EncoderFamily, encoder_heads
 from zoo.overrides import override
 from zoo.plugins.hookspecs import hookimpl
 from zoo.tokenizers.train import TokenizerTrainSpec
+from zoo_modernbert.composer import CLASSES, to_hub_keys
 from zoo_modernbert.config import CONFIG_MAP, ModernBertConfig
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class ModernBert(EncoderFamily):
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     default_checkpoint: ClassVar[str] = "modernbert-base"
     named_heads: ClassVar[Mapping[str, Head]] = encoder_heads("ModernBert")
+    other_classes: ClassVar[tuple[str, ...]] = tuple(CLASSES)
     fields_by_stage: ClassVar[tuple[str, ...]] = ("global_rope_theta", "local_rope_theta")
     special_tokens: ClassVar[Mapping[str, str]] = {
         "unk": "[UNK]",
@@ -38,6 +40,10 @@ class ModernBert(EncoderFamily):
     new_tokenizers: ClassVar[Mapping[str, TokenizerTrainSpec]] = {
         "byte-level-bpe": TokenizerTrainSpec(tuple(special_tokens.values()))
     }
+
+    @override
+    def translate_config(self, hub: Mapping[str, Any]) -> dict[str, Any]:
+        return to_hub_keys(hub)
 
     @override
     def reconfigure(self, model: Any, config: Any) -> None:

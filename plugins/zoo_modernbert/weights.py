@@ -1,6 +1,7 @@
 """Weight rules of ModernBERT."""
 
 from zoo.weights import Rule, TiedAlias, WeightMap
+from zoo_modernbert.composer import old_names
 from zoo_modernbert.config import ModernBertConfig
 
 _LAYER, _OURS = "model.layers.{i}.", "layers.{i}."
@@ -27,6 +28,7 @@ def weights(config: ModernBertConfig, head: str) -> WeightMap:
             Rule("model.final_norm.weight", "final_norm.weight", (width,)),
             *norms,
         ],
+        legacy=old_names(config.num_layers),
         prefix="model.",
         counts={"i": config.num_layers},
     )

@@ -13,7 +13,7 @@ from tests.training.runs import small
 from zoo.data.rng import generator
 from zoo.errors import UsageError
 from zoo.families.random_inputs import random_inputs, randomize_weights
-from zoo.nn.encoder import packed_mask
+from zoo.nn.encoder import mask_value, packed_mask
 from zoo.nn.heads import VocabularyProjection
 from zoo.nn.kernels import row_chunks
 from zoo.nn.kernels.attention import attend
@@ -107,10 +107,11 @@ def test_losses_and_gradients_are_those_of_a_cpu(
 IDS = torch.tensor([[1] * 40 + [2] * 70 + [0] * 18, [1] * 128, [1] + [2] * 64 + [3] * 63])
 
 
+@pytest.mark.parametrize("reach", [None, 5, 20])
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 @pytest.mark.parametrize("head_size", [64, 12])
 def test_attention_by_offsets_is_that_by_a_mask(
-    causal: bool, head_size: int, device: torch.device
+    causal: bool, head_size: int, reach: int | None, device: torch.device
 ) -> None:
     draw = torch.Generator().manual_seed(0)
     shape = (*IDS.shape, 4, head_size)
@@ -119,8 +120,13 @@ def test_attention_by_offsets_is_that_by_a_mask(
     weight = torch.randn(exact[0].shape, generator=draw)
     exact_q, exact_k, exact_v = (x.requires_grad_() for x in exact)
     mask = packed_mask(IDS, IDS, torch.float64, causal=causal)
+    if reach is not None:
+        place = torch.arange(IDS.shape[1])
+        far = (place[:, None] - place).abs() > reach
+        mask = mask.masked_fill(far, mask_value(torch.float64))
     expected = F.scaled_dot_product_attention(exact_q, exact_k, exact_v, attn_mask=mask)
-    result = attend(q, k, v, DocumentOffsets.of(IDS.to(device), causal=causal))
+    documents = DocumentOffsets.of(IDS.to(device), causal=causal)._replace(reach=reach)
+    result = attend(q, k, v, documents)
     pairs = zip(
         (result, *torch.autograd.grad((result.cpu().float() * weight).sum(), operands)),
         (expected, *torch.autograd.grad((expected * weight).sum(), exact)),
@@ -145,6 +151,24 @@ def test_packed_rows_take_offsets_and_give_the_same_hidden_states(
             expected = model.encode(tokens, document_ids=ids)
     real = ids != 0
     assert relative_difference(hidden[real].float(), expected[real].float().cpu()) < 0.03
+
+
+@pytest.mark.parametrize("padding", ["none", "right", "within"])
+def test_local_attention_of_long_rows_is_that_by_masks(padding: str, device: torch.device) -> None:
+    """By offsets with a window, or by blocks where padding is within a text."""
+    family = get_family("modernbert")
+    model: Any = family.model(family.sizes()["tiny"], "none").eval().to(device, torch.bfloat16)
+    tokens = torch.randint(5, 100, (3, 300), device=device)
+    real = torch.ones_like(tokens)
+    if padding != "none":
+        real[1, 100 : 300 if padding == "right" else 130] = 0
+    mask = None if padding == "none" else real
+    with torch.inference_mode():
+        hidden = model.encode(tokens, mask)
+        with masks_only():
+            expected = model.encode(tokens, mask)
+    kept = real != 0
+    assert relative_difference(hidden[kept].float(), expected[kept].float().cpu()) < 0.03
 
 
 def test_dropout_of_attention_weights_keeps_their_mean(device: torch.device) -> None:

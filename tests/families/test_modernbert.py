@@ -1,15 +1,22 @@
 """ModernBERT: the conformance kit, and equality with the reference library on random weights."""
 
+import json
+import re
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+import torch
 from msgspec.structs import replace
+from safetensors.torch import load_file
 
 from tests.families import parity
 from tests.families.reference import SMALL_SIZES, ReferenceTests
+from zoo.checkpoint import load_checkpoint
+from zoo.convert.conversion import convert
 from zoo.errors import VerificationError
 from zoo.families.random_inputs import random_inputs
+from zoo.hub.source import CheckpointDir
 from zoo.testing.conformance import FamilyTests
 from zoo_modernbert import ModernBert
 from zoo_modernbert.config import SIZES, ModernBertConfig
@@ -93,3 +100,116 @@ def test_frequencies_contradict_each_other() -> None:
     later = {"full_attention": {"rope_theta": 7.0, "rope_type": "default"}}
     with pytest.raises(VerificationError, match="contradicts"):
         MODERNBERT.from_hub({"global_rope_theta": 9.0, "rope_parameters": later})
+
+
+# Checkpoints of Composer
+
+FLEX: dict[str, Any] = {
+    "model_type": "bert",  # of the class that FlexBERT's configuration derives from
+    "attention_layer": "rope",
+    "bert_layer": "prenorm",
+    "embedding_layer": "sans_pos",
+    "mlp_layer": "glu",
+    "normalization": "layernorm",
+    "norm_kwargs": {"eps": 1e-5, "bias": False},
+    **dict.fromkeys(("embed_norm", "final_norm", "skip_first_prenorm", "decoder_bias"), True),
+    **dict.fromkeys(("attn_qkv_bias", "attn_out_bias", "mlp_in_bias", "mlp_out_bias"), False),
+    "rotary_emb_dim": None,
+    "rotary_emb_base": 160_000.0,
+    "local_attn_rotary_emb_base": 10_000.0,
+    "rotary_emb_scale_base": None,
+    "rotary_emb_interleaved": False,
+    "hidden_act": "gelu",
+    "head_pred_act": "gelu",
+    "attention_probs_dropout_prob": 0.0,
+    "attn_out_dropout_prob": 0.1,
+    "embed_dropout_prob": 0.0,
+    "mlp_dropout_prob": 0.0,
+    "unpad_embeddings": True,
+    "padding": "unpadded",
+}
+
+
+def composer_checkpoint(folder: Path, head: str, config: ModernBertConfig, **changes: Any) -> Path:
+    """Write what Composer exports: its names and configuration, weights in a ``.bin`` file."""
+    parity.save_reference(MODERNBERT, config, head, folder / "hub", "float32")
+    tensors = load_file(folder / "hub" / "model.safetensors")
+    named = {
+        re.sub(r"^model\.", "bert.", name).replace("bert.layers.", "bert.encoder.layers."): tensor
+        for name, tensor in tensors.items()
+    }
+    assert "bert.encoder.layers.1.attn_norm.weight" in named
+    if head == "masked-lm":  # tied weights are stored twice
+        named["decoder.weight"] = named["bert.embeddings.tok_embeddings.weight"].clone()
+    keys = {
+        "architectures": [f"FlexBert{MODERNBERT.architecture(config, head)[10:]}"],
+        **FLEX,
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.intermediate_size,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "sliding_window": config.local_attention,
+        "global_attn_every_n_layers": config.global_attn_every_n_layers,
+        "pad_token_id": config.pad_token_id,
+        "id2label": {str(number): label for number, label in enumerate(config.labels)},
+        **changes,
+    }
+    (folder / "composer").mkdir()
+    (folder / "composer" / "config.json").write_text(json.dumps(keys))
+    torch.save(named, folder / "composer" / "pytorch_model.bin")
+    return folder / "composer"
+
+
+@pytest.mark.parametrize("head", ["masked-lm", "sequence-classification"])
+def test_a_checkpoint_of_composer_is_read(head: str, tmp_path: Path) -> None:
+    """Its tensors are those of the Hub's layout, to which it is converted."""
+    config = replace(SMALL, max_positions=8192, labels=("one", "two"), global_rope_theta=160_000.0)
+    source = composer_checkpoint(tmp_path, head, parity.suited(config, head))
+    for path, name in ((source, "ours"), (tmp_path / "hub", "reference")):
+        result = convert(CheckpointDir(path, name), tmp_path / name, allow_pickle=True)
+        assert result.head == head
+    ours, reference = (
+        load_file(tmp_path / name / "model.safetensors") for name in ("ours", "reference")
+    )
+    assert ours.keys() == reference.keys()
+    assert [name for name in ours if not torch.equal(ours[name], reference[name])] == []
+    configs = [load_checkpoint(tmp_path / name).config for name in ("ours", "reference")]
+    assert configs[0] == configs[1]
+
+
+def test_local_attention_of_composer_takes_the_global_base_by_default() -> None:
+    flex = {"architectures": ["FlexBertForMaskedLM"], **FLEX, "local_attn_rotary_emb_base": -1}
+    assert MODERNBERT.translate_config(flex)["local_rope_theta"] == 160_000.0
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("bert_layer", "postnorm"), ("mlp_layer", "mlp"), ("attn_qkv_bias", True)],
+)
+def test_other_encoders_of_composer_are_refused(key: str, value: object, tmp_path: Path) -> None:
+    source = composer_checkpoint(tmp_path, "masked-lm", SMALL, **{key: value})
+    with pytest.raises(VerificationError, match=f"config.json: {key} = {value!r}, and ModernBERT"):
+        convert(CheckpointDir(source, str(source)), tmp_path / "ours", allow_pickle=True)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_odd_files_are_converted_both_ways(tied: bool, tmp_path: Path) -> None:
+    """Shards of a ``.bin`` file in half precision, from a wrapper, without the head's prefix."""
+    config = replace(SMALL, tie_embeddings=tied)
+    hub = tmp_path / "hub"
+    parity.save_reference(MODERNBERT, config, "masked-lm", hub, "float16")
+    tensors = load_file(hub / "model.safetensors")
+    (hub / "model.safetensors").unlink()
+    names = sorted(tensors)
+    shards = {"pytorch_model-00001-of-00002.bin": names[::2]}
+    shards["pytorch_model-00002-of-00002.bin"] = names[1::2]
+    for file, part in shards.items():
+        torch.save({f"module.{name}": tensors[name] for name in part}, hub / file)
+    index = {f"module.{name}": file for file, part in shards.items() for name in part}
+    (hub / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": index}))
+    convert(CheckpointDir(hub, "hub"), tmp_path / "ours", allow_pickle=True)
+    convert(CheckpointDir(tmp_path / "ours", "ours"), tmp_path / "back", to="hub")
+    back = load_file(tmp_path / "back" / "model.safetensors")
+    assert back.keys() == tensors.keys()
+    assert [name for name in back if not torch.equal(back[name], tensors[name])] == []

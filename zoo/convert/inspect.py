@@ -41,11 +41,29 @@ def find_config(source: "CheckpointDir") -> "tuple[str, Family, dict[str, Any]]"
                     config = _with_model_type(read_hub_config(directory, name), source, name)
                     if family.matches_config(config):
                         return name, family, config
-    hub = _with_model_type(read_hub_config(directory), source, CONFIG)
+    hub = _with_model_type(_translated(read_hub_config(directory), directory), source, CONFIG)
     if hub.get("model_type") is None and (known := model_type_of(hub, source)):
         LOG.info("%s has no model_type: taken as %s", directory / CONFIG, known)
         hub["model_type"] = known
     return CONFIG, _family_of(hub, directory), hub
+
+
+def _translated(hub: dict[str, Any], directory: Path) -> dict[str, Any]:
+    """Return a configuration with the Hub's keys, if a family knows its class from other code."""
+    names = hub.get("architectures")
+    model_type = hub.get("model_type")
+    family = family_of_model_type(model_type) if isinstance(model_type, str) else None
+    known = family.heads().values() if family is not None else ()
+    if not isinstance(names, list) or not names or any(names[0] in h.architectures for h in known):
+        return hub
+    for family in iter_families():
+        if names[0] in family.other_classes:
+            try:
+                return family.translate_config(hub)
+            except VerificationError as error:
+                what = f"{directory / CONFIG}: {error.what}"
+                raise VerificationError(what, error.hint) from error
+    return hub
 
 
 def class_names(hub: Mapping[str, Any]) -> tuple[str, ...]:

@@ -123,6 +123,8 @@ class Family(RenamedMethods, ABC):
             they read the last token of a row. With ``left``, the context of a question is before
             it, as in transformers.
         adapter_targets: linear maps that adapters change by default.
+        other_classes: class names in ``architectures`` of configurations of other code than the
+            Hub's, which have keys of their own: see ``translate_config``.
         fields_by_stage: fields of the configuration that may differ between the stages of a run,
             because no weight depends on them. ``reconfigure`` changes them.
         reference_exceptions: name of a check of training against transformers, ``dropout_rates``
@@ -147,6 +149,7 @@ class Family(RenamedMethods, ABC):
     objectives: ClassVar[Mapping[str, str]] = {}
     padding_side: ClassVar[str] = "right"
     adapter_targets: ClassVar[AdapterTargets] = AdapterTargets()
+    other_classes: ClassVar[tuple[str, ...]] = ()
     fields_by_stage: ClassVar[tuple[str, ...]] = ()
     reference_exceptions: ClassVar[Mapping[str, str]] = {}
 
@@ -190,6 +193,17 @@ class Family(RenamedMethods, ABC):
         file names no ``model_type``, its file name decides.
         """
         return hub.get("model_type", self.name) in self.model_types
+
+    def translate_config(self, hub: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the Hub's configuration for one with a class of ``other_classes``.
+
+        Args:
+            hub: the parsed ``config.json``, whatever ``model_type`` it has.
+
+        Raises:
+            VerificationError: it describes a model that the family does not implement.
+        """
+        raise NotImplementedError(f"{self.name} has other_classes, and no translate_config")
 
     def has_reference(self, config: Any, head: str) -> bool:
         """Return whether the Hub's library has a class that computes the same outputs."""

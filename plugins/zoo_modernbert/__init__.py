@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from zoo.families.adapters import AdapterTargets
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap
 from zoo.families.encoder import EncoderFamily, encoder_heads
@@ -27,6 +28,9 @@ class ModernBert(EncoderFamily):
     config_type: ClassVar[type[Config]] = ModernBertConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     default_checkpoint: ClassVar[str] = "modernbert-base"
+    adapter_targets: ClassVar[AdapterTargets] = AdapterTargets(
+        low_rank=("Wqkv",), rescaled=("Wqkv", "mlp.Wo"), rescaled_inputs=("mlp.Wo",)
+    )
     named_heads: ClassVar[Mapping[str, Head]] = encoder_heads("ModernBert")
     other_classes: ClassVar[tuple[str, ...]] = tuple(CLASSES)
     fields_by_stage: ClassVar[tuple[str, ...]] = ("global_rope_theta", "local_rope_theta")

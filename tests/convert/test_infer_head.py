@@ -23,6 +23,12 @@ OPEN = {
     ("bert", "sequence-classification"): TEXTS,
     ("bert", "regression"): {*TEXTS, "multiple-choice"},
     ("distilbert", "regression"): {"sequence-classification", "multiple-choice"},
+    # all of its classifiers have the same tensors, with two classes also the spans of answers
+    ("modernbert", "sequence-classification"): TEXTS,
+    ("modernbert", "token-classification"): TEXTS,
+    ("modernbert", "classification-by-mean"): {*TEXTS, "question-answering"},
+    ("modernbert", "question-answering"): {*TEXTS, "question-answering"},
+    ("modernbert", "regression"): {*TEXTS, "multiple-choice"},
     ("gpt", "none"): {"none", "causal-lm"},
     ("gpt", "causal-lm"): {"none", "causal-lm"},
     ("gpt", "causal-lm-scaled"): {"none", "causal-lm"},

@@ -20,6 +20,7 @@ TEXTS = {"sequence-classification", "token-classification"}
 OPEN = {
     ("albert", "sequence-classification"): TEXTS,
     ("albert", "regression"): {*TEXTS, "multiple-choice"},
+    ("bart", "none"): {"none", "seq2seq-lm"},
     ("bert", "sequence-classification"): TEXTS,
     ("bert", "regression"): {*TEXTS, "multiple-choice"},
     ("distilbert", "regression"): {"sequence-classification", "multiple-choice"},

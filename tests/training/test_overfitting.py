@@ -102,6 +102,9 @@ def run_config(name: str) -> dict[str, Any]:
         return {"seq_len": 120, "config": {**sizes, "filters": [[1, 16], [2, 32], [3, 32]]}}
     if name == "span-corruption":  # a recipe may mask too much for the rest to tell the texts apart
         return {"objective_args": {"noise_density": 0.15, "mean_span_length": 3.0}}
+    if name.startswith("text-infilling"):  # one row: of a document that is cut, all may be masked
+        row = {"seq_len": 200, "micro_batch_tokens": 200, "global_batch_tokens": 200}
+        return {**row, "config": {"max_positions": 200}}
     pairs = name in ("masked-lm+next-sentence", "masked-lm+sentence-order")
     return {"objective_args": {"dupe_factor": 1}} if pairs else {}
 

@@ -24,7 +24,10 @@ from tests.tokenizers.trained import END, byte_level
 
 ROOT = Path(__file__).parents[1]
 GUIDES = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/guides/*.md"))
-PAGES = ("README.md", "docs/getting-started.md", "docs/api.md", "docs/pretraining.md", *GUIDES)
+PAGES = (
+    *("README.md", "docs/getting-started.md", "docs/api.md", "docs/pretraining.md"),
+    *("docs/sentence-models.md", *GUIDES),
+)
 FLOAT = re.compile(r"-?\d+\.\d+(?:e[-+]\d+)?|\d+e[-+]\d+|\d+\.(?=[ \]])")
 LARGEST = re.compile(r"(?<=largest magnitude, in )\w+")  # differs the most by a rounding error
 SHORT = ("--max-steps", "3", "--global-batch-tokens", "1024", "--device", "cpu")
@@ -204,8 +207,8 @@ def assert_same_output(expected: str, printed: str) -> None:
 
 
 def test_examples_are_found() -> None:
-    assert len(COMMANDS) > 12 and len(PYTHON) == 4
-    assert len([output for output in COMMANDS.values() if output]) == 5
+    assert len(COMMANDS) > 12 and len(PYTHON) == 5
+    assert len([output for output in COMMANDS.values() if output]) == 6
     assert {"minilm", "minilm-onnx", "runs/books", "corpus"} <= WRITERS.keys()
     assert len(WRITES) == len(WRITERS), "two commands write one directory"
 

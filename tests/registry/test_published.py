@@ -27,6 +27,12 @@ def test_facts_refer_to_the_registry() -> None:
     assert FACTS.keys() <= registry.builtin().keys()
 
 
+def test_an_unchecked_entry_has_no_facts_to_compare() -> None:
+    unchecked = {name for name, row in registry.builtin().items() if row.unchecked}
+    assert unchecked & FACTS.keys() == set()
+    assert {"mxbai-embed-large-v1", "splade-pp-en-v1", "bge-reranker-large"} <= unchecked
+
+
 @having("licence")
 def test_licence_matches_the_page(name: str) -> None:
     licence = FACTS[name].licence

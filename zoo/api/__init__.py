@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from zoo.inference import Session
     from zoo.inference.processing.inputs import Kind
     from zoo.inference.task import Task
+    from zoo.tasks.sentence_embedding.predict import Role
     from zoo.tasks.token_classification.entities import Aggregate
     from zoo.tokenizers import TextTokenizer
 
@@ -206,6 +209,127 @@ class Model:
         if batch_size is not None and task.max_tokens is not None:
             task.max_batch_tokens = batch_size * task.max_tokens
         return task.vectors(as_records(sentences))
+
+    def encode_query(
+        self,
+        sentences: Iterable[str],
+        *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        normalize_embeddings: bool = False,
+        truncate_dim: int | None = None,
+    ) -> Any:
+        """Return embeddings of queries, which follow the model's prompt of queries.
+
+        Args:
+            sentences: the queries.
+            prompt_name: see ``embed``; by default the prompt of queries.
+            prompt: see ``embed``.
+            normalize_embeddings: see ``normalize`` of ``embed``.
+            truncate_dim: see ``dim`` of ``embed``.
+
+        Returns:
+            (sentences, dimensions); of a model of late interaction, a list of (tokens, dimensions).
+
+        Raises:
+            UsageError: see ``encode``.
+        """
+        return self._encode_as(
+            "query",
+            sentences,
+            prompt_name=prompt_name,
+            prompt=prompt,
+            dim=truncate_dim,
+            normalize=normalize_embeddings,
+        )
+
+    def encode_document(
+        self,
+        sentences: Iterable[str],
+        *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        normalize_embeddings: bool = False,
+        truncate_dim: int | None = None,
+    ) -> Any:
+        """Return embeddings of texts to search, which follow the model's prompt of documents.
+
+        Args:
+            sentences: the texts.
+            prompt_name: see ``embed``; by default the prompt of documents.
+            prompt: see ``embed``.
+            normalize_embeddings: see ``normalize`` of ``embed``.
+            truncate_dim: see ``dim`` of ``embed``.
+
+        Returns:
+            see ``encode_query``.
+
+        Raises:
+            UsageError: see ``encode``.
+        """
+        return self._encode_as(
+            "document",
+            sentences,
+            prompt_name=prompt_name,
+            prompt=prompt,
+            dim=truncate_dim,
+            normalize=normalize_embeddings,
+        )
+
+    def _encode_as(self, role: "Role", sentences: Iterable[str], **options: Any) -> Any:
+        from zoo.inference.processing.records import as_records
+        from zoo.tasks.sentence_embedding.predict import Embed
+
+        task = Embed(self.checkpoint, self.session, self.tokenizer, role=role, **options)
+        records = as_records(sentences)
+        if task.is_multi_vector:
+            return [added["embedding"] for _, added in task.stream(records)]
+        return task.vectors(records)
+
+    def rerank(
+        self, query: str, documents: Iterable[str], *, top_k: int | None = None
+    ) -> list[dict[str, Any]]:
+        """Return texts sorted by their relevance to a query, the best first.
+
+        A cross-encoder scores the query with each text; other models compare their embeddings, by
+        the model's similarity.
+
+        Args:
+            query: the query.
+            documents: the texts.
+            top_k: number of texts to return; by default all.
+
+        Returns:
+            for each text ``text``, ``corpus_id``, its index, and ``score``.
+
+        Raises:
+            UsageError: the model is a classifier of several labels, or ``top_k`` is not positive.
+
+        Example:
+            >>> model.rerank("a kitten", ["a dog", "a cat"], top_k=1)  # doctest: +SKIP
+            [{'text': 'a cat', 'corpus_id': 1, 'score': 0.788}]
+        """
+        return self._run("rerank", documents, query=query, top_k=top_k)
+
+    def search(
+        self, queries: Iterable[str], corpus: "Iterable[str] | Path", *, top_k: int = 10
+    ) -> list[dict[str, Any]]:
+        """Return the texts of a corpus that are most similar to each query, by exact search.
+
+        Args:
+            queries: the queries, which follow the model's prompt of queries.
+            corpus: the texts, or a file as ``zoo run search --corpus`` reads it; they follow the
+                prompt of documents.
+            top_k: number of texts to return for a query.
+
+        Returns:
+            for each query ``text`` and ``results``: a list of ``text``, ``corpus_id``, its index,
+            and ``score``, the best first.
+
+        Raises:
+            UsageError: the corpus is empty, or ``top_k`` is not positive.
+        """
+        return self._run("search", queries, corpus=corpus, top_k=top_k)
 
     def similarity(
         self,

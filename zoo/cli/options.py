@@ -286,13 +286,18 @@ SHARED = {
 
 
 def shared_option(
-    name: str, description: str | None = None, **attributes: Any
+    name: str,
+    description: str | None = None,
+    *,
+    synonyms: Sequence[str] = (),
+    **attributes: Any,
 ) -> Callable[[Function], Function]:
     """Return an option of ``SHARED``.
 
     Args:
         name: name of the option there, and of the argument that gets its value.
         description: help of the command; by default the meaning of the option.
+        synonyms: further flags of the option in the command.
         **attributes: further arguments of ``RenamedOption``.
     """
     flags, metavar, meaning = SHARED[name]
@@ -302,6 +307,7 @@ def shared_option(
         attributes = {"type": SHARED_TYPES[name], "metavar": metavar, **attributes}
     elif not isinstance(attributes.get("type"), click.Choice):  # help lists its choices
         attributes.setdefault("metavar", metavar)
+    flags = (*flags, *synonyms)
     return click.option(*flags, name, cls=RenamedOption, help=description or meaning, **attributes)
 
 

@@ -48,8 +48,16 @@ def model_card(
     same_head = opened.checkpoint is not None and opened.checkpoint.head_name == plan.head
     training = (manifest.training if manifest and same_head else None) or {}
     task = task_of_head(opened.family, plan.head, training.get("task"))
-    pooled = opened.pooling is not None
-    model = UsedModel(opened.family, plan.config, plan.head, task, pooled, mask_token)
+    pooling = opened.pooling
+    model = UsedModel(
+        opened.family,
+        plan.config,
+        plan.head,
+        task,
+        pooling is not None,
+        mask_token,
+        "SentenceTransformer" if pooling is None else pooling.model_type,
+    )
     results = list(_results(manifest, training)) if manifest is not None and same_head else []
     name = _name(opened, task)
     metadata = card_metadata(opened, model, report, results, name)

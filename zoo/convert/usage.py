@@ -32,6 +32,7 @@ class UsedModel:
         task: task of the head, if any.
         pooled: whether it is a sentence encoder.
         mask_token: the mask token of its tokenizer, if any.
+        encoder: class of sentence-transformers that opens a sentence encoder.
     """
 
     family: Family
@@ -40,6 +41,7 @@ class UsedModel:
     task: TaskSpec | None
     pooled: bool
     mask_token: str | None = None
+    encoder: str = "SentenceTransformer"
 
     @property
     def head(self) -> Head:
@@ -59,7 +61,9 @@ def usage(model: UsedModel) -> Iterator[str]:
     programs = [("zoo", "console", zoo_snippet(model))]
     if model.family.weight_format == "safetensors":  # what these programs read
         if model.pooled:
-            programs.insert(0, ("sentence-transformers", "python", _sentence_transformers()))
+            programs.insert(
+                0, ("sentence-transformers", "python", _sentence_transformers(model.encoder))
+            )
         else:
             programs.insert(0, ("transformers", "python", _transformers(model)))
     yield from ("", "## Usage")
@@ -82,11 +86,11 @@ def zoo_snippet(model: UsedModel, reference: str = REPO) -> list[str]:
     return [f"$ {first.replace('REF', reference, 1)}"]
 
 
-def _sentence_transformers() -> list[str]:
+def _sentence_transformers(encoder: str) -> list[str]:
     return [
-        "from sentence_transformers import SentenceTransformer",
+        f"from sentence_transformers import {encoder}",
         "",
-        f'model = SentenceTransformer("{REPO}")',
+        f'model = {encoder}("{REPO}")',
         f"embeddings = model.encode({list(TEXTS)!r})".replace("'", '"'),
         "print(model.similarity(embeddings, embeddings))",
     ]

@@ -1,7 +1,7 @@
 """Export to ONNX: trace, write, check, compare with torch, publish."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import onnx
 import torch
@@ -10,10 +10,11 @@ from zoo.checkpoint import DATA, MANIFEST, Checkpoint
 from zoo.convert.dtypes import parse_dtype
 from zoo.errors import UsageError, VerificationError
 from zoo.export.graph.onnx_file import EXTERNAL_OVER, check_graph, check_opset, min_onnxruntime
-from zoo.export.graph.write import WrittenGraph, example_shape, write_graphs
+from zoo.export.graph.pooled import pooled_model, pooled_spec, require_modules
+from zoo.export.graph.write import WrittenGraph, example_shape, write_graphs, write_pooled
 from zoo.export.layout import unreadable_elsewhere, write_side_files
 from zoo.export.quantization.variants import QuantizationPlan, write_quantized
-from zoo.export.report import ExportReport
+from zoo.export.report import ExportReport, PooledGraph
 from zoo.export.targets import ONNX
 from zoo.export.validate import compare, compare_with_cache, require_equal, run_reference, worst
 from zoo.families.onnx import PAST
@@ -47,6 +48,8 @@ def export_onnx(
     optimize: bool = False,  # fuse layers into operators that only ONNX Runtime has
     quantization: QuantizationPlan | None = None,
     only: str | None = None,  # write the quantized graphs of this dtype, and no others
+    pooled: bool = False,  # add a graph with the modules of a sentence encoder
+    dim: int | None = None,  # of the embeddings of that graph
 ) -> ExportReport:
     """Export a checkpoint to ONNX, and publish it if its outputs equal torch's."""
     # The reference is torch in float32 for any dtype of the graph
@@ -54,6 +57,10 @@ def export_onnx(
     check_unicode(target.absolute(), "the directory of the export")
     if quantization is not None:
         quantization.check(checkpoint, dtype, cache)
+    if dim is not None and not pooled:
+        raise UsageError("--dim cuts the embeddings of a pooled graph", "add --pooled")
+    if pooled:
+        require_modules(checkpoint, dim)
     output = atomic_directory(target, force=force, sources=[checkpoint.path], managed=managed)
     with output as staging, progress("exporting", 3, unit="steps") as advance:
         weights = check_weights(checkpoint)
@@ -76,11 +83,42 @@ def export_onnx(
             report.quantized |= write_quantized(
                 checkpoint, staging, report, quantization, external_over=external_over
             )
+        if pooled:
+            report.pooled = _pooled(
+                checkpoint,
+                staging,
+                dim=dim,
+                opset=opset,
+                dtype=dtype,
+                external_over=external_over,
+                optimize=optimize,
+            )
         if only is not None:
             _remove_graphs(staging, report)
         write_side_files(checkpoint, staging, report)
         advance(1)
     return report
+
+
+def _pooled(
+    checkpoint: Checkpoint, staging: Path, *, dim: int | None, dtype: str, **settings: Any
+) -> PooledGraph:
+    """Write the graph with the modules of a sentence encoder, and compare it with torch."""
+    spec = pooled_spec(checkpoint, dim)
+    graph = write_pooled(checkpoint, spec, staging, dim=dim, dtype=dtype, **settings)
+    check_graph(staging / graph.file, graph.spec, settings["opset"])
+    model = pooled_model(checkpoint, spec, dim, torch.float32)
+    references = run_reference(model, spec, checkpoint.config, example_shape(spec))
+    del model
+    checks = compare(references, staging / graph.file, spec)
+    require_equal(checks, spec.tolerance[dtype], "the pooled graph")
+    return PooledGraph(
+        file=graph.file,
+        dim=dim,
+        graph=graph.described(),
+        max_rel=worst(checks)["max_rel"],
+        checks=checks,
+    )
 
 
 def _remove_graphs(staging: Path, report: ExportReport) -> None:

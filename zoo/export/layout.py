@@ -13,6 +13,7 @@ from zoo.checkpoint import (
     Manifest,
     encode_manifest,
 )
+from zoo.checkpoint.module_weights import module_weight_files
 from zoo.checkpoint.records import SourceRecord
 from zoo.convert.hub_files import hub_side_files, require_hub_class
 from zoo.convert.model_card import MODEL_CARD, without_directories
@@ -85,6 +86,8 @@ def write_hub_files(
         generation=checkpoint.model.generation,
         more=more,
     )
+    for name in module_weight_files(checkpoint.model.pooling):
+        files[name] = (checkpoint.path / name).read_bytes()
     files[MODEL_CARD] = card
     for name, content in files.items():
         (staging / name).parent.mkdir(exist_ok=True)

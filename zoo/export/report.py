@@ -73,11 +73,11 @@ class Agreement(JsonStruct):
 
     texts: int  # number of texts, or of rows of random tokens
     # what the gate compares: the metric of labelled data, ``perplexity`` of language models,
-    # ``correlation`` of heads with a single logit, ``argmax`` of other heads with logits, else
-    # ``cosine``
+    # ``ranking`` of rerankers, sparse encoders and late interaction, ``correlation`` of other heads
+    # with a single logit, ``argmax`` of other heads with logits, else ``cosine``
     measure: str
-    # the relative loss of the metric, the relative increase of the perplexity, 1 - correlation, 1 -
-    # argmax, or 1 - cosine
+    # the relative loss of the metric, the relative increase of the perplexity, or 1 - the ranking,
+    # the correlation, argmax or cosine
     drop: float
     # mean cosine similarity of a text's vectors: the first output, pooled as the model does, or
     # else its mean over tokens
@@ -86,6 +86,8 @@ class Agreement(JsonStruct):
     argmax: float | None = None
     # Pearson's correlation of the scores of a head with a single logit, such as regression
     correlation: float | None = None
+    # Spearman's correlation of similarities to other texts, or of the scores of pairs
+    ranking: float | None = None
     perplexity: float | None = None  # perplexity of the graph; ``None`` where no text is predicted
     reference: float | None = None  # perplexity in float32
     metric: float | None = None  # metric on labelled data, called ``measure``; ``None`` without
@@ -106,6 +108,8 @@ class Agreement(JsonStruct):
         parts = [f"cosine {self.cosine:.4f}"]
         if self.argmax is not None:
             parts.append(f"argmax agrees in {self.argmax:.1%}")
+        if self.ranking is not None:
+            parts.append(f"rank correlation of the texts {self.ranking:.4f}")
         if self.correlation is not None:
             parts.append(f"correlation of the scores {self.correlation:.4f}")
         if self.perplexity is not None and self.reference is not None:
@@ -145,6 +149,21 @@ class QuantizedGraphs(JsonStruct):
         return lines
 
 
+class PooledGraph(JsonStruct):
+    """Description of the graph with the modules of a sentence encoder."""
+
+    file: str  # name of the graph
+    dim: int | None  # number of leading dimensions that were asked for; ``None`` for the model's
+    graph: Graph
+    max_rel: float  # largest relative difference from torch
+    checks: list[ShapeCheck]  # comparisons, one per batch
+
+    def line(self) -> str:
+        """Return the line of the report for a terminal."""
+        outputs = ", ".join(self.graph.outputs)
+        return f"{self.file}: {outputs}, largest difference from torch {self.max_rel:.1e}"
+
+
 class ExportReport(JsonStruct):
     """Description of an exported model, with the results of its comparison with torch."""
 
@@ -169,6 +188,8 @@ class ExportReport(JsonStruct):
     checks: list[ShapeCheck]  # comparisons, one per batch
     # dtype -> quantized copies of the graphs
     quantized: dict[str, QuantizedGraphs] = msgspec.field(default_factory=dict)
+    # the graph with pooling and the other modules of a sentence encoder, of ``--pooled``
+    pooled: PooledGraph | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as values that JSON can represent."""
@@ -193,6 +214,7 @@ class ExportReport(JsonStruct):
             f"{self.tolerance:.0e}):"
         )
         lines += [f"  {check.line()}" for check in self.checks]
+        lines += [self.pooled.line()] if self.pooled else []
         for dtype, copies in self.quantized.items():
             lines += copies.lines(dtype)
         if self.unreadable_elsewhere is not None:

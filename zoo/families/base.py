@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 GENERATING = frozenset(("generate", "seq2seq"))  # tasks of heads that generate text
 DECODER_TOKENS = "decoder_tokens"  # axis of the tokens of a decoder after an encoder
-EMBEDDING = ("embed", "similarity")  # of models with pooling
+EMBEDDING = ("embed", "similarity", "rerank", "search")  # of models with pooling
 LABELLED = frozenset(("answer", "choose", "classify"))  # of heads that are learned from labels
 
 

@@ -103,6 +103,7 @@ class TaskSpec:
         train: ``module:Class``, a ``zoo.finetuning.base.FineTuning`` that ``zoo finetune`` uses.
         evaluate: ``module:Class``, a ``zoo.evaluation.base.Evaluation`` that ``zoo eval`` uses.
         run_options: options of ``zoo run``.
+        input_flag: another name of ``--input`` of ``zoo run``, such as ``--queries``.
         train_options: options of ``zoo finetune``, each with its setting.
         settings: further settings of fine-tuning that not every task reads.
         eval_options: options of ``zoo eval``.
@@ -129,6 +130,7 @@ class TaskSpec:
     train: str = ""
     evaluate: str = ""
     run_options: tuple[TaskOption, ...] = ()
+    input_flag: str = ""
     train_options: tuple[TaskOption, ...] = ()
     settings: tuple[str, ...] = ()
     eval_options: tuple[TaskOption, ...] = ()

@@ -185,7 +185,7 @@ def pool(hidden: Tensor, mask: Tensor, pooling: Pooling) -> Tensor:
 
 
 def _pool(hidden: Tensor, mask: Tensor, mode: str) -> Tensor:
-    rows, first = torch.arange(len(hidden), device=hidden.device), mask.int().argmax(1)
+    rows, first = torch.arange(hidden.shape[0], device=hidden.device), mask.int().argmax(1)
     if mode == "cls":
         return hidden[rows, first]
     if mode == "lasttoken":

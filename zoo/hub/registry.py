@@ -39,6 +39,8 @@ class RegistryEntry(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fi
     revision: Text = "main"  # branch, tag or commit to read
     licence: Text | None = None  # licence that the publishers state
     citation: Text | None = None  # paper to cite
+    # whether the entry could not be compared with the page of its publisher
+    unchecked: bool = False
 
 
 def read_registry(path: Path) -> dict[str, RegistryEntry]:

@@ -125,7 +125,12 @@ def task_command(name: str) -> click.Command:
         click.command(verb, epilog=first.examples or EPILOG.format(name=verb)),
         reference_argument,
         click.argument("texts", nargs=-1, metavar="[TEXT... | -]"),
-        shared_option("source", "Read texts from a file.", type=PATH),
+        shared_option(
+            "source",
+            "Read texts from a file.",
+            synonyms=[first.input_flag] if first.input_flag else [],
+            type=PATH,
+        ),
         click.option(
             "--format",
             "kind",

@@ -41,9 +41,11 @@ SPECIAL = {
     "only": "--only",
     "block_size": "--block-size",
     "calibration_file": "--calibration",
+    "pooled": "--pooled",
+    "dim": "--dim",
 }
 SETTINGS = ("force", "unverified", "allow_tokenizer_differences")
-GRAPH = ("cache", "opset", "optimize")
+GRAPH = ("cache", "opset", "optimize", "pooled", "dim")
 
 
 class _Scales(click.Choice[str]):
@@ -60,6 +62,7 @@ class _Scales(click.Choice[str]):
 Examples:
   zoo export all-minilm-l6-v2
   zoo export ./model --head none -o ./graph
+  zoo export all-minilm-l6-v2 --pooled --dim 128
   zoo export all-minilm-l6-v2 --only int8 -o minilm-int8
   zoo export ./classifier --int8 --eval dev.tsv --text sentence -o ./quantized
   zoo export ./model --int8 --int4 --max-drop 0.05 -o ./quantized"""
@@ -86,6 +89,17 @@ Examples:
 @click.option(
     "--optimize", is_flag=True, help="Fuse layers into operators that only ONNX Runtime has."
 )
+@click.option(
+    "--pooled",
+    is_flag=True,
+    help="Add a graph with the modules of a sentence encoder: pooling, Dense, normalization.",
+)
+@click.option(
+    "--dim",
+    type=IntegerRange(1),
+    metavar="N",
+    help="Keep the first N numbers of the embeddings of --pooled.",
+)
 @click.option("--opset", type=IntegerRange(), metavar="N", help="ONNX operator set version.")
 @click.option(
     "--int8",
@@ -109,8 +123,8 @@ Examples:
     "--max-drop",
     type=FiniteRange(0, 1),
     metavar="X",
-    help="Largest loss of a quantized graph: of cosine, correlation, argmax, perplexity or "
-    "metric.  [default: 0.01]",
+    help="Largest loss of a quantized graph: of cosine, ranking, correlation, argmax, perplexity "
+    "or metric.  [default: 0.01]",
 )
 @adapter_option
 @shared_option(

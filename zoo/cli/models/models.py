@@ -60,7 +60,7 @@ def command(words: tuple[str, ...], family: str | None, as_json: bool) -> None:
             row.head or "",
             "" if row.parameters is None else format_count(row.parameters),
             format_bytes(directory_bytes(store() / name)) if name in stored else "",
-            row.repo or row.page or "",
+            (row.repo or row.page or "") + (" (unchecked)" if row.unchecked else ""),
         )
         for name, row in rows.items()
     ]

@@ -16,6 +16,7 @@ from zoo.export.graph.fuse import fuse, fused_operators, order_gelu
 from zoo.export.graph.last_tokens import set_default
 from zoo.export.graph.onnx_file import write_graph
 from zoo.export.graph.parts import GraphToTrace, with_cache
+from zoo.export.graph.pooled import POOLED, pooled_model
 from zoo.export.graph.trace import trace
 from zoo.export.report import Graph
 from zoo.families.onnx import LOGITS, OnnxSpec
@@ -65,6 +66,26 @@ def write_graphs(
         external = write_graph(graph, folder / file, opset, external_over)
         graphs.append(WrittenGraph(file, names, external, fused_operators(graph)))
     return graphs
+
+
+def write_pooled(
+    checkpoint: Checkpoint,
+    spec: OnnxSpec,
+    folder: Path,
+    *,
+    dim: int | None,
+    opset: int,
+    dtype: str,
+    external_over: int,
+    optimize: bool = False,
+) -> WrittenGraph:
+    """Trace and write the graph of a sentence encoder with its modules."""
+    model = pooled_model(checkpoint, spec, dim, getattr(torch, dtype))
+    example = random_inputs(spec, checkpoint.config, _lengths(spec))
+    graph, names = _traced(GraphToTrace(POOLED, model, example, spec), opset, optimize)
+    file = variant_file(POOLED, dtype)
+    external = write_graph(graph, folder / file, opset, external_over)
+    return WrittenGraph(file, names, external, fused_operators(graph))
 
 
 def _traced(part: GraphToTrace, opset: int, optimize: bool) -> tuple[ir.Model, OnnxSpec]:

@@ -1,4 +1,4 @@
-"""Agreement of two graphs on text: cosine, argmax or correlation of logits, perplexity."""
+"""Agreement of two graphs on text: cosine, ranking, argmax or correlation of logits, perplexity."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,14 +20,19 @@ from zoo.families.onnx import LOGITS, OnnxSpec
 from zoo.families.random_inputs import random_inputs
 from zoo.inference.processing.batching import collate, plan_batches
 from zoo.inference.processing.inputs import read_records
-from zoo.inference.processing.pooling import pool
+from zoo.inference.processing.pooling import Features, pool, run_modules
+from zoo.inference.processing.similarity import LATE_INTERACTION, max_sim, similarity_matrix
 from zoo.inference.validate_inputs import with_defaults
 from zoo.io.files import open_regular
 from zoo.io.progress import progress
 from zoo.metrics.classification import accuracy
 from zoo.metrics.likelihood import finite_perplexity
-from zoo.metrics.ranks import correlations
-from zoo.tokenizers.pooling import Pooling
+from zoo.metrics.ranks import correlations, spearman
+from zoo.tokenizers.pooling import Pooling, SimilarityFunction
+from zoo.tokenizers.sentence_modules import SENTENCE_VECTOR, TOKENS
+
+if TYPE_CHECKING:
+    from zoo.checkpoint.module_weights import ModuleWeights
 
 Arrays = Mapping[str, NDArray[Any]]
 Run = Callable[[Arrays], dict[str, NDArray[Any]]]
@@ -35,6 +40,7 @@ TARGET = "decoder_input_ids"
 TEXTS_PER_BOOK, MOST_TEXTS, MOST_TOKENS = 4, 256, 128
 MASK_EVERY = 7  # tokens, of masked language models: about 15 %
 NO_TARGET = -1
+PAIRED = 1  # a text is compared with the one that follows it, by cross-encoders
 
 
 @dataclass(frozen=True)
@@ -52,13 +58,16 @@ class Sample:
 class Summary:
     """Values of the outputs of a batch that are compared."""
 
-    vectors: NDArray[np.float64]  # (rows, size), the first output, pooled over the tokens of a text
+    # (rows, size), the embedding of each text, or the first output, pooled over its tokens
+    vectors: NDArray[np.float64]
     argmax: NDArray[np.int64]  # argmax of each token or text
     # logit of each token or text, where it has a single one; otherwise empty
     scores: NDArray[np.float64]
     log_probs: NDArray[np.float64]  # log probability of each target
     # whether all outputs of tokens are finite; argmax and rounding can hide NaN
     finite: bool = True
+    # (tokens, width) of each text, of models of late interaction
+    token_vectors: tuple[NDArray[np.float64], ...] = ()
 
 
 def read_texts(file: Path | None) -> list[str]:
@@ -93,7 +102,11 @@ def make_samples(checkpoint: Checkpoint, texts: Sequence[str]) -> list[Sample]:
             samples.append(Sample(arrays, mask.reshape(len(tokens), -1) == 1))
         return samples
     tokenizer = load_text_tokenizer(checkpoint)
-    encoded = tokenizer.encode(texts, max_tokens=longest, offsets=False)
+    if checkpoint.model.score_activation is not None:  # a cross-encoder reads pairs
+        pairs = [*zip(texts, [*texts[PAIRED:], *texts[:PAIRED]], strict=True)]
+        encoded = tokenizer.encode(pairs, max_tokens=longest, offsets=False)
+    else:
+        encoded = tokenizer.encode(texts, max_tokens=longest, offsets=False)
     lengths = [len(text.ids) for text in encoded]
     names, pad = list(spec.inputs), getattr(checkpoint.config, "pad_token_id", None) or 0
     samples = []
@@ -138,20 +151,45 @@ def _with_targets(
 
 
 def summaries(
-    run: Run, samples: Iterable[Sample], spec: OnnxSpec, pooling: Pooling | None = None
+    run: Run,
+    samples: Iterable[Sample],
+    spec: OnnxSpec,
+    pooling: Pooling | None = None,
+    weights: "ModuleWeights | None" = None,
 ) -> list[Summary]:
-    """Run a graph on texts, and return what is compared of its outputs."""
+    """Run a graph on texts, and return what is compared of its outputs.
+
+    Args:
+        run: runs the graph.
+        samples: batches of texts.
+        spec: inputs and outputs of the graph.
+        pooling: modules of a sentence encoder, if the model is one.
+        weights: their weights.
+    """
     single = LOGITS in spec.outputs and spec.outputs[LOGITS][-1] == 1
     found = []
     with progress("comparing", unit="texts") as advance:
         for sample in samples:
-            found.append(_summary(run(sample.inputs), sample, pooling or Pooling(), single=single))
+            outputs = run(sample.inputs)
+            found.append(_summary(outputs, sample, pooling, weights, single=single))
             advance(len(sample.mask))
     return found
 
 
-def agreement(expected: Sequence[Summary], actual: Sequence[Summary], spec: OnnxSpec) -> Agreement:
-    """Return the agreement of two graphs on the same texts."""
+def agreement(
+    expected: Sequence[Summary],
+    actual: Sequence[Summary],
+    spec: OnnxSpec,
+    checkpoint: Checkpoint | None = None,
+) -> Agreement:
+    """Return the agreement of two graphs on the same texts.
+
+    Args:
+        expected: outputs of the graph in float32.
+        actual: outputs of the other graph.
+        spec: inputs and outputs of the graphs.
+        checkpoint: the model, whose ranking of texts is compared if it is one of retrieval.
+    """
     if not all(summary.finite for summary in expected):
         raise NonFiniteError("the graph in float32 returned NaN or infinity for a text")
     pairs = list(zip(expected, actual, strict=True))
@@ -166,6 +204,13 @@ def agreement(expected: Sequence[Summary], actual: Sequence[Summary], spec: Onnx
         values["argmax"] = accuracy(
             *(np.concatenate([summary.argmax for summary in side]) for side in (expected, actual))
         )
+    if checkpoint is not None and (kind := ranks_by(checkpoint)) is not None:
+        values["ranking"] = rank_correlation(expected, actual, kind)
+        if not math.isnan(values["ranking"]):
+            finite = all(summary.finite for summary in actual)
+            drop = at_least_0(1 - values["ranking"]) if finite else math.inf
+            return Agreement(texts=len(cosines), measure="ranking", drop=drop, **values)
+        values["ranking"] = None
     losses = [
         -float(np.concatenate([summary.log_probs for summary in side]).mean())
         for side in (expected, actual)
@@ -201,12 +246,69 @@ def _scores(summaries: Sequence[Summary]) -> NDArray[np.float64]:
     return np.concatenate([summary.scores for summary in summaries])
 
 
-def _summary(outputs: Arrays, sample: Sample, pooling: Pooling, *, single: bool) -> Summary:
+def ranks_by(checkpoint: Checkpoint) -> SimilarityFunction | Literal["score"] | None:
+    """Return the similarity by which a model of retrieval ranks texts; ``None`` for other models.
+
+    The gate of bi-encoders is the cosine, which is stricter where texts are alike.
+    """
+    pooling = checkpoint.model.pooling
+    if checkpoint.model.score_activation is not None:
+        return "score"
+    if pooling is None or pooling.model_type == "SentenceTransformer":
+        return None
+    return pooling.similarity_fn_name if pooling.output in checkpoint.head.outputs else None
+
+
+def rank_correlation(expected: Sequence[Summary], actual: Sequence[Summary], kind: str) -> float:
+    """Return how alike two graphs rank texts: Spearman's correlation, the mean over queries.
+
+    Each text is a query among all others; cross-encoders rank pairs.
+    """
+    if kind == "score":
+        return spearman(_scores(expected), _scores(actual))
+    similarities = [_similarities(side, kind) for side in (expected, actual)]
+    found = []
+    for query, (first, second) in enumerate(zip(*similarities, strict=True)):
+        others = np.arange(len(first)) != query
+        found.append(spearman(first[others], second[others]))
+    return float(np.mean(found))
+
+
+def _similarities(summaries: Sequence[Summary], kind: str) -> NDArray[np.float64]:
+    """Return the similarity of all pairs of texts, (texts, texts)."""
+    if kind not in LATE_INTERACTION:
+        vectors = np.concatenate([summary.vectors for summary in summaries])
+        return similarity_matrix(vectors, vectors, kind)  # type: ignore[arg-type]
+    texts = [text for summary in summaries for text in summary.token_vectors]
+    starts = np.cumsum([0, *(len(text) for text in texts[:-1])])
+    tokens = np.concatenate(texts)
+    return np.stack([max_sim(text, tokens, starts) for text in texts])
+
+
+def _summary(
+    outputs: Arrays,
+    sample: Sample,
+    pooling: Pooling | None,
+    weights: "ModuleWeights | None",
+    *,
+    single: bool,
+) -> Summary:
     name = next(iter(outputs))
     first = outputs[name].astype(np.float32, copy=False)
     by_token = first.shape[:2] == sample.mask.shape
     rows = first.reshape(*sample.mask.shape, -1) if by_token else first.reshape(len(first), -1)
-    vectors = pool(rows, sample.mask, pooling) if by_token else rows
+    vectors, token_vectors = rows, tuple[NDArray[np.float64], ...]()
+    if by_token and pooling is not None and pooling.output == name:
+        ids = sample.inputs[next(iter(sample.inputs))]
+        features = run_modules(Features({TOKENS: rows}, sample.mask, ids=ids), pooling, weights)
+        if SENTENCE_VECTOR in features.values:
+            vectors = features.values[SENTENCE_VECTOR][:, : pooling.truncate_dim]
+        else:
+            compared = zip(features.values[TOKENS], features.mask, strict=True)
+            token_vectors = tuple(row[mask].astype(np.float64) for row, mask in compared)
+            vectors = np.stack([text.mean(0) for text in token_vectors])
+    elif by_token:
+        vectors = pool(rows, sample.mask, Pooling())
     scores = (rows[sample.mask] if by_token else rows).ravel() if single else np.empty(0)
     return Summary(
         vectors.astype(np.float64),
@@ -217,6 +319,7 @@ def _summary(outputs: Arrays, sample: Sample, pooling: Pooling, *, single: bool)
             np.isfinite(array[sample.mask] if array.shape[:2] == sample.mask.shape else array).all()
             for array in outputs.values()
         ),
+        token_vectors=token_vectors,
     )
 
 

@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -27,6 +27,10 @@ from zoo.export.quantization.search import Layer, search
 from zoo.export.report import Agreement, ExportReport, QuantizedGraphs
 from zoo.inference.ort.session import GraphSession
 from zoo.inference.session import Session
+
+if TYPE_CHECKING:
+    from zoo.checkpoint.module_weights import ModuleWeights
+    from zoo.tokenizers.pooling import Pooling
 
 MAX_DROP = 0.01
 # texts and labelled samples by which layers are ordered, in batches and in number
@@ -94,6 +98,11 @@ class QuantizationPlan:
                 read_texts(file)
 
 
+def _modules(checkpoint: Checkpoint) -> "tuple[Pooling | None, ModuleWeights]":
+    """Return the modules of a sentence encoder, and their weights."""
+    return checkpoint.model.pooling, checkpoint.module_weights()
+
+
 @dataclass(frozen=True)
 class _Reference:
     """The graphs in float32, and what quantized copies are compared with."""
@@ -110,9 +119,9 @@ class _Reference:
         """Return the agreement of quantized copies with the graphs."""
         session = GraphSession(paths, self.checkpoint, cache=self.cache)
         spec = self.checkpoint.family.onnx(self.checkpoint.config, self.checkpoint.head_name)
-        actual = summaries(session.run, self.samples, spec, self.checkpoint.model.pooling)
+        actual = summaries(session.run, self.samples, spec, *_modules(self.checkpoint))
         compared = msgspec.structs.replace(
-            agreement(self.summaries, actual, spec),
+            agreement(self.summaries, actual, spec, self.checkpoint),
             random_tokens=why_no_texts(self.checkpoint) is not None,
         )
         if self.metric is None or not math.isfinite(compared.drop):
@@ -192,7 +201,7 @@ def write_quantized(
     samples = make_samples(checkpoint, read_texts(plan.eval_file))
     value = plan.metric.measure(session)[1] if plan.metric else 0.0
     spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
-    expected = summaries(session.run, samples, spec, checkpoint.model.pooling)
+    expected = summaries(session.run, samples, spec, *_modules(checkpoint))
     if plan.metric is None:
         require_different_scores(expected)
     reference = _Reference(checkpoint, report.cache, samples, expected, plan.metric, None, value)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.floating[Any]]
 
 Array = TypeVar("Array")  # of NumPy or torch
+LATE_INTERACTION = ("maxsim", "meanmaxsim")
 COMPARED = 1 << 25  # similarities that are computed at once
 ROUNDED = 16  # units in the last place
 # relative rounding of the computation in lower precision, whatever the dtype of the embeddings: one
@@ -40,6 +41,40 @@ def pairwise_similarity(first: Array, second: Array, function: SimilarityFunctio
         case "manhattan":
             similarity = -abs(a - b).sum(-1)
     return similarity  # type: ignore[no-any-return]
+
+
+def max_sim(query: "Floats", tokens: "Floats", starts: "NDArray[np.int64]") -> "Floats":
+    """Return the late-interaction score of each text: sum over the query of the best products.
+
+    Khattab and Zaharia 2020, arXiv:2004.12832, equation 3.
+
+    Args:
+        query: (query tokens, width).
+        tokens: the tokens of all texts, one text after another, (tokens, width).
+        starts: index of the first token of each text, (texts,); every text has a token.
+    """
+    import numpy as np
+
+    scores: Floats = np.maximum.reduceat(query @ tokens.T, starts, axis=1).sum(axis=0)
+    return scores
+
+
+def text_similarity(first: "Floats", second: "Floats", function: SimilarityFunction) -> float:
+    """Return the similarity of two texts.
+
+    Args:
+        first: (width,), or (tokens, width) of late interaction.
+        second: (width,), or (tokens, width).
+        function: the function.
+    """
+    import numpy as np
+
+    if function not in LATE_INTERACTION:
+        return float(pairwise_similarity(first, second, function))
+    if not len(first) or not len(second):
+        return 0.0
+    (score,) = max_sim(first, second, np.zeros(1, np.int64))
+    return float(score / len(first) if function == "meanmaxsim" else score)
 
 
 def similarity_matrix(

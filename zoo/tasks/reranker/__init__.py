@@ -9,12 +9,27 @@ NEGATIVE = TaskOption(
     metavar="COL",
     multiple=True,
 )
+EXAMPLES = """\b
+Examples:
+  zoo run rerank REF --query "a question" --input texts.txt --top-k 5
+  zoo run rerank REF --query "a question" "a text" "another text"
+
+A cross-encoder reads the query with each text; other models compare embeddings, by their own
+similarity. Results are sorted, best first: "corpus_id" is the number of the text in the input."""
+
 TASKS = (
     TaskSpec(
         "reranker",
         "Rank the texts of a query by a score of each pair.",
+        verb="rerank",
         synonyms=("reranking", "text-ranking"),
         heads=("sequence-classification",),
+        predict="zoo.tasks.reranker.rerank:Rerank",
+        run_options=(
+            TaskOption("query", "The query.", metavar="TEXT"),
+            TaskOption("top_k", "Number of texts to return.  [default: all]", int, minimum=1),
+        ),
+        examples=EXAMPLES,
         evaluate="zoo.tasks.reranker.evaluate:RerankerEvaluation",
         eval_options=(*LABELLED, PAIR, NEGATIVE, DIM),
         metrics=("ndcg_at_10",),

@@ -5,10 +5,26 @@ from pathlib import Path
 from zoo.families.tasks import TaskOption, TaskSpec
 from zoo.tasks.options import DIM, SEED
 
+EXAMPLES = """\b
+Examples:
+  zoo run search REF --corpus texts.jsonl --queries queries.txt --top-k 10
+  zoo run search REF --corpus texts.jsonl "a question" "another question"
+
+Each result has the best texts of the corpus, best first: "corpus_id" is the number of the text in
+its file. The search compares all texts. The vectors of the corpus are in a temporary file."""
+
 TASKS = (
     TaskSpec(
         "retrieval",
         "Find the texts of a corpus that are relevant for queries.",
+        verb="search",
+        predict="zoo.tasks.retrieval.search:Search",
+        run_options=(
+            TaskOption("corpus", "File of the texts to search.", Path, metavar="FILE"),
+            TaskOption("top_k", "Number of texts for each query.", int, minimum=1, default=10),
+        ),
+        input_flag="--queries",
+        examples=EXAMPLES,
         evaluate="zoo.tasks.retrieval.evaluate:RetrievalEvaluation",
         eval_options=(
             TaskOption(

@@ -1,24 +1,34 @@
 """The task embed: sentence embeddings."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from zoo.errors import UsageError
 from zoo.families.onnx import EMBEDDING
 from zoo.inference.processing.batching import Batch
 from zoo.inference.processing.numbers import short_floats
-from zoo.inference.processing.pooling import count_prompt_tokens, pool, unit
+from zoo.inference.processing.pooling import (
+    Features,
+    count_prompt_tokens,
+    pool,
+    run_modules,
+    unit,
+)
 from zoo.inference.processing.records import TextExample, validate_text
 from zoo.inference.task import BatchTask, EncodedExample, EncodedTexts, warn_user
 from zoo.overrides import override
-from zoo.tokenizers.pooling import Pooling
+from zoo.tokenizers import Encoded
+from zoo.tokenizers.pooling import Pooling, QueryExpansion
+from zoo.tokenizers.sentence_modules import TOKENS, MaskModule
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from zoo.tokenizers.tokenizer import Text
 
+Role = Literal["query", "document"]
 DTYPES = ("float32", "float16", "int8")  # of embeddings in results
 
 
@@ -29,7 +39,11 @@ class Embed(BatchTask):
 
     Without such files the embedding is the mean over the tokens, not normalized, with a
     ``TaskWarning``. Results have the key ``embedding``. A text follows a prompt of the checkpoint,
-    by default its default prompt, or another text in place of one.
+    by default its default prompt, or another text in place of one. As a ``query`` or ``document``
+    of retrieval, it has the prompt and the maximum length of these by default.
+
+    An embedding of a sparse encoder has a weight for each word of the vocabulary, of which JSON has
+    those that are not zero. A model of late interaction has an embedding for each token.
     """
 
     name: ClassVar[str] = "embed"
@@ -44,8 +58,10 @@ class Embed(BatchTask):
         dim: int | None = None,
         normalize: bool = False,
         output_dtype: str | None = None,
+        role: Role | None = None,
         **options: Any,
     ) -> None:
+        self.role = role
         super().__init__(*args, **options)
         if output_dtype not in (None, *DTYPES):
             raise UsageError(
@@ -60,18 +76,77 @@ class Embed(BatchTask):
             raise UsageError("a prompt is a name or a text, and not both", "leave one out")
         if prompt is not None:
             validate_text(prompt, "the prompt")
+        if prompt_name is None and prompt is None and role is not None:
+            prompt = (
+                self.pooling.query_prompt() if role == "query" else self.pooling.document_prompt()
+            )
         self.prompt = self.pooling.prompt(prompt_name) if prompt is None else prompt
+        if self.is_multi_vector and dim is not None:
+            raise UsageError(
+                f"{self.checkpoint.path} has an embedding for each token, which is not cut",
+                "leave the dimension out",
+            )
+        self.skipped = self._skipped_tokens()
 
     @property
     def pooling(self) -> Pooling:
         """Pooling of the checkpoint."""
         return self.checkpoint.model.pooling or Pooling()
 
+    @property
+    def is_multi_vector(self) -> bool:
+        """Whether a text has an embedding for each token."""
+        return self.pooling.model_type == "MultiVectorEncoder"
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether an embedding has a weight for each word of the vocabulary."""
+        return self.pooling.model_type == "SparseEncoder"
+
+    def _skipped_tokens(self) -> list[int]:
+        """Return the ids of the tokens that late interaction leaves out."""
+        words = [
+            word
+            for step in self.pooling.steps
+            if isinstance(step, MaskModule)
+            for word in step.skiplist_words
+        ]
+        return [number for word in words if (number := self.tokenizer.token_id(word)) is not None]
+
+    @property
+    def expansion(self) -> QueryExpansion | None:
+        """Expansion of the texts, if they are queries of a model that expands them."""
+        return self.pooling.query_expansion if self.role == "query" else None
+
     @override
     def limits(self) -> list[int]:
         """Return the limits on the number of tokens, including the sentence encoder's."""
-        limit = self.pooling.max_tokens
+        pooling, expansion = self.pooling, self.expansion
+        limit = {"query": pooling.query_length, "document": pooling.document_length}.get(
+            self.role or ""
+        )
+        if expansion is not None and expansion.strategy == "fixed":
+            limit = expansion.length
+        elif expansion is not None and limit is not None:
+            limit = max(limit, expansion.length)
+        limit = pooling.max_tokens if limit is None else limit
         return [*super().limits(), *([limit] if limit is not None else [])]
+
+    @override
+    def encode(self, texts: "Sequence[Text]") -> list[Encoded]:
+        encoded, expansion = super().encode(texts), self.expansion
+        if expansion is None:
+            return encoded
+        token = expansion.token
+        number = self.tokenizer.mask_id if token is None else self.tokenizer.token_id(token)
+        number = self.tokenizer.role_id("eos") if number is None and token is None else number
+        if number is None:
+            raise UsageError(
+                f"{self.checkpoint.path} expands queries by {token or 'a mask token'}, which its "
+                "vocabulary lacks",
+                "convert it with its own tokenizer",
+            )
+        return [ExpandedQuery(text, number, expansion.length) for text in encoded]
 
     @override
     def prepare(self, text: str) -> str:
@@ -99,7 +174,11 @@ class Embed(BatchTask):
         if EMBEDDING in self.session.outputs:  # the runtime pools
             vectors = self.output(EMBEDDING, items, batch)
         else:
+            if (expansion := self.expansion) is not None and not expansion.attend:
+                batch = without_expansion(items, batch, self.session.inputs)
             hidden = self.output(self.pooling.output, items, batch)  # (texts, tokens, width)
+            if self.is_multi_vector:
+                return self._of_tokens(hidden, batch)
             vectors = pool(
                 hidden, batch.mask, self.pooling, self.weights, prompt_tokens=self.prompt_tokens
             )
@@ -120,9 +199,39 @@ class Embed(BatchTask):
         vectors = vectors.astype(self.output_dtype or vectors.dtype, copy=False)
         return [{"embedding": vector} for vector in vectors]
 
+    def _of_tokens(self, hidden: "NDArray[np.floating[Any]]", batch: Batch) -> list[dict[str, Any]]:
+        """Return the embeddings of the tokens that are compared, (tokens, width) for each text."""
+        features = Features(
+            {TOKENS: hidden},
+            batch.mask,
+            ids=batch.inputs[self.session.inputs[0]],
+            prompt_tokens=self.prompt_tokens,
+            skipped=self.skipped,
+            task=self.role or "document",
+        )
+        features = run_modules(features, self.pooling, self.weights)
+        vectors = features.values[TOKENS]
+        vectors = unit(vectors) if self.normalizes else vectors
+        rows = zip(vectors.astype(self.output_dtype or vectors.dtype), features.mask, strict=True)
+        return [{"embedding": row[mask]} for row, mask in rows]
+
     @override
     def to_json(self, added: dict[str, Any]) -> dict[str, Any]:
+        if self.is_sparse:
+            return {"embedding": self.named_weights(added["embedding"])}
         return {name: short_floats(value) for name, value in added.items()}
+
+    def named_weights(self, vector: "NDArray[np.floating[Any]]") -> dict[str, float]:
+        """Return token -> weight of a sparse embedding, the largest first, without zeros."""
+        import numpy as np
+
+        present = np.flatnonzero(vector)
+        order = present[np.argsort(-vector[present], kind="stable")]
+        weights = short_floats(vector[order])
+        return {
+            self.tokenizer.token(number): weight
+            for number, weight in zip(order.tolist(), weights, strict=True)
+        }
 
     @override
     def stream_chunks(
@@ -139,6 +248,11 @@ class Embed(BatchTask):
         """Return the embeddings as one array, (texts, dimensions)."""
         import numpy as np
 
+        if self.is_multi_vector:
+            raise UsageError(
+                f"{self.checkpoint.path} has an embedding for each token, and none of a text",
+                "use encode_query and encode_document",
+            )
         rows = [added["embedding"] for _, added in self.stream(records)]
         return np.stack(rows) if rows else self.no_vectors()
 
@@ -149,6 +263,28 @@ class Embed(BatchTask):
         size = self.pooling.dimension(self.pooling.input_width(self.checkpoint.config))
         computed = "float64" if self.session.dtype == "float64" else "float32"
         return np.empty((0, min(self.dim or size, size)), self.output_dtype or computed)
+
+
+class ExpandedQuery(Encoded):
+    """A query with expansion tokens up to a length, which late interaction compares as well."""
+
+    def __init__(self, query: Encoded, token: int, length: int) -> None:
+        self.own_tokens = len(query.ids)
+        added = max(length - self.own_tokens, 0)
+        self.ids = [*query.ids, *[token] * added]
+        self.type_ids = [*query.type_ids, *[0] * added]
+        self.truncated = query.truncated
+
+
+def without_expansion(items: list[EncodedExample], batch: Batch, inputs: "Sequence[str]") -> Batch:
+    """Return a batch in which no token attends to those of expansions."""
+    import numpy as np
+
+    if "attention_mask" not in inputs:
+        raise UsageError("the model has no attention mask, and attends to the expansion of queries")
+    own = [getattr(item.encoded, "own_tokens", len(item.encoded.ids)) for item in items]
+    attended = np.arange(batch.mask.shape[1]) < np.array(own)[:, None]
+    return batch._replace(inputs={**batch.inputs, "attention_mask": attended.astype(np.int64)})
 
 
 def quantize(vectors: "NDArray[np.floating[Any]]") -> "tuple[NDArray[np.int8], NDArray[Any]]":

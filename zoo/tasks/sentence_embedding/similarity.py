@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.inference.processing.records import RecordKeys
-from zoo.inference.processing.similarity import pairwise_similarity
+from zoo.inference.processing.similarity import text_similarity
 from zoo.inference.task import EncodedExample, EncodedTexts
 from zoo.overrides import override
 from zoo.tasks.sentence_embedding.predict import Embed
@@ -18,7 +18,8 @@ class Similarity(Embed):
     """Similarity of the embeddings of two texts; see ``Embed`` for the embeddings.
 
     The checkpoint names the function: the cosine, from -1 to 1, by default, the dot product, or the
-    negative of the Euclidean or Manhattan distance. Results have the key ``similarity``.
+    negative of the Euclidean or Manhattan distance; of late interaction MaxSim, in which the first
+    text is the query. Results have the key ``similarity``.
     """
 
     name: ClassVar[str] = "similarity"
@@ -39,8 +40,7 @@ class Similarity(Embed):
         import numpy as np
 
         first, second = (row["embedding"].astype(np.float64) for row in rows)
-        function = self.pooling.similarity_fn_name
-        return {"similarity": float(pairwise_similarity(first, second, function))}
+        return {"similarity": text_similarity(first, second, self.pooling.similarity_fn_name)}
 
     @override
     def to_json(self, added: dict[str, Any]) -> dict[str, Any]:

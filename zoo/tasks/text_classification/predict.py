@@ -56,8 +56,12 @@ class ClassifyTexts(WindowedTask):
     def check(self, item: EncodedExample) -> None:
         super().check(item)
         self.require_tokens(item)
-        if item.record.pair is None and self.both_orders:
-            raise UsageError(f"{item.record.location} is one text, and the model compares two")
+        compares = self.both_orders or self.checkpoint.model.score_activation is not None
+        if item.record.pair is None and compares:
+            raise UsageError(
+                f"{item.record.location} is one text, and the model compares two",
+                "give pairs, or `zoo run rerank` a query and texts",
+            )
 
     @override
     def split(self, item: EncodedExample) -> list[EncodedExample]:

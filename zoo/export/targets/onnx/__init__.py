@@ -32,7 +32,10 @@ class Onnx(ExportTarget):
         "int4": Precision(None, "4-bit weights"),
     }
     options = frozenset(
-        ("cache", "opset", "optimize", "int8", "int4", "only", "block_size", "calibration_file")
+        (
+            *("cache", "opset", "optimize", "int8", "int4", "only", "block_size"),
+            *("calibration_file", "pooled", "dim"),
+        )
     )
 
     @override

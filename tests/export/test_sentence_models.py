@@ -1,0 +1,144 @@
+"""Exports of sentence encoders with modules, sparse encoders, late interaction and rerankers."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.checkpoints import Make, hub_checkpoint
+from tests.inference.conftest import converted
+from tests.tasks.reranker.test_rerank import TEXTS, late, sparse
+from tests.tasks.sentence_embedding.test_modules import modules_of, save
+from zoo.api import load
+from zoo.checkpoint import Checkpoint, load_checkpoint
+from zoo.checkpoint.digests import check_digests
+from zoo.errors import UsageError
+from zoo.export.export import export_onnx
+from zoo.export.quantization.agreement import agreement, make_samples, rank_correlation, summaries
+from zoo.export.quantization.quantize import Quantization
+from zoo.export.quantization.variants import QuantizationPlan
+from zoo.metrics.ranks import spearman
+
+__all__ = ["hub_checkpoint"]
+pytestmark = pytest.mark.filterwarnings("ignore::zoo.inference.task.TaskWarning")
+
+
+def model(kind: str, hub_checkpoint: Make, tmp_path: Path) -> Checkpoint:
+    from sentence_transformers import CrossEncoder
+
+    hub = tmp_path / "hub"
+    if kind == "dense":
+        save(hub_checkpoint("BertModel"), hub, modules_of("two dense"))
+    elif kind == "cross-encoder":
+        source = hub_checkpoint("BertForSequenceClassification", num_labels=1)
+        sigmoid = torch.nn.Sigmoid()
+        CrossEncoder(str(source), activation_fn=sigmoid).save(str(hub), create_model_card=False)
+    else:
+        made = {"sparse": sparse, "late": late}[kind](hub_checkpoint)
+        made.save(str(hub), create_model_card=False)
+    return converted(hub, tmp_path / "model")
+
+
+def outputs(checkpoint: Checkpoint, kind: str, backend: Any) -> Any:
+    loaded = load(str(checkpoint.path), backend=backend)
+    if kind == "cross-encoder":
+        return np.array([row["score"] for row in loaded.rerank("a b", TEXTS)])
+    if kind == "late":
+        return np.concatenate(loaded.encode_document(TEXTS))
+    return loaded.encode_document(TEXTS)
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "late", "cross-encoder"])
+def test_an_export_computes_the_same(kind: str, hub_checkpoint: Make, tmp_path: Path) -> None:
+    """In float32, and in 8 bits behind a gate that compares the ranking of retrieval models."""
+    checkpoint = model(kind, hub_checkpoint, tmp_path)
+    plan = QuantizationPlan(methods=(Quantization("int8"),), max_drop=0.5)
+    export_onnx(checkpoint, tmp_path / "onnx", quantization=plan)
+    exported = load_checkpoint(tmp_path / "onnx")
+    check_digests(exported.path)
+    np.testing.assert_allclose(
+        outputs(exported, kind, "onnx"), outputs(checkpoint, kind, "cpu"), rtol=1e-4, atol=5e-5
+    )
+    described = json.dumps(exported.manifest.export)
+    (copies,) = exported.manifest.export["quantized"].values()  # type: ignore[index]
+    measure = "cosine" if kind == "dense" else "ranking"
+    assert copies["agreement"]["measure"] == measure, described
+    if measure == "ranking":
+        drop = 1 - copies["agreement"]["ranking"]
+        assert copies["agreement"]["drop"] == pytest.approx(drop) and drop < 0.5
+
+
+def test_the_ranking_is_spearman_s_of_the_library_s_similarities(
+    hub_checkpoint: Make, tmp_path: Path
+) -> None:
+    """Between a model of late interaction and one whose outputs have noise."""
+    checkpoint = model("late", hub_checkpoint, tmp_path)
+    session = load(str(checkpoint.path), backend="cpu").session
+    spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
+    samples = make_samples(checkpoint, TEXTS)
+    rng = np.random.default_rng(0)
+
+    def noisy(inputs: Any) -> Any:
+        found = session.run(inputs)
+        return {name: a + 0.5 * rng.standard_normal(a.shape) for name, a in found.items()}
+
+    modules = checkpoint.model.pooling, checkpoint.module_weights()
+    plain, other = (summaries(run, samples, spec, *modules) for run in (session.run, noisy))
+    found = agreement(plain, other, spec, checkpoint)
+    assert found.measure == "ranking" and found.ranking == rank_correlation(plain, other, "maxsim")
+    tokens = [[t for s in side for t in s.token_vectors] for side in (plain, other)]
+    scores = [np.array([[(q @ d.T).max(1).sum() for d in side] for q in side]) for side in tokens]
+    rows = range(len(TEXTS))
+    expected = [spearman(*(np.delete(side[row], row) for side in scores)) for row in rows]
+    assert found.ranking == pytest.approx(np.mean(expected))
+    assert agreement(plain, plain, spec, checkpoint).drop < 1e-12
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "late"])
+def test_a_pooled_graph_has_the_library_s_embeddings(
+    kind: str, hub_checkpoint: Make, tmp_path: Path
+) -> None:
+    """With the names of outputs that sentence-transformers and Transformers.js look for."""
+    import onnxruntime
+
+    checkpoint = model(kind, hub_checkpoint, tmp_path)
+    dim = 5 if kind == "dense" else None
+    report = export_onnx(checkpoint, tmp_path / "onnx", pooled=True, dim=dim)
+    assert report.pooled is not None and report.pooled.file == "onnx/model_pooled.onnx"
+    session = onnxruntime.InferenceSession(str(tmp_path / "onnx" / report.pooled.file))
+    names = [output.name for output in session.get_outputs()]
+    loaded = load(str(checkpoint.path), backend="cpu")
+    encoded = loaded.tokenizer.encode(TEXTS, max_tokens=7)
+    for text, tokens in zip(TEXTS, encoded, strict=True):
+        ids = np.array([tokens.ids])
+        inputs = {"input_ids": ids, "attention_mask": ids * 0 + 1, "token_type_ids": ids * 0}
+        found = dict(zip(names, session.run(None, inputs), strict=True))
+        if kind == "late":  # which leaves out the full stop
+            assert names == ["token_embeddings"]
+            compared = [token != "." for token in tokens.tokens]
+            (expected,) = loaded.encode_document([text], prompt="")
+            np.testing.assert_allclose(
+                found["token_embeddings"][0][compared], expected, rtol=1e-4, atol=1e-4
+            )
+            continue
+        assert names[-1] == "sentence_embedding"
+        (row,) = loaded._run("embed", [text], arrays=True, dim=dim, max_tokens=7)
+        np.testing.assert_allclose(
+            found["sentence_embedding"][0], row["embedding"], rtol=1e-4, atol=1e-4
+        )
+    assert load(str(tmp_path / "onnx"), backend="onnx").checkpoint.is_export
+
+
+def test_a_cut_above_the_width_is_refused(hub_checkpoint: Make, tmp_path: Path) -> None:
+    checkpoint = model("dense", hub_checkpoint, tmp_path)
+    with pytest.raises(UsageError, match="cut at 9 numbers; the model's embeddings have 8"):
+        export_onnx(checkpoint, tmp_path / "onnx", pooled=True, dim=9)
+    with pytest.raises(UsageError, match="--dim cuts the embeddings of a pooled graph"):
+        export_onnx(checkpoint, tmp_path / "onnx", dim=4)
+    plain = converted(hub_checkpoint("BertModel", "other"), tmp_path / "plain")
+    with pytest.raises(UsageError, match="does not say how it makes embeddings"):
+        export_onnx(plain, tmp_path / "onnx", pooled=True)
+    assert not (tmp_path / "onnx").exists()

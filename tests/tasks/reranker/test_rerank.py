@@ -1,0 +1,269 @@
+"""Sparse, late-interaction and cross-encoder models, against sentence-transformers."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+
+from tests.checkpoints import Make
+from tests.inference.conftest import converted
+from zoo.api import Model, load
+from zoo.cli.inference.run import command
+from zoo.convert.conversion import convert
+from zoo.errors import UsageError
+from zoo.hub.source import CheckpointDir
+from zoo.hub.upload.plan import PLACEHOLDER
+
+pytestmark = pytest.mark.filterwarnings("ignore::zoo.inference.task.TaskWarning")
+TEXTS = ["a b c", "j i", "d e f g h i j a b", "c", "f a b", "g g h ."]
+QUERIES = ["a b", "j", "c d e f g h i j a b c"]
+TOKENS = "token_embeddings"
+PROMPTS = {"query": "a b ", "document": "c d "}
+
+
+def both(theirs: Any, tmp_path: Path) -> tuple[Model, Any]:
+    """Return the model here, and that of the library from what comes back."""
+    theirs.eval().save(str(tmp_path / "hub"), create_model_card=False)
+    checkpoint = converted(tmp_path / "hub", tmp_path / "model")
+    back = CheckpointDir(checkpoint.path, str(checkpoint.path))
+    convert(back, tmp_path / "back", to="hub")
+    return load(str(checkpoint.path), backend="cpu"), type(theirs)(str(tmp_path / "back"))
+
+
+def sparse(hub_checkpoint: Make, **settings: Any) -> Any:
+    from sentence_transformers import SparseEncoder
+    from sentence_transformers.base.modules import Transformer
+    from sentence_transformers.sparse_encoder.modules import SpladePooling
+
+    encoder = Transformer(str(hub_checkpoint("BertForMaskedLM")), transformer_task="fill-mask")
+    pooling = SpladePooling(settings.pop("strategy", "max"), settings.pop("activation", "relu"))
+    return SparseEncoder(modules=[encoder, pooling], device="cpu", **settings)
+
+
+def late(hub_checkpoint: Make, **settings: Any) -> Any:
+    from sentence_transformers import MultiVectorEncoder
+    from sentence_transformers.base.modules import Dense, Normalize, Transformer
+    from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
+
+    source = hub_checkpoint("BertModel", vocab_size=len("abcdefghij") + 8)
+    (source / "vocab.txt").write_text((source / "vocab.txt").read_text() + ".\n")
+    expansion = settings.pop("expansion", None)
+    encoder = Transformer(str(source), query_expansion=expansion, document_length=7)
+    torch.manual_seed(3)
+    identity = torch.nn.Identity()
+    dense = Dense(32, 8, bias=False, activation_function=identity, module_input_name=TOKENS)
+    mask = MultiVectorMask(skiplist_words=[".", "nothing"])
+    modules = [encoder, dense, mask, Normalize(module_input_name=TOKENS)]
+    return MultiVectorEncoder(modules=modules, prompts=PROMPTS, device="cpu", **settings)
+
+
+def dense(hub_checkpoint: Make, **settings: Any) -> Any:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.modules import Transformer
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
+    encoder = Transformer(str(hub_checkpoint("BertModel")))
+    return SentenceTransformer(
+        modules=[encoder, Pooling(32)], prompts=PROMPTS, device="cpu", **settings
+    )
+
+
+def assert_ranked_as(ours: Model, theirs: Any, *, atol: float = 5e-5) -> None:
+    """Check rerank and search against the similarities of the library."""
+    queries, texts = theirs.encode_query(QUERIES), theirs.encode_document(TEXTS)
+    expected = theirs.similarity(queries, texts)
+    expected = (expected.to_dense() if expected.is_sparse else expected).numpy()
+    found = ours.search(QUERIES, TEXTS, top_k=4)
+    for query, scores, row in zip(QUERIES, expected, found, strict=True):
+        ranked = ours.rerank(query, TEXTS)
+        assert sorted(entry["corpus_id"] for entry in ranked) == list(range(len(TEXTS)))
+        assert [TEXTS[entry["corpus_id"]] for entry in ranked] == [e["text"] for e in ranked]
+        best = sorted(scores.tolist(), reverse=True)
+        np.testing.assert_allclose([e["score"] for e in ranked], best, rtol=1e-5, atol=atol)
+        own = [scores[entry["corpus_id"]] for entry in ranked]
+        np.testing.assert_allclose([e["score"] for e in ranked], own, rtol=1e-5, atol=atol)
+        np.testing.assert_allclose(
+            [e["score"] for e in row["results"]], best[:4], rtol=1e-5, atol=atol
+        )
+        assert row["text"] == query and len(ours.rerank(query, TEXTS, top_k=2)) == 2
+
+
+@pytest.mark.parametrize(
+    ("strategy", "activation", "similarity", "largest"),
+    [
+        ("max", "relu", None, None),
+        ("sum", "log1p_relu", "dot", 5),
+        ("max", "log1p_relu", "cosine", None),
+    ],
+)
+def test_sparse_encoders(
+    hub_checkpoint: Make,
+    tmp_path: Path,
+    strategy: str,
+    activation: str,
+    similarity: str | None,
+    largest: int | None,
+) -> None:
+    theirs = sparse(
+        hub_checkpoint,
+        strategy=strategy,
+        activation=activation,
+        similarity_fn_name=similarity,
+        max_active_dims=largest,
+    )
+    ours, back = both(theirs, tmp_path)
+    expected = theirs.encode(TEXTS).to_dense().numpy()
+    assert ours.checkpoint.head_name == "masked-lm" and np.count_nonzero(expected)
+    np.testing.assert_allclose(ours.embed(TEXTS), expected, rtol=1e-5, atol=2e-5)
+    assert np.abs(back.encode(TEXTS).to_dense().numpy() - expected).max() <= 1e-6
+    assert (back.similarity_fn_name, back.max_active_dims) == (similarity or "dot", largest)
+    assert_ranked_as(ours, theirs)
+    words = dict(theirs.decode(theirs.encode(TEXTS[:1]))[0])
+    (named,) = [json.loads(line) for line in run("embed", tmp_path / "model", TEXTS[0])]
+    assert named["embedding"] == pytest.approx(words, abs=2e-5)
+    weights = list(named["embedding"].values())
+    assert weights == sorted(weights, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("expansion", "similarity"),
+    [
+        (None, "maxsim"),
+        ({"strategy": "fixed", "length": 9, "attend": False}, "maxsim"),
+        ({"strategy": "min", "length": 9, "attend": True, "token": "b"}, "meanmaxsim"),
+    ],
+)
+def test_late_interaction(
+    hub_checkpoint: Make, tmp_path: Path, expansion: Any, similarity: str
+) -> None:
+    theirs = late(hub_checkpoint, expansion=expansion, similarity_fn_name=similarity)
+    ours, back = both(theirs, tmp_path)
+    for name in ("encode_query", "encode_document"):
+        expected = getattr(theirs, name)(TEXTS, convert_to_numpy=True)
+        found = getattr(ours, name)(TEXTS)
+        again = getattr(back, name)(TEXTS, convert_to_numpy=True)
+        for one, other, returned in zip(found, expected, again, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+            assert np.abs(returned - other).max(initial=0) <= 1e-6
+    assert_ranked_as(ours, theirs)
+    with pytest.raises(UsageError, match="an embedding for each token, and none of a text"):
+        ours.embed(TEXTS)
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean", "manhattan"])
+def test_sentence_encoders(hub_checkpoint: Make, tmp_path: Path, similarity: str) -> None:
+    theirs = dense(hub_checkpoint, similarity_fn_name=similarity, truncate_dim=24)
+    ours, _ = both(theirs, tmp_path)
+    expected = theirs.encode_query(TEXTS)
+    np.testing.assert_allclose(ours.encode_query(TEXTS), expected, rtol=1e-5, atol=1e-6)
+    expected = theirs.encode_document(TEXTS, normalize_embeddings=True)
+    found = ours.encode_document(TEXTS, normalize_embeddings=True)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert_ranked_as(ours, theirs, atol=1e-4)
+
+
+@pytest.mark.parametrize("activation", ["Identity", "Sigmoid"])
+def test_cross_encoders(hub_checkpoint: Make, tmp_path: Path, activation: str) -> None:
+    from sentence_transformers import CrossEncoder
+
+    source = hub_checkpoint("BertForSequenceClassification", num_labels=1)
+    function = getattr(torch.nn, activation)()
+    theirs = CrossEncoder(str(source), activation_fn=function, device="cpu")
+    theirs.save(str(tmp_path / "hub"), create_model_card=False)
+    checkpoint = converted(tmp_path / "hub", tmp_path / "model")
+    convert(CheckpointDir(checkpoint.path, "model"), tmp_path / "back", to="hub")
+    ours = load(str(checkpoint.path), backend="cpu")
+    back = CrossEncoder(str(tmp_path / "back"), device="cpu")
+    for query in QUERIES:
+        expected = theirs.rank(query, TEXTS, return_documents=True)
+        again = back.rank(query, TEXTS)
+        assert [e["score"] for e in again] == pytest.approx([e["score"] for e in expected])
+        found = ours.rerank(query, TEXTS)
+        assert [e["score"] for e in found] == pytest.approx(
+            [float(e["score"]) for e in expected], rel=1e-5, abs=2e-5
+        )
+    with pytest.raises(UsageError, match="text 1 is one text, and the model compares two"):
+        ours.classify(["a b"])
+    with pytest.raises(UsageError, match="serves classify, features, and not search"):
+        ours.search(["a"], ["b"])
+
+
+def test_a_classifier_of_several_labels_is_not_a_reranker(
+    hub_checkpoint: Make, tmp_path: Path
+) -> None:
+    source = hub_checkpoint("BertForSequenceClassification", num_labels=3)
+    ours = load(str(converted(source, tmp_path / "model").path), backend="cpu")
+    with pytest.raises(UsageError, match="has 3 labels, and a reranker one"):
+        ours.rerank("a", ["b"])
+
+
+def run(*arguments: Any, code: int = 0) -> list[str]:
+    """Run ``zoo run``, and return the lines that it writes."""
+    result = CliRunner().invoke(command, [str(argument) for argument in arguments])
+    if code and isinstance(result.exception, UsageError):
+        return [str(result.exception)]
+    assert result.exit_code == code, (result.output, result.exception)
+    return result.output.splitlines() if code else result.stdout.splitlines()
+
+
+@pytest.fixture
+def encoder(hub_checkpoint: Make, tmp_path: Path) -> Path:
+    dense(hub_checkpoint).save(str(tmp_path / "hub"), create_model_card=False)
+    return converted(tmp_path / "hub", tmp_path / "model").path
+
+
+def test_the_commands(encoder: Path, tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text(
+        "".join(json.dumps({"_id": f"d{k}", "text": text}) + "\n" for k, text in enumerate(TEXTS))
+    )
+    queries = tmp_path / "queries.txt"
+    queries.write_text("\n".join(QUERIES) + "\n")
+    model = load(str(encoder), backend="cpu")
+    ranked = run("rerank", encoder, "--query", QUERIES[0], "--input", corpus, "--top-k", 2)
+    rows = [json.loads(line) for line in ranked]
+    expected = model.rerank(QUERIES[0], TEXTS, top_k=2)
+    assert [{k: v for k, v in row.items() if k != "_id"} for row in rows] == expected
+    assert [row["_id"] for row in rows] == [f"d{row['corpus_id']}" for row in rows]
+    found = run("search", encoder, "--corpus", corpus, "--queries", queries, "--top-k", 3)
+    expected = model.search(QUERIES, TEXTS, top_k=3)
+    for line, row in zip(found, expected, strict=True):
+        results = [{k: v for k, v in e.items() if k != "_id"} for e in json.loads(line)["results"]]
+        assert {**json.loads(line), "results": results} == row
+    output = tmp_path / "ranked.csv"
+    run("rerank", encoder, "--query", QUERIES[0], "--input", corpus, "-o", output)
+    assert len(output.read_text().splitlines()) == 1 + len(TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("rerank", "a text"), "rerank sorts texts by a query; give --query TEXT"),
+        (("search", "a query"), "search needs texts to search; give --corpus FILE"),
+        (("search", "a", "--corpus", "missing.txt"), "missing.txt"),
+    ],
+)
+def test_what_is_missing_is_one_line(
+    encoder: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    verb, *others = arguments
+    (line,) = run(verb, encoder, *others, code=2)[-1:]
+    assert message in line
+
+
+@pytest.mark.parametrize(
+    ("make", "name"), [(sparse, "SparseEncoder"), (late, "MultiVectorEncoder")]
+)
+def test_the_card_names_the_class_that_opens_the_model(
+    hub_checkpoint: Make, tmp_path: Path, make: Any, name: str
+) -> None:
+    both(make(hub_checkpoint), tmp_path)
+    card = (tmp_path / "back" / "README.md").read_text("utf-8")
+    assert f"from sentence_transformers import {name}\n" in card
+    (snippet,) = (part for part in card.split("```python\n") if part.startswith("from sentence"))
+    code = snippet.partition("```")[0].replace(PLACEHOLDER, str(tmp_path / "back"))
+    exec(compile(code, name, "exec"), {})

@@ -1,0 +1,157 @@
+"""Exact search for the most similar vectors, in blocks of the corpus.
+
+Only scores above the worst of a query's best so far are sorted. They are few after the first
+blocks, so that nearly all of the time is in the matrix products.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from zoo.errors import UsageError
+from zoo.inference.processing.pooling import unit
+from zoo.inference.processing.similarity import similarity_matrix
+from zoo.tokenizers.pooling import SimilarityFunction
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.floating[Any]]
+
+FIRST_BLOCK, BLOCK = 512, 8192  # vectors of the corpus that are compared at once
+QUERIES = 256  # queries that are compared at once
+
+
+class TopK:
+    """The best scores of several queries among the texts that were compared so far.
+
+    Equal scores are in the order of the corpus.
+
+    Attributes:
+        scores: (queries, number), best first; negative infinity in place of missing texts.
+        ids: (queries, number), numbers of the texts in the corpus.
+    """
+
+    def __init__(self, queries: int, number: int) -> None:
+        import numpy as np
+
+        self.scores = np.full((queries, number), -np.inf, np.float32)
+        self.ids = np.full((queries, number), -1, np.int64)
+
+    def update(self, scores: "Floats", first: int) -> None:
+        """Take the scores of a block of the corpus.
+
+        Args:
+            scores: (queries, texts).
+            first: number of the first text in the corpus.
+        """
+        import numpy as np
+
+        queries, number = self.scores.shape
+        if scores.dtype != self.scores.dtype:  # of a computation in float64
+            self.scores = self.scores.astype(scores.dtype)
+        rows, columns = np.nonzero(scores > self.scores[:, -1:])
+        if not len(rows):
+            return
+        owners = np.concatenate([np.repeat(np.arange(queries), number), rows])
+        values = np.concatenate([self.scores.reshape(-1), scores[rows, columns]])
+        ids = np.concatenate([self.ids.reshape(-1), columns + first])
+        order = np.lexsort((ids, -values, owners))
+        begins = np.searchsorted(owners[order], np.arange(queries))
+        best = order[begins[:, None] + np.arange(number)]
+        self.scores, self.ids = values[best], ids[best]
+
+    def results(self) -> list[list[dict[str, Any]]]:
+        """Return for each query ``corpus_id`` and ``score`` of the best texts, best first."""
+        return [
+            [
+                {"corpus_id": number, "score": score}
+                for number, score in zip(ids, scores, strict=True)
+                if number >= 0
+            ]
+            for ids, scores in zip(self.ids.tolist(), self.scores.tolist(), strict=True)
+        ]
+
+
+def block_ranges(count: int, first: int = FIRST_BLOCK, largest: int = BLOCK) -> Iterator[slice]:
+    """Yield ranges that cover ``count`` vectors; they double in size up to a limit."""
+    start, size = 0, first
+    while start < count:
+        yield slice(start, min(start + size, count))
+        start, size = start + size, min(2 * size, largest)
+
+
+def semantic_search(
+    query_embeddings: "Floats",
+    corpus_embeddings: "Floats",
+    *,
+    top_k: int = 10,
+    similarity: SimilarityFunction = "cosine",
+) -> list[list[dict[str, Any]]]:
+    """Return the most similar vectors of a corpus for each query, by exact search.
+
+    Args:
+        query_embeddings: (queries, dimensions).
+        corpus_embeddings: (texts, dimensions); may be memory-mapped.
+        top_k: number of vectors to return for a query.
+        similarity: the function; of distances, the negative.
+
+    Returns:
+        for each query a list of ``corpus_id``, the index of a vector, and ``score``, best first, as
+        the function of this name in sentence-transformers.
+
+    Raises:
+        UsageError: the dimensions differ, or ``top_k`` is not positive.
+    """
+    return [
+        row
+        for best in search_vectors(query_embeddings, corpus_embeddings, top_k, similarity)
+        for row in best.results()
+    ]
+
+
+def search_vectors(
+    queries: "Floats", corpus: "Floats", top_k: int, similarity: SimilarityFunction
+) -> Iterator[TopK]:
+    """Yield the best vectors of each block of queries; see ``semantic_search``."""
+    import numpy as np
+
+    if top_k < 1:
+        raise UsageError(f"{top_k} results are not possible", "give 1 or more")
+    if queries.shape[1:] != corpus.shape[1:]:
+        raise UsageError(
+            f"queries have {queries.shape[1]} dimensions, and the corpus {corpus.shape[1]}",
+            "embed both with one model, and cut both at the same dimension",
+        )
+    products = similarity in ("cosine", "dot")
+    size = min(top_k, len(corpus)) or 1
+    for start in range(0, len(queries), QUERIES):
+        part = queries[start : start + QUERIES]
+        part = unit(part) if similarity == "cosine" else part
+        best = TopK(len(part), size)
+        for block in block_ranges(len(corpus)):
+            vectors = np.asarray(corpus[block])
+            if not products:
+                best.update(similarity_matrix(part, vectors, similarity), block.start)
+                continue
+            scores = part @ vectors.T
+            if similarity == "cosine":
+                scores *= _inverse_lengths(vectors)
+            best.update(scores, block.start)
+        yield best
+
+
+def _inverse_lengths(vectors: "Floats") -> "Floats":
+    """Return 1 over the length of each vector, (vectors,); 0 for a vector of zeros."""
+    import numpy as np
+
+    squares = np.einsum("ij,ij->i", vectors, vectors)
+    inverse: Floats = np.divide(1, np.sqrt(squares), where=squares > 0, out=np.zeros_like(squares))
+    return inverse
+
+
+def rank(scores: Iterable[float], top_k: int | None = None) -> list[tuple[int, float]]:
+    """Return (index, score) of the best scores, best first; equal ones in their order."""
+    found = list(enumerate(scores))
+    found.sort(key=lambda item: -item[1])
+    return found if top_k is None else found[:top_k]

@@ -1,0 +1,115 @@
+"""The task rerank: texts sorted by their relevance to a query."""
+
+import heapq
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.errors import UsageError
+from zoo.inference.processing.records import TextExample, validate_text
+from zoo.inference.processing.similarity import text_similarity
+from zoo.inference.task import EncodedExample, Task
+from zoo.overrides import override
+from zoo.tasks.sentence_embedding.predict import Embed
+from zoo.tasks.text_classification.predict import ClassifyTexts
+from zoo.tokenizers.pooling import Pooling
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class Rerank(Task):
+    """Texts sorted by a cross-encoder, or by the similarity of embeddings to that of the query.
+
+    Results have the keys ``corpus_id``, the number of the text in the input from 0, and ``score``.
+    Equal scores are in the order of the input. Memory is that of the results.
+    """
+
+    name: ClassVar[str] = "rerank"
+    heads: ClassVar[tuple[str, ...]] = ("sequence-classification", "none")
+    output_keys: ClassVar[tuple[str, ...]] = ("corpus_id", "score")
+
+    def __init__(
+        self, *args: Any, query: str | None = None, top_k: int | None = None, **options: Any
+    ) -> None:
+        super().__init__(*args, **options)
+        if query is None:
+            raise UsageError("rerank sorts texts by a query", "give --query TEXT")
+        if top_k is not None and top_k < 1:
+            raise UsageError(f"{top_k} results are not possible", "give 1 or more")
+        self.query, self.top_k = validate_text(query, "the query"), top_k
+        parts = (self.checkpoint, self.session, self.tokenizer)
+        options.pop("tokenizer", None)
+        self.is_cross_encoder = "classify" in self.checkpoint.head.tasks
+        self.scorer: Task = (
+            ClassifyTexts(*parts, **options)
+            if self.is_cross_encoder
+            else Embed(*parts, **options, role="document")
+        )
+        if self.is_cross_encoder and len(self.checkpoint.config.labels) != 1:
+            raise UsageError(
+                f"{self.checkpoint.path} has {len(self.checkpoint.config.labels)} labels, and a "
+                "reranker one",
+                "zoo run classify predicts labels of pairs",
+            )
+        if not self.is_cross_encoder:
+            self.query_embedding = embed_query(Embed(*parts, role="query"), self.query)
+
+    @override
+    def run_chunks(
+        self, records: Iterable[TextExample], *, arrays: bool = False, start: int = 0
+    ) -> Iterator[Iterator[dict[str, Any]]]:
+        # all texts are scored before the best is known
+        scored = self._scored(records)
+        found = ((score, -number, item) for number, (item, score) in enumerate(scored))
+        best = (
+            sorted(found, key=_order, reverse=True)
+            if self.top_k is None
+            else heapq.nlargest(self.top_k, found, key=_order)
+        )
+        yield (
+            self._joined(item, {"corpus_id": -number, "score": score}, arrays=arrays)
+            for score, number, item in best
+        )
+
+    def _scored(self, records: Iterable[TextExample]) -> Iterator[tuple[EncodedExample, float]]:
+        """Yield each text with its score, in order."""
+        waiting = deque[TextExample]()
+        for item, added in self.scorer.stream(self._inputs(records, waiting)):
+            yield item._replace(record=waiting.popleft()), self._score(added)
+
+    def _score(self, added: dict[str, Any]) -> float:
+        if self.is_cross_encoder:
+            score: float = added["score"]
+            return score
+        pooling = self.checkpoint.model.pooling or Pooling()
+        return text_similarity(self.query_embedding, added["embedding"], pooling.similarity_fn_name)
+
+    def _inputs(
+        self, records: Iterable[TextExample], waiting: "deque[TextExample]"
+    ) -> Iterator[TextExample]:
+        """Yield what the model reads for each record, and keep the record in ``waiting``."""
+        for record in records:
+            self.validate(record)
+            waiting.append(record)
+            first, pair = (
+                (self.query, record.text) if self.is_cross_encoder else (record.text, None)
+            )
+            yield TextExample(first, pair, location=record.location)
+
+    @override
+    def run_chunk(
+        self, items: list[EncodedExample]
+    ) -> Iterator[tuple[EncodedExample, dict[str, Any]]]:
+        raise NotImplementedError("texts are sorted together, by run_chunks")
+
+
+def _order(entry: tuple[float, int, EncodedExample]) -> tuple[float, int]:
+    return entry[:2]
+
+
+def embed_query(task: Embed, query: str) -> "np.ndarray[Any, Any]":
+    """Return the embedding of a query, (width,), or of its tokens, (tokens, width)."""
+    ((_, added),) = task.stream([TextExample(query, location="the query")])
+    embedding: np.ndarray[Any, Any] = added["embedding"]
+    return embedding

@@ -1,0 +1,106 @@
+"""The task search: the texts of a corpus that are most similar to a query."""
+
+import itertools
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.errors import UsageError
+from zoo.inference.processing.inputs import read_records
+from zoo.inference.processing.records import TextExample, as_records
+from zoo.inference.processing.search import QUERIES
+from zoo.inference.task import EncodedExample, Task
+from zoo.overrides import override
+from zoo.tasks.retrieval.vectors import CorpusVectors, corpus_vectors
+from zoo.tasks.sentence_embedding.predict import Embed
+from zoo.tokenizers.pooling import Pooling
+
+if TYPE_CHECKING:
+    from zoo.inference.processing.search import TopK
+
+
+class Search(Task):
+    """Exact search of a corpus by the similarity of the model's embeddings.
+
+    The texts of the corpus follow the model's prompt of documents, and the others its prompt of
+    queries. Results have the key ``results``: for each of the best texts ``corpus_id``, its number
+    in the corpus from 0, ``score``, ``text``, and the other keys of its record. Memory depends
+    neither on the number of queries nor on the size of vectors, which are in a temporary file.
+
+    Args:
+        corpus: the texts, or a file of texts.
+        top_k: number of results of a query.
+    """
+
+    name: ClassVar[str] = "search"
+    heads: ClassVar[tuple[str, ...]] = ("none",)
+    output_keys: ClassVar[tuple[str, ...]] = ("results",)
+
+    def __init__(
+        self,
+        *args: Any,
+        corpus: "Path | str | Iterable[str] | None" = None,
+        top_k: int = 10,
+        **options: Any,
+    ) -> None:
+        super().__init__(*args, **options)
+        if corpus is None:
+            raise UsageError("search needs texts to search", "give --corpus FILE")
+        if top_k < 1:
+            raise UsageError(f"{top_k} results are not possible", "give 1 or more")
+        self.corpus, self.top_k = corpus, top_k
+        parts = (self.checkpoint, self.session, self.tokenizer)
+        options.pop("tokenizer", None)
+        self.query_task = Embed(*parts, role="query")
+        self.document_task = Embed(*parts, **options, role="document")
+
+    @override
+    def run_chunks(
+        self, records: Iterable[TextExample], *, arrays: bool = False, start: int = 0
+    ) -> Iterator[Iterator[dict[str, Any]]]:
+        with corpus_vectors(self.checkpoint.model.pooling or Pooling()) as vectors:
+            texts = self._add_corpus(vectors)
+            source = iter(records)
+            while chunk := list(itertools.islice(source, QUERIES)):
+                yield self._answered(chunk, vectors, texts, arrays=arrays)
+
+    def _add_corpus(self, vectors: CorpusVectors) -> list[dict[str, Any]]:
+        """Embed the corpus, and return its texts with their other keys."""
+        found = self.corpus
+        records = (
+            read_records(source=str(found)) if isinstance(found, str | Path) else as_records(found)
+        )
+        texts = []
+        for item, added in self.document_task.stream(records):
+            vectors.add(added["embedding"])
+            texts.append({"text": item.record.text, **item.record.extra})
+        if not texts:
+            raise UsageError("the corpus has no texts", "give a file with texts to --corpus")
+        return texts
+
+    def _answered(
+        self,
+        chunk: list[TextExample],
+        vectors: CorpusVectors,
+        texts: list[dict[str, Any]],
+        *,
+        arrays: bool,
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the results of some queries."""
+        for record in chunk:
+            self.validate(record)
+        plain = [TextExample(record.text, location=record.location) for record in chunk]
+        embedded = list(self.query_task.stream(plain))
+        best: list[TopK] = list(
+            vectors.search([added["embedding"] for _, added in embedded], self.top_k)
+        )
+        rows = (row for part in best for row in part.results())
+        for record, (item, _), row in zip(chunk, embedded, rows, strict=True):
+            results = [{**texts[found["corpus_id"]], **found} for found in row]
+            yield self._joined(item._replace(record=record), {"results": results}, arrays=arrays)
+
+    @override
+    def run_chunk(
+        self, items: list[EncodedExample]
+    ) -> Iterator[tuple[EncodedExample, dict[str, Any]]]:
+        raise NotImplementedError("queries are answered by run_chunks")

@@ -48,7 +48,7 @@ def signature(function: Callable[..., Any]) -> str:
     text = str(inspect.signature(function))
     for module in ("typing.", "collections.abc."):
         text = text.replace(module, "")
-    return text
+    return text.replace("pathlib._local.", "pathlib.")  # of Python 3.13
 
 
 def class_lines(name: str, kind: type, *, until: type = object) -> Iterator[str]:

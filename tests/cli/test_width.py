@@ -114,6 +114,29 @@ def test_runs_and_corpora(zoo: Zoo) -> None:
     assert "learning_rate: 0.001 and 0.002" in zoo("compare", "one", "two")
 
 
+def test_training_on_labelled_data(zoo: Zoo) -> None:
+    data = ("--train", "table.tsv", "--eval", "table.tsv")
+    task = ("--task", "text-classification", *data, "--device", "cpu")
+    zoo("finetune", "model", *task, "--max-steps", "2", "-o", "tuned")
+    zoo("info", "tuned")
+    zoo("finetune", "model", "--task", "text-classificatoin", "--train", "table.tsv", code=2)
+    student = ("--teacher", "tuned/model", "--student", "tuned/model", "--recipe", "logits")
+    scored = zoo("distill", *student, *task, "--max-steps", "2", "-o", "small")
+    assert "retained" in scored
+    zoo("distill", "--teacher", "tuned/model", "--student", "tuned/model", "--recipe", "x", code=2)
+
+
+def test_looks_plugins_and_checks(zoo: Zoo) -> None:
+    zoo("tokenize", "model", "a b c d e f g h i j")
+    zoo("look", "model", "a b c")
+    zoo("examples", "gpt", "--train", "texts.txt", "--tokenizer", "model", "--max-seq-len", "40")
+    zoo("plugins", "new", "a-family-with-a-long-name", "--like", "task")
+    zoo("plugins", "check", "loggers")
+    zoo("plugins", "search")
+    zoo("fetch", "organisation/name", "--offline", code=4)
+    zoo("check", "accumulation", "bert", "--train", "no such file", code=4)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [("families",), ("models",), ("plugins",), ("info", "t5-small"), ("info", "nothing")],

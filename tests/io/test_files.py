@@ -41,6 +41,7 @@ def test_special_files_are_refused_without_blocking(tmp_path: Path) -> None:
         for path in (*map(tmp_path.joinpath, ("pipe", "folder", "socket")), Path("/dev/zero")):
             with pytest.raises(SourceError, match="is not a regular file"):
                 open_regular(path)
-    for name, message in (("absent", "No such file"), ("a\0b", "null byte"), ("x" * 300, "long")):
+    nul = "null (byte|character)"  # of Python 3.11, and 3.13
+    for name, message in (("absent", "No such file"), ("a\0b", nul), ("x" * 300, "long")):
         with pytest.raises(SourceError, match=message):
             read_regular(tmp_path / name, "index", 10)

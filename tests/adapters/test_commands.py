@@ -22,7 +22,7 @@ from zoo.errors import SourceError, UsageError, VerificationError, ZooError
 from zoo.inference.load_model import load_adapted_model, load_model
 from zoo.inference.merge import merge
 
-METHODS = ("lora", "dora", "ia3")
+MERGED, APART = ("lora", "dora", "ia3"), ("houlsby", "pfeiffer")
 TEXTS = ("a b c", "j i")
 
 
@@ -42,7 +42,7 @@ def scores(*arguments: object) -> list[list[float]]:
     return [list(json.loads(line)["scores"].values()) for line in lines]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", MERGED)
 def test_an_adapter_is_applied_to_its_base(method: str, adapted: Adapted, tmp_path: Path) -> None:
     """By its own directory, with its base, merged, in ONNX Runtime, and exported."""
     base, adapter = adapted(method)
@@ -64,6 +64,21 @@ def test_an_adapter_is_applied_to_its_base(method: str, adapted: Adapted, tmp_pa
         assert found == pytest.approx(flat, abs=1e-6)
     failed = [c for c in verify(tmp_path / "merged", reference=False) if c.outcome != "ok"]
     assert failed == []
+    assert [c.outcome for c in verify(adapter)] == ["ok", "ok"]
+
+
+@pytest.mark.parametrize("method", APART)
+def test_an_adapter_that_is_no_change_of_weights(
+    method: str, adapted: Adapted, tmp_path: Path
+) -> None:
+    """It cannot be merged, and is exported as a part of the graph."""
+    base, adapter = adapted(method)
+    expected = [score for row in scores(base, "--adapter", adapter) for score in row]
+    kind, message = error_of(["adapter", "merge", adapter, "-o", tmp_path / "merged"])
+    assert kind is UsageError and "cannot be merged" in message
+    zoo("export", base, "--adapter", adapter, "-o", tmp_path / "graph")
+    found = [score for row in scores(tmp_path / "graph") for score in row]
+    assert found == pytest.approx(expected, abs=1e-6)
     assert [c.outcome for c in verify(adapter)] == ["ok", "ok"]
 
 

@@ -9,11 +9,14 @@ from torch import Tensor, nn
 
 from zoo.adapters.layers import adapted_modules, merge_adapters
 from zoo.nn.adapters import (
+    Bottleneck,
+    BottleneckAdapter,
     DoRAAdapter,
     IA3Adapter,
     LinearAdapter,
     LoRAAdapter,
     attach_adapter,
+    attach_to_norm,
     can_adapt,
 )
 
@@ -130,3 +133,27 @@ def test_only_plain_linear_maps_can_have_an_adapter() -> None:
         pass
 
     assert can_adapt(nn.Linear(2, 2)) and not can_adapt(Other(2, 2))
+
+
+def test_bottlenecks_add_to_outputs_or_to_a_normalized_sum() -> None:
+    torch.manual_seed(1)
+    x = torch.randn(5, 6, dtype=torch.float64)
+    linear, norm = nn.Linear(6, 6).double(), nn.LayerNorm(6).double()
+    nn.init.normal_(norm.weight)
+    y, z = linear(x), norm(x)
+    after = BottleneckAdapter(6, 2, act="silu", scaling=0.5)
+    inside = Bottleneck(6, 2, act="relu", scaling=1.0).double()
+    for module in (after.double(), inside):
+        for parameter in module.parameters():
+            nn.init.normal_(parameter)
+    attach_adapter(linear, after)
+    attach_to_norm(norm, inside)
+    down, up = after.bottleneck.down, after.bottleneck.up
+    inner = y @ down.weight.T + down.bias
+    expected = y + 0.5 * ((inner * torch.sigmoid(inner)) @ up.weight.T + up.bias)
+    torch.testing.assert_close(linear(x), expected)
+    inner = (z @ inside.down.weight.T + inside.down.bias).clamp(min=0)
+    summed = x + inner @ inside.up.weight.T + inside.up.bias
+    centred = summed - summed.mean(-1, keepdim=True)
+    deviation = (centred.square().mean(-1, keepdim=True) + norm.eps).sqrt()
+    torch.testing.assert_close(norm(x), centred / deviation * norm.weight + norm.bias)

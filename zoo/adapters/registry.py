@@ -15,6 +15,11 @@ METHODS = {
     "lora": ("zoo.adapters.lora:LoRA", "low-rank updates of linear maps"),
     "dora": ("zoo.adapters.dora:DoRA", "low-rank updates of directions, and lengths"),
     "ia3": ("zoo.adapters.ia3:IA3", "learned factors of activations"),
+    "houlsby": (
+        "zoo.adapters.houlsby:Houlsby",
+        "small networks after attention and feed-forward network",
+    ),
+    "pfeiffer": ("zoo.adapters.pfeiffer:Pfeiffer", "small networks after the feed-forward network"),
 }
 # names of settings in peft -> here
 PEFT_NAMES = {"r": "rank", "lora_alpha": "alpha", "lora_dropout": "dropout"}

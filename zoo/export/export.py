@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 import onnx
 import torch
 
-from zoo.checkpoint import DATA, MANIFEST, Checkpoint
+from zoo.adapters.checkpoint import AdaptedCheckpoint
+from zoo.checkpoint import ADAPTER, DATA, MANIFEST, Checkpoint
 from zoo.convert.dtypes import parse_dtype
 from zoo.errors import UsageError, VerificationError
 from zoo.export.graph.onnx_file import EXTERNAL_OVER, check_graph, check_opset, min_onnxruntime
@@ -151,6 +152,9 @@ def _check_dtype(dtype: str | None) -> str:
 
 def check_weights(checkpoint: Checkpoint) -> dict[str, FileDigest]:
     """Compare the weights with the digests of the manifest."""
+    if isinstance(checkpoint, AdaptedCheckpoint):
+        checkpoint.require_unchanged()
+        return {**check_weights(checkpoint.base), ADAPTER: hash_file(checkpoint.path / ADAPTER)}
     digests = {}
     for path in checkpoint.weight_files():
         if checkpoint.is_export and not path.is_file():

@@ -31,6 +31,8 @@ def unreadable_elsewhere(checkpoint: Checkpoint) -> str | None:
     """Return why programs that read the Hub's layout compute other results; ``None`` if not."""
     # Such an export is complete for ``zoo run`` and for ONNX Runtime
     model = checkpoint.model
+    if checkpoint.is_adapter:
+        return "the model has an adapter that no class of the Hub has"
     try:
         checkpoint.family.architecture(checkpoint.config, model.head)
         require_hub_class(

@@ -1,0 +1,83 @@
+"""Bottleneck adapters; settings are called as in the library AdapterHub."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from zoo.adapters.base import AdapterMethod, check_positive
+from zoo.errors import UsageError
+from zoo.overrides import override
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import nn
+
+    from zoo.adapters.targets import AdaptableModel, Site
+
+NonLinearity = Literal["gelu", "gelu_new", "leaky_relu", "relu", "silu", "swish", "tanh"]
+ATTENTION, FFN = (".attention.out", ".cross.out"), (".ffn.down",)
+
+
+class BottleneckMethod(AdapterMethod, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base class of adapters with a small feed-forward network.
+
+    Attributes:
+        places: ends of the names of the linear maps that one follows.
+    """
+
+    can_merge: ClassVar[bool] = False
+    places: ClassVar[tuple[str, ...]]
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "optimizer": {"learning_rate": 1e-3, "layerwise_lr_decay": 1.0},
+        "warmup_ratio": 0.06,
+    }
+
+    reduction_factor: int = 16  # the network has the model's width, divided by this, units between
+    scaling: float = 1.0  # factor of its output
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        check_positive(self, "reduction_factor", "scaling")
+
+    @property
+    def act(self) -> str:
+        """Name of the activation function, which is a setting of each method."""
+        return str(getattr(self, "non_linearity"))  # noqa: B009 (a field of subclasses)
+
+    def sites(self, adaptable: "AdaptableModel") -> "Sequence[Site]":
+        """Return the linear maps that a bottleneck follows."""
+        found = [site for site in adaptable.sites if f".{site.module}".endswith(self.places)]
+        if not found:
+            raise UsageError(
+                f"models of {adaptable.family.name} have no Transformer blocks, after whose parts "
+                f"an adapter of {self.name} is",
+                "choose another --adapter",
+            )
+        width = found[0].entry.shape[0]
+        if width < self.reduction_factor:
+            raise UsageError(
+                f"adapter.reduction_factor is {self.reduction_factor}, and the model has a width "
+                f"of {width}",
+                f"--set adapter.reduction_factor={max(1, width // 8)}",
+            )
+        return found
+
+    @override
+    def resolved(self, adaptable: "AdaptableModel") -> Self:
+        self.sites(adaptable)
+        return self
+
+    @override
+    def add_to(self, model: "nn.Module", adaptable: "AdaptableModel") -> None:
+        for site in self.sites(adaptable):
+            self.add_after(model, site)
+
+    def add_after(self, model: "nn.Module", site: "Site") -> None:
+        """Add the network after a linear map."""
+        from zoo.nn.adapters import BottleneckAdapter, attach_adapter
+
+        width = site.entry.shape[0]
+        layer = BottleneckAdapter(
+            width, width // self.reduction_factor, act=self.act, scaling=self.scaling
+        )
+        attach_adapter(model.get_submodule(site.module), layer)

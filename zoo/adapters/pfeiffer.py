@@ -1,0 +1,39 @@
+"""Adapters after the feed-forward network (Pfeiffer et al. 2020, arXiv:2005.00247)."""
+
+from typing import TYPE_CHECKING, ClassVar
+
+from zoo.adapters.bottleneck import FFN, BottleneckMethod, NonLinearity
+from zoo.overrides import override
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from zoo.adapters.targets import Site
+
+
+class Pfeiffer(BottleneckMethod, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bottlenecks after the feed-forward network of each block."""
+
+    name: ClassVar[str] = "pfeiffer"
+    places: ClassVar[tuple[str, ...]] = FFN
+
+    non_linearity: NonLinearity = "relu"  # activation function of the network
+
+    @override
+    def add_after(self, model: "nn.Module", site: "Site") -> None:
+        from torch import nn
+
+        from zoo.nn.adapters import Bottleneck, attach_to_norm
+        from zoo.nn.encoder_decoder import PreNormDecoderBlock
+        from zoo.nn.transformer import PostNormBlock, PreNormBlock
+
+        block = model.get_submodule(site.module.removesuffix(FFN[0]))
+        after = isinstance(block, PostNormBlock) and not isinstance(
+            block, PreNormBlock | PreNormDecoderBlock
+        )
+        if not after or type(block.ffn_norm) is not nn.LayerNorm:
+            super().add_after(model, site)
+            return
+        width = site.entry.shape[0]
+        size = width // self.reduction_factor
+        attach_to_norm(block.ffn_norm, Bottleneck(width, size, act=self.act, scaling=self.scaling))

@@ -10,6 +10,7 @@ import torch
 from click.testing import CliRunner
 from safetensors.torch import load_file
 
+import zoo as zoo_api
 from tests.adapters.conftest import Adapted
 from tests.finetuning.making import labelled
 from tests.inference.making import make_checkpoint, store
@@ -52,6 +53,8 @@ def test_an_adapter_is_applied_to_its_base(method: str, adapted: Adapted, tmp_pa
     ids = torch.tensor([[2, 5, 6, 7, 3]])
     torch.testing.assert_close(whole(ids)["logits"], merged(ids)["logits"])
     assert scores(base, "--adapter", adapter) == expected
+    loaded = zoo_api.load(base, adapters=[adapter]).classify(TEXTS)
+    assert [list(row["scores"].values()) for row in loaded] == expected
     zoo("adapter", "merge", adapter, "-o", tmp_path / "merged")
     assert scores(tmp_path / "merged") == expected
     zoo("export", base, "--adapter", adapter, "-o", tmp_path / "graph")

@@ -18,6 +18,7 @@ from zoo.checkpoint import load_checkpoint, weights_digest
 from zoo.convert.cache import resolve_checkpoint
 from zoo.errors import UsageError, VerificationError
 from zoo.finetuning.runs import FineTuneRun
+from zoo.plugins import all_families, get_family
 from zoo.training.build import open_trainer
 from zoo.training.config.distill import DistillTaskConfig
 from zoo.training.config.schema import validate_config
@@ -153,10 +154,38 @@ def test_two_processes_equal_one(
         torch.testing.assert_close(second[name], tensor, atol=1e-5, rtol=1e-4)
 
 
+NOT_FOR = {("elmo", "houlsby"), ("elmo", "pfeiffer")}  # it has no Transformer blocks
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", all_families())
+def test_every_family_has_default_targets(name: str, method: str) -> None:
+    """An adapter adds parameters, few of them, and renames none."""
+    from zoo.adapters.registry import parse_adapter
+    from zoo.adapters.targets import AdaptableModel
+    from zoo.nn.layers.skip_init import init_empty_weights
+
+    family = get_family(name)
+    config = family.sizes()["tiny"]
+    with init_empty_weights():
+        model = family.model(config, "none")
+        before = dict(model.named_parameters())
+        adaptable = AdaptableModel.of(model, family, config, "none")
+        method_of = parse_adapter({"method": method})
+        if (name, method) in NOT_FOR:
+            with pytest.raises(UsageError, match="have no Transformer blocks"):
+                method_of.add_to(model, adaptable)
+            return
+        method_of.add_to(model, adaptable)
+    after = dict(model.named_parameters())
+    own = after.keys() - before.keys()
+    assert own and before.keys() < after.keys()
+    assert sum(after[n].numel() for n in own) < 0.2 * sum(p.numel() for p in before.values())
+
+
 def test_shared_layers_have_one_adapter(tmp_path: Path) -> None:
     """ALBERT's layers share their weights, and so the adapter."""
     from tests.inference.making import make_checkpoint
-    from zoo.plugins import get_family
 
     base = make_checkpoint(
         tmp_path / "base", family=get_family("albert"), num_layers=3, dropout=0.0

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import msgspec
 
 from zoo.adapters.base import AdapterMethod
-from zoo.adapters.targets import matches
+from zoo.adapters.targets import as_names, matches
 from zoo.errors import UsageError
 from zoo.overrides import override
 
@@ -27,7 +27,7 @@ class IA3(AdapterMethod, frozen=True, kw_only=True, forbid_unknown_fields=True):
     }
 
     # linear maps by the Hub's names, or the last parts of them; ``None`` for the family's default
-    target_modules: tuple[str, ...] | None = None
+    target_modules: tuple[str, ...] | str | None = None
     # those of them whose inputs are scaled, and not their outputs; ``None`` for the family's
     # default, or for none if there are ``target_modules``
     feedforward_modules: tuple[str, ...] | None = None
@@ -53,7 +53,7 @@ class IA3(AdapterMethod, frozen=True, kw_only=True, forbid_unknown_fields=True):
         from zoo.nn.adapters import IA3Adapter, attach_adapter
 
         method = self.resolved(adaptable)
-        for site in adaptable.sites_of(method.target_modules or ()):
+        for site in adaptable.sites_of(as_names(method.target_modules)):
             scales_input = _scales_input(site, method.feedforward_modules or ())
             size, width = site.entry.shape
             layer = IA3Adapter(site.rows, size, width, scales_input=scales_input)

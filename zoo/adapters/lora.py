@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import msgspec
 
 from zoo.adapters.base import AdapterMethod, check_positive
+from zoo.adapters.targets import as_names
 from zoo.overrides import override
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class LoRA(AdapterMethod, frozen=True, kw_only=True, forbid_unknown_fields=True)
     dropout: float = 0.0  # dropout probability of the inputs of the updates
     # linear maps by the Hub's names, or the last parts of them; ``all-linear`` for all outside of
     # the head; ``None`` for the family's default
-    target_modules: tuple[str, ...] | None = None
+    target_modules: tuple[str, ...] | str | None = None
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -59,7 +60,7 @@ class LoRA(AdapterMethod, frozen=True, kw_only=True, forbid_unknown_fields=True)
     def add_to(self, model: "nn.Module", adaptable: "AdaptableModel") -> None:
         from zoo.nn.adapters import attach_adapter
 
-        for site in adaptable.sites_of(self.resolved(adaptable).target_modules or ()):
+        for site in adaptable.sites_of(as_names(self.resolved(adaptable).target_modules)):
             size, width = site.entry.shape
             layer = self.layer_type()(
                 site.rows, size, width, rank=self.rank, scaling=self.scaling, dropout=self.dropout

@@ -79,14 +79,14 @@ class AdaptableModel:
         """Names of the Hub's modules."""
         return [part.name for site in self.sites for part in site.parts.values()]
 
-    def select(self, wanted: Iterable[str] | None, default: Iterable[str]) -> tuple[str, ...]:
+    def select(self, wanted: Sequence[str] | str | None, default: Iterable[str]) -> tuple[str, ...]:
         """Return the targets of a setting, or those of the default that the model has.
 
         Raises:
             UsageError: nothing of the model has a name of the setting, or of the default.
         """
         if wanted is not None:
-            chosen = tuple(wanted)
+            chosen = as_names(wanted)
             for target in chosen:
                 if target != ALL_LINEAR and not any(matches(n, target) for n in self.names):
                     raise self._unknown(target)
@@ -141,6 +141,11 @@ def parts_of(entry: TensorMapping) -> dict[str, Part]:
         parts[str(number)] = Part(name, range(end, end + shape[0]))
         end += shape[0]
     return parts
+
+
+def as_names(setting: Sequence[str] | str | None) -> tuple[str, ...]:
+    """Return the names of a setting that may be one name, or none."""
+    return (setting,) if isinstance(setting, str) else tuple(setting or ())
 
 
 def matches(name: str, target: str) -> bool:

@@ -41,6 +41,7 @@ def load(
     threads: int | None = None,
     revision: str | None = None,
     offline: bool = False,
+    adapters: Sequence[str | PathLike[str]] = (),
 ) -> "Model":
     """Load a model; download and convert it first where needed.
 
@@ -53,24 +54,27 @@ def load(
         threads: number of CPU threads; by default all cores.
         revision: branch, tag or commit of a Hub repository.
         offline: open no connection.
+        adapters: directories of adapters to apply, see ``zoo finetune --adapter``.
 
     Returns:
         the model, ready to run.
 
     Raises:
-        UsageError: no model has that name, or the backend is not available here.
+        UsageError: no model has that name, the backend is not available here, or an adapter is of
+            another family.
         SourceError: the model could not be downloaded.
-        VerificationError: its files are damaged.
+        VerificationError: its files are damaged, or an adapter is of another model.
 
     Example:
         >>> model = zoo.load("./my-model", backend="cpu", threads=2)  # doctest: +SKIP
         >>> model.checkpoint.head_name  # doctest: +SKIP
         'none'
     """
-    from zoo.convert.cache import resolve_checkpoint
+    from zoo.convert.cache import resolve_adapted
     from zoo.export.session import open_session
 
-    checkpoint = resolve_checkpoint(fspath(ref), revision=revision, offline=offline)
+    paths = [fspath(path) for path in adapters]
+    checkpoint = resolve_adapted(fspath(ref), paths, revision=revision, offline=offline)
     session = open_session(checkpoint, backend, device, dtype, threads)
     return Model(checkpoint, session)
 

@@ -26,7 +26,7 @@ from zoo.adapters.ia3 import IA3
 from zoo.adapters.layers import add_stored_adapter
 from zoo.adapters.lora import LoRA
 from zoo.adapters.registry import adapter_settings
-from zoo.adapters.targets import WEIGHT, AdaptableModel, Part, Site, matches
+from zoo.adapters.targets import WEIGHT, AdaptableModel, Part, Site, as_names, matches
 from zoo.adapters.write import base_record, write_adapter
 from zoo.checkpoint import (
     CONFIG,
@@ -231,7 +231,7 @@ def peft_config(method: AdapterMethod, adaptable: AdaptableModel) -> dict[str, A
     """Return the keys of peft's configuration for a method."""
     shared = {"auto_mapping": None, "inference_mode": True}
     if isinstance(method, LoRA):
-        targets = exact_targets(method.target_modules or (), adaptable)
+        targets = exact_targets(as_names(method.target_modules), adaptable)
         return {
             **shared,
             "peft_type": "LORA",
@@ -245,7 +245,7 @@ def peft_config(method: AdapterMethod, adaptable: AdaptableModel) -> dict[str, A
             "fan_in_fan_out": is_transposed(targets, adaptable),
         }
     if isinstance(method, IA3):
-        targets = exact_targets(method.target_modules or (), adaptable)
+        targets = exact_targets(as_names(method.target_modules), adaptable)
         return {
             **shared,
             "peft_type": "IA3",

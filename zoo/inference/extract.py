@@ -15,7 +15,7 @@ from torch import Tensor
 
 from zoo.adapters.lora import LoRA
 from zoo.adapters.registry import adapter_settings
-from zoo.adapters.targets import AdaptableModel, Site
+from zoo.adapters.targets import AdaptableModel, Site, as_names
 from zoo.adapters.write import base_record, write_adapter
 from zoo.checkpoint import AdapterRecord, Checkpoint
 from zoo.errors import UsageError
@@ -87,7 +87,7 @@ def extract(
     _require_same_shapes(base, tuned, before, after)
     tensors, errors, squares = dict[str, Tensor](), dict[str, float](), dict[str, float]()
     lost = 0.0
-    for site in adaptable.sites_of(method.target_modules or ()):
+    for site in adaptable.sites_of(as_names(method.target_modules)):
         name = f"{site.module}.weight"
         difference = after[name] - before[name]
         squares[name] = float(difference.square().sum())

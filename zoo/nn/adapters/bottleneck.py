@@ -48,7 +48,7 @@ class BottleneckAdapter(LinearAdapter):
         self, x: Tensor, weight: Tensor, bias: Tensor | None, rows: slice = ALL_ROWS
     ) -> Tensor:
         y = F.linear(x, weight, bias)
-        return y + self.bottleneck(y)
+        return y + self.bottleneck(y)  # type: ignore[no-any-return]
 
     @override
     def merge(self, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:

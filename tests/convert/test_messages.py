@@ -58,8 +58,14 @@ def test_names_that_fit_the_weights(hub_checkpoint: Make, tmp_path: Path) -> Non
 
 
 ONLY: dict[str, tuple[str, str]] = {
-    "adapter_model.safetensors": ("adapter of peft", "merge the adapter into its base model"),
-    "adapter_config.json": ("adapter of peft", "merge the adapter into its base model"),
+    "adapter_model.safetensors": (
+        "adapter of peft",
+        "`zoo convert DIR --base REF -o ADAPTER` converts it",
+    ),
+    "adapter_config.json": (
+        "adapter of peft",
+        "`zoo convert DIR --base REF -o ADAPTER` converts it",
+    ),
     "tf_model.h5": ("TensorFlow", "from_tf=True"),
     "tf_model-00001-of-00002.h5": ("TensorFlow", "from_tf=True"),
     "flax_model.msgpack": ("Flax", "from_flax=True"),

@@ -113,11 +113,6 @@ class PeftReport:
         ]
 
 
-def is_peft(path: Path) -> bool:
-    """Return whether a directory holds an adapter of peft."""
-    return (path / PEFT_CONFIG).is_file() and not (path / "zoo.json").is_file()
-
-
 def adaptable_model(family: "Family", config: Config, head: str) -> AdaptableModel:
     """Return what adapters of a model may change, without the model's weights."""
     with init_empty_weights():

@@ -44,8 +44,9 @@ def open_session(
             backend = measured
     if checkpoint.export_target not in (None, ONNX) or backend not in BACKENDS:
         from zoo.export.targets.backend import open_target
+        from zoo.inference.merge import as_whole_model
 
-        return open_target(checkpoint, backend, device, dtype, threads)
+        return open_target(as_whole_model(checkpoint), backend, device, dtype, threads)
     if backend == "auto" and dtype == INT4:  # torch has no products of int4
         backend = "onnx"
     if backend != "onnx" or checkpoint.is_export:

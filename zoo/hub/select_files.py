@@ -21,7 +21,7 @@ UNREAD: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (
         ADAPTER,
         "an adapter of peft, which is not a model",
-        f"merge the adapter into its base model first (`merge_and_unload` of peft) {_SAVE}",
+        "`zoo convert DIR --base REF -o ADAPTER` converts it; `zoo adapter merge` makes a model",
     ),
     (
         ("tf_model.h5", "tf_model-*.h5", "tf_model.h5.index.json"),

@@ -22,8 +22,6 @@ from zoo.errors import UsageError
 from zoo.inference.load_model import load_model
 from zoo.nn.layers.skip_init import init_empty_weights
 
-SHOWN = 8
-
 
 @dataclass(frozen=True)
 class ExtractReport:

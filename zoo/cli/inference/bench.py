@@ -111,11 +111,12 @@ def command(
     from zoo.checkpoint import check_tokenizer
     from zoo.convert.cache import resolve_checkpoint
     from zoo.inference.bench import default_new_tokens, default_seq_len, measure
+    from zoo.inference.merge import as_whole_model
     from zoo.report.figures import figure_path, plot_speeds
 
     output = None if figures is None else figure_path(figures, FIGURE)  # before measuring
     batch = {name: options.pop(name) for name in BATCH}
-    checkpoint = resolve_checkpoint(ref, **options)
+    checkpoint = as_whole_model(resolve_checkpoint(ref, **options))  # processes open it again
     check_tokenizer(checkpoint)
     if batch["new_tokens"] is None:
         batch["new_tokens"] = default_new_tokens(checkpoint, batch["seq_len"])

@@ -63,7 +63,7 @@ class Albert(EncoderFamily):
     @override
     def starts_word(self, text: str) -> bool:
         # As ``_is_start_piece_sp`` of create_pretraining_data.py: without a space before them,
-        # single punctuation characters start a word, too, and tokens with a character that is
+        # single punctuation characters also start a word, and tokens with a character that is
         # neither an ASCII letter nor in ``PUNCTUATION``, such as a digit, an apostrophe or an
         # accented letter
         return (

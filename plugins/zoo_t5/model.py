@@ -166,8 +166,8 @@ def build(config: T5Config, head: str) -> T5Backbone:
     # -0.5``, in place of the scores; embeddings have unit standard deviation
     # With ``mimetic_init_scale``, the product of query and key weights of cross-attention is close
     # to a multiple of the identity: mimetic initialization (Trockman and Kolter 2023,
-    # arXiv:2305.09828), which the paper has for self-attention, and there for the product of value
-    # and output weights, too. Those are independent here
+    # arXiv:2305.09828), which the paper has for self-attention, and there also for the product of
+    # value and output weights. Those are independent here
     model, factor = _HEADS[head](config), config.initializer_factor
     for module in model.modules():
         if isinstance(module, nn.Linear):

@@ -29,7 +29,7 @@ TABLES = ("source", "train", "eval_data")  # options that may name a table
 
 
 class NamesType(click.types.StringParamType):
-    """Text of which a shell completes some values; any other is accepted, too.
+    """Text of which a shell completes some values; any other is also accepted.
 
     Args:
         names: function of the context of the command that returns the values.

@@ -29,7 +29,7 @@ INTERVALS = "intervals"  # key of the details of a result
 def is_recordable(reference: str, checkpoint: "Checkpoint") -> bool:
     """Return whether a reference is the directory of the checkpoint itself.
 
-    A name of the store, of the registry or of the Hub refers to a conversion that others use, too,
+    A name of the store, of the registry or of the Hub refers to a conversion that others also use,
     and a directory in another layout was converted into a cache.
     """
     path = Path(reference).expanduser()

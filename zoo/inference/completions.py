@@ -39,7 +39,7 @@ class CompletionTokenizer:
     def completion(self, context: Encoded, whole: Encoded) -> CompletionTokens:
         """Return the tokens of a prompt and its completion.
 
-        The end-of-text token follows, and is predicted, too. It also precedes an empty prompt.
+        The end-of-text token follows, and is also predicted. It also precedes an empty prompt.
         What is too long loses the beginning of the prompt, and then the end of the completion.
         """
         leading = whole.ids[: next((k for k, flag in enumerate(whole.special) if not flag), 0)]

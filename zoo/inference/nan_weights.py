@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def require_no_nan(model: "nn.Module", source: "Path | str") -> None:
     """Check the parameters of a model."""
     for name, parameter in model.named_parameters():
-        # a sum is fast, and NaN if any number is; infinities may make one, too
+        # a sum is fast, and NaN if any number is; infinities may also make one
         if parameter.is_floating_point() and parameter.sum().isnan() and parameter.isnan().any():
             raise NonFiniteError(f"{source}: the weight {name} holds NaN")
 

@@ -3,7 +3,7 @@
 A document is a sequence of transitions from each token to the next. If the tokenizer has an
 end-of-text token (role ``eos``), it is put before and after a document, as it separates documents
 in the published training streams: the first token is predicted from it, and the end of a document
-is predicted, too. Rows are cut between transitions: a segment that starts inside a document has the
+is also predicted. Rows are cut between transitions: a segment that starts inside a document has the
 token before it as input only, and only the last segment of a document predicts its end. An epoch
 predicts every token and every document's end once. Without an end-of-text token, a document's first
 token is input only.

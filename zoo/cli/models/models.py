@@ -78,7 +78,7 @@ def _stored_entry(path: Path) -> "RegistryEntry":
 
     try:
         checkpoint = load_checkpoint(path)
-    except ZooError:  # a damaged model is listed, too; `zoo verify` says what is wrong with it
+    except ZooError:  # a damaged model is also listed; `zoo verify` says what is wrong with it
         return RegistryEntry(family="")
     return RegistryEntry(
         family=checkpoint.family.name,

@@ -68,7 +68,7 @@ class TableConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise ValueError("train names no file")
         for path in (*self.train, *self.eval):
             if "\0" in path:
-                raise ValueError(f"{path!r} is no path: it holds a NUL")
+                raise ValueError(f"{path!r} is not a path: it contains a NUL")
         if not 0 < self.eval_fraction < 1:
             raise ValueError(f"eval_fraction is {self.eval_fraction}, not between 0 and 1")
         if not self.label_separator:

@@ -71,7 +71,7 @@ class InitConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 def _check_names(*names: str | None) -> None:
     for name in names:
         if name is not None and "\0" in name:
-            raise ValueError(f"{name!r} is no path: it holds a NUL")
+            raise ValueError(f"{name!r} is not a path: it contains a NUL")
 
 
 class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -71,7 +71,7 @@ ONLY: dict[str, tuple[str, str]] = {
     "flax_model.msgpack": ("Flax", "from_flax=True"),
     "model.onnx": ("ONNX graph", "the model that it was exported from"),
     "onnx/model.onnx": ("ONNX graph", "the model that it was exported from"),
-    "model-q8_0.gguf": ("another runtime", "the model that it was made from"),
+    "rust_model.ot": ("another runtime", "the model that it was made from"),
     "openvino_model.xml": ("another runtime", "the model that it was made from"),
     "last.ckpt": ("file of PyTorch", "save_pretrained"),
     "nothing.txt": ("no weights in a known format; its files are", "zoo reads safetensors"),

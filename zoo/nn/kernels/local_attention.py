@@ -107,10 +107,11 @@ def local_attention(
         and not torch.compiler.is_exporting()
         and (mask is None or segments is not None)
     ):
-        if x.is_cuda and kernel_is_usable(x.dtype, x.device):
-            documents = offsets_of_rows(x, mask, segments)
-            if documents is not None:
-                return documents._replace(reach=reach)
+        documents = mask if x.is_cuda and isinstance(mask, DocumentOffsets) else None
+        if documents is None and x.is_cuda and kernel_is_usable(x.dtype, x.device):
+            documents = offsets_of_rows(x, segments)
+        if documents is not None:
+            return documents._replace(reach=reach)
         if x.shape[1] > max(reach, SMALLEST_BLOCK) + 2 * reach:
             return LocalBlocks.of(segments, x, reach)
     window = (positions.distance.abs() > reach)[:, None].to(x.dtype) * mask_value(x.dtype)
@@ -120,18 +121,13 @@ def local_attention(
     return window if mask is None else torch.minimum(mask, window)
 
 
-def offsets_of_rows(
-    x: Tensor, mask: Tensor | DocumentOffsets | None, segments: Tensor | None
-) -> DocumentOffsets | None:
-    """Return the documents that attention is restricted to, or ``None`` if they are no stretches.
+def offsets_of_rows(x: Tensor, segments: Tensor | None) -> DocumentOffsets | None:
+    """Return the stretches that attention is restricted to, or ``None`` if segments are none.
 
     Args:
         x: embeddings, (batch, tokens, hidden).
-        mask: documents as they are already; or another mask.
         segments: see ``LocalBlocks.of``.
     """
-    if isinstance(mask, DocumentOffsets):
-        return mask
     batch, tokens, _ = x.shape
     if segments is None:
         offsets = torch.arange(batch + 1, device=x.device, dtype=torch.int32) * tokens

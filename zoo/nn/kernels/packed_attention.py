@@ -76,7 +76,9 @@ def supports_offsets(x: Tensor, document_ids: Tensor) -> bool:
 
 def needs_masks() -> bool:
     """Return whether attention takes masks here, whatever else is supported."""
-    return _masks_only.get() or is_capturing_attention()
+    # reading a context variable would split the graph of compiled code
+    masked = not torch.compiler.is_compiling() and _masks_only.get()
+    return masked or is_capturing_attention()
 
 
 @outside_of_graphs  # type: ignore[untyped-decorator]

@@ -23,6 +23,7 @@ FORMER = {
     "zoo corpus build": {"--eval-data": "--eval", "--text-field": "--text"},
     "zoo compare": {"-o": "--figures", "--output": "--figures"},
     "zoo bench": {"-o": "--figures", "--output": "--figures"},
+    "zoo retokenize": {"--data": "--train"},
     "zoo eval": {"--data": "--eval", "--seq-len": "--max-seq-len"},
     "zoo run": {"--max-tokens": "--max-seq-len"},
 }

@@ -452,3 +452,16 @@ def test_settings_that_contradict_the_model_are_errors(
         changes = {"init_from": {"generator": str(hub_checkpoint(name="other"))}}
     with pytest.raises(UsageError, match=message):
         run_of(hub_checkpoint(), text, **changes)
+
+
+def test_embeddings_only_are_trained(hub_checkpoint: Make, text: str, tmp_path: Path) -> None:
+    source = resolve_checkpoint(str(hub_checkpoint("BertForMaskedLM")))
+    changes = {"objective": "masked-lm", "trainable": "embeddings", "max_steps": 2}
+    run = started(tmp_path / "run", source.path, text, **changes)
+    with source.open_weights() as before, load_checkpoint(run / "model").open_weights() as after:
+        changed = [
+            name
+            for name in before.tensors
+            if before.read(name).tobytes() != after.read(name).tobytes()
+        ]
+    assert sorted(changed) == ["embeddings.tokens.weight", "head.bias"]

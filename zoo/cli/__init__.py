@@ -22,6 +22,7 @@ GROUPS = {
         "info": ("zoo.cli.models.info", "Describe a model without loading it."),
         "fetch": ("zoo.cli.models.fetch", "Download a checkpoint without converting it."),
         "convert": ("zoo.cli.models.convert", "Convert a checkpoint; every tensor is mapped."),
+        "retokenize": ("zoo.cli.models.retokenize", "Give a model the vocabulary of a tokenizer."),
         "verify": ("zoo.cli.models.verify", "Verify a model, an export, a corpus or a run."),
         "export": ("zoo.cli.models.export", "Export a model to ONNX and compare it with torch."),
         "adapter": ("zoo.cli.models.adapter", "Describe, merge and extract adapters."),

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 from blake3 import blake3
+from torch import nn
 
 from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.families.recipe import SeqLenWarmup
+from zoo.families.vocabulary import vocabulary_tensors
 from zoo.objectives import objective_type
 from zoo.objectives.base import Batch, Objective
 from zoo.objectives.examples.vocabulary import TokenizerView
@@ -73,6 +75,11 @@ class PretrainSetup(RunSetup):
         return [StageCallback(self.family, first, self.model_config, switch)]
 
     @override
+    def prepare_model(self, model: nn.Module) -> None:
+        if self.config.trainable == "embeddings":
+            freeze_all_but_embeddings(self.family, self.objective, model)
+
+    @override
     def plan(self) -> dict[str, str]:
         splits, config = self.corpus.record.splits, self.config
         train, evaluation = splits["train"].tokens, splits["validation"].tokens
@@ -113,6 +120,17 @@ class PretrainSetup(RunSetup):
         return {
             "corpus": {name: msgspec.to_builtins(split.files) for name, split in splits.items()}
         }
+
+
+def freeze_all_but_embeddings(family: Family, objective: Objective, model: nn.Module) -> None:
+    """Freeze all weights except those with a row for each token."""
+    trained = {
+        id(network.module.get_parameter(name))
+        for network in objective.models_to_save(model).values()
+        for name in vocabulary_tensors(family, network.config, network.head)
+    }
+    for parameter in model.parameters():
+        parameter.requires_grad_(id(parameter) in trained)
 
 
 def _contents_digest(corpus: "Corpus") -> str:

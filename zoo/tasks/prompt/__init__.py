@@ -1,5 +1,7 @@
 """Classification and answers by prompts, without training."""
 
+from pathlib import Path
+
 from zoo.families.tasks import TaskOption, TaskSpec
 
 SCORINGS = ("likelihood", "normalized", "generate")
@@ -22,10 +24,12 @@ WORDS = TaskOption(
     "Words that stand for labels; without LABEL=, the word is the label.",
     metavar="[LABEL=]WORD,...",
 )
-TEMPLATE = TaskOption("template", "Text with {text} and {label}, or its file.", metavar="FILE|TEXT")
+TEMPLATE = TaskOption(
+    "template", "Text with {text} and {label}, or its file.", Path, metavar="FILE|TEXT"
+)
 SHOTS = (
     TaskOption("shots", "Number of examples before each text.", int, minimum=1, metavar="N"),
-    TaskOption("shots_from", "Table that the examples are from.", metavar="FILE"),
+    TaskOption("shots_from", "Table that the examples are from.", Path, metavar="FILE"),
     TaskOption("separator", "Text after each example.  [default: an empty line]", metavar="TEXT"),
 )
 CALIBRATION = (

@@ -1,0 +1,1 @@
+"""A new vocabulary for a model: ``zoo retokenize``."""

@@ -1,0 +1,184 @@
+"""Which row of the old embeddings each token of a new vocabulary gets its values from.
+
+Tokens are compared by their text, never by their ids: by what they spell and whether a word begins
+with them, so that ``##ing`` of WordPiece is ``ing`` of byte-level BPE, and ``the`` is ``Ġthe``.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from zoo.data.tokenizer import ExistingTokenizer
+
+if TYPE_CHECKING:
+    pass
+
+SPACE = "\u2581"  # at the start of a word in SentencePiece
+PRINTABLE = (range(33, 127), range(161, 173), range(174, 256))  # bytes that byte-level BPE keeps
+
+
+class Form(NamedTuple):
+    """What a token spells; of tokens whose parts are not known, ``starts`` is ``None``."""
+
+    text: bytes
+    starts: bool | None  # whether a word begins with it
+
+    @property
+    def is_symbol(self) -> bool:
+        """Whether it has no letters or digits, such as punctuation."""
+        return not any(c.isalnum() for c in self.text.decode("utf-8", "replace"))
+
+
+def _byte_letters() -> dict[str, int]:
+    """Return the letter that stands for each byte in byte-level BPE."""
+    kept = [byte for part in PRINTABLE for byte in part]
+    others = [byte for byte in range(256) if byte not in kept]
+    return {chr(b): b for b in kept} | {chr(256 + k): byte for k, byte in enumerate(others)}
+
+
+class Vocabulary:
+    """The tokens of a tokenizer, and what they spell."""
+
+    def __init__(self, tokenizer: ExistingTokenizer) -> None:
+        from tokenizers import Tokenizer
+
+        self.info = tokenizer.info
+        self.tokenizer: Tokenizer = Tokenizer.from_buffer(tokenizer.json)
+        self.tokenizer.no_truncation()
+        self.tokenizer.no_padding()
+        definition = json.loads(tokenizer.json)
+        self.ids: Mapping[str, int] = self.tokenizer.get_vocab()
+        self.added = {entry["content"] for entry in definition.get("added_tokens") or ()}
+        self.prefix: str = definition["model"].get("continuing_subword_prefix") or ""
+        steps = json.dumps([definition.get("pre_tokenizer"), definition.get("decoder")])
+        self.is_byte_level = '"ByteLevel"' in steps
+        self.has_spaces = SPACE in steps
+        self._bytes = _byte_letters()
+
+    @property
+    def size(self) -> int:
+        """Highest id plus 1."""
+        return max(self.ids.values()) + 1
+
+    @cached_property
+    def tokens(self) -> dict[int, str]:
+        """Id -> token."""
+        return {number: token for token, number in self.ids.items()}
+
+    @cached_property
+    def roles(self) -> dict[str, int]:
+        """Role of a special token -> its id."""
+        special = self.info.special.items()
+        return {role: self.ids[token] for role, token in special if token in self.ids}
+
+    @cached_property
+    def forms(self) -> dict[Form, int]:
+        """What a token spells -> its id, without added tokens."""
+        names = (token for token in self.ids if token not in self.added)
+        return {self.form(token): self.ids[token] for token in names}
+
+    def form(self, token: str) -> Form:
+        """Return what a token spells."""
+        if self.is_byte_level:
+            text = bytes(self._bytes.get(letter, 0x3F) for letter in token)
+            return Form(text.removeprefix(b" "), text.startswith(b" "))
+        if self.has_spaces:
+            if len(token) == 6 and token.startswith("<0x"):
+                return Form(bytes.fromhex(token[3:5]), False)
+            return Form(token.removeprefix(SPACE).encode(), token.startswith(SPACE))
+        if self.prefix:
+            starts = not token.startswith(self.prefix)
+            return Form(token.removeprefix(self.prefix).encode(), starts)
+        return Form(token.encode(), None)
+
+    def find(self, form: Form) -> int | None:
+        """Return the id of the token that spells something, or ``None``."""
+        for known in (form, Form(form.text, None)):
+            if known in self.forms:
+                return self.forms[known]
+        if form.is_symbol or form.starts is None:  # symbols begin words in WordPiece, and need not
+            for starts in (True, False):
+                if (found := self.forms.get(Form(form.text, starts))) is not None:
+                    return found
+        return None
+
+    def pieces(self, form: Form) -> list[int]:
+        """Return the ids of the tokens that a text is split into, unknown ones left out."""
+        try:
+            text = form.text.decode()
+        except UnicodeDecodeError:
+            return []
+        if not text.strip():
+            return []
+        spaced = text if form.starts is False else f" {text}"
+        ids = self.tokenizer.encode(spaced, add_special_tokens=False).ids
+        special = set(self.roles.values())
+        pieces = [number for number in ids if number not in special]
+        if pieces and form.starts is False:  # tokenizers take the beginning of a text for a word's
+            first = self.form(self.tokens[pieces[0]])
+            inside = self.forms.get(Form(first.text, False))
+            pieces = [*([inside] if inside is not None else pieces[:1]), *pieces[1:]]
+        return [n for n in pieces if self.form(self.tokens[n]).text]
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """Where the row of each token of a new vocabulary comes from.
+
+    Attributes:
+        size: number of rows.
+        kept: id -> id of the same token in the old vocabulary.
+        composed: id -> ids in the old vocabulary whose rows are combined.
+        new: ids of rows with random values.
+    """
+
+    size: int
+    kept: Mapping[int, int]
+    composed: Mapping[int, tuple[int, ...]]
+    new: tuple[int, ...]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of rows of each kind."""
+        return {"kept": len(self.kept), "composed": len(self.composed), "new": len(self.new)}
+
+
+def plan_rows(old: Vocabulary, new: Vocabulary, *, compose: bool, keep: bool = True) -> RowPlan:
+    """Return where the rows of a new vocabulary come from.
+
+    Args:
+        old: the vocabulary of the model.
+        new: the new vocabulary.
+        compose: whether rows of tokens that the old vocabulary lacks are composed of the rows of
+            the tokens that it splits their text into.
+        keep: whether tokens that both have keep their rows.
+    """
+    kept, composed, random = dict[int, int](), dict[int, tuple[int, ...]](), list[int]()
+    of_role = {number: role for role, number in new.roles.items()}
+    for number in range(new.size):
+        token = new.tokens.get(number)
+        found = None if token is None or not keep else _same(old, new, number, token, of_role)
+        if found is not None:
+            kept[number] = found
+            continue
+        is_text = token is not None and keep and token not in new.added
+        pieces = old.pieces(new.form(str(token))) if compose and is_text else []
+        if pieces:
+            composed[number] = tuple(pieces)
+        else:
+            random.append(number)
+    return RowPlan(new.size, kept, composed, tuple(random))
+
+
+def _same(
+    old: Vocabulary, new: Vocabulary, number: int, token: str, of_role: Mapping[int, str]
+) -> int | None:
+    """Return the id of a token in the old vocabulary; special tokens have the same role."""
+    role = of_role.get(number)
+    if role is not None:
+        return old.roles.get(role, old.ids.get(token))
+    if token in new.added:
+        return old.ids.get(token)
+    return old.find(new.form(token))

@@ -1,0 +1,299 @@
+"""A model with the embeddings of another vocabulary."""
+
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+import numpy as np
+
+from zoo.checkpoint import (
+    CONFIG,
+    FORMAT_VERSION,
+    MANIFEST,
+    TOKENIZER,
+    Checkpoint,
+    Manifest,
+    encode_manifest,
+    load_checkpoint,
+)
+from zoo.checkpoint.generation_config import TOKEN_KEYS
+from zoo.checkpoint.module_weights import module_weight_files
+from zoo.convert.safetensors_writer import write_weights
+from zoo.data.tokenizer import ExistingTokenizer
+from zoo.errors import UsageError, VerificationError
+from zoo.families.random_inputs import random_inputs
+from zoo.families.vocabulary import vocabulary_tensors
+from zoo.inference.load_model import load_model
+from zoo.io.digests.files import hash_file
+from zoo.io.json import encode_json
+from zoo.io.output.atomic import atomic_directory
+from zoo.io.progress import progress
+from zoo.io.tensors.formats import TensorInfo, TensorReader, TensorToWrite
+from zoo.retokenization.match import RowPlan, Vocabulary, plan_rows
+from zoo.retokenization.rows import new_values
+from zoo.version import __version__
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+Method = Literal["mean", "random"]
+METHODS: tuple[Method, ...] = ("mean", "random")
+RECORD = "vocabulary.json"  # in the new model: where each row comes from
+TOLERANCE = 1e-5  # of the largest magnitude, for outputs of tokens that both models have
+ROW_LENGTHS = (12, 7)  # tokens of the rows that both models read
+ID_SUFFIX = "_token_id"  # of fields of configurations
+
+
+@dataclass(frozen=True)
+class Retokenized:
+    """Result of ``retokenize``.
+
+    Attributes:
+        path: directory of the new model.
+        plan: where its rows come from.
+        tensors: names of the tensors with a row for each token.
+        before: size of the old vocabulary.
+        examples: kind of row -> some tokens.
+    """
+
+    path: Path
+    plan: RowPlan
+    tensors: tuple[str, ...]
+    before: int
+    examples: Mapping[str, list[str]]
+
+
+def retokenize(
+    checkpoint: Checkpoint,
+    tokenizer: ExistingTokenizer,
+    path: Path,
+    *,
+    method: Method = "mean",
+    keep: bool = True,
+    seed: int = 0,
+    force: bool = False,
+    sources: tuple[Path, ...] = (),
+) -> Retokenized:
+    """Write a model with the vocabulary of another tokenizer.
+
+    Tokens that both vocabularies have keep their rows, in embeddings, output embeddings and
+    biases; the other weights stay as they are. The result is verified before it is published: for
+    tokens that both have, it computes what the old model does.
+
+    Args:
+        checkpoint: the model.
+        tokenizer: the new tokenizer.
+        path: directory of the result.
+        method: ``mean`` composes the row of a token that the old vocabulary lacks of the tokens
+            that it splits the token's text into; ``random`` draws it.
+        keep: keep rows; otherwise all are random.
+        seed: seed of random rows.
+        force: replace a model in ``path``.
+        sources: further files that are read, and may not be in ``path``.
+
+    Raises:
+        UsageError: the model has no vocabulary, ``path`` exists, or the configuration names a
+            token that the new vocabulary lacks.
+        VerificationError: the new model computes something else.
+    """
+    if checkpoint.is_export:
+        raise UsageError(f"{checkpoint.path} is an export", "give the model it was made from")
+    info = checkpoint.model.tokenizer
+    if info is None:
+        raise UsageError(f"{checkpoint.path} has no tokenizer", "convert it with one: --tokenizer")
+    old = Vocabulary(ExistingTokenizer((checkpoint.path / TOKENIZER).read_bytes(), info))
+    new = Vocabulary(tokenizer)
+    plan = plan_rows(old, new, compose=method == "mean", keep=keep)
+    config = new_config(checkpoint, old, new, plan)
+    axes = vocabulary_tensors(checkpoint.family, checkpoint.config, checkpoint.head_name)
+    checkpoint.require_unchanged()
+    folders = [checkpoint.path, *sources]
+    with atomic_directory(path, force=force, sources=folders) as staging:
+        write = partial(_write, staging, checkpoint, tokenizer, config, plan, axes)
+        write(tokens=old.size, settings={"method": method, "keep": keep, "seed": seed})
+        require_same_outputs(checkpoint, load_checkpoint(staging), plan, (old, new))
+    return Retokenized(
+        path, plan, tuple(axes), old.size, {kind: _examples(new, plan, kind) for kind in KINDS}
+    )
+
+
+KINDS = ("kept", "composed", "new")
+
+
+def _examples(new: Vocabulary, plan: RowPlan, kind: str, count: int = 8) -> list[str]:
+    """Return some tokens of a kind, evenly spaced."""
+    ids = [number for number in getattr(plan, kind) if number in new.tokens]
+    step = max(1, len(ids) // count)
+    return [new.tokens[number] for number in ids[::step][:count]]
+
+
+def new_config(checkpoint: Checkpoint, old: Vocabulary, new: Vocabulary, plan: RowPlan) -> Any:
+    """Return the configuration with the size of the new vocabulary, and its special tokens.
+
+    Raises:
+        UsageError: a special token of the configuration is not in the new vocabulary.
+    """
+    config = checkpoint.config
+    changes: dict[str, Any] = {"vocab_size": plan.size}
+    now = {before: number for number, before in plan.kept.items()}
+    for name in config.__struct_fields__:
+        before = getattr(config, name)
+        if not name.endswith(ID_SUFFIX) or not isinstance(before, int):
+            continue
+        role = name.removesuffix(ID_SUFFIX)
+        number = new.roles.get(role)
+        if number is None:
+            same = [r for r, token in old.roles.items() if token == before and r in new.roles]
+            number = new.roles[same[0]] if same else now.get(before)
+        if number is None:
+            raise UsageError(
+                f"the model has a token for {role}, {old.tokens.get(before, before)!r}, which the "
+                "new tokenizer lacks",
+                "train it with --tokenizer train, or name its special tokens in "
+                "tokenizer_config.json",
+            )
+        changes[name] = number
+    return msgspec.structs.replace(config, **changes)
+
+
+def _write(
+    staging: Path,
+    checkpoint: Checkpoint,
+    tokenizer: ExistingTokenizer,
+    config: Any,
+    plan: RowPlan,
+    axes: Mapping[str, int],
+    *,
+    tokens: int,
+    settings: Mapping[str, Any],
+) -> None:
+    """Write the files of the new model."""
+    before = checkpoint.model
+    assert before.tokenizer is not None, "retokenize refuses models without"
+    info = msgspec.structs.replace(tokenizer.info, max_tokens=before.tokenizer.max_tokens)
+    model = msgspec.structs.replace(
+        before,
+        config=msgspec.to_builtins(config),
+        tokenizer=info,
+        generation={k: v for k, v in before.generation.items() if k not in TOKEN_KEYS},
+    )
+    with checkpoint.open_weights() as reader:
+        outputs = [
+            _output(reader, name, plan, axes, tokens, settings["seed"]) for name in reader.tensors
+        ]
+        total = sum(output.info.nbytes for output in outputs)
+        with progress("writing", total, bytes_=True) as advance:
+            write_weights(staging, outputs, advance, metadata={"format": "zoo"})
+    (staging / CONFIG).write_bytes(encode_json(model))
+    (staging / TOKENIZER).write_bytes(tokenizer.json)
+    record = {**settings, "counts": plan.counts, "tensors": list(axes), **_rows(plan)}
+    (staging / RECORD).write_bytes(encode_json(record))
+    for name in module_weight_files(before.pooling):
+        (staging / name).parent.mkdir(exist_ok=True)
+        shutil.copyfile(checkpoint.path / name, staging / name)
+    files = sorted(file for file in staging.rglob("*") if file.is_file())
+    manifest = Manifest(
+        zoo=FORMAT_VERSION,
+        created_by={"plm-zoo": __version__},
+        files={file.relative_to(staging).as_posix(): hash_file(file) for file in files},
+        licence=checkpoint.manifest.licence or checkpoint.manifest.base_licence,
+        dtypes=dict(checkpoint.manifest.dtypes),
+        ties=checkpoint.family.weights(config, checkpoint.head_name).aliases(),
+        account={"retokenized": {**settings, **plan.counts, "from": str(checkpoint.path)}},
+    )
+    (staging / MANIFEST).write_bytes(encode_manifest(manifest))
+
+
+def _rows(plan: RowPlan) -> dict[str, Any]:
+    """Return where each row comes from, by its id as text."""
+    return {
+        "kept": {str(number): old for number, old in plan.kept.items()},
+        "composed": {str(number): list(parts) for number, parts in plan.composed.items()},
+        "new": list(plan.new),
+    }
+
+
+def _output(
+    reader: TensorReader,
+    name: str,
+    plan: RowPlan,
+    axes: Mapping[str, int],
+    tokens: int,
+    seed: int,
+) -> TensorToWrite:
+    """Return a tensor to write: a new one for the new vocabulary, or a copy."""
+    info = reader.tensors[name]
+    if name not in axes:
+        return TensorToWrite(name, info, lambda: [reader.lazy(name)])
+    axis = axes[name]
+    shape = tuple(plan.size if k == axis else n for k, n in enumerate(info.shape))
+
+    def chunks() -> "Iterator[NDArray[Any]]":
+        values = np.moveaxis(np.asarray(reader.read(name)), axis, 0)
+        yield np.ascontiguousarray(
+            np.moveaxis(new_values(name, values, plan, tokens, seed), 0, axis)
+        )
+
+    return TensorToWrite(name, TensorInfo(info.dtype, shape), chunks)
+
+
+def require_same_outputs(
+    before: Checkpoint,
+    after: Checkpoint,
+    plan: RowPlan,
+    vocabularies: tuple[Vocabulary, Vocabulary],
+) -> None:
+    """Check that both models compute the same for tokens that both have.
+
+    Raises:
+        VerificationError: they do not.
+    """
+    import torch
+
+    pairs = sorted(plan.kept.items())
+    if not pairs:
+        return
+    spec = before.family.onnx(before.config, before.head_name)
+    drawn = random_inputs(spec, before.config, ROW_LENGTHS)
+    numbers = (torch.tensor([old for _, old in pairs]), torch.tensor([new for new, _ in pairs]))
+    results: list[dict[str, Tensor]] = []
+    for checkpoint, ids, vocabulary in zip((before, after), numbers, vocabularies, strict=True):
+        inputs = {
+            name: _as_ids(name, values, drawn, ids, vocabulary.roles.get("pad", 0))
+            for name, values in drawn.items()
+        }
+        model = load_model(checkpoint, torch.float32)
+        with torch.inference_mode():
+            results.append(model(**inputs))
+    axes, mask = before.head.outputs, drawn.get("attention_mask")
+    for name, expected in results[0].items():
+        values = results[1][name]
+        if mask is not None and expected.shape[: mask.dim()] == mask.shape and mask.dim() > 1:
+            expected, values = expected[mask > 0], values[mask > 0]
+        if axes.get(name, "").endswith("vocab_size"):
+            expected, values = expected[..., numbers[0]], values[..., numbers[1]]
+        difference = float((values - expected).abs().max() / expected.abs().max().clamp(min=1e-9))
+        if not difference <= TOLERANCE:
+            raise VerificationError(
+                f"{name} of the new model differs by {difference:.1e} for tokens that both have: "
+                f"{before.family.name} depends on the ids of tokens",
+                "give the padding token its old id; nothing was written",
+            )
+
+
+def _as_ids(
+    name: str, values: "Tensor", drawn: "Mapping[str, Tensor]", ids: "Tensor", pad: int
+) -> "Tensor":
+    """Return random token ids as ids of tokens that both models have; other inputs as they are."""
+    if not name.endswith("input_ids"):
+        return values
+    tokens = ids[values % len(ids)]
+    mask = drawn.get("attention_mask")
+    if name != "input_ids" or mask is None:
+        return tokens
+    return tokens.masked_fill(mask == 0, pad)

@@ -1,0 +1,41 @@
+"""Values of the rows of a new vocabulary."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from blake3 import blake3
+
+from zoo.retokenization.match import RowPlan
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def new_values(
+    name: str, values: "NDArray[Any]", plan: RowPlan, tokens: int, seed: int
+) -> "NDArray[Any]":
+    """Return a tensor with the rows of a new vocabulary.
+
+    A composed row is the mean of its parts. Random rows are normal, with the mean and the standard
+    deviation that the rows of the old tokens have in each dimension; they depend on the seed, the
+    name of the tensor and the id.
+
+    Args:
+        name: name of the tensor.
+        values: the old rows, (vocabulary, ...).
+        plan: where the new rows come from.
+        tokens: number of old rows that have a token.
+        seed: the seed.
+    """
+    exact = values[:tokens].astype(np.float32)
+    mean, deviation = exact.mean(0), exact.std(0)
+    result = np.empty((plan.size, *values.shape[1:]), values.dtype)
+    for number, old in plan.kept.items():
+        result[number] = values[old]
+    for number, parts in plan.composed.items():
+        result[number] = exact[list(parts)].mean(0).astype(values.dtype)
+    for number in plan.new:
+        key = int.from_bytes(blake3(f"{seed}\0{name}\0{number}".encode()).digest(8))
+        drawn = np.random.Generator(np.random.Philox(key)).standard_normal(values.shape[1:])
+        result[number] = (mean + deviation * drawn).astype(values.dtype)
+    return result

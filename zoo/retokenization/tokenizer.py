@@ -1,0 +1,78 @@
+"""The tokenizer of a new vocabulary: of a model, a file, or trained on texts."""
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from zoo.checkpoint import Checkpoint
+from zoo.data.readers.documents import ReaderConfig, expand_paths, read_documents
+from zoo.data.tokenizer import TRAIN, ExistingTokenizer, TokenizerToTrain, load_tokenizer
+from zoo.errors import UsageError
+from zoo.families.base import Family
+from zoo.tokenizers.source_files import TOKENIZER_CONFIG, TOKENIZER_JSON
+
+BATCH = 256  # documents that are passed on together
+
+
+class NewTokenizer(NamedTuple):
+    """A tokenizer, and the files that it is from."""
+
+    tokenizer: ExistingTokenizer
+    sources: tuple[Path, ...]
+
+
+def new_tokenizer(
+    checkpoint: Checkpoint,
+    tokenizer: str,
+    train: Sequence[str] = (),
+    *,
+    vocab_size: int | None = None,
+    lowercase: bool | None = None,
+    offline: bool = False,
+) -> NewTokenizer:
+    """Return a tokenizer for a model.
+
+    Args:
+        checkpoint: the model.
+        tokenizer: reference of a model with the tokenizer, a file, or ``train``.
+        train: texts that a new one is trained on.
+        vocab_size: its size; ``None`` for the model's.
+        lowercase: whether it lower-cases texts; ``None`` for what the family does.
+        offline: open no connection.
+
+    Raises:
+        UsageError: options do not belong together, or the family trains no tokenizer.
+    """
+    if tokenizer != TRAIN:
+        given = {"--train": train, "--vocab-size": vocab_size, "--lowercase": lowercase}
+        if unused := [flag for flag, value in given.items() if value not in (None, ())]:
+            raise UsageError(f"{unused[0]} is for a tokenizer to train", "--tokenizer train")
+        return _existing(tokenizer, checkpoint.family, offline=offline)
+    if not train:
+        raise UsageError("there are no texts to train a tokenizer on", "name them with --train")
+    size = getattr(checkpoint.config, "vocab_size", 0)
+    kind = TokenizerToTrain.for_family(
+        checkpoint.family, vocab_size=vocab_size or size, lowercase=lowercase
+    )
+    files = expand_paths(list(train))
+
+    def texts() -> "list[list[str]]":
+        documents = list(read_documents(files, ReaderConfig()))
+        return [documents[start : start + BATCH] for start in range(0, len(documents), BATCH)]
+
+    return NewTokenizer(kind.make(texts), tuple(files))
+
+
+def _existing(tokenizer: str, family: Family, *, offline: bool) -> NewTokenizer:
+    path = Path(tokenizer)
+    if not path.is_file():
+        sources = (path,) if path.exists() else ()
+        return NewTokenizer(load_tokenizer(tokenizer, family, offline=offline), sources)
+    with tempfile.TemporaryDirectory(prefix="zoo-") as folder:  # files are read by their names
+        shutil.copyfile(path, Path(folder, TOKENIZER_JSON))
+        settings = path.parent / TOKENIZER_CONFIG
+        if settings.is_file():
+            shutil.copyfile(settings, Path(folder, TOKENIZER_CONFIG))
+        return NewTokenizer(load_tokenizer(folder, family, offline=offline), (path,))

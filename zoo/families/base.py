@@ -87,6 +87,8 @@ def beyond_hub(config: Any, head: str) -> str | None:
     if head in MIXING_HEADS and getattr(config, "mix", False):
         return f"the head {head} reads a mix of all layers"
     pooling = getattr(config, "pooling", None)
+    if head == POOLING_HEAD and getattr(config, "sentence_head", None) is not None:
+        return f"the head {head} reads the embedding of a text"
     if head == POOLING_HEAD and pooling is not None:
         return f"the head {head} reads the {pooling} of a text's tokens"
     return None

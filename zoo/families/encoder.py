@@ -16,6 +16,7 @@ from zoo.overrides import override
 from zoo.tokenizers.train import TokenizerTrainSpec
 
 TokenPooling = Literal["mean", "max"]
+SentenceHead = Literal["plain", "unit"]
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -44,6 +45,9 @@ class EncoderConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             ``zoo.nn.layers.scalar_mix``, in place of the last one.
         pooling: what a classifier of texts reads in place of the first token: the ``mean`` or
             ``max`` of all tokens, with those that the tokenizer adds; ``None`` for that token.
+        sentence_head: what a classifier of texts reads in place of the output of the family's
+            pooler: the pooled vector as it is (``plain``), or scaled to unit length (``unit``), as
+            sentence encoders have it; ``None`` for the pooler.
     """
 
     vocab_size: int = 30522
@@ -60,6 +64,7 @@ class EncoderConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     tie_embeddings: bool = True
     mix: bool = False
     pooling: TokenPooling | None = None
+    sentence_head: SentenceHead | None = None
 
     @property
     def head_size(self) -> int:

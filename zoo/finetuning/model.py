@@ -27,7 +27,11 @@ from zoo.training.state.run_manifest import RunManifest
 
 LOG = logging.getLogger("zoo")
 # field of a configuration that an option of a task sets -> its name in messages
-FIELDS = {"mix": "mix of layers", "pooling": "other pooling of texts than their own"}
+FIELDS = {
+    "mix": "mix of layers",
+    "pooling": "other pooling of texts than their own",
+    "sentence_head": "classifier of embeddings",
+}
 Resumed = tuple[Path, RunManifest]  # directory and manifest of a run that is resumed
 
 

@@ -111,10 +111,25 @@ class Encoder(HeadMixin):
         token_type_ids: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """Run backbone and head; see the module for the inputs."""
+        return self.outputs(self.encode_for_head(input_ids, attention_mask, token_type_ids))
+
+    def encode_for_head(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+    ) -> Tensor:
+        """Return what the head reads: the last hidden state, or one pooled vector of each row.
+
+        For the arguments, see ``encode``.
+
+        Returns:
+            (batch, tokens, hidden), or (batch, 1, hidden) if ``pooling`` is set.
+        """
         hidden = self.encode_batch(input_ids, attention_mask, token_type_ids)
-        if self.pooling is not None:
-            hidden = pool_tokens(hidden, attention_mask, self.pooling)[:, None]
-        return self.outputs(hidden)
+        if self.pooling is None:
+            return hidden
+        return pool_tokens(hidden, attention_mask, self.pooling)[:, None]
 
     def encode_batch(
         self,

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from torch import nn
 
 from zoo.nn.encoder import Classifier, Encoder, MaskedLM, MultipleChoice, QuestionAnswering
-from zoo.nn.heads import LinearHead, MLMHead, Pooler
+from zoo.nn.heads import EmbeddingPooler, LinearHead, MLMHead, Pooler
 from zoo.nn.layers.init import init_weights
 from zoo.nn.layers.scalar_mix import ScalarMix
 from zoo.nn.transformer import Embeddings, FeedForward, PostNormBlock, SelfAttention
@@ -171,6 +171,10 @@ class ModelFactory:
         if head in self.mixing_heads and getattr(self.config, "mix", False):
             backbone["mix"] = ScalarMix(self.config.num_layers + 1)
         pooler, head_module = self.pooler_and_head(head)
+        sentence_head = getattr(self.config, "sentence_head", None)
+        if head == "sequence-classification" and sentence_head is not None:
+            pooler = EmbeddingPooler(unit=sentence_head == "unit")
+            head_module = LinearHead(self.width, len(self.config.labels), self.dropout)
         model = self.model_classes[head](**backbone, pooler=pooler, head=head_module)
         if head == "sequence-classification":
             model.pooling = getattr(self.config, "pooling", None)

@@ -51,6 +51,23 @@ class FirstTokenPooler(nn.Module):
         return hidden[:, 0]
 
 
+class EmbeddingPooler(FirstTokenPooler):
+    """Pools a row as a sentence encoder does: its first vector, which may be a mean of tokens.
+
+    Args:
+        unit: scale the vector to unit length.
+    """
+
+    def __init__(self, *, unit: bool) -> None:
+        super().__init__()
+        self.unit = unit
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Pool (batch, tokens, hidden) to (batch, hidden)."""
+        pooled = super().forward(hidden)
+        return F.normalize(pooled, dim=-1) if self.unit else pooled
+
+
 class LinearHead(nn.Linear):
     """A linear map after dropout.
 

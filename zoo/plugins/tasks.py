@@ -38,6 +38,7 @@ BUILT_IN = (
     "zoo.tasks.text_classification",
     "zoo.tasks.token_classification",
     "zoo.tasks.ordinal_regression",
+    "zoo.tasks.setfit",
     "zoo.tasks.zero_shot",
     "zoo.tasks.prompt",
     "zoo.tasks.question_answering",

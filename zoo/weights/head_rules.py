@@ -71,7 +71,11 @@ def with_head(weights: WeightMap, config: Any, head: str, names: HeadNames) -> W
         case "masked-lm" if names.masked:
             weights = mlm_head_rules(weights, config, names.masked)
         case "sequence-classification":
-            weights = _text(with_mix(weights, config), config, names, names.text, labels)
+            weights = with_mix(weights, config)
+            if getattr(config, "sentence_head", None) is not None:
+                weights = weights.plus(module_rule(names.text[-1], "head", labels, width))
+            else:
+                weights = _text(weights, config, names, names.text, labels)
         case "multiple-choice":
             weights = _text(weights, config, names, names.choice or names.text, 1)
         case "token-classification":

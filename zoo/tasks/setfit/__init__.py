@@ -1,0 +1,14 @@
+"""Text classification from few labels: contrastive pairs, then a logistic regression."""
+
+from zoo.families.tasks import TaskSpec
+
+TASKS = (
+    TaskSpec(
+        "setfit",
+        "Predict the label of a text, learned from few samples of each.",
+        heads=("sequence-classification",),
+        train="zoo.tasks.setfit.train:SetFit",
+        metrics=("accuracy",),
+        pipeline_tag="text-classification",
+    ),
+)

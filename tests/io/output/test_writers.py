@@ -37,7 +37,6 @@ LISTED = {
     "zoo/conformance/weight_checks.py:WeightChecks.check_state_dict_round_trip": TEMPORARY,
     "zoo/convert/safetensors_writer.py:create": STAGED,
     "zoo/convert/safetensors_writer.py:write_weights": STAGED,
-    "zoo/convert/sentence_modules.py:write_modules": STAGED,
     "zoo/convert/writers.py:HubWriter.write_manifest": STAGED,
     "zoo/convert/writers.py:ZooWriter.write_manifest": STAGED,
     "zoo/convert/writers.py:_write": STAGED,

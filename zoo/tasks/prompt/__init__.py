@@ -1,8 +1,10 @@
 """Classification and answers by prompts, without training."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from zoo.families.tasks import TaskOption, TaskSpec
+from zoo.tasks.options import LABELLED, MAX_SEQ_LEN, PAIR
 
 SCORINGS = ("likelihood", "normalized", "generate")
 SEPARATOR = "\n\n"  # between examples
@@ -27,6 +29,12 @@ WORDS = TaskOption(
 TEMPLATE = TaskOption(
     "template", "Text with {text} and {label}, or its file.", Path, metavar="FILE|TEXT"
 )
+SCORING = TaskOption(
+    "scoring",
+    "Choose by the likelihood of words, by the likelihood per token, or generate.",
+    choices=SCORINGS,
+    default="likelihood",
+)
 SHOTS = (
     TaskOption("shots", "Number of examples before each text.", int, minimum=1, metavar="N"),
     TaskOption("shots_from", "Table that the examples are from.", Path, metavar="FILE"),
@@ -43,21 +51,22 @@ CALIBRATION = (
         "content_free", "Such a text in place of N/A; repeat it.", metavar="TEXT", multiple=True
     ),
 )
+# an evaluation crosses several
+VARIED = (
+    replace(TEMPLATE, help=f"{TEMPLATE.help}  May be repeated.", multiple=True),
+    replace(WORDS, help=f"{WORDS.help}  May be repeated.", multiple=True),
+)
 
 TASKS = (
     TaskSpec(
         "prompt",
         "Classify or answer by a prompt, without training.",
         predict="zoo.tasks.prompt.predict:Prompting",
+        evaluate="zoo.tasks.prompt.evaluate:PromptEvaluation",
         run_options=(
             TEMPLATE,
             WORDS,
-            TaskOption(
-                "scoring",
-                "Choose by the likelihood of words, by the likelihood per token, or generate.",
-                choices=SCORINGS,
-                default="likelihood",
-            ),
+            SCORING,
             *SHOTS,
             TaskOption(
                 "label", "Column of the label of examples.  [default: label]", metavar="COL"
@@ -77,6 +86,21 @@ TASKS = (
             TaskOption("top_k", "Sample from the K most likely tokens.", int, minimum=1),
             TaskOption("seed", "Seed of examples and samples.", int, minimum=0, default=0),
         ),
+        eval_options=(
+            *LABELLED,
+            PAIR,
+            MAX_SEQ_LEN,
+            *VARIED,
+            replace(SCORING, default=None),
+            *SHOTS,
+            TaskOption("seeds", "Number of selections of examples.", int, minimum=1, metavar="N"),
+            TaskOption(
+                "orders", "Number of orders of each selection.", int, minimum=1, metavar="N"
+            ),
+            replace(CALIBRATION[0], default=None),
+            CALIBRATION[1],
+        ),
+        metrics=("accuracy",),
         examples=EXAMPLES,
     ),
 )

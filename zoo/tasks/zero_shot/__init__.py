@@ -1,6 +1,8 @@
 """Classification by labels in words, without training, by a model of natural language inference."""
 
 from zoo.families.tasks import TaskOption, TaskSpec
+from zoo.tasks.options import LABELLED, MAX_SEQ_LEN
+from zoo.tasks.prompt import VARIED
 
 TEMPLATE = "This example is {}."  # as in transformers' pipeline
 EXAMPLES = """\b
@@ -19,6 +21,7 @@ TASKS = (
         "Classify texts by labels that need no training.",
         synonyms=("zero-shot-classification",),
         predict="zoo.tasks.zero_shot.predict:ZeroShot",
+        evaluate="zoo.tasks.zero_shot.evaluate:ZeroShotEvaluation",
         run_options=(
             TaskOption(
                 "label",
@@ -39,6 +42,8 @@ TASKS = (
                 default=False,
             ),
         ),
+        eval_options=(*LABELLED, MAX_SEQ_LEN, *VARIED),
+        metrics=("accuracy",),
         examples=EXAMPLES,
     ),
 )

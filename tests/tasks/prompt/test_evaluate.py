@@ -1,0 +1,147 @@
+"""Evaluation of prompts: accuracies by hand, and their variation over the parts of prompts."""
+
+import csv
+import json
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from tests.checkpoints import Make, hub_checkpoint
+from tests.inference.conftest import converted
+from zoo.api import Model
+from zoo.cli.inference.eval import command
+from zoo.errors import UsageError
+from zoo.inference import load_session
+from zoo.metrics.variation import bootstrap_rows, factor_variation
+from zoo.tasks.prompt.evaluate import PromptEvaluation
+
+__all__ = ["hub_checkpoint"]
+TEMPLATES = ("{text} b {label}", "c {label} {text}")
+WORDS = ("x=a,y=j", "x=j,y=a")
+
+
+def write(path: Path, rows: list[tuple[str, str]]) -> Path:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([("text", "label"), *rows])
+    return path
+
+
+@pytest.fixture
+def model(hub_checkpoint: Make, tmp_path: Path) -> Model:
+    checkpoint = converted(hub_checkpoint("BertForMaskedLM"), tmp_path / "model")
+    return Model(checkpoint, load_session(checkpoint, "cpu"))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    texts = [" ".join(rng.choice([*"abcdefghij"], 4)) for _ in range(30)]
+    return write(tmp_path / "test.csv", [(t, "xxy"[k % 3]) for k, t in enumerate(texts)])
+
+
+def accuracy(model: Model, data: Path, **options: Any) -> float:
+    with data.open() as file:
+        rows = list(csv.DictReader(file))
+    results = model.prompt([row["text"] for row in rows], **options)
+    right = [r["label"] == row["label"] for r, row in zip(results, rows, strict=True)]
+    return float(np.mean(right))
+
+
+def test_templates_and_words_are_crossed(model: Model, data: Path) -> None:
+    evaluation = PromptEvaluation(
+        model.checkpoint, model.session, template=TEMPLATES, label_words=WORDS
+    )
+    result = evaluation.evaluate([data])
+    expected = {
+        (t, w): accuracy(model, data, template=t, label_words=w)
+        for t, w in product(TEMPLATES, WORDS)
+    }
+    values = list(expected.values())
+    assert len(set(values)) > 1, "the settings differ"
+    assert result.metrics["accuracy"] == pytest.approx(np.mean(values))
+    assert (result.metrics["lowest"], result.metrics["highest"]) == (min(values), max(values))
+    found = [entry["accuracy"] for entry in result.details["prompts"].values()]
+    assert found == pytest.approx(values)
+    variation = result.details["variation"]
+    assert set(variation) == {"template", "label words"}
+    of_templates = [np.mean([expected[t, w] for w in WORDS]) for t in TEMPLATES]
+    assert variation["template"]["deviation"] == pytest.approx(np.std(of_templates, ddof=1))
+    assert variation["template"]["lowest"] == pytest.approx(min(of_templates))
+    low, high = result.details["intervals"]["accuracy"]
+    assert low <= result.metrics["accuracy"] <= high
+
+
+def test_examples_vary_by_seed_and_order(model: Model, data: Path, tmp_path: Path) -> None:
+    rows = [("a b", "x"), ("c", "y"), ("d e", "x"), ("f", "y"), ("g h", "x")]
+    train = write(tmp_path / "train.csv", rows)
+    evaluation = PromptEvaluation(
+        model.checkpoint,
+        model.session,
+        template=TEMPLATES[0],
+        label_words=WORDS[0],
+        shots=3,
+        shots_from=str(train),
+        seeds=2,
+        orders=3,
+        separator=" . ",
+    )
+    variation = evaluation.evaluate([data]).details["variation"]
+    assert {name: values["levels"] for name, values in variation.items()} == {
+        "seed": 2,
+        "order": 3,
+    }
+    for selections in evaluation.examples:
+        chosen = {frozenset(shot.text for shot in shots) for shots in selections}
+        assert len(chosen) == 1, "orders have the same examples"
+
+
+def test_the_deviation_is_that_of_the_means_of_levels() -> None:
+    rng = np.random.default_rng(1)
+    correct = rng.random((6, 400)) < np.array([0.5, 0.5, 0.6, 0.6, 0.9, 0.9])[:, None]
+    accuracy, drawn = correct.mean(1), bootstrap_rows(correct, 0)
+    strong = factor_variation(accuracy, drawn, [0, 0, 1, 1, 2, 2])
+    weak = factor_variation(accuracy, drawn, [0, 1, 0, 1, 0, 1])
+    means = accuracy.reshape(3, 2).mean(1)
+    assert strong["deviation"] == pytest.approx(np.std(means, ddof=1))
+    assert strong["deviation_low"] < strong["deviation"] < strong["deviation_high"]
+    assert weak["deviation"] < 0.05 < strong["deviation_low"]
+    np.testing.assert_allclose(drawn.mean(0), accuracy, atol=0.01)
+
+
+def test_the_command_prints_and_records(hub_checkpoint: Make, data: Path, tmp_path: Path) -> None:
+    checkpoint = converted(hub_checkpoint("BertForMaskedLM"), tmp_path / "model")
+    options = ["--task", "prompt", "--eval", str(data), "--template", TEMPLATES[0]]
+    options += ["--template", TEMPLATES[1], "--label-words", WORDS[0], "--no-record"]
+    predictions = tmp_path / "predicted.jsonl"
+    done = CliRunner().invoke(
+        command, [str(checkpoint.path), *options, "--predictions", str(predictions)]
+    )
+    assert done.exit_code == 0, done.output
+    assert "variation" in done.output and "template" in done.output
+    assert len(predictions.read_text().splitlines()) == 30
+    assert set(json.loads(predictions.read_text().splitlines()[0])) >= {"label", "prediction"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "there is no template"),
+        ({"template": TEMPLATES[0], "seeds": 2}, "--seeds and --orders are for examples"),
+        ({"template": TEMPLATES[0], "shots": 2}, "--shots and --shots-from belong together"),
+    ],
+)
+def test_wrong_options_are_refused(model: Model, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        PromptEvaluation(model.checkpoint, model.session, **options)
+
+
+def test_labels_without_words_are_refused(model: Model, data: Path) -> None:
+    evaluation = PromptEvaluation(
+        model.checkpoint, model.session, template=TEMPLATES, label_words=["x=a,z=b"]
+    )
+    with pytest.raises(UsageError, match="has the label 'y', which has no word"):
+        evaluation.evaluate([data])

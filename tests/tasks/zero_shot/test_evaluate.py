@@ -1,0 +1,35 @@
+"""Evaluation of zero-shot classification, against the labels of ``zero_shot``."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.inference.conftest import Small, small
+from tests.tasks.zero_shot.test_predict import NLI, hub_checkpoint, labelled
+from zoo.tasks.zero_shot.evaluate import ZeroShotEvaluation
+
+__all__ = ["hub_checkpoint", "small"]
+
+
+def test_words_stand_for_labels_and_templates_vary(small: Small, tmp_path: Path) -> None:
+    model, _ = small("BertForSequenceClassification", **labelled(NLI))
+    rng = np.random.default_rng(0)
+    texts = [" ".join(rng.choice([*"abcdefghij"], 4)) for _ in range(20)]
+    labels = ["01"[k % 2] for k in range(20)]
+    data = tmp_path / "test.csv"
+    with data.open("w", newline="") as file:
+        csv.writer(file).writerows([("text", "label"), *zip(texts, labels, strict=True)])
+    templates, words = ["a {}", "{} b c"], {"0": "d e", "1": "j"}
+    evaluation = ZeroShotEvaluation(
+        model.checkpoint, model.session, template=templates, label_words=["0=d e,1=j"]
+    )
+    result = evaluation.evaluate([data])
+    accuracies = []
+    for template in templates:
+        found = model.zero_shot(texts, list(words.values()), hypothesis_template=template)
+        right = [r["labels"][0] == words[label] for r, label in zip(found, labels, strict=True)]
+        accuracies.append(sum(right) / len(right))
+    assert result.metrics["accuracy"] == pytest.approx(np.mean(accuracies))
+    assert result.details["variation"]["template"]["highest"] == max(accuracies)

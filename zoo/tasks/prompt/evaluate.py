@@ -1,0 +1,271 @@
+"""Accuracy of prompts, and how much it depends on their parts.
+
+Templates, label words, examples and their order are crossed. Zhao et al. 2021 (arXiv:2102.09690,
+section 3) and Lu et al. 2022 (arXiv:2104.08786) show how much each matters.
+"""
+
+import itertools
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.data.readers.labelled import Columns, Sample, iter_samples, label_name, sort_labels
+from zoo.data.readers.problems import RowError, RowProblems
+from zoo.data.readers.review import Reviewed
+from zoo.errors import UsageError
+from zoo.evaluation.base import Evaluation, Prediction, Result, Samples
+from zoo.inference.processing.records import TextExample
+from zoo.metrics.intervals import interval
+from zoo.metrics.variation import bootstrap_rows, factor_variation
+from zoo.overrides import override
+from zoo.tasks.prompt.predict import Prompting
+from zoo.tasks.prompt.shots import Shot, read_shots, select_shots
+from zoo.tasks.prompt.template import Template, read_label_words
+
+if TYPE_CHECKING:
+    from zoo.checkpoint import Checkpoint
+    from zoo.inference.task import Task
+
+MOST_SETTINGS = 10_000
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A part of a prompt that is varied: its name, and a description of each level."""
+
+    name: str
+    levels: tuple[str, ...]
+
+
+class VariedEvaluation(Evaluation):
+    """Accuracy over all combinations of some factors.
+
+    The details have the 95 % bootstrap interval of the mean accuracy, the accuracy of each
+    combination with its interval, and for each factor with several levels the range and the
+    standard deviation of the accuracy over its levels, with the interval of that.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        text: str = Columns.text,
+        pair: str | None = None,
+        label: str = Columns.label,
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
+        super().__init__(*args, **options)
+        self.columns, self.seed = Columns(text, label, pair), seed
+
+    @abstractmethod
+    def factors(self, labels: Sequence[str]) -> list[Factor]:
+        """Return the factors; ``labels`` are those of the data."""
+
+    @abstractmethod
+    def task_of(self, levels: Sequence[int]) -> "Task":
+        """Return the task with a level of each factor."""
+
+    @abstractmethod
+    def prediction_of(self, added: Mapping[str, Any]) -> str | None:
+        """Return the label in the values that the task adds to a record."""
+
+    def check_sample(self, sample: Sample) -> Sample:
+        """Return a sample whose label can be predicted.
+
+        Raises:
+            RowError: it cannot.
+        """
+        label_name(sample.label, sample.location)
+        return sample
+
+    @override
+    def measure(self, files: Sequence[Path]) -> Result:
+        import numpy as np
+
+        def read(problems: RowProblems) -> Iterable[Sample]:
+            return problems.checked(iter_samples(files, self.columns, problems), self.check_sample)
+
+        samples = self.samples(read, _review)
+        labels = [label_name(sample.label, sample.location) for sample in samples]
+        factors = self.factors(sort_labels(labels))
+        settings = list(itertools.product(*(range(len(f.levels)) for f in factors)))
+        if len(settings) > MOST_SETTINGS:
+            raise UsageError(
+                f"there are {len(settings):,} combinations of templates, words, examples and "
+                "orders",
+                f"give at most {MOST_SETTINGS:,}",
+            )
+        correct = np.empty((len(settings), len(labels)), bool)
+        for number, levels in enumerate(settings):
+            predicted = self._predictions(self.task_of(levels), samples, observed=number == 0)
+            correct[number] = [p == label for p, label in zip(predicted, labels, strict=True)]
+        accuracy, drawn = correct.mean(1), bootstrap_rows(correct, self.seed)
+        described = {
+            _describe(factors, levels): {
+                "accuracy": float(accuracy[k]),
+                **dict(zip(("low", "high"), interval(drawn[:, k]), strict=True)),
+            }
+            for k, levels in enumerate(settings)
+        }
+        varied = {
+            factor.name: factor_variation(accuracy, drawn, [levels[k] for levels in settings])
+            for k, factor in enumerate(factors)
+            if len(factor.levels) > 1
+        }
+        several = {"lowest": float(accuracy.min()), "highest": float(accuracy.max())}
+        return Result(
+            {
+                "accuracy": float(accuracy.mean()),
+                **(several if len(settings) > 1 else {}),
+                "samples": len(labels),
+            },
+            {
+                "intervals": {"accuracy": interval(drawn.mean(1))},
+                **({"variation": varied, "prompts": described} if len(settings) > 1 else {}),
+            },
+        )
+
+    def _predictions(
+        self, task: "Task", samples: Samples[Sample], *, observed: bool
+    ) -> Iterator[str | None]:
+        records = (TextExample(s.text, s.pair, location=s.location) for s in samples)
+        results = (added for _, added in task.stream(records))
+        if not observed:
+            yield from map(self.prediction_of, results)
+            return
+        row = partial(_row, self.prediction_of)
+        yield from map(self.prediction_of, self.observed(samples, results, row))
+
+
+class PromptEvaluation(VariedEvaluation):
+    """Accuracy of the labels of a prompt; see ``Prompting``."""
+
+    name: ClassVar[str] = "prompt"
+
+    def __init__(
+        self,
+        *args: Any,
+        template: Sequence[str] = (),
+        label_words: Sequence[str] = (),
+        shots: int | None = None,
+        shots_from: str | None = None,
+        seeds: int = 1,
+        orders: int = 1,
+        max_seq_len: int | None = None,
+        **options: Any,
+    ) -> None:
+        shared = ("scoring", "separator", "calibrate", "content_free")
+        self.prompt_options = {name: options.pop(name) for name in shared if name in options}
+        super().__init__(*args, **options)
+        self.templates = [Template.read(value).source for value in _several(template)]
+        if not self.templates:
+            raise UsageError("there is no template", "give --template FILE|TEXT")
+        self.words = [read_label_words(value) for value in _several(label_words)]
+        self.max_tokens = max_seq_len
+        self.examples = self._examples(shots, shots_from, seeds, orders)
+        self.labels: Sequence[str] = ()
+
+    @classmethod
+    @override
+    def require_supported(cls, checkpoint: "Checkpoint") -> None:
+        Prompting.require_head(checkpoint)
+
+    def _examples(
+        self, shots: int | None, source: str | None, seeds: int, orders: int
+    ) -> list[list[Sequence[Shot]]]:
+        """Return the examples of each seed, in each order."""
+        import numpy as np
+
+        if shots is None or source is None:
+            if shots is not None or source is not None:
+                raise UsageError("--shots and --shots-from belong together", "give both or neither")
+            if max(seeds, orders) > 1:
+                raise UsageError("--seeds and --orders are for examples", "give --shots N")
+            return [[()]]
+        rows = read_shots(source, self.columns)
+        examples: list[list[Sequence[Shot]]] = []
+        for number in range(seeds):
+            chosen = select_shots(rows, shots, self.seed + number, source)
+            rng = np.random.default_rng(self.seed + number)
+            mixed = [rng.permutation(len(chosen)) for _ in range(orders - 1)]
+            permuted = [[chosen[k] for k in order] for order in mixed]
+            examples.append([chosen, *permuted])
+        return examples
+
+    @override
+    def factors(self, labels: Sequence[str]) -> list[Factor]:
+        if not self.words:
+            self.words = [{label: label for label in labels}]
+        words = [",".join(f"{k}={v}" for k, v in words.items()) for words in self.words]
+        return [
+            Factor("template", tuple(self.templates)),
+            Factor("label words", tuple(words)),
+            Factor("seed", tuple(str(self.seed + k) for k in range(len(self.examples)))),
+            Factor("order", tuple(str(k) for k in range(len(self.examples[0])))),
+        ]
+
+    @override
+    def check_sample(self, sample: Sample) -> Sample:
+        name = label_name(sample.label, sample.location)
+        for words in self.words:
+            if name not in words:
+                raise RowError(
+                    f"{sample.location} has the label {name!r}, which has no word",
+                    f"label words are for {', '.join(words)}",
+                )
+        return sample
+
+    @override
+    def task_of(self, levels: Sequence[int]) -> "Task":
+        template, words, seed, order = levels
+        return Prompting(
+            self.checkpoint,
+            self.session,
+            template=self.templates[template],
+            label_words=self.words[words],
+            examples=self.examples[seed][order],
+            seed=self.seed + seed,
+            max_tokens=self.max_tokens,
+            **self.prompt_options,
+        )
+
+    @override
+    def prediction_of(self, added: Mapping[str, Any]) -> str | None:
+        label: str | None = added["label"]
+        return label
+
+
+def _several(values: str | Sequence[str]) -> list[str]:
+    return [values] if isinstance(values, str) else list(values)
+
+
+def _describe(factors: Sequence[Factor], levels: Sequence[int]) -> str:
+    """Return the levels of the factors that have several."""
+    pairs = zip(factors, levels, strict=True)
+    return " | ".join(
+        f"{factor.name} {factor.levels[level]}" for factor, level in pairs if len(factor.levels) > 1
+    )
+
+
+def _review(sample: Sample) -> Reviewed:
+    name = label_name(sample.label, sample.location)
+    texts = [sample.text, *([] if sample.pair is None else [sample.pair])]
+    return Reviewed(texts, (name,), (name,))
+
+
+def _row(prediction_of: Any, sample: Sample, added: Mapping[str, Any]) -> Prediction:
+    label, prediction = label_name(sample.label, sample.location), prediction_of(added)
+    scores = added.get("scores")
+    best = scores[0] if isinstance(scores, list) else None  # of labels in order
+    return {
+        "location": sample.location,
+        "text": sample.text,
+        **({} if sample.pair is None else {"pair": sample.pair}),
+        "label": label,
+        "prediction": prediction,
+        "probability": added.get("score", best),
+        "correct": label == prediction,
+    }

@@ -1,0 +1,79 @@
+"""Accuracy of zero-shot classification, over templates and words of labels."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.data.readers.labelled import Sample, label_name
+from zoo.data.readers.problems import RowError
+from zoo.errors import UsageError
+from zoo.overrides import override
+from zoo.tasks.prompt.evaluate import Factor, VariedEvaluation
+from zoo.tasks.prompt.template import read_label_words
+from zoo.tasks.zero_shot import TEMPLATE
+from zoo.tasks.zero_shot.predict import ZeroShot, entailment_id
+
+if TYPE_CHECKING:
+    from zoo.checkpoint import Checkpoint
+    from zoo.inference.task import Task
+
+
+class ZeroShotEvaluation(VariedEvaluation):
+    """Accuracy of the most probable label; the labels are those of the data, or their words."""
+
+    name: ClassVar[str] = "zero-shot"
+
+    def __init__(
+        self,
+        *args: Any,
+        template: Sequence[str] = (),
+        label_words: Sequence[str] = (),
+        max_seq_len: int | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(*args, **options)
+        if self.columns.pair is not None:
+            raise UsageError(f"{self.name} classifies single texts", "leave out --pair")
+        self.templates = list(template) or [TEMPLATE]
+        self.words = [read_label_words(value) for value in label_words]
+        self.max_tokens = max_seq_len
+        self._names: dict[str, str] = {}  # word -> label, of the task that runs
+
+    @classmethod
+    @override
+    def require_supported(cls, checkpoint: "Checkpoint") -> None:
+        ZeroShot.require_head(checkpoint)
+        entailment_id(checkpoint)
+
+    @override
+    def factors(self, labels: Sequence[str]) -> list[Factor]:
+        if not self.words:
+            self.words = [{label: label for label in labels}]
+        words = [",".join(f"{k}={v}" for k, v in words.items()) for words in self.words]
+        return [Factor("template", tuple(self.templates)), Factor("label words", tuple(words))]
+
+    @override
+    def check_sample(self, sample: Sample) -> Sample:
+        name = label_name(sample.label, sample.location)
+        for words in self.words:
+            if name not in words:
+                raise RowError(
+                    f"{sample.location} has the label {name!r}, which has no word",
+                    f"label words are for {', '.join(words)}",
+                )
+        return sample
+
+    @override
+    def task_of(self, levels: Sequence[int]) -> "Task":
+        template, words = levels
+        self._names = {word: label for label, word in self.words[words].items()}
+        return ZeroShot(
+            self.checkpoint,
+            self.session,
+            candidate_labels=list(self._names),
+            hypothesis_template=self.templates[template],
+            max_tokens=self.max_tokens,
+        )
+
+    @override
+    def prediction_of(self, added: Mapping[str, Any]) -> str | None:
+        return self._names[added["labels"][0]]

@@ -51,6 +51,7 @@ class TorchSession(Session):
         self._spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
         self.model = load_model(checkpoint, precision, self._device)
         require_no_nan(self.model, checkpoint.path)
+        self.stored_bytes = sum(tensor.nbytes for tensor in self.model.state_dict().values())
         accepted = inspect.signature(self.model.forward).parameters
         mask = accepted.get("attention_mask")
         self._mask_is_optional = mask is not None and mask.default is None
@@ -62,7 +63,6 @@ class TorchSession(Session):
         elif self.backend == "cpu" and self.dtype == "float32":
             getattr(self.model, "optimize_for_inference", bool)()  # optional, see Decoder
         self.inputs, self.outputs = tuple(self._spec.inputs), tuple(self._spec.outputs)
-        self.stored_bytes = sum(path.stat().st_size for path in checkpoint.weight_files())
         self.layers = 1 + len(layers_in_order(self.model))
 
     @override

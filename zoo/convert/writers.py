@@ -44,6 +44,7 @@ from zoo.io.tensors.formats import (
 from zoo.io.tensors.safetensors import SafetensorsReader
 from zoo.overrides import override
 from zoo.plugins import format_named
+from zoo.tokenizers.cross_encoder import with_activation
 from zoo.version import __version__
 from zoo.weights import TensorCopy, TensorMapping, WeightMap
 
@@ -286,7 +287,7 @@ class HubWriter(CheckpointWriter):
             head,
             dtype=DTYPE_NAMES[report.main_dtype],
             architecture=family.architecture(config, head) if described else None,
-            extra=self.opened.extra,
+            extra=with_activation(self.opened.extra, self.plan.score_activation),
             tokenizer=self.tokenizer,
             pooling=self.opened.pooling,
             generation=self.opened.generation,

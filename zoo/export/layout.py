@@ -24,6 +24,7 @@ from zoo.export.report import ExportReport
 from zoo.io.digests.files import hash_file
 from zoo.plugins import installed
 from zoo.plugins.tasks import model_fields
+from zoo.tokenizers.cross_encoder import with_activation
 from zoo.version import __version__
 
 
@@ -82,7 +83,10 @@ def write_hub_files(
         architecture=family.architecture(checkpoint.config, checkpoint.head_name)
         if known
         else None,
-        extra=manifest.source.extra_config if manifest.source else None,
+        extra=with_activation(
+            manifest.source.extra_config if manifest.source else None,
+            checkpoint.model.score_activation,
+        ),
         tokenizer=None if info is None else SourceTokenizer(stored.read_bytes(), info),
         pooling=checkpoint.model.pooling,
         generation=checkpoint.model.generation,

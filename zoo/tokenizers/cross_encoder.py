@@ -49,6 +49,9 @@ ACCEPTED: Mapping[str, tuple[Any, ...]] = {
     "processing_kwargs": (None, {}),
     "kwargs": (None, [], {}),
 }
+NAMES: Mapping[ScoreActivation, str] = {
+    name: path for path, name in ACTIVATIONS.items() if "modules" in path
+}
 UNUSED = ("prompts", "default_prompt_name", "max_seq_length", "do_lower_case", "truncate_dim")
 
 
@@ -95,3 +98,15 @@ def score_activation(config: Mapping[str, Any], origin: str) -> ScoreActivation 
             f"only {' and '.join(list(ACTIVATIONS)[:2])} are, for a single logit",
         )
     return ACTIVATIONS[stated]
+
+
+def with_activation(
+    extra: Mapping[str, Any] | None, activation: ScoreActivation | None
+) -> Mapping[str, Any] | None:
+    """Return keys of ``config.json`` with the function of a model, if they lack it.
+
+    Without a key, sentence-transformers takes the sigmoid of a single logit.
+    """
+    if activation is None or (extra and (GROUP in extra or OLD_KEY in extra)):
+        return extra
+    return {**(extra or {}), GROUP: {KEY: NAMES[activation]}}

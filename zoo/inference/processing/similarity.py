@@ -170,6 +170,14 @@ def rounding_error(
     return error
 
 
+def score_error(scores: "Floats", dtype: str = "float32") -> float:
+    """Return the difference up to which scores of a cross-encoder, (n,), are equal."""
+    import numpy as np
+
+    unit = ROUNDING.get(dtype, ROUNDED * float(np.finfo(np.float32).eps))
+    return unit * float(np.abs(scores).max(initial=1.0))
+
+
 def _unit(vectors: Any) -> Any:
     """Return rows of unit length; rows of zeros are unchanged."""
     length = ((vectors * vectors).sum(-1) ** 0.5)[..., None]

@@ -1,5 +1,7 @@
 """Rerankers: cross-encoders that score texts for a query."""
 
+from dataclasses import replace
+
 from zoo.families.tasks import TaskOption, TaskSpec
 from zoo.tasks.options import DIM, LABELLED, PAIR
 
@@ -30,7 +32,10 @@ TASKS = (
             TaskOption("top_k", "Number of texts to return.  [default: all]", int, minimum=1),
         ),
         examples=EXAMPLES,
+        train="zoo.tasks.reranker.train:Reranker",
         evaluate="zoo.tasks.reranker.evaluate:RerankerEvaluation",
+        train_options=(replace(NEGATIVE, setting="data.negatives"),),
+        settings=("data.negatives",),
         eval_options=(*LABELLED, PAIR, NEGATIVE, DIM),
         metrics=("ndcg_at_10",),
     ),

@@ -20,6 +20,8 @@ class TextList:
     documents: tuple[str, ...]
     labels: tuple[float, ...]  # grade or score of each text
     location: str  # file and line of the first row, for messages
+    # whether the labels are margins between the first text and the others, as 0 and -margin
+    margins: bool = False
 
     @property
     def hash(self) -> float:
@@ -35,15 +37,14 @@ class ListColumns:
         text: the queries.
         pair: a text for the query, or a list of texts.
         label: grade of the text, or a list of grades; ``None`` for 1, and 0 of ``negatives``.
-        negatives: texts, or lists of texts, that are not relevant.
-        margins: whether ``label`` has the margins between the text and each negative.
+        negatives: texts, or lists of texts, that are not relevant. With them, ``label`` has a score
+            of each text, or the margin between the text and each negative.
     """
 
     text: str
     pair: str
     label: str | None
     negatives: tuple[str, ...] = ()
-    margins: bool = False
 
 
 def read_lists(
@@ -69,20 +70,24 @@ def read_lists(
         else:
             labels = _labels(values[columns.label], f"{location}: {columns.label}")
         documents = (*own, *others)
-        if columns.margins and len(labels) == len(documents) - 1:
+        margins = bool(others) and len(labels) == len(documents) - 1
+        if margins:
             labels = [0.0, *(-margin for margin in labels)]
         if len(labels) != len(documents):
             counts = f"{len(labels)} labels and {len(documents)} texts"
             raise RowError(f"{location} has {counts}", "give each text a label")
-        return TextList(query, documents, tuple(labels), location)
+        return TextList(query, documents, tuple(labels), location, margins)
 
     names = [columns.text, columns.pair, *columns.negatives]
     names += [] if columns.label is None else [columns.label]
     lists = iter_files(
         paths, lambda file, found: found.checked(read_rows(file, names, found), text_list), problems
     )
-    if not grouped:
-        return list(lists)
+    return join_lists(lists) if grouped else list(lists)
+
+
+def join_lists(lists: Iterable[TextList]) -> list[TextList]:
+    """Return one list for each query."""
     by_query: dict[str, list[TextList]] = {}
     for item in lists:
         by_query.setdefault(item.text, []).append(item)

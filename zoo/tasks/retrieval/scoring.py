@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.errors import UsageError
 from zoo.inference.processing.records import TextExample
+from zoo.inference.processing.similarity import rounding_error as similarity_error
 from zoo.inference.processing.similarity import (
-    ROUNDED,
-    ROUNDING,
+    score_error,
     similarity_matrix,
     similarity_rows,
 )
-from zoo.inference.processing.similarity import rounding_error as similarity_error
 from zoo.inference.task_checks import require_head
 from zoo.overrides import override
 from zoo.tasks.reranker.predict import PairScores
@@ -84,7 +83,7 @@ class CrossEncoderRanker(Ranker):
 
     def __init__(self, checkpoint: "Checkpoint", session: "Session") -> None:
         self.task = PairScores(checkpoint, session)
-        self.unit = ROUNDING.get(session.dtype, ROUNDED * 2.0**-23)
+        self.dtype = session.dtype
 
     @override
     def search(self, queries: Sequence[str], texts: Sequence[str]) -> "Iterator[Scored]":
@@ -99,7 +98,7 @@ class CrossEncoderRanker(Ranker):
         scores = self.task.scores(pairs)
         for own in texts:
             row = np.fromiter(scores, np.float64, len(own))
-            yield row, self.unit * float(np.abs(row).max(initial=1.0))
+            yield row, score_error(row, self.dtype)
 
 
 def make_ranker(checkpoint: "Checkpoint", session: "Session", dim: int | None = None) -> Ranker:

@@ -166,7 +166,7 @@ def test_commands_are_in_the_groups_of_their_folders() -> None:
         assert [line.split()[0] for line in section.splitlines()] == list(group)
         modules = {module for module, _ in group.values()}
         assert {module.rpartition(".")[0] for module in modules} == {f"zoo.cli.{heading.lower()}"}
-    files = {path.stem for path in (ROOT / "zoo" / "cli").glob("*/*.py")}
+    files = {path.stem.replace("_", "-") for path in (ROOT / "zoo" / "cli").glob("*/*.py")}
     assert sorted(COMMANDS.keys() - files) == []
 
 

@@ -32,6 +32,10 @@ GROUPS = {
         "pretrain": ("zoo.cli.training.pretrain", "Pretrain a model on raw text."),
         "finetune": ("zoo.cli.training.finetune", "Fine-tune a model on labelled data."),
         "distill": ("zoo.cli.training.distill", "Distil a smaller model from a larger one."),
+        "mine-negatives": (
+            "zoo.cli.training.mine_negatives",
+            "Find hard negatives for pairs of texts.",
+        ),
         "corpus": ("zoo.cli.training.corpus", "Build tokenized corpora from text."),
         "examples": ("zoo.cli.training.examples", "Print the examples that an objective makes."),
         "compare": ("zoo.cli.training.compare", "Compare training runs, over their seeds."),

@@ -1,0 +1,171 @@
+"""The command ``zoo mine-negatives``."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from zoo.cli.options import (
+    REFERENCE,
+    FiniteRange,
+    Function,
+    InputFile,
+    backend_options,
+    common_options,
+    count_option,
+    hub_options,
+    reference_argument,
+    seed_option,
+    shared_option,
+)
+from zoo.cli.output import note, result
+
+FORMATS = ("triplet", "n-tuple", "labeled-pair", "labeled-list")
+
+
+def number_option(name: str, description: str) -> Callable[[Function], Function]:
+    """Return an option that takes a number."""
+    return click.option(name, type=FiniteRange(), metavar="X", help=description)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  zoo mine-negatives REF --input pairs.tsv --pair answer -o triplets.jsonl
+  zoo mine-negatives REF --input pairs.tsv --pair answer --num-negatives 5 \\
+      --relative-margin 0.05 --output-format n-tuple -o mined.jsonl
+  zoo mine-negatives REF --input pairs.tsv --pair answer --output-scores \\
+      --scorer ms-marco-minilm-l6-v2 --output-format n-tuple -o scored.jsonl
+
+The table has a query and a text that belongs to it in each row. Negatives are other texts of the
+table, and of --corpus."""
+)
+@reference_argument
+@shared_option("source", "Table of pairs.", required=True, type=InputFile())
+@shared_option("text", "Column of the query.", default="text", show_default=True)
+@shared_option("pair", "Column of the query's own text.", default="pair", show_default=True)
+@click.option(
+    "--corpus",
+    type=InputFile(),
+    metavar="FILE",
+    help="Further texts, with the columns _id and text.",
+)
+@shared_option(
+    "output",
+    "Table to write: .jsonl, .parquet, .csv or .tsv.",
+    required=True,
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+)
+@shared_option("force", "Replace the output file.")
+@click.option(
+    "--scorer",
+    type=REFERENCE,
+    metavar="REF",
+    help="Model that scores the closest texts again, such as a cross-encoder.",
+)
+@count_option("--num-negatives", "Negatives of a query.", default=3)
+@count_option("--range-min", "Skip this number of the closest texts.", minimum=0, default=0)
+@count_option("--range-max", "Rank of the last text that may become a negative.")
+@number_option("--max-score", "Largest score of a negative.")
+@number_option("--min-score", "Smallest score of a negative.")
+@number_option(
+    "--absolute-margin", "Least difference between the scores of the query's text and a negative."
+)
+@number_option("--relative-margin", "The same as a fraction of the magnitude of the text's score.")
+@click.option(
+    "--sampling-strategy",
+    type=click.Choice(["top", "random"]),
+    default="top",
+    show_default=True,
+    help="Take the closest texts that remain, or random ones.",
+)
+@seed_option
+@click.option(
+    "--output-format",
+    type=click.Choice(FORMATS),
+    default="triplet",
+    show_default=True,
+    help="Columns of the result, as in sentence-transformers.",
+)
+@click.option("--output-scores", is_flag=True, help="Write the scores of texts and negatives.")
+@backend_options
+@hub_options
+@common_options
+def command(
+    ref: str,
+    source: str,
+    text: str,
+    pair: str,
+    corpus: str | None,
+    output: Path,
+    force: bool,
+    scorer: str | None,
+    output_format: Any,
+    output_scores: bool,
+    revision: str | None,
+    offline: bool,
+    lock: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Find hard negatives for pairs of texts, with margins against false ones.
+
+    Texts that are closest to a query by the model's similarity, and are not its own, become
+    negatives for `zoo finetune`. A margin leaves out texts that are as close as the query's own
+    text, which are often answers that nobody marked.
+    """
+    from zoo.convert.cache import resolve_checkpoint
+    from zoo.data.readers.documents import expand_paths
+    from zoo.data.readers.problems import RowProblems
+    from zoo.errors import UsageError
+    from zoo.export.session import open_session
+    from zoo.io.output.tables import table_writer
+    from zoo.tasks.retrieval.data import read_texts
+    from zoo.tasks.retrieval.mining import MiningOptions, mine_hard_negatives, mined_rows
+    from zoo.tasks.retrieval.scoring import Ranker, make_ranker, require_ranker
+    from zoo.tasks.sentence_embedding.data import read_text_groups
+
+    compute = {name: options.pop(name) for name in ("backend", "device", "dtype", "threads")}
+    mining = MiningOptions(**options)
+
+    def ranker(reference: str, *, pairs: bool, pinned: str | None) -> Ranker:
+        checkpoint = resolve_checkpoint(reference, revision=pinned, offline=offline, lock=lock)
+        require_ranker(checkpoint, pairs=pairs)
+        return make_ranker(checkpoint, open_session(checkpoint, **compute, fastest=True))
+
+    further = expand_paths([] if corpus is None else [corpus])
+    sources = [*expand_paths([source]), *further]
+    with table_writer(output, force=force, sources=sources) as write:
+        groups = read_text_groups([source], (text, pair), None, RowProblems())
+        texts = [*read_texts(further).values()] if further else []
+        again = None if scorer is None else ranker(scorer, pairs=True, pinned=None)
+        found = mine_hard_negatives(
+            ranker(ref, pairs=False, pinned=revision),
+            [(group.texts[0], group.texts[1]) for group in groups],
+            mining,
+            corpus=texts,
+            scorer=again,
+        )
+        mined, count = list(found), 0
+        for row in mined_rows(
+            mined, output_format, (text, pair), mining.num_negatives, scores=output_scores
+        ):
+            write(row)
+            count += 1
+        if not count:
+            raise UsageError(
+                f"no pair has {mining.num_negatives} negatives"
+                if output_format == "n-tuple"
+                else "no pair has a negative",
+                "give more texts with --corpus, a higher --range-max, or a smaller margin",
+            )
+    short = sum(len(item.negatives) < mining.num_negatives for item in mined)
+    if short:
+        note(
+            f"{short:,} of {len(mined):,} pairs have fewer than {mining.num_negatives} negatives; "
+            "a higher --range-max, or a smaller margin, finds more"
+        )
+    value = {"output": str(output), "rows": count, "pairs": len(mined), "short": short}
+    result(value, [f"{count:,} rows: {output}"], as_json=as_json)

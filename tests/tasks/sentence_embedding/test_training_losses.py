@@ -1,5 +1,6 @@
 """Matryoshka losses and mini-batches, against the classes of sentence-transformers."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from tests.finetuning.conftest import Pretrained
-from tests.finetuning.making import HERE, finetune, setup_of
+from tests.finetuning.making import HERE, finetune, setup_of, write_table
 from tests.tasks.sentence_embedding.test_train import table, tree_of
+from tests.training.runs import records
 from zoo.errors import ZooError
 from zoo.objectives.base import Batch
 from zoo.training.build import build_model
@@ -121,6 +123,28 @@ def test_matryoshka_is_that_of_the_library(
     compare(loss_and_gradient(setup, batch), encoder, expected, error)
 
 
+@pytest.mark.parametrize("label", ["scores", "margins"])
+def test_margin_mse_is_that_of_the_library(
+    pretrained: Pretrained, tmp_path: Path, label: str
+) -> None:
+    """Of a teacher's scores of a text and two negatives, or of their margins."""
+    model, source = pretrained("BertModel")
+    rows = [json.loads(line) for line in table(tmp_path / "t.jsonl").read_text().splitlines()]
+    scored = [
+        {**row, "third": other["text"], "scores": [k / 9, 0.5, 0.1], "margins": [k / 9, 0.2]}
+        for k, (row, other) in enumerate(zip(rows, rows[::-1], strict=True))
+    ]
+    data = {"label": label, "negatives": ["other", "third"]}
+    settings = {"max_steps": 1, "micro_batch_size": 8, "data": data}
+    train = write_table(tmp_path / "s.jsonl", scored)
+    run = finetune(tmp_path / "run", tree_of(model, train, "margin-mse", **settings))
+    setup, batch = setup_and_batch(run)
+    encoder = library_encoder(source)
+    expected = library_losses().MarginMSELoss(encoder)(features(batch, 4), batch.tensors["labels"])
+    compare(loss_and_gradient(setup, batch), encoder, expected, error=5e-6)  # the loss is about 8
+    assert set(records(run, "validation")[-1]["metrics"]) == {"spearman", "pearson"}
+
+
 def test_matryoshka_of_classes_reads_the_first_weights(
     pretrained: Pretrained, tmp_path: Path
 ) -> None:
@@ -222,3 +246,23 @@ def test_dimensions_without_a_loss_are_said(
     with caplog.at_level("WARNING", "zoo"):
         run_of(pretrained, tmp_path, "cosent", {"matryoshka": [16]})
     assert "matryoshka lacks 32, all dimensions of embeddings" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"negatives": ["other"]}, "margin-mse needs the scores of a teacher: name their column"),
+        ({"label": "score"}, "margin-mse needs negatives: name their columns with --negative"),
+        ({"label": "score", "negatives": ["other", "text"]}, "has 1 scores, and 2 negatives"),
+        ({"label": "class", "negatives": ["other"]}, "which is not a number"),
+        ({"label": "teacher", "negatives": ["other"]}, "has no column 'teacher'"),
+    ],
+)
+def test_a_teacher_s_scores_that_are_missing(
+    pretrained: Pretrained, tmp_path: Path, data: dict[str, Any], message: str
+) -> None:
+    model, _ = pretrained("BertModel")
+    train = table(tmp_path / "t.jsonl")
+    with pytest.raises(ZooError, match=message):
+        finetune(tmp_path / "run", tree_of(model, train, "margin-mse", data=data))
+    assert not (tmp_path / "run").exists()

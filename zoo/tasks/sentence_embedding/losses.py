@@ -57,6 +57,22 @@ def triplet(anchor: Tensor, positive: Tensor, negative: Tensor, margin: float) -
     return F.relu(near - F.pairwise_distance(anchor, negative) + margin)
 
 
+def margins(anchor: Tensor, positive: Tensor, negatives: Tensor) -> Tensor:
+    """Return how much more alike an anchor and its text are than its negatives, (rows, columns).
+
+    By dot products. Negatives are (columns, rows, hidden).
+    """
+    return (anchor * positive).sum(-1)[:, None] - (anchor * negatives).sum(-1).T
+
+
+def margin_error(anchor: Tensor, positive: Tensor, negatives: Tensor, wanted: Tensor) -> Tensor:
+    """Return the squared error of each margin, (rows, columns), to a teacher's.
+
+    Hofstätter et al. 2020 (arXiv:2010.02666, section 3.2).
+    """
+    return (margins(anchor, positive, negatives) - wanted) ** 2
+
+
 def cut(vectors: Tensor, dim: int | None) -> Tensor:
     """Return the first dimensions of embeddings, of unit length, (..., dim); ``None`` for all.
 

@@ -33,12 +33,15 @@ from zoo.tasks.sentence_embedding.losses import (
     cosent,
     cosine_error,
     cut,
+    margin_error,
+    margins,
     multiple_negatives,
     pair_features,
     triplet,
 )
 from zoo.tasks.sentence_embedding.order import NoDuplicatesOrder, text_numbers
 from zoo.tasks.sentence_embedding.train_options import (
+    MARGIN_MSE,
     SCORED,
     UNSCORED,
     EmbeddingOptions,
@@ -91,10 +94,12 @@ class SentenceEmbedding(FineTuning):
     * ``cosine``: pairs with scores from -1 to 1, the squared error of the cosine similarity.
     * ``triplet``: anchors, their texts, and one negative each.
     * ``softmax``: pairs with classes; the classifier is dropped after training.
+    * ``margin-mse``: anchors, their texts and negatives, with the scores that a teacher, such as a
+      cross-encoder, gives them, or their margins; the squared error of margins of dot products.
 
-    The model's prompts precede the texts, as in ``zoo eval``: in ``multiple-negatives`` and
-    ``triplet``, the query prompt the anchors and the document prompt the other texts; in pairs with
-    scores or classes, the default prompt both.
+    The model's prompts precede the texts, as in ``zoo eval``: in ``multiple-negatives``,
+    ``triplet`` and ``margin-mse``, the query prompt the anchors and the document prompt the other
+    texts; in pairs with scores or classes, the default prompt both.
     """
 
     name: ClassVar[str] = "sentence-embedding"
@@ -156,6 +161,10 @@ class SentenceEmbedding(FineTuning):
         """Return the loss of a batch; an evaluation on scores has ``cosent``."""
         return "cosent" if self.kind in UNSCORED and LABELS in batch else self.kind
 
+    def is_scored(self, *, labelled: bool) -> bool:
+        """Return whether rows are pairs with scores or classes, or anchors and their texts."""
+        return labelled and self.kind != MARGIN_MSE
+
     @property
     def pooling(self) -> Pooling:
         """Settings of the final model."""
@@ -186,7 +195,7 @@ class SentenceEmbedding(FineTuning):
     @property
     @override
     def metric_names(self) -> tuple[str, ...]:
-        if self.kind in SCORED or self.run.data.eval_score is not None:
+        if self.kind in (*SCORED, MARGIN_MSE) or self.run.data.eval_score is not None:
             return ("spearman", "pearson")
         return ("mrr", "accuracy") if self.kind == "multiple-negatives" else ("accuracy",)
 
@@ -232,9 +241,16 @@ class SentenceEmbedding(FineTuning):
     def texts(cls, sample: Any) -> list[str]:
         return list(sample.texts)
 
+    @property
+    def _values_per_row(self) -> int:
+        """Number of values that a row adds to the loss."""
+        return len(self.run.data.negatives) if self.kind == MARGIN_MSE else 1
+
     @override
     def target(self, sample: Any) -> Any:
-        """Return the score, float32, or the index of the class."""
+        """Return the score, float32, the index of the class, or margins, (negatives,)."""
+        if self.kind == MARGIN_MSE:
+            return _margins(sample)
         if self.kind == "softmax":
             name = label_name(sample.label, sample.location)
             return label_index(name, {n: k for k, n in enumerate(self.classes)}, sample.location)
@@ -254,7 +270,7 @@ class SentenceEmbedding(FineTuning):
         # the first call, on the training data, fixes the classes of ``softmax``
         if self.kind == "softmax" and not self.classes:
             self.classes = self._classes(samples)
-        scored = samples[0].label is not None
+        scored = self.is_scored(labelled=samples[0].label is not None)
         columns = [
             self._tokenize(
                 [s.texts[k] for s in samples],
@@ -272,7 +288,7 @@ class SentenceEmbedding(FineTuning):
             columns[0].starts,
             columns[0].arrays,
             values,
-            {self.name: np.ones(len(samples), np.int64)},
+            {self.name: np.full(len(samples), self._values_per_row)},
             sum(texts.truncated for texts in columns),
             others=tuple(columns[1:]),
         )
@@ -340,7 +356,7 @@ class SentenceEmbedding(FineTuning):
 
     def _repeated_prompts(self, samples: Sequence[TextGroup]) -> list[str]:
         """Return a warning for texts that already begin with the prompt that precedes them."""
-        scored = samples[0].label is not None
+        scored = self.is_scored(labelled=samples[0].label is not None)
         prompts = [self.prompt(k, scored=scored) for k in range(len(samples[0].texts))]
         count = sum(
             bool(prompt) and text.startswith(prompt)
@@ -355,7 +371,7 @@ class SentenceEmbedding(FineTuning):
         ]
 
     def _equal_scores(self, samples: Sequence[TextGroup], *, training: bool) -> list[str]:
-        if self.kind == "softmax" or samples[0].label is None:
+        if self.kind in ("softmax", MARGIN_MSE) or samples[0].label is None:
             return []
         scores = (label_number(s.label, s.location) for s in samples)
         return warn_of_equal_numbers(scores, training=training)
@@ -458,7 +474,7 @@ class SentenceEmbedding(FineTuning):
             inputs[MASK] = mask
         hidden = module.backbone(**inputs)["last_hidden_state"].float()
         pooled = torch.ones_like(ids) if mask is None else mask
-        excluded = self.prompt_tokens.get((number, LABELS in batch), 0)
+        excluded = self.prompt_tokens.get((number, self.is_scored(labelled=LABELS in batch)), 0)
         features = module.sentence_modules(hidden, pooled, prompt_tokens=excluded)
         return features[SENTENCE_VECTOR]  # type: ignore[no-any-return]
 
@@ -498,6 +514,8 @@ class SentenceEmbedding(FineTuning):
                 )
                 loss = cosent(pairs[:, 0], pairs[:, 1], labels, self.options.scale)
                 return loss * vectors.shape[1]
+            case "margin-mse":
+                return margin_error(vectors[0], vectors[1], vectors[2:], batch[LABELS]).sum()
             case "softmax":
                 logits = outputs.logits["classes"][index]
                 return F.cross_entropy(logits, batch[LABELS], reduction="sum")
@@ -523,6 +541,9 @@ class SentenceEmbedding(FineTuning):
         if self.loss_of(batch) == "triplet":
             return {"anchor": vectors[0], "text": vectors[1], "negative": vectors[2]}
         vectors = vectors.double()
+        if self.kind == MARGIN_MSE:
+            found = margins(vectors[0], vectors[1], vectors[2:])
+            return {"similarity": found, "label": batch[LABELS]}
         similarity = pairwise_similarity(vectors[0], vectors[1], self.similarity)
         return {"similarity": similarity, "label": batch[LABELS]}
 
@@ -530,13 +551,14 @@ class SentenceEmbedding(FineTuning):
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
         """Return the metrics over all texts, whatever the batches were.
 
-        Of pairs with scores, the correlations of their similarity; of ``triplet``, the fraction of
+        Of pairs with scores, the correlations of their similarity; of ``margin-mse``, those of the
+        margins; of ``triplet``, the fraction of
         anchors that are nearer to their text than to the negative, ties being a half; of
         ``multiple-negatives``, ``mrr`` and ``accuracy`` among all texts of the evaluation, see
         ``retrieval_scores``.
         """
         if self.metric_names[0] == "spearman":
-            return correlations(predictions["similarity"], predictions["label"])
+            return correlations(predictions["similarity"].ravel(), predictions["label"].ravel())
         if self.kind == "softmax":
             return {"accuracy": accuracy(predictions["prediction"], predictions["label"])}
         anchors, texts = predictions["anchor"], predictions["text"]
@@ -569,6 +591,21 @@ class SentenceEmbedding(FineTuning):
         scores = retrieval_scores(rows, [*map(list, relevant)])
         means = dict(zip(NAMES, scores.mean(0).tolist(), strict=True))
         return {name: means[name] for name in self.metric_names}
+
+
+def _margins(sample: TextGroup) -> "NDArray[np.float32]":
+    """Return a teacher's margins between the text of an anchor and each negative."""
+    values = sample.label if isinstance(sample.label, list) else [sample.label]
+    numbers = np.array([label_number(value, sample.location) for value in values], np.float32)
+    negatives = len(sample.texts) - 2
+    if len(numbers) == negatives + 1:  # scores of the text and of the negatives
+        return np.asarray(numbers[0] - numbers[1:])
+    if len(numbers) != negatives:
+        raise RowError(
+            f"{sample.location} has {len(numbers)} scores, and {negatives} negatives",
+            "give a score of the text and of each negative, or a margin for each negative",
+        )
+    return numbers
 
 
 def _named(sample: TextGroup) -> TextGroup:

@@ -10,7 +10,8 @@ from zoo.tokenizers.pooling import Pooling, PoolingMode, SimilarityFunction
 from zoo.tokenizers.sentence_modules import AnyModule
 from zoo.training.config.finetune import TableConfig
 
-Loss = Literal["multiple-negatives", "cosent", "cosine", "triplet", "softmax"]
+Loss = Literal["multiple-negatives", "cosent", "cosine", "triplet", "softmax", "margin-mse"]
+MARGIN_MSE = "margin-mse"
 SCORED, UNSCORED = ("cosent", "cosine"), ("multiple-negatives", "triplet")
 
 
@@ -125,6 +126,12 @@ def check_columns(loss: Loss, data: TableConfig) -> None:
         "needs scores or classes: name their column with --label": (
             loss in (*SCORED, "softmax") and data.label is None
         ),
+        "needs the scores of a teacher: name their column with --label": (
+            loss == MARGIN_MSE and data.label is None
+        ),
+        "needs negatives: name their columns with --negative": (
+            loss == MARGIN_MSE and not data.negatives
+        ),
         "takes no labels: leave out --label": (loss in UNSCORED and data.label is not None),
         "has no classes: leave out data.labels": loss != "softmax" and data.labels is not None,
         "takes no negatives: leave out --negative": (
@@ -134,7 +141,7 @@ def check_columns(loss: Loss, data: TableConfig) -> None:
             loss == "triplet" and len(data.negatives) != 1
         ),
         "is evaluated on its own columns: leave out data.eval_score": (
-            loss in (*SCORED, "softmax") and data.eval_score is not None
+            loss in (*SCORED, "softmax", MARGIN_MSE) and data.eval_score is not None
         ),
         "is evaluated on scores of other files: name them with --eval": (
             data.eval_score is not None and not data.eval

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 # modules with declarations, in the order of help texts
 BUILT_IN = (
     "zoo.tasks.sentence_embedding",
+    "zoo.tasks.sparse_embedding",
     "zoo.tasks.retrieval",
     "zoo.tasks.reranker",
     "zoo.tasks.pair_classification",

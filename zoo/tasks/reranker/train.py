@@ -49,10 +49,10 @@ KIND: Kind = "binary-cross-entropy"
 class RerankerOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of ``Reranker``."""
 
-    loss: Kind = KIND
+    loss: Kind = KIND  # name of the loss
     # lowest and highest label of the data, which are mapped to 0 and 1
     score_range: tuple[float, float] | None = None
-    weighting: Weighting = "ndcg-loss2++"  # of the pairs of ``lambda``
+    weighting: Weighting = "ndcg-loss2++"  # weights of pairs in ``lambda``
     sigma: float = 1.0  # factor of margins in ``lambda``
 
     def __post_init__(self) -> None:

@@ -8,7 +8,12 @@ from torch.nn import functional as F
 
 
 def multiple_negatives(
-    anchors: Tensor, columns: Sequence[Tensor], scale: float, first: int = 0
+    anchors: Tensor,
+    columns: Sequence[Tensor],
+    scale: float,
+    first: int = 0,
+    *,
+    unit: bool = True,
 ) -> Tensor:
     """Return the cross-entropy of each anchor's own text among all texts of the batch, (rows,).
 
@@ -19,9 +24,14 @@ def multiple_negatives(
         anchors: embeddings of the anchors, (rows, hidden).
         columns: embeddings of texts, and of hard negatives if there are some, (n, hidden) each;
             anchors' own texts begin at ``first``.
+        scale: factor of the similarities.
+        first: see ``columns``.
+        unit: compare by cosines; otherwise by dot products.
     """
-    candidates = F.normalize(torch.cat(list(columns)), dim=-1)
-    scores = scale * F.normalize(anchors, dim=-1) @ candidates.T
+    candidates = torch.cat(list(columns))
+    if unit:
+        anchors, candidates = F.normalize(anchors, dim=-1), F.normalize(candidates, dim=-1)
+    scores = scale * anchors @ candidates.T
     labels = torch.arange(first, first + len(anchors), device=scores.device)
     return F.cross_entropy(scores, labels, reduction="none")
 

@@ -472,7 +472,7 @@ class SentenceEmbedding(FineTuning):
         inputs = {self.inputs[0]: ids}
         if mask is not None and MASK in self.inputs:
             inputs[MASK] = mask
-        hidden = module.backbone(**inputs)["last_hidden_state"].float()
+        hidden = module.backbone(**inputs)[self.pooling.output].float()
         pooled = torch.ones_like(ids) if mask is None else mask
         excluded = self.prompt_tokens.get((number, self.is_scored(labelled=LABELS in batch)), 0)
         features = module.sentence_modules(hidden, pooled, prompt_tokens=excluded)

@@ -1,0 +1,128 @@
+"""SPLADE with FLOPS, against SpladeLoss of sentence-transformers, and its runs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from msgspec.structs import replace
+
+from tests.finetuning.conftest import Pretrained
+from tests.finetuning.making import finetune, setup_of, write_table
+from tests.tasks.sentence_embedding.test_train import table, tree_of
+from tests.tasks.sentence_embedding.test_training_losses import (
+    features,
+    setup_and_batch,
+    trained_module,
+)
+from tests.training.runs import records
+from zoo.checkpoint import load_checkpoint
+from zoo.errors import ZooError
+
+TASK = "sparse-embedding"
+WEIGHTS = {"document_regularizer_weight": 0.03, "query_regularizer_weight": 0.05}
+
+
+def tree(model: Path | str, train: Path, loss: str, **changes: Any) -> dict[str, Any]:
+    return {**tree_of(model, train, loss, **changes), "task": TASK}
+
+
+def library_encoder(source: Path) -> Any:
+    """Return sentence-transformers' sparse encoder of a masked language model."""
+    library: Any = pytest.importorskip("sentence_transformers")
+    return library.SparseEncoder(str(source), device="cpu").train()
+
+
+def loss_and_gradient(setup: Any, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the weighted loss of a batch, and the gradient of the words."""
+    module = trained_module(setup)
+    torch.manual_seed(0)
+    sums = setup.objective.compute_loss(module, batch.tensors).sums
+    weights = setup.objective.loss_weights
+    parts = [sums[name] * weight / batch.counts[name] for name, weight in weights.items()]
+    total = torch.stack(parts).sum()
+    total.backward()  # type: ignore[no-untyped-call]
+    named = dict(module.named_parameters())
+    (words,) = [p for name, p in named.items() if name.endswith("embeddings.tokens.weight")]
+    assert words.grad is not None
+    return total.detach(), words.grad
+
+
+@pytest.mark.parametrize("mini", [None, 3])
+@pytest.mark.parametrize("loss", ["multiple-negatives", "margin-mse"])
+def test_the_loss_is_that_of_the_library(
+    pretrained: Pretrained, tmp_path: Path, loss: str, mini: int | None
+) -> None:
+    losses: Any = pytest.importorskip("sentence_transformers.sparse_encoder.losses")
+    model, source = pretrained("BertForMaskedLM")
+    rows = [json.loads(line) for line in table(tmp_path / "t.jsonl").read_text().splitlines()]
+    train = write_table(tmp_path / "s.jsonl", [{**r, "margin": k / 9} for k, r in enumerate(rows)])
+    data = {"negatives": ["other"], **({"label": "margin"} if loss == "margin-mse" else {})}
+    arguments = {**WEIGHTS, "regularizer_warmup_ratio": 0, "mini_batch_size": mini}
+    settings = {"max_steps": 1, "micro_batch_size": 8, "data": data, "task_args": arguments}
+    setup, batch = setup_and_batch(finetune(tmp_path / "run", tree(model, train, loss, **settings)))
+    encoder = library_encoder(source)
+    kinds = {
+        "multiple-negatives": losses.SparseMultipleNegativesRankingLoss,
+        "margin-mse": losses.SparseMarginMSELoss,
+    }
+    reference = losses.SpladeLoss(encoder, kinds[loss](encoder), **WEIGHTS)
+    labels = batch.tensors.get("labels")
+    labels = None if labels is None else labels.squeeze(-1)
+    expected = sum(reference(features(batch, 3), labels).values())
+    expected.backward()
+    found = loss_and_gradient(setup, batch)
+    (words,) = [
+        p for name, p in encoder.named_parameters() if name.endswith("word_embeddings.weight")
+    ]
+    scale = max(1.0, float(expected))
+    torch.testing.assert_close(found[0], expected.detach(), atol=1e-6 * scale, rtol=1e-6)
+    largest = float(words.grad.abs().max())
+    assert largest > 1e-3, "a gradient to compare"
+    torch.testing.assert_close(found[1], words.grad, atol=2e-6 * max(1, largest), rtol=1e-5)
+
+
+def test_the_regularization_grows_quadratically(pretrained: Pretrained, tmp_path: Path) -> None:
+    """As SpladeRegularizerWeightSchedulerCallback has it, in the first third of the steps."""
+    model, _ = pretrained("BertForMaskedLM")
+    train = table(tmp_path / "t.jsonl")
+    run = finetune(tmp_path / "run", tree(model, train, "multiple-negatives", task_args=WEIGHTS))
+    objective: Any = setup_of(run).objective
+    found = []
+    for step in (0, 1, 2, 3, 4, 11):
+        objective.begin_step(None, step, 12)
+        found.append(objective.loss_weights["document_flops"] / 0.03)
+    assert found == pytest.approx([0, 1 / 16, 4 / 16, 9 / 16, 1, 1])
+    names = {name for record in records(run) for name in record["losses"]}
+    assert names == {TASK, "document_flops", "query_flops"}
+    metrics = records(run, "validation")[-1]["metrics"]
+    assert set(metrics) == {"mrr", "accuracy"}
+    stored = load_checkpoint(run / "model").model.pooling
+    assert stored is not None
+    assert (stored.model_type, stored.output) == ("SparseEncoder", "logits")
+    assert (stored.similarity_fn_name, stored.describe()) == ("dot", "SPLADE")
+    again = tree(run / "model", train, "multiple-negatives", task_args={"max_active_dims": 4})
+    pooling: Any = setup_of(finetune(tmp_path / "again", again)).objective
+    assert replace(pooling.pooling, max_active_dims=None) == stored
+
+
+@pytest.mark.parametrize(
+    ("loss", "changes", "message"),
+    [
+        ("cosent", {}, "sparse-embedding has no loss cosent; it has multiple-negatives"),
+        ("multiple-negatives", {"task_args": {"matryoshka": [8]}}, "not cut at leading dimen"),
+        (
+            "multiple-negatives",
+            {"task_args": {"query_regularizer_weight": -1}},
+            "query_regularizer_weight is -1.0, and has to be 0 or more",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_one_line(
+    pretrained: Pretrained, tmp_path: Path, loss: str, changes: dict[str, Any], message: str
+) -> None:
+    model, _ = pretrained("BertForMaskedLM")
+    with pytest.raises(ZooError, match=message):
+        finetune(tmp_path / "run", tree(model, table(tmp_path / "t.jsonl"), loss, **changes))
+    assert not (tmp_path / "run").exists()

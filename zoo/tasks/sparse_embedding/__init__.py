@@ -1,0 +1,23 @@
+"""Weights of the vocabulary's words for texts, most of them zero, as SPLADE learns them."""
+
+from zoo.families.tasks import TaskOption, TaskSpec
+
+TASKS = (
+    TaskSpec(
+        "sparse-embedding",
+        "Learn a weight of each word of the vocabulary for texts.",
+        synonyms=("splade",),
+        heads=("masked-lm",),
+        train="zoo.tasks.sparse_embedding.train:SparseEmbedding",
+        train_options=(
+            TaskOption(
+                "negative",
+                "Column of texts unlike the first, for embeddings.",
+                metavar="COL",
+                multiple=True,
+                setting="data.negatives",
+            ),
+        ),
+        settings=("data.eval_score",),
+    ),
+)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 BUILT_IN = (
     "zoo.tasks.sentence_embedding",
     "zoo.tasks.sparse_embedding",
+    "zoo.tasks.late_interaction",
     "zoo.tasks.retrieval",
     "zoo.tasks.reranker",
     "zoo.tasks.pair_classification",

@@ -1,6 +1,6 @@
 """Sentence embeddings, trained on pairs, triplets or scored pairs of texts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
@@ -182,6 +182,10 @@ class SentenceEmbedding(FineTuning):
             return self.pooling.prompt()
         return self.pooling.document_prompt() if number else self.pooling.query_prompt()
 
+    def limit(self, number: int) -> int:
+        """Return the number of tokens that texts of a column are truncated to."""
+        return self.run.max_seq_len
+
     @property
     def columns(self) -> int:
         """Number of texts in a row."""
@@ -303,7 +307,7 @@ class SentenceEmbedding(FineTuning):
         locations: Sequence[str],
     ) -> TokenizedTexts:
         """Tokenize a column of texts after its prompt."""
-        prompt, longest = self._cased(self.prompt(number, scored=scored)), self.run.max_seq_len
+        prompt, longest = self._cased(self.prompt(number, scored=scored)), self.limit(number)
         excluded = 0
         if prompt and not self.pooling.pools_prompt:
             excluded = count_prompt_tokens(tokenizer, prompt, longest)
@@ -433,9 +437,7 @@ class SentenceEmbedding(FineTuning):
         With classes, also their logits at each number of dimensions, (dims, rows, classes).
         """
         module: Any = model
-        device = batch[column(IDS, 0)].device.type
-        lower = torch.is_autocast_enabled(device)
-        self.dtype = str(torch.get_autocast_dtype(device)).removeprefix("torch.") if lower else FULL
+        self.note_dtype(batch)
         present = [k for k in range(self.columns) if column(IDS, k) in batch]
         vectors = torch.stack([self._embed_column(module, batch, k) for k in present])
         logits = {self.name: vectors}
@@ -446,6 +448,16 @@ class SentenceEmbedding(FineTuning):
             features = torch.stack([pair_features(pair[0], pair[1]) for pair in pairs])
             logits["classes"] = module.classifier(features).float()
         return Outputs(logits)
+
+    def note_dtype(self, batch: "Mapping[str, Tensor]") -> None:
+        """Set ``dtype`` to that of the computation on the device of a batch."""
+        device = batch[column(IDS, 0)].device.type
+        lower = torch.is_autocast_enabled(device)
+        self.dtype = str(torch.get_autocast_dtype(device)).removeprefix("torch.") if lower else FULL
+
+    def join(self, parts: "list[Tensor]") -> "Tensor":
+        """Return the embeddings of mini-batches as one tensor."""
+        return torch.cat(parts)
 
     def _embed_column(self, module: Any, batch: "Mapping[str, Tensor]", number: int) -> "Tensor":
         """Return the embeddings of a column, (rows, hidden), in mini-batches if they are set.
@@ -464,7 +476,7 @@ class SentenceEmbedding(FineTuning):
                 for name in (column(IDS, number), column(MASK, number)):
                     part[name] = part[name][:, :longest]
             parts.append(checkpoint(self._embed, module, part, number, use_reentrant=False))
-        return torch.cat(parts)
+        return self.join(parts)
 
     def _embed(self, module: Any, batch: "Mapping[str, Tensor]", number: int) -> "Tensor":
         ids = batch[column(IDS, number)]
@@ -568,6 +580,12 @@ class SentenceEmbedding(FineTuning):
             return {"accuracy": triplet_accuracy(*compared)}
         return self._retrieval(anchors, texts, predictions[TEXTS])
 
+    def similarity_rows(
+        self, anchors: "NDArray[Any]", texts: "NDArray[Any]"
+    ) -> "Iterator[tuple[NDArray[Any], float]]":
+        """Yield the similarities of each anchor to all texts, and their error."""
+        return similarity_rows(anchors, texts, self.similarity, self.dtype)
+
     def _retrieval(
         self, anchors: "NDArray[Any]", texts: "NDArray[Any]", numbers: "NDArray[Any]"
     ) -> dict[str, float]:
@@ -585,9 +603,7 @@ class SentenceEmbedding(FineTuning):
         relevant: list[set[int]] = [set() for _ in first_anchors]
         for query, candidate in zip(queries.tolist(), candidates.tolist(), strict=True):
             relevant[query].add(candidate)
-        rows = similarity_rows(
-            anchors[first_anchors], texts[first_texts], self.similarity, self.dtype
-        )
+        rows = self.similarity_rows(anchors[first_anchors], texts[first_texts])
         scores = retrieval_scores(rows, [*map(list, relevant)])
         means = dict(zip(NAMES, scores.mean(0).tolist(), strict=True))
         return {name: means[name] for name in self.metric_names}

@@ -1,0 +1,258 @@
+"""Late interaction: vectors of tokens that MaxSim compares, as ColBERT learns them."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from zoo.errors import UsageError
+from zoo.finetuning.base import LABELS
+from zoo.inference.processing.similarity import score_error
+from zoo.objectives.base import LossOutput, Outputs
+from zoo.objectives.options import Options
+from zoo.overrides import override
+from zoo.tasks.sentence_embedding.train import (
+    IDS,
+    MASK,
+    TEXTS,
+    SentenceEmbedding,
+    column,
+)
+from zoo.tasks.sentence_embedding.train_options import MARGIN_MSE, EmbeddingOptions
+from zoo.tokenizers.pooling import Pooling, QueryExpansion
+from zoo.tokenizers.sentence_modules import (
+    TOKENS,
+    DenseModule,
+    MaskModule,
+    NormalizeModule,
+)
+from zoo.training.config.finetune import FineTuneConfig
+from zoo.training.distributed.gather import process_count
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+    from torch import Tensor, nn
+
+    from zoo.finetuning.rows import TokenizedRows
+    from zoo.tokenizers import TextTokenizer
+    from zoo.training.state.pretrained import PretrainedInit
+
+MULTI_VECTOR = "MultiVectorEncoder"
+LOSSES = ("multiple-negatives", MARGIN_MSE)
+COMPARED = 1 << 24  # similarities of tokens that are held at once
+KEPT = ("query_length", "document_length", "query_expansion")  # settings of a checkpoint
+
+
+class LateOptions(EmbeddingOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of ``LateInteraction``; ``None`` takes the checkpoint's setting, if it has one."""
+
+    scale: float = 1.0  # factor of the similarities in ``multiple-negatives``
+    dimension: int = 128  # of the vectors of tokens, for a model that has none
+    query_length: int | None = None  # tokens that queries are truncated to
+    document_length: int | None = None  # tokens that documents are truncated to
+    query_expansion: QueryExpansion | None = None  # of the checkpoint; it is not trained
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        super().__post_init__()
+        for name in ("dimension", "query_length", "document_length"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}, not positive")
+        if self.matryoshka is not None:
+            raise ValueError("vectors of tokens are not cut: no matryoshka")
+        if self.query_expansion is not None:
+            raise ValueError("models that expand queries by mask tokens are not trained")
+
+
+class LateInteraction(SentenceEmbedding):
+    """MaxSim of the vectors of a query's tokens and a text's.
+
+    The sum over the tokens of the query of the largest cosine to a token of the text (Khattab and
+    Zaharia 2020, arXiv:2004.12832). A model without a projection gets one, a linear map to
+    ``dimension`` numbers of unit length. ``multiple-negatives`` and ``margin-mse`` are those of
+    ``MultiVectorEncoder`` of sentence-transformers.
+    """
+
+    name: ClassVar[str] = "late-interaction"
+    options_type: ClassVar[type[Options]] = LateOptions
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.skipped: list[int] = []  # tokens that are not compared
+        if self.kind not in LOSSES:
+            raise UsageError(f"{self.name} has no loss {self.kind}", f"it has {', '.join(LOSSES)}")
+
+    @classmethod
+    @override
+    def resolve(cls, run: FineTuneConfig, init: "PretrainedInit | None") -> FineTuneConfig:
+        """Take modules and prompts from a model of late interaction, and none from others."""
+        checkpoints = {} if init is None else init.checkpoints
+        stored = checkpoints["model"].model.pooling if "model" in checkpoints else None
+        if stored is None or stored.model_type != MULTI_VECTOR:
+            return run
+        run = super().resolve(run, init)
+        kept = {name: msgspec.to_builtins(getattr(stored, name)) for name in KEPT}
+        settings = {name: value for name, value in kept.items() if value is not None}
+        return msgspec.structs.replace(run, task_args={**settings, **run.task_args})
+
+    @property
+    @override
+    def pooling(self) -> Pooling:
+        options, width = self.options, int(getattr(self.config, "hidden_size", 0))
+        settings: Pooling = options.settings(self.run.max_seq_len)
+        projection = DenseModule(
+            in_features=width,
+            out_features=options.dimension,
+            bias=False,
+            activation_function="identity",
+            module_input_name=TOKENS,
+            module_output_name=TOKENS,
+        )
+        scaled = NormalizeModule(module_input_name=TOKENS, module_output_name=TOKENS)
+        function = options.similarity_fn_name
+        return msgspec.structs.replace(
+            settings,
+            modules=options.modules or (projection, scaled),
+            model_type=MULTI_VECTOR,
+            similarity_fn_name=function if function in ("maxsim", "meanmaxsim") else "maxsim",
+            query_length=options.query_length,
+            document_length=options.document_length,
+        )
+
+    @property
+    @override
+    def width(self) -> int:
+        pooling = self.pooling
+        return pooling.features(pooling.input_width(self.config))[TOKENS].width
+
+    @override
+    def limit(self, number: int) -> int:
+        own = self.options.document_length if number else self.options.query_length
+        return min(own or self.run.max_seq_len, self.run.max_seq_len)
+
+    @override
+    def rows(self, samples: "Sequence[Any]", tokenizer: "TextTokenizer") -> "TokenizedRows":
+        modules = [step for step in self.pooling.steps if isinstance(step, MaskModule)]
+        words = [word for module in modules for word in module.skiplist_words]
+        known = (tokenizer.token_id(word) for word in words)
+        self.skipped = [number for number in known if number is not None]
+        return super().rows(samples, tokenizer)
+
+    @override
+    def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
+        """Return the vectors of all tokens, (columns, rows, tokens, dimensions), and their mask.
+
+        All texts are padded to the longest one.
+        """
+        self.note_dtype(batch)
+        present = [k for k in range(self.columns) if column(IDS, k) in batch]
+        parts = [self._embed_column(model, batch, k) for k in present]
+        longest = max(part.shape[1] for part in parts)
+        if self.splits_micro_batches(process_count()):
+            longest = self.run.max_seq_len  # the same in all processes
+        joined = torch.stack([pad_tokens(part, longest) for part in parts])
+        return Outputs({self.name: joined})
+
+    @override
+    def join(self, parts: "list[Tensor]") -> "Tensor":
+        longest = max(part.shape[1] for part in parts)
+        return torch.cat([pad_tokens(part, longest) for part in parts])
+
+    @override
+    def _embed(self, module: Any, batch: "Mapping[str, Tensor]", number: int) -> "Tensor":
+        """Return the vectors of tokens, and after them whether they are compared, as 1 or 0."""
+        ids, mask = batch[column(IDS, number)], batch.get(column(MASK, number))
+        inputs = {self.inputs[0]: ids}
+        if mask is not None and MASK in self.inputs:
+            inputs[MASK] = mask
+        hidden = module.backbone(**inputs)["last_hidden_state"].float()
+        features = module.sentence_modules(
+            hidden,
+            torch.ones_like(ids) if mask is None else mask,
+            ids=ids,
+            task="document" if number else "query",
+            skipped=torch.tensor(self.skipped, device=ids.device),
+        )
+        compared = features[MASK][..., None].to(hidden.dtype)
+        return torch.cat([features[TOKENS], compared], -1)
+
+    @override
+    def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
+        vectors: Tensor = outputs.logits[self.name]
+        with torch.autocast(vectors.device.type, enabled=False):
+            queries, mean = vectors[0], self.similarity == "meanmaxsim"
+            if LABELS in batch:
+                scores = [max_sim(queries, texts, mean=mean) for texts in vectors[1:]]
+                found = scores[0][:, None] - torch.stack(scores[1:], 1)
+                total = (found - batch[LABELS]).square().sum()
+                predictions = {"similarity": found.detach().double(), "label": batch[LABELS]}
+            else:
+                texts, first = self._compared(vectors[1:].transpose(0, 1))
+                columns = [
+                    max_sim_matrix(queries, part, mean=mean) for part in texts.transpose(0, 1)
+                ]
+                labels = torch.arange(first, first + len(queries), device=vectors.device)
+                matrix = self.options.scale * torch.cat(columns, 1)
+                total = F.cross_entropy(matrix, labels, reduction="sum")
+                predictions = self._predictions(vectors, outputs, batch)
+            return LossOutput({self.name: total}, predictions=predictions)
+
+    @override
+    def _predictions(
+        self, vectors: "Tensor", outputs: Outputs, batch: "Mapping[str, Tensor]"
+    ) -> "dict[str, Tensor]":
+        if torch.is_grad_enabled():
+            return {}
+        padded = [pad_tokens(part.detach(), self.run.max_seq_len) for part in vectors[:2]]
+        return {"anchor": padded[0], "text": padded[1], TEXTS: batch[TEXTS]}
+
+    @override
+    def similarity_rows(
+        self, anchors: "NDArray[Any]", texts: "NDArray[Any]"
+    ) -> "Iterator[tuple[NDArray[Any], float]]":
+        mean = self.similarity == "meanmaxsim"
+        for anchor in torch.from_numpy(np.ascontiguousarray(anchors)):
+            row = max_sim_matrix(anchor[None], torch.from_numpy(texts), mean=mean)[0].numpy()
+            yield row, score_error(row, self.dtype)
+
+
+def pad_tokens(vectors: "Tensor", length: int) -> "Tensor":
+    """Return vectors with zeros for more tokens, (rows, length, dimensions)."""
+    return F.pad(vectors, (0, 0, 0, length - vectors.shape[1]))
+
+
+def max_sim_matrix(queries: "Tensor", texts: "Tensor", *, mean: bool = False) -> "Tensor":
+    """Return the MaxSim of all queries and texts, (queries, texts).
+
+    Args:
+        queries: (queries, tokens, dimensions), of which the last tells which tokens count.
+        texts: (texts, tokens, dimensions), likewise.
+        mean: divide by the number of tokens of the query.
+    """
+    size = max(1, COMPARED // max(1, texts.shape[0] * texts.shape[1] * queries.shape[1]))
+    absent = texts[..., -1] == 0
+    parts = []
+    for part in torch.split(queries, size):
+        scores = torch.einsum("qid,tjd->qtij", part[..., :-1], texts[..., :-1])
+        scores = scores.masked_fill(absent[None, :, None], torch.finfo(scores.dtype).min)
+        parts.append(_summed(scores.amax(-1), part[:, None, :, -1], mean=mean))
+    return torch.cat(parts)
+
+
+def max_sim(queries: "Tensor", texts: "Tensor", *, mean: bool = False) -> "Tensor":
+    """Return the MaxSim of each query and its text, (rows,); see ``max_sim_matrix``."""
+    scores = torch.einsum("rid,rjd->rij", queries[..., :-1], texts[..., :-1])
+    scores = scores.masked_fill(texts[:, None, :, -1] == 0, torch.finfo(scores.dtype).min)
+    return _summed(scores.amax(-1), queries[..., -1], mean=mean)
+
+
+def _summed(best: "Tensor", real: "Tensor", *, mean: bool) -> "Tensor":
+    """Return the sum over the tokens of a query, or their mean."""
+    total = (best * real).sum(-1)
+    return total / real.sum(-1).clamp(min=1) if mean else total

@@ -12,6 +12,7 @@ from tests.checkpoints import Make
 from tests.evaluation.conftest import Small
 from tests.finetuning.making import texts, write_table
 from tests.inference.conftest import converted
+from tests.tasks.reranker.test_rerank import late, sparse
 from tests.tasks.retrieval.test_evaluate import beir
 from tests.tasks.sentence_embedding.test_training_losses import library_encoder
 from zoo.errors import ZooError
@@ -140,3 +141,23 @@ def test_a_reranker_does_not_search(small: Small, tmp_path: Path) -> None:
         ZooError, match="scores pairs of texts, and does not search a corpus; evaluate"
     ):
         zoo.evaluate(model, task="retrieval", data=tmp_path / "data")
+
+
+@pytest.mark.parametrize("kind", ["sparse", "late"])
+def test_sparse_and_late_models_rank_as_the_library(
+    hub_checkpoint: Make, tmp_path: Path, kind: str
+) -> None:
+    """Also through a corpus; the scores are those of queries and documents."""
+    made: Any = {"sparse": sparse, "late": late}[kind](hub_checkpoint)
+    made.save(str(tmp_path / "hub"), create_model_card=False)
+    model = converted(tmp_path / "hub", tmp_path / "model").path
+    file, columns = tables(tmp_path)["negatives"]
+    rows: list[Any] = []
+    zoo.evaluate(model, task=TASK, data=file, on_prediction=rows.append, backend="cpu", **columns)
+    for row in rows[:3]:
+        query, documents = made.encode_query([row["text"]]), made.encode_document(row["documents"])
+        expected = made.similarity(query, documents)[0].tolist()
+        assert row["scores"] == pytest.approx(expected, rel=1e-4, abs=1e-4)
+    beir(tmp_path / "data")
+    found = zoo.evaluate(model, task="retrieval", data=tmp_path / "data", backend="cpu")
+    assert found.metrics["queries"] == 11

@@ -105,7 +105,7 @@ def pretrain_settings(context: click.Context, make: Make) -> None:
     overrides = overrides_from_options(context, SETTINGS, context.params)
     if overrides.pop("init_from", None):
         overrides.pop("objective_args", None)
-    family = context.params["family_or_file"]
+    family = context.params["family_or_file"] or FAMILY  # or that of the pretrained model
     pretrain_config({"family": FAMILY if family in PLACEHOLDERS else family}, overrides)
 
 

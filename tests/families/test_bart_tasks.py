@@ -12,6 +12,9 @@ from safetensors.torch import load_file
 from tests import warm
 from tests.distillation.making import make_setup
 from tests.finetuning.making import SETTINGS, finetune, settings, texts, write_table
+from tests.inference.making import make_checkpoint
+from zoo.export.export import export_onnx
+from zoo.plugins import get_family
 from zoo.training.config.overrides import deep_merge
 
 SMALL = {"decoder_layers": 2, "num_layers": 2}
@@ -96,3 +99,13 @@ def test_a_decoder_is_shrunk(folder: Path) -> None:
     assert weights.keys() - state.keys() == {
         n for n in weights if n.startswith("decoder.layers.1.")
     }
+
+
+@pytest.mark.parametrize(
+    "head", ["none", pytest.param("sequence-classification", marks=pytest.mark.long)]
+)
+def test_heads_without_a_cache_are_exported(head: str, tmp_path: Path) -> None:
+    """The gate compares the graph with torch at lengths that were not traced."""
+    checkpoint = make_checkpoint(tmp_path / "model", head, family=get_family("bart"))
+    report = export_onnx(checkpoint, tmp_path / "graph")
+    assert report.validated and report.max_rel < 1e-5

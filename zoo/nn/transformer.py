@@ -275,7 +275,9 @@ class SelfAttention(Attention):
         if (shared := counts[0] // counts[1]) > 1:  # heads of queries for one of keys and values
             k = k[:, :, None].expand(-1, -1, shared, -1, -1).flatten(1, 2)
             v = v[:, :, None].expand(-1, -1, shared, -1, -1).flatten(1, 2)
-        return self.attend(q, k, v, mask, causal=self.causal and mask is None and x.shape[1] > 1)
+        # a single token attends to all of a cache; without one, its length need not be known
+        follows = cache is None or x.shape[1] > 1
+        return self.attend(q, k, v, mask, causal=self.causal and mask is None and follows)
 
 
 class FeedForward(nn.Module):

@@ -52,7 +52,9 @@ class Vocabulary:
         self.ids: Mapping[str, int] = self.tokenizer.get_vocab()
         self.added = {entry["content"] for entry in definition.get("added_tokens") or ()}
         self.prefix: str = definition["model"].get("continuing_subword_prefix") or ""
-        steps = json.dumps([definition.get("pre_tokenizer"), definition.get("decoder")])
+        steps = json.dumps(
+            [definition.get("pre_tokenizer"), definition.get("decoder")], allow_nan=False
+        )
         self.is_byte_level = '"ByteLevel"' in steps
         self.has_spaces = SPACE in steps
         self._bytes = _byte_letters()

@@ -7,10 +7,11 @@ from zoo.data.packing import EpochShuffle
 from zoo.data.readers.problems import RowProblems
 from zoo.errors import UsageError
 from zoo.finetuning.base import FineTuning
+from zoo.finetuning.pooling import SentenceModules
 from zoo.finetuning.rows import TokenizedRows
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.overrides import override
-from zoo.tasks.sentence_embedding.train import SentenceEmbedding
+from zoo.tasks.sentence_embedding.train import SentenceEmbedding, SentenceEncoder
 from zoo.tasks.sentences.data import read_sentences
 from zoo.training.config.finetune import TableConfig
 
@@ -77,8 +78,19 @@ class Sentences(SentenceEmbedding):
     @override
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
         """Return the embeddings, (rows, hidden), of the module of ``self.model`` or a backbone."""
-        backbone: Any = getattr(model, "backbone", model)
-        return Outputs({self.name: self._embed(backbone, batch, 0)})
+        encoder = model if isinstance(model, SentenceEncoder) else self.encoder(model)
+        return Outputs({self.name: self._embed(encoder, batch, 0)})
+
+    def encoder(self, backbone: "nn.Module") -> SentenceEncoder:
+        """Return a backbone, such as a teacher's, with its modules, which must have no weights."""
+        modules = SentenceModules(self.pooling)
+        if next(modules.parameters(), None) is not None:
+            raise UsageError(
+                "a model with Dense or LayerNorm after its pooling cannot be distilled "
+                "on embeddings",
+                "give one without these modules",
+            )
+        return SentenceEncoder(backbone, "", modules, None)
 
     @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:

@@ -89,7 +89,7 @@ class Llama:
         assert found is not None, "the runtime is installed"
         with resources.as_file(resources.files(__package__) / SCRIPT) as script:
             self._process = subprocess.Popen(
-                ["node", str(script), str(found), str(file), json.dumps(settings)],
+                ["node", str(script), str(found), str(file), json.dumps(settings, allow_nan=False)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
@@ -132,7 +132,7 @@ class Llama:
     def _ask(self, request: dict[str, Any]) -> Any:
         assert self._process.stdin is not None, "it is a pipe"
         with suppress(BrokenPipeError):  # the answer says why
-            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.write(json.dumps(request, allow_nan=False) + "\n")
             self._process.stdin.flush()
         answer = self._read()
         if "error" in answer:

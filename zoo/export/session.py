@@ -44,17 +44,26 @@ def open_session(
             backend = measured
     if checkpoint.export_target not in (None, ONNX) or backend not in BACKENDS:
         from zoo.export.targets.backend import open_target
-        from zoo.inference.merge import as_whole_model
 
-        return open_target(as_whole_model(checkpoint), backend, device, dtype, threads)
+        return open_target(_whole(checkpoint), backend, device, dtype, threads)
     if backend == "auto" and dtype == INT4:  # torch has no products of int4
         backend = "onnx"
     if backend != "onnx" or checkpoint.is_export:
         return load_session(checkpoint, backend, device, dtype, threads)
     require_onnxruntime()
     from zoo.export.cache import cached_graph
-    from zoo.inference.merge import as_whole_model
     from zoo.inference.ort.session import OnnxSession
 
     name = dtype_name(dtype)
-    return OnnxSession(cached_graph(as_whole_model(checkpoint), name), device, threads, name)
+    return OnnxSession(cached_graph(_whole(checkpoint), name), device, threads, name)
+
+
+def _whole(checkpoint: "Checkpoint") -> "Checkpoint":
+    """Merge adapters into their base, which imports torch; a kept graph runs without it."""
+    from zoo.adapters.checkpoint import AdaptedCheckpoint
+
+    if not isinstance(checkpoint, AdaptedCheckpoint):
+        return checkpoint
+    from zoo.inference.merge import as_whole_model
+
+    return as_whole_model(checkpoint)

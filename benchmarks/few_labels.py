@@ -5,7 +5,7 @@
 
 MODEL is a sentence encoder in the Hub's layout. DIR has the tables ``train.tsv`` and ``dev.tsv`` of
 texts and labels, without a header. A seed draws as many rows of each label, the same for all sides.
-PYTHON is a Python that has the package ``setfit``; without it there is no reference.
+PYTHON is an interpreter with the package ``setfit``; without it, nothing is compared.
 
 SetFit has one epoch of batches of 16 pairs, a learning rate of 2e-5, and as many pairs for each
 text as ``--pairs`` allows, on both sides. Fine-tuning has batches of 16 texts, the learning rate

@@ -4,8 +4,8 @@
 
 arXiv:2002.05202, table 1: a T5 is pretrained by span corruption with each feed-forward network, and
 scored by its loss on held-out text. Networks with a gate have three matrices instead of two, and so
-two thirds of the inner width (section 3.1). Here, the model is that of T5's recipe for size tiny,
-and the text is that of the package. ``--set`` changes settings of all runs; ``--keep DIR`` keeps
+two thirds of the inner width (section 3.1). The model has the settings of T5's tiny recipe,
+and the text comes with the package. ``--set`` changes settings of all runs; ``--keep DIR`` keeps
 the runs and repeats none that it has.
 """
 
@@ -77,7 +77,7 @@ def measure(name: str, folder: Path, seeds: int, settings: Sequence[str]) -> lis
 
 
 def shape(name: str) -> Any:
-    """Return the configuration of a variant, with as many parameters as that of ``relu``."""
+    """Return the configuration of a variant, with as many parameters as ``relu`` has."""
     family: Any = get_family("t5")
     config = replace(family.sizes()["tiny"], **family.recipe("tiny").config)
     config = replace(config, feed_forward=VARIANTS[name])

@@ -112,7 +112,7 @@ def columns(timings: dict[str, Timing], peaks: dict[str, float], worst: float) -
 
 
 def models(size: str, device: torch.device, *, trained: bool) -> tuple[Any, Any]:
-    """Return the zoo's model and that of transformers, with the same random weights."""
+    """Return the zoo's model and transformers' model, with the same random weights."""
     family: Any = get_family("modernbert")
     config = family.sizes()[size]
     ours = family.model(config, "masked-lm")

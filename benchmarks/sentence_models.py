@@ -9,7 +9,7 @@ relatedness from 1 to 5.
 MODEL is fine-tuned on the training pairs with CoSENT, with and without Matryoshka training, and as
 a cross-encoder with binary cross-entropy, each with several seeds and the same number of steps and
 pairs. The first table has Spearman's correlation of the similarity of the first numbers of each
-embedding, the second that of encoder and reranker, with the time for a pair. Both are measured on
+embedding, the second compares encoder and reranker, with the time for a pair. Both are measured on
 ``--pairs`` pairs that are in no training data: the median over seeds and their range.
 """
 

@@ -7,7 +7,7 @@ POSITION_OFFSET = 2  # rows of the tables of positions before the first position
 
 
 class BartConfig(Seq2SeqConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Configuration of a BART; the defaults are those of ``large`` and of the Hub."""
+    """Configuration of a BART; the defaults describe ``large``, as on the Hub."""
 
     classifier_dropout: float = 0.0  # dropout probability in the head for sequences
     labels: tuple[str, ...] = ("LABEL_0", "LABEL_1", "LABEL_2")

@@ -1,4 +1,4 @@
-"""Pretraining settings of BART (arXiv:1910.13461), and those of fine-tuning."""
+"""Settings for pretraining and fine-tuning BART (arXiv:1910.13461)."""
 
 from typing import Any
 

@@ -82,7 +82,7 @@ def to_hub_keys(flex: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def old_names(layers: int) -> dict[str, str]:
-    """Return the endings of FlexBERT's names in layers -> those of transformers."""
+    """Return the endings of FlexBERT's names in layers -> transformers' endings."""
     parts = ("attn_norm", "attn.Wqkv", "attn.Wo", "mlp_norm", "mlp.Wi", "mlp.Wo")
     names = [f"layers.{i}.{part}.weight" for i in range(layers) for part in parts]
     return {f"encoder.{name}": name for name in names}

@@ -9,7 +9,7 @@ from zoo_roberta.weights import weights
 def ctranslate2(config: RobertaConfig, head: str) -> RuntimeModel | str:
     """Return a model as CTranslate2 describes it, or why it cannot."""
     model = weights(config, head)
-    skipped = config.pad_token_id + 1  # positions of texts begin behind that of padding
+    skipped = config.pad_token_id + 1  # positions of texts begin after the padding's
     return encoder_ctranslate2(config, head, model, skipped_positions=skipped)
 
 

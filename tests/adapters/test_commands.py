@@ -163,7 +163,7 @@ def test_extraction_finds_a_low_rank_difference(tmp_path: Path) -> None:
 
 
 def test_extraction_says_what_it_loses(tmp_path: Path) -> None:
-    """The error is that of the singular values which are left out."""
+    """The error comes from the singular values that are left out."""
     extracted(tmp_path, "norm")
     report = json.loads(
         zoo(

@@ -228,7 +228,7 @@ def test_a_missing_tensor_is_refused(hub_checkpoint: Make, tmp_path: Path) -> No
     tensors = load_file(file)
     del tensors[next(name for name in tensors if name.endswith("lora_B.weight"))]
     save_file(tensors, file)
-    with pytest.raises(VerificationError, match="the tensors are not those of its settings"):
+    with pytest.raises(VerificationError, match="the tensors do not match its settings"):
         zoo("convert", theirs, "--base", base, "-o", tmp_path / "ours")
 
 

@@ -18,7 +18,7 @@ from zoo.weights import Rule, WeightMap
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "plugins" / "pegasus"
 HEAD = "seq2seq-lm"
-# those of the checks of ``--full`` that the faults are about, and that train nothing
+# checks of ``--full`` that these faults concern, and that train nothing
 USED = ("reference_outputs", "decoder_start")
 
 

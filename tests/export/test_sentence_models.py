@@ -17,7 +17,13 @@ from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.checkpoint.digests import check_digests
 from zoo.errors import UsageError
 from zoo.export.export import export_onnx
-from zoo.export.quantization.agreement import agreement, make_samples, rank_correlation, summaries
+from zoo.export.quantization.agreement import (
+    Summary,
+    agreement,
+    make_samples,
+    rank_correlation,
+    summaries,
+)
 from zoo.export.quantization.quantize import Quantization
 from zoo.export.quantization.variants import QuantizationPlan
 from zoo.metrics.ranks import spearman
@@ -69,6 +75,21 @@ def test_an_export_computes_the_same(kind: str, hub_checkpoint: Make, tmp_path: 
     if measure == "ranking":
         drop = 1 - copies["agreement"]["ranking"]
         assert copies["agreement"]["drop"] == pytest.approx(drop) and drop < 0.5
+
+
+@pytest.mark.parametrize("kind", ["score", "cosine"])
+def test_a_graph_that_ranks_nothing_does_not_agree(kind: str) -> None:
+    """Equal scores have no rank correlation, which must not pass for an agreement."""
+    ids = np.zeros(4, np.int64)
+
+    def side(*angles: float) -> list[Summary]:
+        vectors = np.array([[np.cos(angle), np.sin(angle)] for angle in angles])
+        return [Summary(vectors, ids, np.array(angles), np.empty(0))]
+
+    various, equal = side(0.0, 0.3, 0.7, 1.2), side(0.5, 0.5, 0.5, 0.5)
+    assert rank_correlation(various, various, kind) == pytest.approx(1)
+    assert rank_correlation(various, equal, kind) == 0
+    assert rank_correlation(equal, various, kind) is None
 
 
 def test_the_ranking_is_spearman_s_of_the_library_s_similarities(

@@ -163,7 +163,7 @@ def composer_checkpoint(folder: Path, head: str, config: ModernBertConfig, **cha
 
 @pytest.mark.parametrize("head", ["masked-lm", "sequence-classification"])
 def test_a_checkpoint_of_composer_is_read(head: str, tmp_path: Path) -> None:
-    """Its tensors are those of the Hub's layout, to which it is converted."""
+    """It has the tensors of the Hub's layout, to which it is converted."""
     config = replace(SMALL, max_positions=8192, labels=("one", "two"), global_rope_theta=160_000.0)
     source = composer_checkpoint(tmp_path, head, parity.suited(config, head))
     for path, name in ((source, "ours"), (tmp_path / "hub", "reference")):

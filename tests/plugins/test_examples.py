@@ -113,7 +113,7 @@ def test_a_decoder_is_converted_back_exported_and_distilled(pretrained: Installe
 
 
 def test_an_encoder_decoder_is_pretrained_verified_and_writes(tmp_path: Path) -> None:
-    """Texts are those of the reference's ``generate``."""
+    """Texts equal the reference's ``generate``."""
     plugin = pretrain(Installed(tmp_path, EXAMPLES / "pegasus"), "pegasus")
     verify_all(plugin)
     convert_back(plugin)

@@ -98,7 +98,7 @@ def test_rows_are_kept_by_text_composed_of_parts_or_new(bert: Checkpoint, tmp_pa
 def test_the_model_of_transformers_computes_the_same_for_kept_tokens(
     bert: Checkpoint, tmp_path: Path
 ) -> None:
-    """Tied output embeddings and their bias follow; ids of special tokens, too."""
+    """Tied output embeddings, their bias and the ids of special tokens follow."""
     made(bert, word_pieces(tmp_path / "t", NEW), tmp_path / "new")
     logits = []
     for name, vocabulary in (("old", VOCABULARY), ("new", NEW)):

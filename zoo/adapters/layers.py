@@ -35,10 +35,11 @@ def add_stored_adapter(
     if wrong:
         more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
         raise VerificationError(
-            f"{file}: the tensors are not those of its settings: "
+            f"{file}: the tensors do not match its settings: "
             f"{', '.join(sorted(wrong)[:SHOWN])}{more}",
             "restore it from a copy",
         )
+    # the names were compared above; what is missing are the weights of the model itself
     model.load_state_dict(tensors, strict=False, assign=True)
 
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from zoo.data.readers.labelled import describe_labels, sort_labels
+from zoo.data.readers.labelled import describe_labels, label_name, sort_labels
 from zoo.data.readers.problems import RowError
 from zoo.data.readers.review import Reviewed
 from zoo.data.readers.text_io import open_last_line
 from zoo.errors import UsageError
 from zoo.evaluation.data_warnings import warn_of_absent_labels
+from zoo.families.config import Problem
 from zoo.finetuning.base import LABELS, FineTuning
 from zoo.finetuning.heads import HEAD, unnamed_labels
 from zoo.finetuning.rows import TokenizedRows
@@ -147,6 +148,31 @@ class ClassTask(FineTuning):
     def weights_like(self, logits: "Tensor") -> "Tensor | None":
         """Return the weights in the dtype and on the device of logits, (labels,), if any."""
         return None if self.weights is None else logits.new_tensor(self.weights)
+
+
+class OneClassTask(ClassTask):
+    """Base class of tasks in which each text, or pair of texts, has one class."""
+
+    problem: ClassVar[Problem | None] = "single_label_classification"
+    default_metric: ClassVar[str] = "accuracy"
+    fewest_labels: ClassVar[int] = 2
+
+    @property
+    @override
+    def metric_names(self) -> tuple[str, ...]:
+        f1 = "f1" if len(self.config.labels) == 2 else "f1_macro"
+        return ("accuracy", f1, "matthews_correlation")
+
+    @classmethod
+    @override
+    def label_names(cls, sample: Any, data: TableConfig) -> tuple[str, ...]:
+        return (label_name(sample.label, sample.location),)
+
+    @override
+    def target(self, sample: Any) -> Any:
+        """Return the index of the label."""
+        (name,) = self.label_names(sample, self.run.data)
+        return label_index(name, self.indices, sample.location)
 
 
 def match_labels(known: tuple[str, ...], present: Collection[str]) -> tuple[str, ...]:

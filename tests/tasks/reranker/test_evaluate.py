@@ -147,7 +147,7 @@ def test_a_reranker_does_not_search(small: Small, tmp_path: Path) -> None:
 def test_sparse_and_late_models_rank_as_the_library(
     hub_checkpoint: Make, tmp_path: Path, kind: str
 ) -> None:
-    """Also through a corpus; the scores are those of queries and documents."""
+    """Also through a corpus, with the prompts of queries and documents."""
     made: Any = {"sparse": sparse, "late": late}[kind](hub_checkpoint)
     made.save(str(tmp_path / "hub"), create_model_card=False)
     model = converted(tmp_path / "hub", tmp_path / "model").path

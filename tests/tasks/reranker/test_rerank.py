@@ -26,7 +26,7 @@ PROMPTS = {"query": "a b ", "document": "c d "}
 
 
 def both(theirs: Any, tmp_path: Path) -> tuple[Model, Any]:
-    """Return the model here, and that of the library from what comes back."""
+    """Return the model here, and the library's model of what comes back."""
     theirs.eval().save(str(tmp_path / "hub"), create_model_card=False)
     checkpoint = converted(tmp_path / "hub", tmp_path / "model")
     back = CheckpointDir(checkpoint.path, str(checkpoint.path))

@@ -82,7 +82,7 @@ def loss_and_gradient(setup: Any) -> tuple[Tensor, Tensor]:
 
 
 def compare(run: Path, source: Path, loss: Any, inputs: list[Any], labels: Any) -> None:
-    """Compare the loss and its gradient with those of a class of sentence-transformers."""
+    """Compare the loss and its gradient with a class of sentence-transformers."""
     library: Any = pytest.importorskip("sentence_transformers")
     model = library.CrossEncoder(str(source), device="cpu")
     expected = loss(model)(inputs, labels)

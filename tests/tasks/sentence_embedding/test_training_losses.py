@@ -100,7 +100,7 @@ def reference_of(loss: str, encoder: Any) -> nn.Module:
 def compare(
     found: tuple[Tensor, Tensor], encoder: Any, reference: Tensor, error: float = 1e-6
 ) -> None:
-    """Compare a loss and its gradient with those of sentence-transformers."""
+    """Compare a loss and its gradient with sentence-transformers."""
     reference.backward()  # type: ignore[no-untyped-call]
     words = encoder[0].auto_model.embeddings.word_embeddings.weight
     torch.testing.assert_close(found[0], reference.detach(), atol=1e-6, rtol=1e-6)
@@ -203,7 +203,7 @@ def test_the_second_pass_drops_what_the_first_one_did(
 
 
 def test_activations_of_a_mini_batch_are_kept_only(pretrained: Pretrained, tmp_path: Path) -> None:
-    """The tensors that the forward pass keeps for the backward pass are those of embeddings."""
+    """Between the passes, only tensors of embeddings are kept."""
     kept = {}
     setup, batch, _ = run_of(pretrained, tmp_path, "cosent", {})
     for size in (2, None):

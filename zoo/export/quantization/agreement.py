@@ -205,12 +205,13 @@ def agreement(
             *(np.concatenate([summary.argmax for summary in side]) for side in (expected, actual))
         )
     if checkpoint is not None and (kind := ranks_by(checkpoint)) is not None:
-        values["ranking"] = rank_correlation(expected, actual, kind)
-        if not math.isnan(values["ranking"]):
+        ranking = rank_correlation(expected, actual, kind)
+        if ranking is not None:
             finite = all(summary.finite for summary in actual)
-            drop = at_least_0(1 - values["ranking"]) if finite else math.inf
-            return Agreement(texts=len(cosines), measure="ranking", drop=drop, **values)
-        values["ranking"] = None
+            drop = at_least_0(1 - ranking) if finite else math.inf
+            return Agreement(
+                texts=len(cosines), measure="ranking", drop=drop, ranking=ranking, **values
+            )
     losses = [
         -float(np.concatenate([summary.log_probs for summary in side]).mean())
         for side in (expected, actual)
@@ -259,19 +260,24 @@ def ranks_by(checkpoint: Checkpoint) -> SimilarityFunction | Literal["score"] | 
     return pooling.similarity_fn_name if pooling.output in checkpoint.head.outputs else None
 
 
-def rank_correlation(expected: Sequence[Summary], actual: Sequence[Summary], kind: str) -> float:
+def rank_correlation(
+    expected: Sequence[Summary], actual: Sequence[Summary], kind: str
+) -> float | None:
     """Return how alike two graphs rank texts: Spearman's correlation, the mean over queries.
 
-    Each text is a query among all others; cross-encoders rank pairs.
+    Each text is a query among all others; cross-encoders rank pairs. A query whose texts are all
+    equal for ``expected`` does not count; without others, ``None`` is returned.
     """
     if kind == "score":
-        return spearman(_scores(expected), _scores(actual))
-    similarities = [_similarities(side, kind) for side in (expected, actual)]
-    found = []
-    for query, (first, second) in enumerate(zip(*similarities, strict=True)):
-        others = np.arange(len(first)) != query
-        found.append(spearman(first[others], second[others]))
-    return float(np.mean(found))
+        rows = [(_scores(expected), _scores(actual))]
+    else:
+        similarities = [_similarities(side, kind) for side in (expected, actual)]
+        pairs = enumerate(zip(*similarities, strict=True))
+        rows = [(np.delete(a, query), np.delete(b, query)) for query, (a, b) in pairs]
+    ranked = [(a, b) for a, b in rows if len(a) and (a != a[0]).any()]
+    # equal scores of ``actual`` have no rank correlation: its graph ranks nothing
+    found = [0.0 if math.isnan(value := spearman(a, b)) else value for a, b in ranked]
+    return float(np.mean(found)) if found else None
 
 
 def _similarities(summaries: Sequence[Summary], kind: str) -> NDArray[np.float64]:

@@ -142,7 +142,7 @@ def require_held(target: ExportTarget, checkpoint: Checkpoint) -> None:
         raise UsageError(
             f"{target.title} cannot hold {checkpoint.path}, of the family "
             f"{checkpoint.family.name} with the head {checkpoint.head_name}: {reason}",
-            "docs/export-table.md lists what each target holds",
+            "docs/runtime-table.md lists what each target holds",
         )
 
 

@@ -48,6 +48,9 @@ class VariedEvaluation(Evaluation):
     standard deviation of the accuracy over its levels, with the interval of that.
     """
 
+    templates: Sequence[str]
+    words: list[dict[str, str]]  # label -> word, for each choice of words
+
     def __init__(
         self,
         *args: Any,
@@ -78,8 +81,21 @@ class VariedEvaluation(Evaluation):
         Raises:
             RowError: it cannot.
         """
-        label_name(sample.label, sample.location)
+        name = label_name(sample.label, sample.location)
+        for words in self.words:
+            if name not in words:
+                raise RowError(
+                    f"{sample.location} has the label {name!r}, which has no word",
+                    f"label words are for {', '.join(words)}",
+                )
         return sample
+
+    def prompt_factors(self, labels: Sequence[str]) -> list[Factor]:
+        """Return the templates and the words of the labels, which are the labels by default."""
+        if not self.words:
+            self.words = [{label: label for label in labels}]
+        words = [",".join(f"{k}={v}" for k, v in words.items()) for words in self.words]
+        return [Factor("template", tuple(self.templates)), Factor("label words", tuple(words))]
 
     @override
     def measure(self, files: Sequence[Path]) -> Result:
@@ -197,26 +213,11 @@ class PromptEvaluation(VariedEvaluation):
 
     @override
     def factors(self, labels: Sequence[str]) -> list[Factor]:
-        if not self.words:
-            self.words = [{label: label for label in labels}]
-        words = [",".join(f"{k}={v}" for k, v in words.items()) for words in self.words]
         return [
-            Factor("template", tuple(self.templates)),
-            Factor("label words", tuple(words)),
+            *self.prompt_factors(labels),
             Factor("seed", tuple(str(self.seed + k) for k in range(len(self.examples)))),
             Factor("order", tuple(str(k) for k in range(len(self.examples[0])))),
         ]
-
-    @override
-    def check_sample(self, sample: Sample) -> Sample:
-        name = label_name(sample.label, sample.location)
-        for words in self.words:
-            if name not in words:
-                raise RowError(
-                    f"{sample.location} has the label {name!r}, which has no word",
-                    f"label words are for {', '.join(words)}",
-                )
-        return sample
 
     @override
     def task_of(self, levels: Sequence[int]) -> "Task":

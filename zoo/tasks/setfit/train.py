@@ -12,11 +12,9 @@ import msgspec
 import numpy as np
 import torch
 
-from zoo.data.readers.labelled import label_name
 from zoo.errors import UsageError
-from zoo.families.config import Problem
 from zoo.finetuning.base import LABELS
-from zoo.finetuning.labels import ClassTask, label_index
+from zoo.finetuning.labels import OneClassTask
 from zoo.finetuning.rows import TokenizedRows, pad_and_stack, tokenize
 from zoo.finetuning.text_inputs import POOLING
 from zoo.metrics.classification import ClassCounts, classification_metrics
@@ -27,7 +25,7 @@ from zoo.tasks.sentence_embedding.losses import cosine_error
 from zoo.tasks.setfit.pairs import contrastive_pairs, neighbouring_pairs
 from zoo.tasks.setfit.regression import fit
 from zoo.tokenizers import TextTokenizer
-from zoo.training.config.finetune import FineTuneConfig, TableConfig
+from zoo.training.config.finetune import FineTuneConfig
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,7 +58,7 @@ class SetFitOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError(f"c is {self.c}, not positive")
 
 
-class SetFit(ClassTask):
+class SetFit(OneClassTask):
     """Squared error of the cosine similarity of pairs, then a logistic regression.
 
     A pair has the similarity 1 if its texts have the same label, and 0 otherwise.
@@ -68,9 +66,6 @@ class SetFit(ClassTask):
 
     name: ClassVar[str] = "setfit"
     head: ClassVar[str] = "sequence-classification"
-    problem: ClassVar[Problem | None] = "single_label_classification"
-    default_metric: ClassVar[str] = "accuracy"
-    fewest_labels: ClassVar[int] = 2
     options_type: ClassVar[type[Options]] = SetFitOptions
     defaults: ClassVar[Mapping[str, Any]] = {
         "batch_size": 16,
@@ -116,23 +111,6 @@ class SetFit(ClassTask):
         mode = run.task_args.get(POOLING, "mean")
         head = "unit" if run.task_args.get("normalize") else "plain"
         return {SENTENCE_HEAD: head, POOLING: None if mode == "cls" else mode}
-
-    @property
-    @override
-    def metric_names(self) -> tuple[str, ...]:
-        f1 = "f1" if len(self.config.labels) == 2 else "f1_macro"
-        return ("accuracy", f1, "matthews_correlation")
-
-    @classmethod
-    @override
-    def label_names(cls, sample: Any, data: TableConfig) -> tuple[str, ...]:
-        return (label_name(sample.label, sample.location),)
-
-    @override
-    def target(self, sample: Any) -> Any:
-        """Return the index of the label."""
-        (name,) = self.label_names(sample, self.run.data)
-        return label_index(name, self.indices, sample.location)
 
     @override
     def model(self, family: "Family", config: "Config") -> "nn.Module":

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from torch.nn import functional as F
 
-from zoo.data.readers.labelled import Columns, label_name, label_number, read_samples, split_labels
+from zoo.data.readers.labelled import Columns, label_number, read_samples, split_labels
 from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.review import Reviewed
 from zoo.evaluation.data_warnings import warn_of_equal_numbers
 from zoo.families.config import Problem
 from zoo.finetuning.base import LABELS
-from zoo.finetuning.labels import ClassTask, label_index
+from zoo.finetuning.labels import ClassTask, OneClassTask, label_index
 from zoo.finetuning.rows import TokenizedRows
 from zoo.finetuning.text_inputs import TextTask
 from zoo.metrics.classification import ClassCounts, classification_metrics, multi_label_metrics
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from zoo.evaluation.base import Prediction
 
 
-class TextClassification(ClassTask, TextTask):
+class TextClassification(OneClassTask, TextTask):
     """Cross-entropy of the label.
 
     With class weights, it is the weighted mean, like ``torch.nn.CrossEntropyLoss(weight=...)``.
@@ -38,26 +38,6 @@ class TextClassification(ClassTask, TextTask):
 
     name: ClassVar[str] = "text-classification"
     head: ClassVar[str] = "sequence-classification"
-    problem: ClassVar[Problem | None] = "single_label_classification"
-    default_metric: ClassVar[str] = "accuracy"
-    fewest_labels: ClassVar[int] = 2
-
-    @property
-    @override
-    def metric_names(self) -> tuple[str, ...]:
-        f1 = "f1" if len(self.config.labels) == 2 else "f1_macro"
-        return ("accuracy", f1, "matthews_correlation")
-
-    @classmethod
-    @override
-    def label_names(cls, sample: Any, data: TableConfig) -> tuple[str, ...]:
-        return (label_name(sample.label, sample.location),)
-
-    @override
-    def target(self, sample: Any) -> Any:
-        """Return the index of the label."""
-        (name,) = self.label_names(sample, self.run.data)
-        return label_index(name, self.indices, sample.location)
 
     @override
     def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:

@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.data.readers.labelled import Sample, label_name
-from zoo.data.readers.problems import RowError
 from zoo.errors import UsageError
 from zoo.overrides import override
 from zoo.tasks.prompt.evaluate import Factor, VariedEvaluation
@@ -46,21 +44,7 @@ class ZeroShotEvaluation(VariedEvaluation):
 
     @override
     def factors(self, labels: Sequence[str]) -> list[Factor]:
-        if not self.words:
-            self.words = [{label: label for label in labels}]
-        words = [",".join(f"{k}={v}" for k, v in words.items()) for words in self.words]
-        return [Factor("template", tuple(self.templates)), Factor("label words", tuple(words))]
-
-    @override
-    def check_sample(self, sample: Sample) -> Sample:
-        name = label_name(sample.label, sample.location)
-        for words in self.words:
-            if name not in words:
-                raise RowError(
-                    f"{sample.location} has the label {name!r}, which has no word",
-                    f"label words are for {', '.join(words)}",
-                )
-        return sample
+        return self.prompt_factors(labels)
 
     @override
     def task_of(self, levels: Sequence[int]) -> "Task":

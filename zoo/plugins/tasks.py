@@ -25,14 +25,12 @@ from zoo.plugins.entry_point_objects import (
 if TYPE_CHECKING:
     from zoo.plugins.entry_point_objects import NamedObject
 
-# modules with declarations, in the order of help texts
+# modules with declarations, in the order of help texts; the first task of a head is its default
 BUILT_IN = (
     "zoo.tasks.sentence_embedding",
     "zoo.tasks.sparse_embedding",
     "zoo.tasks.late_interaction",
     "zoo.tasks.retrieval",
-    "zoo.tasks.reranker",
-    "zoo.tasks.pair_classification",
     "zoo.tasks.fill_mask",
     "zoo.tasks.features",
     "zoo.tasks.causal_lm",
@@ -41,6 +39,8 @@ BUILT_IN = (
     "zoo.tasks.token_classification",
     "zoo.tasks.ordinal_regression",
     "zoo.tasks.setfit",
+    "zoo.tasks.reranker",
+    "zoo.tasks.pair_classification",
     "zoo.tasks.zero_shot",
     "zoo.tasks.prompt",
     "zoo.tasks.question_answering",

@@ -35,7 +35,6 @@ TASKS = (
         train="zoo.tasks.reranker.train:Reranker",
         evaluate="zoo.tasks.reranker.evaluate:RerankerEvaluation",
         train_options=(replace(NEGATIVE, setting="data.negatives"),),
-        settings=("data.negatives",),
         eval_options=(*LABELLED, PAIR, NEGATIVE, DIM),
         metrics=("ndcg_at_10",),
     ),

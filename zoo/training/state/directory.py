@@ -74,7 +74,7 @@ def write_directory(
 ) -> None:
     """Create the directory of a new run, with the weights of a pretrained model."""
     files = run_files(setup)
-    parameters = sum(p.numel() for p in loss_module.parameters())
+    parameters = sum(p.numel() for p in loss_module.parameters() if p.requires_grad)
     manifest = run_manifest(setup, dist, files, parameters, pretrained)
     with new_directory(path, files, manifest) as staging:
         if pretrained is not None:  # so that a resume needs this directory alone

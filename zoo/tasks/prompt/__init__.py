@@ -100,7 +100,6 @@ TASKS = (
             replace(CALIBRATION[0], default=None),
             CALIBRATION[1],
         ),
-        metrics=("accuracy",),
         examples=EXAMPLES,
     ),
 )

@@ -43,7 +43,6 @@ TASKS = (
             ),
         ),
         eval_options=(*LABELLED, MAX_SEQ_LEN, *VARIED),
-        metrics=("accuracy",),
         examples=EXAMPLES,
     ),
 )

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 # A background shell makes its children ignore SIGINT, which several tests send.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+HANDLERS = {
+    number: signal.getsignal(number)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+}
 # Sums depend on the number of threads, and runs of this process are compared with those of others.
 os.environ["OMP_NUM_THREADS"] = "1"
 for _name in ("COLUMNS", "LINES"):  # readline, which pytest imports, sets them for child processes
@@ -91,14 +95,17 @@ def isolated_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         yield
 
 
+def restore_handlers() -> None:
+    for number, handler in HANDLERS.items():
+        signal.signal(number, handler)
+
+
 @pytest.fixture(autouse=True)
 def signal_handlers() -> Iterator[None]:
     """Restore the handlers of signals: ``zoo.cli.main`` lets them end the process at once."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-    before = {number: signal.getsignal(number) for number in numbers}
+    restore_handlers()  # a fixture of a module or the session may have run a command
     yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    restore_handlers()
 
 
 @pytest.fixture(autouse=True)

@@ -167,16 +167,21 @@ def read_pooling(files: SourceFiles) -> Pooling | None:
     options = _settings(settings, str(files.path(SETTINGS)))
     steps = tuple(_step(files, kind, path, options["model_type"]) for kind, path in listed)
     _check_steps(steps, options["model_type"], str(files.path(MODULES)))
-    return Pooling(
+    pooling = Pooling(
         max_tokens=count(sentence, "max_seq_length", origin),
         lowercase=flag(sentence, "do_lower_case", origin),
-        extra={file: keys for file, keys in extra.items() if keys},
         output=OUTPUTS[task],
         query_length=count(sentence, "query_length", origin),
         document_length=count(sentence, "document_length", origin),
         query_expansion=_expansion(sentence, origin),
         **_short(steps),
         **options,
+    )
+    written = {SENTENCE: _sentence_config(pooling), SETTINGS: _settings_config(pooling)}
+    for file, config in written.items():  # these keys are written anyway
+        extra[file] = {k: v for k, v in extra[file].items() if k not in config or config[k] != v}
+    return msgspec.structs.replace(
+        pooling, extra={file: keys for file, keys in extra.items() if keys}
     )
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from msgspec.structs import replace
 
+import zoo
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import finetune, setup_of, write_table
 from tests.tasks.sentence_embedding.test_train import table, tree_of
@@ -18,7 +19,9 @@ from tests.tasks.sentence_embedding.test_training_losses import (
 )
 from tests.training.runs import records
 from zoo.checkpoint import load_checkpoint
+from zoo.convert.conversion import convert
 from zoo.errors import ZooError
+from zoo.hub.source import CheckpointDir
 
 TASK = "sparse-embedding"
 WEIGHTS = {"document_regularizer_weight": 0.03, "query_regularizer_weight": 0.05}
@@ -102,6 +105,12 @@ def test_the_regularization_grows_quadratically(pretrained: Pretrained, tmp_path
     assert stored is not None
     assert (stored.model_type, stored.output) == ("SparseEncoder", "logits")
     assert (stored.similarity_fn_name, stored.describe()) == ("dot", "SPLADE")
+    library: Any = pytest.importorskip("sentence_transformers")
+    convert(CheckpointDir(run / "model", "model"), tmp_path / "hub", to="hub")
+    theirs = library.SparseEncoder(str(tmp_path / "hub"), device="cpu")
+    expected = theirs.encode(["a b c", "j"]).to_dense()
+    found = torch.from_numpy(zoo.load(run / "model", backend="cpu").embed(["a b c", "j"]))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
     again = tree(run / "model", train, "multiple-negatives", task_args={"max_active_dims": 4})
     pooling: Any = setup_of(finetune(tmp_path / "again", again)).objective
     assert replace(pooling.pooling, max_active_dims=None) == stored

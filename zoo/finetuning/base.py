@@ -120,6 +120,11 @@ class FineTuning(TrainingObjective):
         return False
 
     @property
+    def reads_unattended(self) -> bool:
+        """Whether it reads outputs at tokens outside of the attention mask, as packed rows lack."""
+        return False
+
+    @property
     def averages_windows(self) -> bool:
         """Whether a long text is split into windows, whose outputs are averaged."""
         return False

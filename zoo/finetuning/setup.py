@@ -276,7 +276,9 @@ def finetune_setup(
         data=_data_record(config, objective, rows, reviews, problems),
         dropped=problems.dropped,
         run_tokenizer=model.tokenizer,
-        packs_rows=not config.compile and _supports_packed_rows(family, model.config, task),
+        packs_rows=not config.compile
+        and not objective.reads_unattended
+        and _supports_packed_rows(family, model.config, task),
         announce=announce,
     )
 
@@ -436,7 +438,8 @@ def _announce(
             f"{config.batch_size:,}",
             f"{len(train):,}",
         )
-    cut, total = train.truncated + evaluation.truncated, len(train) + len(evaluation)
+    cut = train.truncated + evaluation.truncated
+    total = sum(len(rows) * (1 + len(rows.others)) for rows in (train, evaluation))
     if not cut:
         return
     longer = f"--set max_seq_len=N reads more{f', up to {limit}' if limit else ''}"

@@ -1,6 +1,6 @@
 """Settings of sentence encoders: modules after the backbone, prompts, similarity of embeddings."""
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -12,12 +12,16 @@ from zoo.tokenizers.sentence_modules import (
     AnyModule,
     DenseModule,
     Features,
+    MaskModule,
     NormalizeModule,
     PoolingMode,
     PoolingModule,
     SentenceModule,
     final_features,
 )
+
+if TYPE_CHECKING:
+    from zoo.tokenizers.tokenizer import TextTokenizer
 
 __all__ = ["Pooling", "PoolingMode", "QueryExpansion", "SimilarityFunction"]
 
@@ -38,6 +42,19 @@ class QueryExpansion(JsonStruct):
     length: int  # number of tokens of a query
     attend: bool = False  # whether the tokens of the query attend to the expansion
     token: str | None = None  # by default the mask token
+
+    def token_id(self, tokenizer: "TextTokenizer") -> int:
+        """Return the id of the token: of the mask token, or of the last one if there is none."""
+        number = tokenizer.mask_id if self.token is None else tokenizer.token_id(self.token)
+        if number is None and self.token is None:
+            number = tokenizer.role_id("eos")
+        if number is None:
+            raise UsageError(
+                f"queries are expanded by {self.token or 'a mask token'}, which the vocabulary "
+                "lacks",
+                "convert the model with its own tokenizer",
+            )
+        return number
 
 
 class Pooling(JsonStruct):
@@ -97,6 +114,22 @@ class Pooling(JsonStruct):
         """Whether all tokens of a prompt are pooled."""
         pooled = [step for step in self.steps if isinstance(step, PoolingModule)]
         return all(step.include_prompt for step in pooled)
+
+    def skipped_tokens(self, tokenizer: "TextTokenizer") -> list[int]:
+        """Return the ids of the tokens that late interaction leaves out."""
+        masks = [step for step in self.steps if isinstance(step, MaskModule)]
+        known = (tokenizer.token_id(word) for mask in masks for word in mask.skiplist_words)
+        return [number for number in known if number is not None]
+
+    def limit(self, role: str | None) -> int | None:
+        """Return the maximum length of a ``query``, ``document`` or other text in tokens."""
+        own = {"query": self.query_length, "document": self.document_length}.get(role or "")
+        expansion = self.query_expansion if role == "query" else None
+        if expansion is not None and expansion.strategy == "fixed":
+            return expansion.length
+        if expansion is not None and own is not None:
+            return max(own, expansion.length)
+        return self.max_tokens if own is None else own
 
     def input_width(self, config: Any) -> int:
         """Return the width of the output that the modules read, for the model's configuration."""

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+import zoo
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import finetune, setup_of, write_table
 from tests.inference.conftest import converted
@@ -18,17 +19,20 @@ from tests.tasks.sentence_embedding.test_training_losses import (
 )
 from tests.training.runs import records
 from zoo.checkpoint import load_checkpoint
+from zoo.convert.conversion import convert
 from zoo.errors import ZooError
+from zoo.hub.source import CheckpointDir
 
 TASK = "late-interaction"
 TOKENS = "token_embeddings"
+PROMPTS = {"query": "", "document": ""}
 
 
 def tree(model: Path | str, train: Path, loss: str, **changes: Any) -> dict[str, Any]:
     return {**tree_of(model, train, loss, **changes), "task": TASK}
 
 
-def library_encoder(source: Path) -> Any:
+def library_encoder(source: Path, **settings: Any) -> Any:
     """Return a model of the library, with a projection and two words that are not compared."""
     library: Any = pytest.importorskip("sentence_transformers")
     base: Any = pytest.importorskip("sentence_transformers.base.modules")
@@ -38,8 +42,8 @@ def library_encoder(source: Path) -> Any:
     dense = base.Dense(32, 8, bias=False, activation_function=identity, module_input_name=TOKENS)
     mask = masks.MultiVectorMask(skiplist_words=["c", "nothing"])
     scaled = base.Normalize(module_input_name=TOKENS)
-    modules = [base.Transformer(str(source)), dense, mask, scaled]
-    return library.MultiVectorEncoder(modules=modules, device="cpu")
+    modules = [base.Transformer(str(source), **settings), dense, mask, scaled]
+    return library.MultiVectorEncoder(modules=modules, prompts=PROMPTS, device="cpu")
 
 
 @pytest.mark.parametrize("mini", [None, 3])
@@ -83,6 +87,99 @@ def test_the_loss_is_that_of_the_library(
         torch.testing.assert_close(ours, known, atol=2 * error, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("loss", "mini", "expansion"),
+    [
+        ("multiple-negatives", None, {"strategy": "fixed", "length": 9}),
+        ("multiple-negatives", 3, {"strategy": "min", "length": 9, "attend": True}),
+        ("margin-mse", 3, {"strategy": "min", "length": 6, "token": "b"}),
+    ],
+)
+def test_queries_are_expanded_as_the_library_does(
+    pretrained: Pretrained,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    loss: str,
+    mini: int | None,
+    expansion: dict[str, Any],
+) -> None:
+    """With prompts and lengths of queries and documents, from texts that it tokenizes itself."""
+    losses: Any = pytest.importorskip("sentence_transformers.multi_vector_encoder.losses")
+    monkeypatch.setitem(PROMPTS, "query", "a b ")
+    monkeypatch.setitem(PROMPTS, "document", "d ")
+    _, source = pretrained("BertModel")
+    encoder = library_encoder(source, query_expansion=expansion, document_length=12)
+    encoder.save(str(tmp_path / "hub"), create_model_card=False)
+    model = converted(tmp_path / "hub", tmp_path / "late").path
+    rows = [json.loads(line) for line in table(tmp_path / "t.jsonl", 10).read_text().splitlines()]
+    rows = [{**row, "margin": k / 9} for k, row in enumerate(rows)]
+    data = write_table(tmp_path / "s.jsonl", rows)
+    columns: dict[str, Any] = {"negatives": ["other"], "eval": [str(data)]}
+    columns |= {"label": "margin"} if loss == "margin-mse" else {}
+    settings = {"max_steps": 1, "data": columns, "task_args": {"mini_batch_size": mini}}
+    setup = setup_of(finetune(tmp_path / "run", tree(model, data, loss, **settings)))
+    held: Any = setup.eval_rows
+    batch = setup.objective.collate([held.example(k, None) for k in range(len(held))])
+    inputs = [
+        encoder.preprocess([row[name] for row in rows], prompt=PROMPTS[task], task=task)
+        for name, task in (("text", "query"), ("pair", "document"), ("other", "document"))
+    ]
+    labels = None if loss != "margin-mse" else torch.tensor([row["margin"] for row in rows])
+    kinds = {
+        "multiple-negatives": losses.MultiVectorMultipleNegativesRankingLoss,
+        "margin-mse": losses.MultiVectorMarginMSELoss,
+    }
+    expected = kinds[loss](encoder.train())(inputs, labels)
+    expected.backward()
+    module = trained_module(setup)
+    mean: Any = setup.objective.compute_loss(module, batch.tensors).sums[TASK]
+    mean = mean / batch.counts[TASK]
+    mean.backward()
+    scale = max(1.0, float(expected))
+    torch.testing.assert_close(mean, expected, atol=1e-6 * scale, rtol=1e-6)
+    named = (("tokens.weight", module), ("word_embeddings.weight", encoder))
+    gradients: list[Any] = [
+        next(p.grad for name, p in m.named_parameters() if name.endswith(end)) for end, m in named
+    ]
+    ours, known = gradients
+    assert known.abs().max() > 1e-3, "a gradient to compare"
+    error = 2e-6 * max(scale, float(known.abs().max()))
+    torch.testing.assert_close(ours, known, atol=error, rtol=1e-5)
+
+
+def test_a_new_model_expands_queries_and_leaves_words_out(
+    pretrained: Pretrained, tmp_path: Path
+) -> None:
+    """It scores as the library's model of what comes back does."""
+    library: Any = pytest.importorskip("sentence_transformers")
+    model, _ = pretrained("BertModel")
+    arguments = {
+        "dimension": 8,
+        "query_expansion": {"strategy": "fixed", "length": 8},
+        "skiplist_words": ["c", "j"],
+        "prompts": {"query": "a ", "document": "b "},
+    }
+    train = table(tmp_path / "t.jsonl")
+    run = finetune(tmp_path / "run", tree(model, train, "multiple-negatives", task_args=arguments))
+    losses = [record["loss"] for record in records(run)]
+    assert losses[-1] < losses[0]
+    trained = zoo.load(run / "model", backend="cpu")
+    back = tmp_path / "hub"
+    convert(CheckpointDir(run / "model", "model"), back, to="hub")
+    theirs = library.MultiVectorEncoder(str(back), device="cpu")
+    queries, texts = ["c d e", "a"], ["c c j", "a c b", "e"]
+    vectors = theirs.encode_query(queries), theirs.encode_document(texts)
+    assert [len(vector) for vector in vectors[0]] == [8, 8]
+    expected = theirs.similarity(*vectors)
+    for query, scores in zip(queries, expected, strict=True):
+        found = {row["corpus_id"]: row["score"] for row in trained.rerank(query, texts)}
+        ours = torch.tensor([found[k] for k in range(len(texts))])
+        torch.testing.assert_close(ours, scores, atol=1e-5, rtol=1e-5)
+    again = finetune(tmp_path / "again", tree(run / "model", train, "multiple-negatives"))
+    stored = [load_checkpoint(path / "model").model.pooling for path in (run, again)]
+    assert stored[0] == stored[1] is not None
+
+
 def test_a_new_projection_is_learned_and_kept(pretrained: Pretrained, tmp_path: Path) -> None:
     model, _ = pretrained("BertModel")
     train = table(tmp_path / "t.jsonl")
@@ -111,8 +208,18 @@ def test_a_new_projection_is_learned_and_kept(pretrained: Pretrained, tmp_path: 
         ("multiple-negatives", {"dimension": 0}, "dimension is 0, not positive"),
         (
             "multiple-negatives",
-            {"query_expansion": {"strategy": "fixed", "length": 8}},
-            "models that expand queries by mask tokens are not trained",
+            {"query_expansion": {"strategy": "fixed", "length": 129}},
+            "queries are expanded to 129 tokens, and max_seq_len is 40; --set max_seq_len=129",
+        ),
+        (
+            "multiple-negatives",
+            {"query_expansion": {"strategy": "min", "length": 8}, "query_length": 4},
+            "query_expansion has the length 8, and query_length is 4",
+        ),
+        (
+            "multiple-negatives",
+            {"query_expansion": {"strategy": "min", "length": 8, "token": "nothing"}},
+            "queries are expanded by nothing, which the vocabulary lacks",
         ),
     ],
 )

@@ -109,8 +109,8 @@ def test_the_regularization_grows_quadratically(pretrained: Pretrained, tmp_path
     convert(CheckpointDir(run / "model", "model"), tmp_path / "hub", to="hub")
     theirs = library.SparseEncoder(str(tmp_path / "hub"), device="cpu")
     expected = theirs.encode(["a b c", "j"]).to_dense()
-    found = torch.from_numpy(zoo.load(run / "model", backend="cpu").embed(["a b c", "j"]))
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    ours = torch.from_numpy(zoo.load(run / "model", backend="cpu").embed(["a b c", "j"]))
+    torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-5)
     again = tree(run / "model", train, "multiple-negatives", task_args={"max_active_dims": 4})
     pooling: Any = setup_of(finetune(tmp_path / "again", again)).objective
     assert replace(pooling.pooling, max_active_dims=None) == stored

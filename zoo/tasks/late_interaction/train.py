@@ -1,6 +1,7 @@
 """Late interaction: vectors of tokens that MaxSim compares, as ColBERT learns them."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
@@ -25,6 +26,7 @@ from zoo.tasks.sentence_embedding.train_options import MARGIN_MSE, EmbeddingOpti
 from zoo.tokenizers.pooling import Pooling, QueryExpansion
 from zoo.tokenizers.sentence_modules import (
     TOKENS,
+    AnyModule,
     DenseModule,
     MaskModule,
     NormalizeModule,
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 MULTI_VECTOR = "MultiVectorEncoder"
 LOSSES = ("multiple-negatives", MARGIN_MSE)
 COMPARED = 1 << 24  # similarities of tokens that are held at once
+OWN_TOKENS = "query_tokens"  # number of tokens of each query before its expansion
 KEPT = ("query_length", "document_length", "query_expansion")  # settings of a checkpoint
 
 
@@ -55,7 +58,10 @@ class LateOptions(EmbeddingOptions, frozen=True, kw_only=True, forbid_unknown_fi
     dimension: int = 128  # of the vectors of tokens, for a model that has none
     query_length: int | None = None  # tokens that queries are truncated to
     document_length: int | None = None  # tokens that documents are truncated to
-    query_expansion: QueryExpansion | None = None  # of the checkpoint; it is not trained
+    # mask tokens after queries, up to a length, which are compared as well
+    query_expansion: QueryExpansion | None = None
+    # tokens of documents that are not compared, such as punctuation, in place of the checkpoint's
+    skiplist_words: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -66,8 +72,13 @@ class LateOptions(EmbeddingOptions, frozen=True, kw_only=True, forbid_unknown_fi
                 raise ValueError(f"{name} is {value}, not positive")
         if self.matryoshka is not None:
             raise ValueError("vectors of tokens are not cut: no matryoshka")
-        if self.query_expansion is not None:
-            raise ValueError("models that expand queries by mask tokens are not trained")
+        if self.query_expansion is None:
+            return
+        longest, length = self.query_length, self.query_expansion.length
+        if length < 1 or (longest is not None and longest < length):
+            raise ValueError(
+                f"query_expansion has the length {length}, and query_length is {longest}"
+            )
 
 
 class LateInteraction(SentenceEmbedding):
@@ -87,6 +98,18 @@ class LateInteraction(SentenceEmbedding):
         self.skipped: list[int] = []  # tokens that are not compared
         if self.kind not in LOSSES:
             raise UsageError(f"{self.name} has no loss {self.kind}", f"it has {', '.join(LOSSES)}")
+        expansion = self.options.query_expansion
+        if expansion is not None and expansion.length > self.run.max_seq_len:
+            raise UsageError(
+                f"queries are expanded to {expansion.length} tokens, and max_seq_len is "
+                f"{self.run.max_seq_len}",
+                f"--set max_seq_len={expansion.length}",
+            )
+        if self.reads_unattended and MASK not in self.inputs:
+            raise UsageError(
+                "the model has no attention mask, and attends to the expansion of queries",
+                "set attend in task_args.query_expansion",
+            )
 
     @classmethod
     @override
@@ -118,11 +141,28 @@ class LateInteraction(SentenceEmbedding):
         function = options.similarity_fn_name
         return msgspec.structs.replace(
             settings,
-            modules=options.modules or (projection, scaled),
+            modules=self._masked(options.modules or (projection, scaled)),
             model_type=MULTI_VECTOR,
             similarity_fn_name=function if function in ("maxsim", "meanmaxsim") else "maxsim",
             query_length=options.query_length,
             document_length=options.document_length,
+            query_expansion=options.query_expansion,
+        )
+
+    def _masked(self, modules: tuple[AnyModule, ...]) -> tuple[AnyModule, ...]:
+        """Return modules with the skiplist of the options, and a mask wherever one is needed."""
+        words = self.options.skiplist_words
+        if not any(isinstance(module, MaskModule) for module in modules):
+            if words is None and self.options.query_expansion is None:
+                return modules
+            modules = (*modules, MaskModule())
+        if words is None:
+            return modules
+        return tuple(
+            msgspec.structs.replace(module, skiplist_words=words)
+            if isinstance(module, MaskModule)
+            else module
+            for module in modules
         )
 
     @property
@@ -131,18 +171,24 @@ class LateInteraction(SentenceEmbedding):
         pooling = self.pooling
         return pooling.features(pooling.input_width(self.config))[TOKENS].width
 
+    @property
+    @override
+    def reads_unattended(self) -> bool:
+        expansion = self.options.query_expansion
+        return expansion is not None and not expansion.attend
+
     @override
     def limit(self, number: int) -> int:
-        own = self.options.document_length if number else self.options.query_length
+        own = self.pooling.limit("document" if number else "query")
         return min(own or self.run.max_seq_len, self.run.max_seq_len)
 
     @override
     def rows(self, samples: "Sequence[Any]", tokenizer: "TextTokenizer") -> "TokenizedRows":
-        modules = [step for step in self.pooling.steps if isinstance(step, MaskModule)]
-        words = [word for module in modules for word in module.skiplist_words]
-        known = (tokenizer.token_id(word) for word in words)
-        self.skipped = [number for number in known if number is not None]
-        return super().rows(samples, tokenizer)
+        self.skipped = self.pooling.skipped_tokens(tokenizer)
+        rows, expansion = super().rows(samples, tokenizer), self.options.query_expansion
+        if expansion is None:
+            return rows
+        return expand_queries(rows, expansion.token_id(tokenizer), expansion.length)
 
     @override
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
@@ -169,7 +215,10 @@ class LateInteraction(SentenceEmbedding):
         """Return the vectors of tokens, and after them whether they are compared, as 1 or 0."""
         ids, mask = batch[column(IDS, number)], batch.get(column(MASK, number))
         inputs = {self.inputs[0]: ids}
-        if mask is not None and MASK in self.inputs:
+        if not number and self.reads_unattended:
+            places = torch.arange(ids.shape[1], device=ids.device)
+            inputs[MASK] = (places < batch[OWN_TOKENS][:, None]).to(ids.dtype)
+        elif mask is not None and MASK in self.inputs:
             inputs[MASK] = mask
         hidden = module.backbone(**inputs)["last_hidden_state"].float()
         features = module.sentence_modules(
@@ -220,6 +269,19 @@ class LateInteraction(SentenceEmbedding):
         for anchor in torch.from_numpy(np.ascontiguousarray(anchors)):
             row = max_sim_matrix(anchor[None], torch.from_numpy(texts), mean=mean)[0].numpy()
             yield row, score_error(row, self.dtype)
+
+
+def expand_queries(rows: "TokenizedRows", token: int, length: int) -> "TokenizedRows":
+    """Return rows whose queries have a token after them, up to a length, and their own lengths."""
+    own = np.diff(rows.starts)
+    starts = np.concatenate([[0], np.cumsum(np.maximum(own, length))])
+    numbers = np.repeat(np.arange(len(own)), own)  # of the row of each token
+    places = np.arange(rows.starts[-1]) + (starts[:-1] - rows.starts[:-1])[numbers]
+    arrays = {}
+    for name, array in rows.arrays.items():
+        arrays[name] = np.full((int(starts[-1]), *array.shape[1:]), token, array.dtype)
+        arrays[name][places] = array
+    return replace(rows, starts=starts, arrays=arrays, values={**rows.values, OWN_TOKENS: own})
 
 
 def pad_tokens(vectors: "Tensor", length: int) -> "Tensor":

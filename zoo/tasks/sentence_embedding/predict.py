@@ -20,7 +20,7 @@ from zoo.inference.task import BatchTask, EncodedExample, EncodedTexts, warn_use
 from zoo.overrides import override
 from zoo.tokenizers import Encoded
 from zoo.tokenizers.pooling import Pooling, QueryExpansion
-from zoo.tokenizers.sentence_modules import TOKENS, MaskModule
+from zoo.tokenizers.sentence_modules import TOKENS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -86,7 +86,7 @@ class Embed(BatchTask):
                 f"{self.checkpoint.path} has an embedding for each token, which is not cut",
                 "leave the dimension out",
             )
-        self.skipped = self._skipped_tokens()
+        self.skipped = self.pooling.skipped_tokens(self.tokenizer)
 
     @property
     def pooling(self) -> Pooling:
@@ -103,16 +103,6 @@ class Embed(BatchTask):
         """Whether an embedding has a weight for each word of the vocabulary."""
         return self.pooling.model_type == "SparseEncoder"
 
-    def _skipped_tokens(self) -> list[int]:
-        """Return the ids of the tokens that late interaction leaves out."""
-        words = [
-            word
-            for step in self.pooling.steps
-            if isinstance(step, MaskModule)
-            for word in step.skiplist_words
-        ]
-        return [number for word in words if (number := self.tokenizer.token_id(word)) is not None]
-
     @property
     def expansion(self) -> QueryExpansion | None:
         """Expansion of the texts, if they are queries of a model that expands them."""
@@ -121,15 +111,7 @@ class Embed(BatchTask):
     @override
     def limits(self) -> list[int]:
         """Return the limits on the number of tokens, including the sentence encoder's."""
-        pooling, expansion = self.pooling, self.expansion
-        limit = {"query": pooling.query_length, "document": pooling.document_length}.get(
-            self.role or ""
-        )
-        if expansion is not None and expansion.strategy == "fixed":
-            limit = expansion.length
-        elif expansion is not None and limit is not None:
-            limit = max(limit, expansion.length)
-        limit = pooling.max_tokens if limit is None else limit
+        limit = self.pooling.limit(self.role)
         return [*super().limits(), *([limit] if limit is not None else [])]
 
     @override
@@ -137,15 +119,7 @@ class Embed(BatchTask):
         encoded, expansion = super().encode(texts), self.expansion
         if expansion is None:
             return encoded
-        token = expansion.token
-        number = self.tokenizer.mask_id if token is None else self.tokenizer.token_id(token)
-        number = self.tokenizer.role_id("eos") if number is None and token is None else number
-        if number is None:
-            raise UsageError(
-                f"{self.checkpoint.path} expands queries by {token or 'a mask token'}, which its "
-                "vocabulary lacks",
-                "convert it with its own tokenizer",
-            )
+        number = expansion.token_id(self.tokenizer)
         return [ExpandedQuery(text, number, expansion.length) for text in encoded]
 
     @override

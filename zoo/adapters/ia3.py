@@ -13,7 +13,7 @@ from zoo.overrides import override
 if TYPE_CHECKING:
     from torch import nn
 
-    from zoo.adapters.targets import AdaptableModel, Site
+    from zoo.adapters.targets import AdaptableModel
 
 
 class IA3(AdapterMethod, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,19 +54,15 @@ class IA3(AdapterMethod, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
         method = self.resolved(adaptable)
         for site in adaptable.sites_of(as_names(method.target_modules)):
-            scales_input = _scales_input(site, method.feedforward_modules or ())
+            names = [part.name for part in site.parts.values()]
+            inputs = method.feedforward_modules or ()
+            found = [name for name in names if any(matches(name, target) for target in inputs)]
+            if found and len(names) > 1:
+                raise UsageError(
+                    f"{found[0]} is one product with {len(names) - 1} more here, and its inputs "
+                    "cannot be scaled",
+                    "leave it out of adapter.feedforward_modules",
+                )
             size, width = site.entry.shape
-            layer = IA3Adapter(site.rows, size, width, scales_input=scales_input)
+            layer = IA3Adapter(site.rows, size, width, scales_input=bool(found))
             attach_adapter(model.get_submodule(site.module), layer)
-
-
-def _scales_input(site: "Site", inputs: tuple[str, ...]) -> bool:
-    names = [part.name for part in site.parts.values()]
-    found = [name for name in names if any(matches(name, target) for target in inputs)]
-    if found and len(names) > 1:
-        raise UsageError(
-            f"{found[0]} is one product with {len(names) - 1} more here, and its inputs cannot be "
-            "scaled",
-            "leave it out of adapter.feedforward_modules",
-        )
-    return bool(found)

@@ -89,7 +89,12 @@ class AdaptableModel:
             chosen = as_names(wanted)
             for target in chosen:
                 if target != ALL_LINEAR and not any(matches(n, target) for n in self.names):
-                    raise self._unknown(target)
+                    endings = {ending for name in self.names for ending in _endings(name)}
+                    known = sorted(endings, key=len)
+                    raise UsageError(
+                        f"no linear map of {self.family.name} is called {target!r}",
+                        did_you_mean(target, known) or f"there are {self._endings()}",
+                    )
         else:
             names = self.names
             chosen = tuple(t for t in default if any(matches(name, t) for name in names))
@@ -112,14 +117,6 @@ class AdaptableModel:
             if parts:
                 found.append(Site(site.module, site.entry, parts))
         return found
-
-    def _unknown(self, target: str) -> UsageError:
-        endings = {ending for name in self.names for ending in _endings(name)}
-        known = sorted(endings, key=len)
-        return UsageError(
-            f"no linear map of {self.family.name} is called {target!r}",
-            did_you_mean(target, known) or f"there are {self._endings()}",
-        )
 
     def _endings(self) -> str:
         last = dict.fromkeys(name.rpartition(".")[2] for name in self.names)

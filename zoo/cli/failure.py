@@ -59,7 +59,15 @@ def report(error: BaseException, arguments: Sequence[str]) -> int:
     if isinstance(error, click.ClickException):
         if _others_report():
             return error.exit_code
-        output.fail(_one_line(error), "", error.exit_code, arguments)
+        see = ""
+        if isinstance(error, click.UsageError) and error.ctx is not None:
+            see = f" (see `{error.ctx.command_path} --help`)"
+        output.fail(
+            " ".join(error.format_message().split()).rstrip(".") + see,
+            "",
+            error.exit_code,
+            arguments,
+        )
         return error.exit_code
     if os.environ.get("ZOO_DEBUG") == "1":
         raise error
@@ -117,10 +125,3 @@ def _as_known(error: BaseException) -> ZooError | None:
 def _shortened(name: str) -> str:
     """Return a name, with the middle replaced if it is very long."""
     return name if len(name) <= 300 else f"{name[:150]}...{name[-150:]}"
-
-
-def _one_line(error: click.ClickException) -> str:
-    hint = ""
-    if isinstance(error, click.UsageError) and error.ctx is not None:
-        hint = f" (see `{error.ctx.command_path} --help`)"
-    return " ".join(error.format_message().split()).rstrip(".") + hint

@@ -37,7 +37,10 @@ def _check(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
     if isinstance(kind, ReferenceType):
         _check_reference(value, {*metavar.removesuffix("...").split("|")})
     elif isinstance(kind, InputFile | KeptFile):
-        _check_data(value)
+        from zoo.data.readers.documents import require_files
+        from zoo.data.readers.text_io import split_name
+
+        require_files(split_name(value)[1])
     elif isinstance(kind, DirectoryType):
         _check_output(ctx, value)
     elif metavar == "RUN" and not value.is_dir():
@@ -70,14 +73,6 @@ def _check_reference(text: str, kinds: set[str]) -> None:
             if "SIZE" in kinds and any(text in get_family(n).sizes() for n in all_families()):
                 return  # of the teacher's family, as the command finds out
             raise
-
-
-def _check_data(path: str) -> None:
-    """Check that a file, directory or pattern of data has files."""
-    from zoo.data.readers.documents import require_files
-    from zoo.data.readers.text_io import split_name
-
-    require_files(split_name(path)[1])
 
 
 def _check_output(ctx: click.Context, path: Path) -> None:

@@ -117,30 +117,28 @@ def card_metadata(
     if tag := model.pipeline_tag:
         metadata["pipeline_tag"] = tag
     if results:
-        metadata |= _model_index(results, tag or results[0].task, name)
+        from huggingface_hub import EvalResult
+        from huggingface_hub.repocard_data import eval_results_to_model_index
+
+        entries = [
+            EvalResult(
+                task_type=tag or results[0].task,
+                task_name=record.task,
+                dataset_type=_dataset(record),  # not a data set of the Hub: the file that was read
+                dataset_name=_dataset(record),
+                metric_type=metric,
+                metric_value=value,
+                metric_name=metric.replace("_", " "),
+            )
+            for record in results
+            for metric, value in _measures(record)
+        ]
+        names = dict.fromkeys(entry.metric_type for entry in entries)
+        metadata |= {
+            "metrics": list(names),
+            "model-index": eval_results_to_model_index(name, entries),
+        }
     return metadata
-
-
-def _model_index(results: "Sequence[EvaluationRecord]", tag: str, name: str) -> dict[str, Any]:
-    """Return the metrics as the Hub shows them next to a card."""
-    from huggingface_hub import EvalResult
-    from huggingface_hub.repocard_data import eval_results_to_model_index
-
-    entries = [
-        EvalResult(
-            task_type=tag,
-            task_name=record.task,
-            dataset_type=_dataset(record),  # not a data set of the Hub: the file that was read
-            dataset_name=_dataset(record),
-            metric_type=metric,
-            metric_value=value,
-            metric_name=metric.replace("_", " "),
-        )
-        for record in results
-        for metric, value in _measures(record)
-    ]
-    names = dict.fromkeys(entry.metric_type for entry in entries)
-    return {"metrics": list(names), "model-index": eval_results_to_model_index(name, entries)}
 
 
 def _measures(record: "EvaluationRecord") -> list[tuple[str, float]]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from zoo.checkpoint import Checkpoint, is_checkpoint, load_checkpoint
@@ -138,7 +137,10 @@ def open_source(
     """Open a checkpoint directory."""
     from zoo.tokenizers.cross_encoder import read_cross_encoder
 
-    if is_checkpoint(source.directory) and not _is_read_back(source.directory):
+    if (
+        is_checkpoint(source.directory)
+        and load_checkpoint(source.directory).export_target not in RUNTIMES
+    ):
         if source.model_type is not None:
             raise UsageError(
                 f"{source.directory} is a converted checkpoint, whose family is known",
@@ -182,11 +184,6 @@ def open_source(
         side_files=(config_name, *(n for side in SIDE_FILES for n in present.matching(side))),
         naming_scheme=file_format.naming_scheme,
     )
-
-
-def _is_read_back(directory: Path) -> bool:
-    """Return whether a directory is an export in a format that is read like published files."""
-    return load_checkpoint(directory).export_target in RUNTIMES
 
 
 def _generation(family: Family, files: SourceFiles, hub: Mapping[str, Any]) -> dict[str, Any]:

@@ -62,7 +62,18 @@ def usage(model: UsedModel) -> Iterator[str]:
     if model.family.weight_format == "safetensors":  # what these programs read
         if model.pooled:
             programs.insert(
-                0, ("sentence-transformers", "python", _sentence_transformers(model.encoder))
+                0,
+                (
+                    "sentence-transformers",
+                    "python",
+                    [
+                        f"from sentence_transformers import {model.encoder}",
+                        "",
+                        f'model = {model.encoder}("{REPO}")',
+                        f"embeddings = model.encode({list(TEXTS)!r})".replace("'", '"'),
+                        "print(model.similarity(embeddings, embeddings))",
+                    ],
+                ),
             )
         else:
             programs.insert(0, ("transformers", "python", _transformers(model)))
@@ -84,16 +95,6 @@ def zoo_snippet(model: UsedModel, reference: str = REPO) -> list[str]:
     own = f'{start}"A text{masked}."'
     first = next((line for line in examples if line.startswith(start)), own)
     return [f"$ {first.replace('REF', reference, 1)}"]
-
-
-def _sentence_transformers(encoder: str) -> list[str]:
-    return [
-        f"from sentence_transformers import {encoder}",
-        "",
-        f'model = {encoder}("{REPO}")',
-        f"embeddings = model.encode({list(TEXTS)!r})".replace("'", '"'),
-        "print(model.similarity(embeddings, embeddings))",
-    ]
 
 
 def _transformers(model: UsedModel) -> list[str]:

@@ -55,15 +55,7 @@ class SplitWriter:
         documents = encoded.documents[encoded.documents > 0]
         sentences = np.cumsum(encoded.sentences)
         ends = sentences[np.cumsum(documents) - 1]  # end of each document in tokens
-        self._write_tokens(encoded.tokens.astype(self.dtype, copy=False), ends)
-        self._sentences.write((sentences + self.tokens).astype("<i8"))
-        self._documents.write((np.cumsum(documents) + self.sentences).astype("<i8"))
-        self.documents += len(documents)
-        self.sentences += len(encoded.sentences)
-        self.tokens += len(encoded.tokens)
-
-    def _write_tokens(self, tokens: NDArray[Any], ends: NDArray[np.int64]) -> None:
-        """Fill shards with whole documents."""
+        tokens = encoded.tokens.astype(self.dtype, copy=False)
         at = 0
         while at < len(tokens):
             used = self._shards[-1].bytes if self._shards else self.shard_bytes
@@ -80,6 +72,11 @@ class SplitWriter:
                     continue
             self._shards[-1].write(tokens[at:end])
             at = end
+        self._sentences.write((sentences + self.tokens).astype("<i8"))
+        self._documents.write((np.cumsum(documents) + self.sentences).astype("<i8"))
+        self.documents += len(documents)
+        self.sentences += len(encoded.sentences)
+        self.tokens += len(encoded.tokens)
 
     def close(self) -> SplitRecord:
         """Close the files, and return their record."""

@@ -41,7 +41,9 @@ def teacher_weights(student: nn.Module, teacher: nn.Module, layers: LayerMap) ->
     values = {
         name: source[name]
         for name, tensor in target.items()
-        if not _in_stack(name) and name in source and source[name].shape == tensor.shape
+        if not name.startswith(tuple(f"{stack}." for stack in STACKS))
+        and name in source
+        and source[name].shape == tensor.shape
     }
     for stack in STACKS:
         for first, second in _pairs(student, teacher, stack, layers):
@@ -67,10 +69,6 @@ def reordered_rows(
         )
     names = [f"{maps[-1][0]}.{kind}" for kind in ("weight", "bias")] if copied else []
     return {name: sources[name][list(label_order)] for name in names if name in sources}
-
-
-def _in_stack(name: str) -> bool:
-    return name.startswith(tuple(f"{stack}." for stack in STACKS))
 
 
 def _pairs(

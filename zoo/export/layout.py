@@ -50,12 +50,20 @@ def unreadable_elsewhere(checkpoint: Checkpoint) -> str | None:
 
 def write_side_files(checkpoint: Checkpoint, staging: Path, report: ExportReport) -> None:
     """Write the files of an ONNX export next to its graphs."""
+    external = {Path(name).name: 1 for name, graph in report.graphs.items() if graph.external_data}
+    for copies in report.quantized.values():
+        external |= {
+            Path(name).name: 1 for name, graph in copies.graphs.items() if graph["external_data"]
+        }
+    settings: dict[str, Any] = {"use_external_data_format": external} if external else {}
+    if report.cache and report.dtype == "float16":
+        settings["kv_cache_dtype"] = {"fp16": report.dtype}
     write_hub_files(
         checkpoint,
         staging,
         dtype=report.dtype,
         card=export_card(checkpoint, report),
-        more=_transformers_js(report),
+        more={"transformers.js_config": settings} if settings else {},
         record=report.to_dict(),
         tensors=report.tensors,
     )
@@ -113,19 +121,6 @@ def write_hub_files(
         model=checkpoint.model,
     )
     (staging / MANIFEST).write_bytes(encode_manifest(described))
-
-
-def _transformers_js(report: ExportReport) -> dict[str, Any]:
-    """Return the key of ``config.json`` with what Transformers.js does not read in the graphs."""
-    external = {Path(name).name: 1 for name, graph in report.graphs.items() if graph.external_data}
-    for copies in report.quantized.values():
-        external |= {
-            Path(name).name: 1 for name, graph in copies.graphs.items() if graph["external_data"]
-        }
-    settings: dict[str, Any] = {"use_external_data_format": external} if external else {}
-    if report.cache and report.dtype == "float16":
-        settings["kv_cache_dtype"] = {"fp16": report.dtype}
-    return {"transformers.js_config": settings} if settings else {}
 
 
 def _published(source: SourceRecord | None) -> SourceRecord | None:

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from zoo.errors import UsageError
 from zoo.families.base import Family
-from zoo.families.config import Config
 from zoo.finetuning.heads import HEAD, describe_head, serves_other_task
 from zoo.nn.stacks import Stack, modules_below_layers, stacks
 from zoo.objectives.base import TrainedModel
@@ -42,7 +41,12 @@ def load_backbone(
         reference, checkpoint, network, filled, skip=skip, new_rows=max(0, size - before)
     )
     missing = MissingWeights(model, filled, [])
-    optional = _outside_backbone(family, network.config, network.head)
+    # what the bare backbone lacks, or need not have, may be absent
+    backbone = family.weights(network.config, "none").entries()
+    required = {entry.target for entry in backbone if not entry.optional}
+    optional = {
+        entry.target for entry in family.weights(network.config, network.head).entries()
+    } - required
     new = [
         name
         for name in missing.names
@@ -75,13 +79,6 @@ def new_modules(init: PretrainedInit, network: TrainedModel, reinit_layers: int)
     if serves_other_task(init.checkpoints["model"], network.head, network.config.problem):
         names.append(HEAD)
     return names
-
-
-def _outside_backbone(family: Family, config: Config, head: str) -> set[str]:
-    """Return the parameters of a model that the bare backbone lacks, or need not have."""
-    backbone = family.weights(config, "none").entries()
-    required = {entry.target for entry in backbone if not entry.optional}
-    return {entry.target for entry in family.weights(config, head).entries()} - required
 
 
 def _announce(reference: str, modules: Sequence[str], model: nn.Module, new: Sequence[str]) -> None:

@@ -65,7 +65,20 @@ class HubCall:
 
     def on_response(self, response: httpx2.Response) -> None:
         """Check the status and the headers of a response, and wrap its body."""
-        response.stream = self._wrapped(response)
+        original = httpx2.Response(
+            response.status_code,
+            headers=response.headers,
+            stream=response.stream,
+            request=response.request,
+        )
+        compressed = response.headers.get("content-encoding", "identity") != "identity"
+        for name in DROPPED_HEADERS if compressed else DROPPED_HEADERS[:2]:
+            response.headers.pop(name, None)
+        chunks = self._steady(original.iter_bytes())
+        useful = response.status_code < 300
+        response.stream = _Body(
+            self.body(response, chunks) if useful else _beginning(chunks), original
+        )
         if response.status_code >= 400:
             response.read()
             raise error_of_status(response, self.request)
@@ -81,20 +94,6 @@ class HubCall:
                     "check $HF_ENDPOINT",
                 )
             yield chunk
-
-    def _wrapped(self, response: httpx2.Response) -> httpx2.SyncByteStream:
-        original = httpx2.Response(
-            response.status_code,
-            headers=response.headers,
-            stream=response.stream,
-            request=response.request,
-        )
-        compressed = response.headers.get("content-encoding", "identity") != "identity"
-        for name in DROPPED_HEADERS if compressed else DROPPED_HEADERS[:2]:
-            response.headers.pop(name, None)
-        chunks = self._steady(original.iter_bytes())
-        useful = response.status_code < 300
-        return _Body(self.body(response, chunks) if useful else _beginning(chunks), original)
 
     def _steady(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
         """Yield chunks; raise an error if they arrive too slowly."""

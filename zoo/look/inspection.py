@@ -223,7 +223,14 @@ class Inspector:
                 for text, tokens in zip(texts, encoded, strict=True)
             ]
         name, head = self.checkpoint.family.name, self.checkpoint.head_name
-        return Look(ref, name, head, views, _mixes(self.model))
+        mixes = []
+        for module in self.model.modules():
+            if isinstance(module, ScalarMix) and (module.weights is None or module.gamma is None):
+                mixes.append(Mix([1 / module.layers] * module.layers, 1.0))
+            elif isinstance(module, ScalarMix):
+                shares = module.weights.double().softmax(-1)  # type: ignore[union-attr]
+                mixes.append(Mix(shares.tolist(), float(module.gamma)))  # type: ignore[arg-type]
+        return Look(ref, name, head, views, mixes)
 
     def _view(self, text: str, encoded: "Encoded", target: str | None) -> TextView:
         inputs = self._inputs(encoded)
@@ -337,7 +344,12 @@ class Inspector:
         norm: Callable[[Tensor], Tensor] = getattr(module, "final_norm", None) or (lambda x: x)
         lens = [self.model.scores(norm(state)) for state in states[:-1]]
         if last.ndim == 2:  # one logit for each token: was it replaced?
-            return [_replaced([*lens, last])]
+            logits = [*lens, last]
+            probabilities = np.stack([_array(layer[0].double().sigmoid()) for layer in logits])
+            words = [[["replaced"] for _ in row] for row in probabilities]
+            return [
+                Predictions("replaced", list(range(len(logits))), words, probabilities[..., None])
+            ]
         is_causal = hasattr(self.model, "prefill")
         return [self._predicted("next token" if is_causal else "token", [*lens, last])]
 
@@ -395,13 +407,6 @@ def readable(token: str) -> str:
     return token.translate(SIGNS)
 
 
-def _replaced(logits: list[Tensor]) -> Predictions:
-    """Return the probability that each token was replaced, by layer."""
-    probabilities = np.stack([_array(layer[0].double().sigmoid()) for layer in logits])
-    words = [[["replaced"] for _ in row] for row in probabilities]
-    return Predictions("replaced", list(range(len(logits))), words, probabilities[..., None])
-
-
 def _layers_with(kind: str, module: nn.Module, run: Callable[[], Any]) -> list[int]:
     """Return the indices of the layers that compute attention of a kind."""
     name = {"self": "attention", "cross": "cross_attention"}[kind]
@@ -439,18 +444,6 @@ def _layer_names(module: nn.Module) -> list[str]:
         "mix" if isinstance(layer, ScalarMix) else f"layer {number}" for number, layer in layers
     ]
     return ["embeddings", *names]
-
-
-def _mixes(model: nn.Module) -> list[Mix]:
-    """Return the mixes of a model's layers; one without weights is the mean."""
-    mixes = []
-    for module in model.modules():
-        if isinstance(module, ScalarMix) and (module.weights is None or module.gamma is None):
-            mixes.append(Mix([1 / module.layers] * module.layers, 1.0))
-        elif isinstance(module, ScalarMix):
-            shares = module.weights.double().softmax(-1)  # type: ignore[union-attr]
-            mixes.append(Mix(shares.tolist(), float(module.gamma)))  # type: ignore[arg-type]
-    return mixes
 
 
 def _array(tensor: Tensor) -> Floats:

@@ -32,7 +32,8 @@ def pair_classification_metrics(scores: Floats, labels: NDArray[np.bool_]) -> di
     last = np.append(ranked[1:] != ranked[:-1], True)  # a threshold is after the last of a tie
     found = np.arange(1, len(scores) + 1)[last]
     hits, levels, positives = hits[last], ranked[last], int(labels.sum())
-    thresholds = _between(levels)
+    halfway = (levels[:-1] + levels[1:]) / 2
+    thresholds = np.append(np.where(halfway > levels[1:], halfway, levels[:-1]), levels[-1])
     accuracies = (hits + (len(scores) - positives) - (found - hits)) / len(scores)
     all_negative = 1 - positives / len(scores)
     best = int(accuracies.argmax())
@@ -56,12 +57,6 @@ def pair_classification_metrics(scores: Floats, labels: NDArray[np.bool_]) -> di
         "area_under_curve": roc_auc(scores, labels),
     }
     return metrics
-
-
-def _between(levels: Floats) -> Floats:
-    """Return a threshold for each distinct score, halfway to the next lower one."""
-    halfway = (levels[:-1] + levels[1:]) / 2
-    return np.append(np.where(halfway > levels[1:], halfway, levels[:-1]), levels[-1])
 
 
 def _average_precision(hits: NDArray[np.int64], found: NDArray[np.int64], positives: int) -> float:

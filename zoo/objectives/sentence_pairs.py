@@ -117,18 +117,7 @@ class SentencePairs(MaskedLanguageModelling):
             raise UsageError(
                 f"rows of {self.length} tokens have no place for two texts", "make them longer"
             )
-        self._check(np.asarray(split.documents))
-        pairs = cached_pairs(
-            split,
-            type(self).make_pairs,
-            length=self.length,
-            special_tokens=around,
-            seed=seed,
-            dupe_factor=self.options.dupe_factor,
-        )
-        return SentencePairDataset(self, split, pairs, seed)
-
-    def _check(self, documents: "np.ndarray[Any, Any]") -> None:
+        documents = np.asarray(split.documents)
         hint = "see `zoo corpus build --help`, or choose --objective masked-lm"
         if len(documents) - 1 < self.min_documents:
             raise UsageError(
@@ -139,6 +128,15 @@ class SentencePairs(MaskedLanguageModelling):
                 f"no document has two sentences, so that {self.name} has no pairs to learn from",
                 hint,
             )
+        pairs = cached_pairs(
+            split,
+            type(self).make_pairs,
+            length=self.length,
+            special_tokens=around,
+            seed=seed,
+            dupe_factor=self.options.dupe_factor,
+        )
+        return SentencePairDataset(self, split, pairs, seed)
 
     @override
     def max_values(self, batch: Batch) -> dict[str, int]:

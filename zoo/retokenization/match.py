@@ -31,13 +31,6 @@ class Form(NamedTuple):
         return not any(c.isalnum() for c in self.text.decode("utf-8", "replace"))
 
 
-def _byte_letters() -> dict[str, int]:
-    """Return the letter that stands for each byte in byte-level BPE."""
-    kept = [byte for part in PRINTABLE for byte in part]
-    others = [byte for byte in range(256) if byte not in kept]
-    return {chr(b): b for b in kept} | {chr(256 + k): byte for k, byte in enumerate(others)}
-
-
 class Vocabulary:
     """The tokens of a tokenizer, and what they spell."""
 
@@ -57,7 +50,12 @@ class Vocabulary:
         )
         self.is_byte_level = '"ByteLevel"' in steps
         self.has_spaces = SPACE in steps
-        self._bytes = _byte_letters()
+        # the letters that stand for bytes in byte-level BPE
+        kept = [byte for part in PRINTABLE for byte in part]
+        others = [byte for byte in range(256) if byte not in kept]
+        self._bytes = {chr(b): b for b in kept} | {
+            chr(256 + k): byte for k, byte in enumerate(others)
+        }
 
     @property
     def size(self) -> int:

@@ -21,7 +21,6 @@ from zoo.io.progress import progress_of_files
 from zoo.plugins.tasks import find_tasks, load_part
 
 if TYPE_CHECKING:
-    from zoo.checkpoint import Checkpoint
     from zoo.inference.processing.records import TextExample
     from zoo.inference.task import Task
 
@@ -164,9 +163,11 @@ def write_results(
     settings = None
     if given.settings is not None:
         session = task.session
+        manifest = msgspec.structs.replace(task.checkpoint.manifest, evaluations=[])
+        config = task.checkpoint.path / CONFIG
         settings = {
             **given.settings,
-            "model": _model_digest(task.checkpoint),
+            "model": blake3(encode_manifest(manifest) + config.read_bytes()).hexdigest(),
             "backend": [session.backend, session.device, session.dtype],
         }
     sources = [] if given.path is None else [given.path]
@@ -192,10 +193,3 @@ def write_results(
                 )
             output.mark()
         return output.rows
-
-
-def _model_digest(checkpoint: "Checkpoint") -> str:
-    """Return a digest of the files of a model and of their meaning."""
-    manifest = msgspec.structs.replace(checkpoint.manifest, evaluations=[])
-    config = checkpoint.path / CONFIG
-    return blake3(encode_manifest(manifest) + config.read_bytes()).hexdigest()

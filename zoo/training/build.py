@@ -15,7 +15,6 @@ from zoo.nn.layers.skip_init import PartlyInitialized, build_without_init
 from zoo.objectives.base import Batch
 from zoo.training.adapter import add_adapter
 from zoo.training.base import RunSetup
-from zoo.training.callbacks import Callback
 from zoo.training.config.run_config import RunConfig
 from zoo.training.dataloader import BatchLoader
 from zoo.training.devices.deterministic import deterministic_algorithms
@@ -205,20 +204,14 @@ def build_trainer(
         tensors = load_tensors(checkpoint.path, checkpoint.meta)
         load_trainer_state_dict(trainer, tensors, checkpoint)
     position = checkpoint.meta.metrics_position if checkpoint else 0
-    trainer.callbacks = _callbacks(setup, run, dist, position, prepared)
-    return trainer
-
-
-def _callbacks(
-    setup: RunSetup, run: Path, dist: DistContext, position: int, prepared: PreparedRun
-) -> list[Callback]:
-    """Return the callbacks; a checkpoint is saved before the report is rendered."""
     logs = None
     if dist.is_main_process:
         throughput = Throughput(dist.device, devices=dist.world_size)
         logs = LoggingCallback(run, setup.loggers, throughput, position, setup.data_log())
     saving = CheckpointCallback(run, setup, logs, prepared.pretrained, prepared.checkpoint)
-    return [*setup.callbacks(run), saving, *([logs] if logs else [])]
+    # a checkpoint is saved before the report is rendered
+    trainer.callbacks = [*setup.callbacks(run), saving, *([logs] if logs else [])]
+    return trainer
 
 
 def log_plan(path: Path, setup: RunSetup, loss_module: LossModule) -> None:

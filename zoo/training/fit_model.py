@@ -38,7 +38,19 @@ def adapt_model_config(
         fitted: Config = msgspec.convert(tree, type(config))
     except (msgspec.ValidationError, ValueError) as error:
         raise UsageError(f"{family.name} {train_config.size}, config: {error}") from error
-    _require_room(family, fitted, train_config, corpus)
+    spelled = objective_type(family, fitted, train_config.objective).char_inputs
+    if fitted.vocab_size < corpus.record.vocab_size and not spelled:
+        raise UsageError(
+            f"config.vocab_size is {fitted.vocab_size}, and the corpus in {corpus.path} has "
+            f"tokens up to {corpus.record.vocab_size - 1}",
+            "leave it out, or build the corpus with a smaller tokenizer",
+        )
+    longest = getattr(fitted, "max_positions", train_config.seq_len)
+    if longest < train_config.seq_len:
+        raise UsageError(
+            f"seq_len is {train_config.seq_len}, and the model has {longest} positions",
+            f"--set seq_len={longest}, or --set config.max_positions={train_config.seq_len}",
+        )
     return fitted
 
 
@@ -51,23 +63,6 @@ def require_fields(family: Family, names: Iterable[str], setting: str) -> None:
                 f"{family.name} has no setting {setting}.{name}",
                 did_you_mean(name, known) or f"there are {', '.join(known)}",
             )
-
-
-def _require_room(family: Family, config: Any, train_config: TrainConfig, corpus: "Corpus") -> None:
-    """Check that the model has an embedding for each token, and a position for each of a row."""
-    spelled = objective_type(family, config, train_config.objective).char_inputs
-    if config.vocab_size < corpus.record.vocab_size and not spelled:
-        raise UsageError(
-            f"config.vocab_size is {config.vocab_size}, and the corpus in {corpus.path} has "
-            f"tokens up to {corpus.record.vocab_size - 1}",
-            "leave it out, or build the corpus with a smaller tokenizer",
-        )
-    longest = getattr(config, "max_positions", train_config.seq_len)
-    if longest < train_config.seq_len:
-        raise UsageError(
-            f"seq_len is {train_config.seq_len}, and the model has {longest} positions",
-            f"--set seq_len={longest}, or --set config.max_positions={train_config.seq_len}",
-        )
 
 
 def check_init_overrides(

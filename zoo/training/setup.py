@@ -98,10 +98,13 @@ class PretrainSetup(RunSetup):
 
         path = self.corpus.path
         digest = hash_file(path / MANIFEST).blake3
+        # the same contents have the same digest, whatever their files are called
+        record = self.corpus.record
+        parts = [record.splits, record.tokenizer, record.tokenizer_digest]
         return {
             "corpus": str(path.resolve()),
             "corpus_digest": digest,
-            "corpus_contents": _contents_digest(self.corpus),
+            "corpus_contents": blake3(msgspec.json.encode(parts, order="sorted")).hexdigest(),
         }
 
     @override
@@ -131,13 +134,6 @@ def freeze_all_but_embeddings(family: Family, objective: Objective, model: nn.Mo
     }
     for parameter in model.parameters():
         parameter.requires_grad_(id(parameter) in trained)
-
-
-def _contents_digest(corpus: "Corpus") -> str:
-    """Return the BLAKE3 digest of tokens and tokenizer, without names of files."""
-    record = corpus.record
-    parts = [record.splits, record.tokenizer, record.tokenizer_digest]
-    return blake3(msgspec.json.encode(parts, order="sorted")).hexdigest()
 
 
 def pretrain_setup(

@@ -104,7 +104,7 @@ class Trainer:
                     self.update_best(evaluation)
                     self.log("validation", evaluation)
                 is_last = is_last or self.should_stop
-                if not is_last and self._is_over(ends):
+                if not is_last and ends < math.inf and self.dist.any(time.monotonic() >= ends):
                     self.stopped_at = self.step
                 # an extra evaluation or record would make a resumed run another one
                 pauses = is_last or interrupted or self.stopped_at is not None
@@ -119,9 +119,6 @@ class Trainer:
         finally:
             self._call("on_close")
             self.train_dataloader.close()
-
-    def _is_over(self, ends: float) -> bool:
-        return ends < math.inf and self.dist.any(time.monotonic() >= ends)
 
     def update_best(self, evaluation: Mapping[str, Any]) -> None:
         """Set ``best`` if an evaluation is better than all before it."""

@@ -118,6 +118,8 @@ def command(
     The result is written into the manifest of the model's directory, and is in the model card. A
     name of the store, the registry or the Hub keeps its manifest.
     """
+    from dataclasses import replace
+
     from zoo.convert.cache import resolve_adapted
     from zoo.data.readers.documents import expand_paths
     from zoo.errors import UsageError
@@ -150,7 +152,9 @@ def command(
     reading = progress_of_files("evaluating", expand_paths(list(files)))
     with reading, output.collecting(task_evaluation) as on_prediction:
         measured = task_evaluation.evaluate(data, on_prediction=on_prediction)
-    measured = _metric_first(measured, spec.metrics)
+    metrics = measured.metrics
+    first = [name for name in spec.metrics if name in metrics][:1]  # what models are compared by
+    measured = replace(measured, metrics={name: metrics[name] for name in (*first, *metrics)})
     if record:
         entry = evaluation_record(task, files, requested, session, measured)
         record_evaluation(checkpoint.path, entry)
@@ -163,7 +167,13 @@ def command(
         **requested,
     }
     output.finish(settings, measured)
-    _print(settings, measured, record=record, as_json=as_json)
+    value = {
+        **settings,
+        "metrics": dict(measured.metrics),
+        **measured.details,
+        "recorded": record,
+    }
+    result(value, _lines(measured), as_json=as_json)
 
 
 class _Output:
@@ -235,15 +245,6 @@ class _Output:
         note(f"report: {self.report}")
 
 
-def _metric_first(measured: "Result", names: Sequence[str]) -> "Result":
-    """Return the result with the metric that compares models of the task before the others."""
-    from dataclasses import replace
-
-    metrics = measured.metrics
-    first = [name for name in names if name in metrics][:1]
-    return replace(measured, metrics={name: metrics[name] for name in (*first, *metrics)})
-
-
 def _check_options(task: str | None, suite: str | None, requested: Mapping[str, Any]) -> None:
     """Check that a task or a suite is given, and the options that are requested belong to it."""
     from zoo.errors import UsageError
@@ -268,17 +269,6 @@ def _draw(folder: Path, measured: "Result") -> None:
     folder.mkdir(parents=True, exist_ok=True)
     plot_confusion(folder / CONFUSION, measured.details["confusion"])
     plot_reliability(folder / RELIABILITY, measured.details["reliability"])
-
-
-def _print(settings: Mapping[str, Any], measured: "Result", *, record: bool, as_json: bool) -> None:
-    """Print the metrics and details of an evaluation."""
-    value = {
-        **settings,
-        "metrics": dict(measured.metrics),
-        **measured.details,
-        "recorded": record,
-    }
-    result(value, _lines(measured), as_json=as_json)
 
 
 def _lines(measured: "Result") -> Iterator[str]:

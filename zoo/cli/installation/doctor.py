@@ -35,9 +35,14 @@ def command(as_json: bool) -> None:
     from zoo.errors import PluginError
     from zoo.inference import available
     from zoo.io.paths import home, store
-    from zoo.plugins import all_formats
+    from zoo.plugins import all_formats, entry_points_by_name, load
 
-    broken = _broken_plugins()
+    broken = []
+    for name in entry_points_by_name():
+        try:
+            load(name)
+        except PluginError as error:
+            broken.append(str(error))
     report: dict[str, Any] = {
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
@@ -51,7 +56,17 @@ def command(as_json: bool) -> None:
         "broken_plugins": broken,
     }
     if not (as_json and broken):
-        result(report, _lines(report), as_json=as_json)
+        named = {
+            "python": report["python"],
+            "machine": report["machine"],
+            **{name: version or "not installed" for name, version in report["packages"].items()},
+            **{f"backend {name}": state for name, state in report["backends"].items()},
+            "formats": ", ".join(report["formats"]),
+            "home": report["home"] + ("" if report["home_writable"] else " (not writable)"),
+            **report["environment"],
+            "plugins": f"{len(broken)} broken" if broken else "ok",
+        }
+        result(report, fields(named), as_json=as_json)
     if broken:
         raise PluginError(f"{len(broken)} of the plugins are broken: {broken[0]}")
 
@@ -69,33 +84,6 @@ def _runtimes() -> dict[str, str]:
             else f"not available; {target.install}"
         )
     return states
-
-
-def _lines(report: dict[str, Any]) -> list[str]:
-    named = {
-        "python": report["python"],
-        "machine": report["machine"],
-        **{name: version or "not installed" for name, version in report["packages"].items()},
-        **{f"backend {name}": state for name, state in report["backends"].items()},
-        "formats": ", ".join(report["formats"]),
-        "home": report["home"] + ("" if report["home_writable"] else " (not writable)"),
-        **report["environment"],
-        "plugins": f"{len(report['broken_plugins'])} broken" if report["broken_plugins"] else "ok",
-    }
-    return fields(named)
-
-
-def _broken_plugins() -> list[str]:
-    from zoo.errors import PluginError
-    from zoo.plugins import entry_points_by_name, load
-
-    lines = []
-    for name in entry_points_by_name():
-        try:
-            load(name)
-        except PluginError as error:
-            lines.append(str(error))
-    return lines
 
 
 def _writable(path: Path) -> bool:

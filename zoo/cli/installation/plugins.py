@@ -72,7 +72,19 @@ def _list(ctx: click.Context, as_json: bool) -> None:
     from zoo.plugins.discovery import conflict, entry_points_by_name
 
     reports = _reports()
-    _print(reports, as_json)
+    rows = [
+        (
+            report.name,
+            f"{report.distribution} {report.version}",
+            report.location or "",
+            (report.record_sha256 or "")[:12],
+            report.summary,
+            "; ".join(filter(None, (report.health, report.remedy))),
+        )
+        for report in reports
+    ]
+    value = {"plugins": [report.as_json() for report in reports]}
+    result(value, table(rows, COLUMNS, drops=DROPS, wraps=WRAPS), as_json=as_json)
     for rivals in entry_points_by_name().values():
         if error := conflict(rivals):
             fail(error.what, error.hint, error.exit_code, ())
@@ -195,22 +207,6 @@ def _set_enabled(name: str, enabled: bool, as_json: bool) -> None:
     line = f"{name} is {'enabled' if enabled else 'disabled'} in {settings_file()}"
     value = {"name": name, "enabled": enabled, "file": str(settings_file())}
     result(value, [line], as_json=as_json)
-
-
-def _print(reports: "list[PluginReport]", as_json: bool) -> None:
-    rows = [
-        (
-            report.name,
-            f"{report.distribution} {report.version}",
-            report.location or "",
-            (report.record_sha256 or "")[:12],
-            report.summary,
-            "; ".join(filter(None, (report.health, report.remedy))),
-        )
-        for report in reports
-    ]
-    value = {"plugins": [report.as_json() for report in reports]}
-    result(value, table(rows, COLUMNS, drops=DROPS, wraps=WRAPS), as_json=as_json)
 
 
 def _lines(report: "PluginReport") -> list[str]:

@@ -1,7 +1,7 @@
 """Text of ``zoo info``: what a directory is, its numbers, and a command to go on with."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ from zoo.cli.output import fields, table
 from zoo.io.numbers import format_bytes, format_count
 from zoo.io.paths import directory_bytes
 from zoo.io.tensors.formats import DTYPE_NAMES
-from zoo.weights.outline import ModuleLine, outline
+from zoo.weights.outline import outline
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
@@ -28,7 +28,12 @@ def describe_model(checkpoint: "Checkpoint", *, verbose: bool) -> list[str]:
     ]
     columns = {"module": [module.name for module in modules], "parameters": sizes}
     if verbose:
-        columns["class"] = _classes(checkpoint, modules)
+        from zoo.nn.layers.skip_init import init_empty_weights
+
+        with init_empty_weights():
+            model = checkpoint.family.model(checkpoint.config, checkpoint.head_name)
+        built = {name: type(module).__name__ for name, module in model.named_modules()}
+        columns["class"] = [built.get(module.names[0], "") for module in modules]
     lines = table(list(zip(*columns.values(), strict=True)), list(columns))
     return [
         *fields(_facts(checkpoint, "model")),
@@ -177,16 +182,6 @@ def describe_values(value: Mapping[str, Any], *, following: str) -> list[str]:
         if item:
             lines += ["", key, *_nested(item)]
     return [*lines, "", f"next: {following}"]
-
-
-def _classes(checkpoint: "Checkpoint", modules: Sequence[ModuleLine]) -> list[str]:
-    """Return the name of the class of each module; builds the model, without its weights."""
-    from zoo.nn.layers.skip_init import init_empty_weights
-
-    with init_empty_weights():
-        model = checkpoint.family.model(checkpoint.config, checkpoint.head_name)
-    built = {name: type(module).__name__ for name, module in model.named_modules()}
-    return [built.get(module.names[0], "") for module in modules]
 
 
 def _facts(checkpoint: "Checkpoint", kind: str) -> dict[str, str]:

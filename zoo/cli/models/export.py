@@ -189,11 +189,14 @@ def command(
     """
     from zoo.checkpoint import check_tokenizer
     from zoo.convert.cache import resolve_adapted
+    from zoo.errors import UsageError
     from zoo.export.targets import find_target
     from zoo.hub.reference import resolve
     from zoo.io.output.overwrite import check_target
 
-    target = find_target(_target_name(to, onnx))
+    if onnx and to not in (None, ONNX):
+        raise UsageError(f"--onnx and --to {to} are two targets", "give one of them")
+    target = find_target(to or ONNX)
     _check_options(target, {**options, "only": only})
     if only is not None:
         _select_only(only, options)
@@ -219,14 +222,6 @@ def command(
         checkpoint, output, ExportSettings(precision=precision, quantization=plan, **settings)
     )
     result(report.to_dict(), [*report.lines(), f"wrote {output}"], as_json=as_json)
-
-
-def _target_name(to: str | None, onnx: bool) -> str:
-    from zoo.errors import UsageError
-
-    if onnx and to not in (None, ONNX):
-        raise UsageError(f"--onnx and --to {to} are two targets", "give one of them")
-    return to or ONNX
 
 
 def _check_options(target: "ExportTarget", given: "Mapping[str, Any]") -> None:

@@ -36,8 +36,19 @@ def command(name: str | None, sizes: bool, as_markdown: bool, as_json: bool) -> 
     families, parameters = {}, {}
     for family_name, family in sorted(found.items()):
         try:
-            families[family_name] = _capabilities(family)
-            parameters[family_name] = _parameters(family)
+            heads = family.heads()
+            families[family_name] = {
+                "heads": {name: head.summary for name, head in heads.items()},
+                "tasks": sorted({task for head in heads.values() for task in head.tasks}),
+                "pretraining": sorted({*_objectives(family).values()}),
+                "sizes": list(family.sizes()),
+                "model_types": list(family.model_types),
+                "default_checkpoint": family.default_checkpoint,
+            }
+            parameters[family_name] = {
+                size: family.weights(config, "none").parameters()
+                for size, config in family.sizes().items()
+            }
         except Exception as error:  # an error of one plugin must not hide the others
             if (blamed := provider_error(family, error)) is None:
                 raise
@@ -66,18 +77,6 @@ def command(name: str | None, sizes: bool, as_markdown: bool, as_json: bool) -> 
         hint("`zoo families NAME` shows the heads, tasks, recipes and sizes of a family")
 
 
-def _capabilities(family: Any) -> dict[str, Any]:
-    heads = family.heads()
-    return {
-        "heads": {name: head.summary for name, head in heads.items()},
-        "tasks": sorted({task for head in heads.values() for task in head.tasks}),
-        "pretraining": sorted({*_objectives(family).values()}),
-        "sizes": list(family.sizes()),
-        "model_types": list(family.model_types),
-        "default_checkpoint": family.default_checkpoint,
-    }
-
-
 def _objectives(family: Any) -> dict[str, str]:
     """Return size -> objective of its pretraining recipe."""
     from zoo.errors import UsageError
@@ -86,13 +85,6 @@ def _objectives(family: Any) -> dict[str, str]:
         return {size: family.recipe(size).objective for size in family.sizes()}
     except UsageError:  # it has no recipe
         return {}
-
-
-def _parameters(family: Any) -> dict[str, int]:
-    """Return size -> number of parameters of the model without a head."""
-    return {
-        size: family.weights(config, "none").parameters() for size, config in family.sizes().items()
-    }
 
 
 def _range(parameters: dict[str, int]) -> str:

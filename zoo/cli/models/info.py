@@ -61,10 +61,6 @@ def command(
     result({**start, **value}, () if as_json else lines(), as_json=as_json)
 
 
-def _is_verbose() -> bool:
-    return click.get_current_context().meta.get("zoo.verbosity") == "verbose"
-
-
 def _own(path: Path) -> Described | None:
     """Return values and lines on a run, runs of several seeds, or a corpus, if it is one."""
     from zoo.cli.models import describe
@@ -105,7 +101,9 @@ def _checkpoint(path: Path) -> Described:
     described = {None: describe.describe_model, "onnx": describe.describe_export}.get(
         checkpoint.export_target, describe.describe_target
     )
-    return value, lambda: described(checkpoint, verbose=_is_verbose())
+    return value, lambda: described(
+        checkpoint, verbose=click.get_current_context().meta.get("zoo.verbosity") == "verbose"
+    )
 
 
 def _directory(reference: "Reference") -> Described:

@@ -115,13 +115,7 @@ def merge_settings(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> C
                 "start again with --teacher, --student and --recipe, without the run's file",
             )
     merged = merge_given(without_relative(dict(values), overrides), overrides)
-    _check_distillation(merged)
-    return merged
-
-
-def _check_distillation(settings: ConfigDict) -> None:
-    """Check the types of the settings that are read before the configuration is validated."""
-    distillation = _table(settings, "distillation", "it has teachers, and terms by name")
+    distillation = _table(merged, "distillation", "it has teachers, and terms by name")
     _table(distillation, "distillation.stages", "it has settings by name of a stage")
     terms = _table(distillation, "distillation.terms", "it has a name for each term")
     for name in terms:
@@ -132,6 +126,7 @@ def _check_distillation(settings: ConfigDict) -> None:
     recipe = distillation.get("recipe")
     if not isinstance(recipe, str | None):
         raise UsageError(f"distillation.recipe is {recipe!r}", "name a recipe, or a YAML file")
+    return merged
 
 
 def _table(parent: Mapping[str, Any], path: str, hint: str) -> Mapping[str, Any]:
@@ -195,26 +190,21 @@ def _validated(
     if "task" in requested:
         config = finetune_config(values, requested, offline=offline, struct_type=DistillTaskConfig)
     else:
-        _require_text_settings(requested)
+        if "preset" in requested:
+            raise UsageError(
+                "--preset is for tasks on labelled data, and this run is on text",
+                "name the task with --task, or leave out --preset",
+            )
+        odd = [option for option in LABELLED if option in (requested.get("data") or {})]
+        if odd:
+            option = odd[0].replace("_", "-")
+            raise UsageError(
+                f"--{option} is for labelled data, and the settings name no task",
+                "name it with --task",
+            )
         config = pretrain_config(values, requested, offline=offline, struct_type=DistillTextConfig)
     require_losses(config.distillation.terms, "distillation.")
     return config  # type: ignore[no-any-return]
-
-
-def _require_text_settings(requested: ConfigDict) -> None:
-    """Refuse settings of labelled data in a run on text."""
-    if "preset" in requested:
-        raise UsageError(
-            "--preset is for tasks on labelled data, and this run is on text",
-            "name the task with --task, or leave out --preset",
-        )
-    odd = [option for option in LABELLED if option in (requested.get("data") or {})]
-    if odd:
-        option = odd[0].replace("_", "-")
-        raise UsageError(
-            f"--{option} is for labelled data, and the settings name no task",
-            "name it with --task",
-        )
 
 
 def resolve_teacher(requested: ConfigDict, *, offline: bool) -> "Checkpoint":

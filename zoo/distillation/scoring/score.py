@@ -26,7 +26,7 @@ from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_write
 from zoo.metrics.likelihood import LARGEST, perplexity
 from zoo.nn.devices import resolve_device
-from zoo.training.config.overrides import ConfigDict, read_config_file
+from zoo.training.config.overrides import read_config_file
 from zoo.training.config.run_config import config_type
 from zoo.training.config.schema import validate_config
 from zoo.training.logging.report import write_report
@@ -65,7 +65,13 @@ def score_run(
     values = with_locations(values, moved_locations(values, given or {}))
     try:
         with where_it_began(run, read_manifest(run).working_directory) as place:
-            setup = _read_setup(place, values, offline=offline)
+            record = read_manifest(place)
+            config: Any = validate_config(
+                values, config_type(record.kind, values), str(place / SETTINGS)
+            )
+            setup = distill_setup(
+                config, offline=offline, check_contents=False, resumed=(place, record)
+            )
             student = load_checkpoint(place / MODEL)
             scores = _earlier(place, setup, student)
             timed = set() if scores is None else {speed.backend for speed in scores.student.speed}
@@ -76,12 +82,6 @@ def score_run(
         LOG.info("%s is trained; `%s` scores it", run, resume_command("distill", run))
         raise
     return scores
-
-
-def _read_setup(run: Path, values: ConfigDict, *, offline: bool) -> DistillSetup:
-    record = read_manifest(run)
-    config: Any = validate_config(values, config_type(record.kind, values), str(run / SETTINGS))
-    return distill_setup(config, offline=offline, check_contents=False, resumed=(run, record))
 
 
 def _earlier(run: Path, setup: DistillSetup, student: Checkpoint) -> Scores | None:

@@ -42,25 +42,22 @@ def measure_speeds(checkpoints: Sequence[Checkpoint], backends: Sequence[str]) -
         except ZooError as error:
             LOG.info("speed on %s is not measured: %s", backend, error.what)
             continue
-        columns.append(_speeds(checkpoints, sessions, seq_len))
-    return [list(column) for column in zip(*columns, strict=True)] or [[] for _ in checkpoints]
-
-
-def _speeds(
-    checkpoints: Sequence[Checkpoint], sessions: Sequence[Session], seq_len: int
-) -> list[Speed]:
-    """Return the speed of each model on one backend."""
-    latencies, rates = (_medians(checkpoints, sessions, rows, seq_len) for rows in (1, BATCH_SIZE))
-    return [
-        Speed(
-            backend=session.backend,
-            device=session.device,
-            dtype=session.dtype,
-            latency=latency,
-            tokens_per_second=BATCH_SIZE * seq_len / seconds,
+        latencies, rates = (
+            _medians(checkpoints, sessions, rows, seq_len) for rows in (1, BATCH_SIZE)
         )
-        for session, latency, seconds in zip(sessions, latencies, rates, strict=True)
-    ]
+        columns.append(
+            [
+                Speed(
+                    backend=session.backend,
+                    device=session.device,
+                    dtype=session.dtype,
+                    latency=latency,
+                    tokens_per_second=BATCH_SIZE * seq_len / seconds,
+                )
+                for session, latency, seconds in zip(sessions, latencies, rates, strict=True)
+            ]
+        )
+    return [list(column) for column in zip(*columns, strict=True)] or [[] for _ in checkpoints]
 
 
 def _medians(

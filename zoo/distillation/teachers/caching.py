@@ -74,7 +74,13 @@ def with_cache(
         _cached(teacher, losses, base, settings, folder / f"teacher-{number}")
         for number, teacher in enumerate(teachers, 1)
     ]
-    _require_all_classes(cached)
+    for output in (output for teacher in cached for output in teacher.outputs):
+        if isinstance(output, CachedLogits) and output.top_k < output.columns:
+            raise UsageError(
+                f"{len(cached)} teachers are averaged over all {output.columns:,} classes, and "
+                f"the cache keeps the {output.top_k} largest logits of each",
+                f"{WITHOUT}, or --set distillation.cache_top_k={output.columns}",
+            )
     return [*cached]
 
 
@@ -112,17 +118,6 @@ def _dtype(config: RunConfig, settings: DistillationConfig) -> str:
         return settings.teacher_dtype
     default = "cuda" if torch.cuda.is_available() else "cpu"
     return "bfloat16" if computes_in_bfloat16(config, default) else "float32"
-
-
-def _require_all_classes(teachers: Sequence[CachedTeacher]) -> None:
-    """Check that the cached outputs of several teachers can be averaged."""
-    for output in (output for teacher in teachers for output in teacher.outputs):
-        if isinstance(output, CachedLogits) and output.top_k < output.columns:
-            raise UsageError(
-                f"{len(teachers)} teachers are averaged over all {output.columns:,} classes, and "
-                f"the cache keeps the {output.top_k} largest logits of each",
-                f"{WITHOUT}, or --set distillation.cache_top_k={output.columns}",
-            )
 
 
 def _require_repeated_inputs(objective: TrainingObjective) -> None:

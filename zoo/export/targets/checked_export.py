@@ -186,7 +186,12 @@ class Reference:
         precision = target.precisions[report.dtype]
         threads = torch.get_num_threads()
         session = target.open(self.checkpoint, folder, report.dtype, threads)
-        self._require_outputs(target, session)
+        unknown = {*session.outputs} - {*self.spec.outputs, EMBEDDING}
+        if unknown or not session.outputs:
+            raise VerificationError(
+                f"{target.title} returns {', '.join(session.outputs) or 'nothing'}, where the "
+                f"model returns {', '.join(self.spec.outputs)}"
+            )
         report.tolerance, report.reason = precision.tolerance, precision.reason
         report.checks = [self._check(session, batch) for batch in self.batches]
         report.checks += [self._check(session, batch) for batch in self._text_batches()]
@@ -194,18 +199,19 @@ class Reference:
         report.argmax_agreement = worst(report.checks)["argmax_agreement"]
         if precision.tolerance is not None:
             require_equal(report.checks, precision.tolerance, target.title)
-        report.agreement = self._agreement(session, plan)
+        names, pooling = session.outputs, self.checkpoint.model.pooling
+        expected: list[Summary] = []
+        for sample, outputs in zip(self.samples, self.outputs, strict=True):
+            expected += summaries(
+                partial(self._named, outputs, names, sample.mask), [sample], self.spec, pooling
+            )
+        if plan.metric is None:
+            require_different_scores(expected)
+        actual = summaries(session.run, self.samples, self.spec, pooling)
+        report.agreement = replace_random(agreement(expected, actual, self.spec), self.checkpoint)
         if precision.tolerance is None:
             report.max_drop = plan.max_drop
             require_agreement(report.agreement, plan.max_drop, report.dtype)
-
-    def _require_outputs(self, target: ExportTarget, session: Session) -> None:
-        unknown = {*session.outputs} - {*self.spec.outputs, EMBEDDING}
-        if unknown or not session.outputs:
-            raise VerificationError(
-                f"{target.title} returns {', '.join(session.outputs) or 'nothing'}, where the "
-                f"model returns {', '.join(self.spec.outputs)}"
-            )
 
     def _check(self, session: Session, batch: ReferenceBatch) -> ShapeCheck:
         real = axis_lengths(self.spec, batch.lengths)
@@ -241,18 +247,6 @@ class Reference:
             pooling = self.checkpoint.model.pooling or Pooling()
             found[EMBEDDING] = pool(outputs[HIDDEN], mask, pooling)
         return found
-
-    def _agreement(self, session: Session, plan: QuantizationPlan) -> Agreement:
-        names, pooling = session.outputs, self.checkpoint.model.pooling
-        expected: list[Summary] = []
-        for sample, outputs in zip(self.samples, self.outputs, strict=True):
-            expected += summaries(
-                partial(self._named, outputs, names, sample.mask), [sample], self.spec, pooling
-            )
-        if plan.metric is None:
-            require_different_scores(expected)
-        actual = summaries(session.run, self.samples, self.spec, pooling)
-        return replace_random(agreement(expected, actual, self.spec), self.checkpoint)
 
 
 def replace_random(result: Agreement, checkpoint: Checkpoint) -> Agreement:

@@ -40,11 +40,16 @@ class _BeamHypotheses:
         last = length == self.max_new_tokens
         ended = [last or token in eos_token_ids for _, _, token in candidates]
         # only the first num_beams candidates may finish; the others replace finished ones
-        self._finish(
-            [c for c, end in zip(candidates[: settings.num_beams], ended, strict=False) if end],
-            length**settings.length_penalty,
-            settings,
-        )
+        weight = length**settings.length_penalty
+        new = [
+            (_float32(score / weight), [*self.running[beam], token])
+            for score, beam, token in [
+                c for c, end in zip(candidates[: settings.num_beams], ended, strict=False) if end
+            ]
+            if score > NONE  # others have an excluded token, or continue an empty beam
+        ]
+        merged = sorted([*self.finished, *new], key=lambda item: -item[0])  # stable
+        self.finished = merged[: settings.num_beams]
         going = [c for c, end in zip(candidates, ended, strict=True) if not end]
         going = sorted(going, key=lambda item: -item[0])[: settings.num_beams]  # stable
         if going:
@@ -52,15 +57,6 @@ class _BeamHypotheses:
             self.scores = [score for score, _, _ in going]
         self.done = not going or self._settled(length, settings)
         return [beam for _, beam, _ in going]
-
-    def _finish(self, ended: list[Candidate], weight: float, settings: GenerationConfig) -> None:
-        new = [
-            (_float32(score / weight), [*self.running[beam], token])
-            for score, beam, token in ended
-            if score > NONE  # others have an excluded token, or continue an empty beam
-        ]
-        merged = sorted([*self.finished, *new], key=lambda item: -item[0])  # stable
-        self.finished = merged[: settings.num_beams]
 
     def _settled(self, length: int, settings: GenerationConfig) -> bool:
         if len(self.finished) < settings.num_beams:

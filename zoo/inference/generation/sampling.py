@@ -45,7 +45,11 @@ class RowSampler:
         roll = self._rolls[list(rows), step, None].to(probs.device)
         # the first token whose cumulative sum exceeds the number; never one of probability zero
         tokens = torch.searchsorted(sums, roll * sums[:, -1:], right=True)
-        return torch.minimum(tokens, _last_possible(probs)).squeeze(-1)
+        # rounding in the sums may lead beyond the last token of non-zero probability
+        width = probs.shape[-1]
+        return torch.minimum(
+            tokens, width - 1 - (probs.flip(-1) > 0).int().argmax(-1, keepdim=True)
+        ).squeeze(-1)
 
 
 class BeamSampler:
@@ -82,9 +86,3 @@ def _generator(seed: int, place: RowId) -> torch.Generator:
 
 def _rolls(seed: int, place: RowId, count: int) -> Tensor:
     return torch.rand(count, dtype=torch.float64, generator=_generator(seed, place))
-
-
-def _last_possible(probs: Tensor) -> Tensor:
-    """Return the last token of non-zero probability; rounding in the sums may lead beyond it."""
-    width = probs.shape[-1]
-    return width - 1 - (probs.flip(-1) > 0).int().argmax(-1, keepdim=True)

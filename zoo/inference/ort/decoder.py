@@ -116,7 +116,13 @@ class OrtDecoder:
             arrays |= {SOURCE_MASK: state.mask, USE_CACHE: np.array([not first])}
         else:
             size = state.length + tokens.shape[1]
-            state.mask = _widened(state.mask, size)
+            # generated tokens are not padding
+            missing = max(0, size - state.mask.shape[1])
+            state.mask = (
+                np.pad(state.mask, ((0, 0), (0, missing)), constant_values=1)
+                if missing
+                else state.mask
+            )
             arrays["attention_mask"] = state.mask[:, :size]
         values = {name: ort_value(array) for name, array in arrays.items()}
         names = [LOGITS, *self._cache_outputs, *(self._cross_outputs if first else ())]
@@ -142,9 +148,3 @@ class OrtDecoder:
 def _as_inputs(outputs: Mapping[str, OrtValue]) -> Values:
     """Rename the cache that a run returned to the inputs of the next run."""
     return {name.replace(PRESENT, PAST, 1): value for name, value in outputs.items()}
-
-
-def _widened(mask: Integers, size: int) -> Integers:
-    """Return a mask of at least ``size`` tokens; generated tokens are not padding."""
-    missing = max(0, size - mask.shape[1])
-    return np.pad(mask, ((0, 0), (0, missing)), constant_values=1) if missing else mask

@@ -15,7 +15,6 @@ from zoo.tokenizers.pooling import Pooling
 from zoo.tokenizers.sentence_modules import (
     SENTENCE_VECTOR,
     TOKENS,
-    AnyModule,
     DenseModule,
     LayerNormModule,
     MaskModule,
@@ -67,7 +66,27 @@ def run_modules(
     """Run the modules after the backbone; changes ``features`` and returns them."""
     for number, module in enumerate(pooling.steps, 1):
         tensors = (weights or {}).get(module_folder(number, module), {})
-        _run(module, features, tensors)
+        values = features.values
+        match module:
+            case PoolingModule():
+                mask = features.mask
+                if not module.include_prompt and features.prompt_tokens:
+                    mask = mask.copy()
+                    mask[:, : features.prompt_tokens] = False
+                values[SENTENCE_VECTOR] = pool_tokens(values[TOKENS], mask, module.modes)
+            case SpladePoolingModule():
+                values[SENTENCE_VECTOR] = splade(values[TOKENS], features.mask, module)
+            case DenseModule():
+                values[module.module_output_name] = dense(
+                    values[module.module_input_name], module, tensors
+                )
+            case NormalizeModule():
+                if module.module_input_name in values:
+                    values[module.module_output_name] = unit(values[module.module_input_name])
+            case LayerNormModule():
+                values[SENTENCE_VECTOR] = _layer_norm(values[SENTENCE_VECTOR], tensors)
+            case MaskModule():
+                features.mask = _compared(module, features)
     return features
 
 
@@ -96,30 +115,6 @@ def pool(
     if pooling.max_active_dims is not None:
         vectors = largest(vectors, pooling.max_active_dims)
     return vectors[:, : pooling.truncate_dim]
-
-
-def _run(module: AnyModule, features: Features, tensors: "Mapping[str, NDArray[Any]]") -> None:
-    values = features.values
-    match module:
-        case PoolingModule():
-            mask = features.mask
-            if not module.include_prompt and features.prompt_tokens:
-                mask = mask.copy()
-                mask[:, : features.prompt_tokens] = False
-            values[SENTENCE_VECTOR] = pool_tokens(values[TOKENS], mask, module.modes)
-        case SpladePoolingModule():
-            values[SENTENCE_VECTOR] = splade(values[TOKENS], features.mask, module)
-        case DenseModule():
-            values[module.module_output_name] = dense(
-                values[module.module_input_name], module, tensors
-            )
-        case NormalizeModule():
-            if module.module_input_name in values:
-                values[module.module_output_name] = unit(values[module.module_input_name])
-        case LayerNormModule():
-            values[SENTENCE_VECTOR] = _layer_norm(values[SENTENCE_VECTOR], tensors)
-        case MaskModule():
-            features.mask = _compared(module, features)
 
 
 def pool_tokens(hidden: "Floats", mask: "Mask", modes: "tuple[str, ...]") -> "Floats":

@@ -136,18 +136,13 @@ def search_vectors(
                 continue
             scores = part @ vectors.T
             if similarity == "cosine":
-                scores *= _inverse_lengths(vectors)
+                squares = np.einsum("ij,ij->i", vectors, vectors)
+                inverse: Floats = np.divide(
+                    1, np.sqrt(squares), where=squares > 0, out=np.zeros_like(squares)
+                )
+                scores *= inverse
             best.update(scores, block.start)
         yield best
-
-
-def _inverse_lengths(vectors: "Floats") -> "Floats":
-    """Return 1 over the length of each vector, (vectors,); 0 for a vector of zeros."""
-    import numpy as np
-
-    squares = np.einsum("ij,ij->i", vectors, vectors)
-    inverse: Floats = np.divide(1, np.sqrt(squares), where=squares > 0, out=np.zeros_like(squares))
-    return inverse
 
 
 def rank(scores: Iterable[float], top_k: int | None = None) -> list[tuple[int, float]]:

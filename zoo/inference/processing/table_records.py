@@ -53,7 +53,15 @@ class InputColumns:
         """Return the columns to read."""
         first, second = keys.pair
         if self.text is None and self.pair is None and keys.text is not None:
-            return _usual_columns(path, present, keys, keys.text)
+            if set(keys.pair) <= set(present):
+                return ColumnNames(*keys.pair)
+            found = next((name for name in (keys.text, *USUAL) if name in present), None)
+            if found is None and len(present) == 1:
+                found = present[0]
+                LOG.info("%s: the texts are the column %r", path, found)
+            if found is None:
+                raise _unclear(path, present, "--text")
+            return ColumnNames(found)
         text = self.text or first
         if keys.text is not None and self.pair is None:
             return ColumnNames(text, second if second in present else None)
@@ -144,21 +152,6 @@ def _names(path: Path, suffix: str, keys: RecordKeys, columns: InputColumns) -> 
         return columns.headerless(keys)
     present = column_names(path, suffix)
     return columns.find(path, present, keys) if present else columns.headerless(keys)
-
-
-def _usual_columns(
-    path: Path, present: Sequence[str], keys: RecordKeys, single: str
-) -> ColumnNames:
-    """Return the columns of pairs, of texts by their usual names, or the only column."""
-    if set(keys.pair) <= set(present):
-        return ColumnNames(*keys.pair)
-    found = next((name for name in (single, *USUAL) if name in present), None)
-    if found is None and len(present) == 1:
-        found = present[0]
-        LOG.info("%s: the texts are the column %r", path, found)
-    if found is None:
-        raise _unclear(path, present, "--text")
-    return ColumnNames(found)
 
 
 def _unclear(path: Path, present: Sequence[str], options: str) -> UsageError:

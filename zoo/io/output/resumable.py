@@ -103,13 +103,11 @@ class ResumableOutput:
     def write(self, row: Row) -> None:
         """Append a row."""
         with writing(self._part):
-            self._append(self._encoder.encode(row, self.rows + 1))
+            data = self._encoder.encode(row, self.rows + 1)
+            self._file.write(data)
+            self._hasher.update(data)
+            self._bytes += len(data)
         self.rows += 1
-
-    def _append(self, data: bytes) -> None:
-        self._file.write(data)
-        self._hasher.update(data)
-        self._bytes += len(data)
 
     def mark(self) -> None:
         """Mark all rows so far as complete; the mark is saved at most once a second."""
@@ -232,17 +230,17 @@ def resumable_output(
                     os.replace(part, path)
                 _record_of(part).unlink(missing_ok=True)
         except BaseException as error:
-            if settings is not None and _is_interruption(error) and output.save():
+            # as after Ctrl-C: the same command may end differently
+            if (
+                settings is not None
+                and (not isinstance(error, ZooError) or isinstance(error.__cause__, OSError))
+                and output.save()
+            ):
                 LOG.warning("%s keeps what is complete; --resume continues it", part)
             else:
                 part.unlink(missing_ok=True)
                 _record_of(part).unlink(missing_ok=True)
             raise
-
-
-def _is_interruption(error: BaseException) -> bool:
-    """Return whether a command that is repeated may end otherwise, as after Ctrl-C."""
-    return not isinstance(error, ZooError) or isinstance(error.__cause__, OSError)
 
 
 @contextlib.contextmanager

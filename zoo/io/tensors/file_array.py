@@ -56,22 +56,20 @@ class DataFile:
                 f"{self.path} is gone since its header was read: {error.what}"
             ) from error
         with file:
-            self._check_unchanged(os.fstat(file.fileno()))
+            status = os.fstat(file.fileno())
+            if status.st_size < self._end:
+                raise self._short()
+            state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+            if self._state not in (None, state):
+                raise VerificationError(
+                    f"{self.path} was changed while it was read", "try again when it is complete"
+                )
+            self._state = state
             try:
                 for offset, buffer in pieces:
                     self._fill(file.fileno(), offset, buffer)
             except OSError as error:
                 raise SourceError(f"{self.path}: {error.strerror}") from error
-
-    def _check_unchanged(self, status: os.stat_result) -> None:
-        if status.st_size < self._end:
-            raise self._short()
-        state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-        if self._state not in (None, state):
-            raise VerificationError(
-                f"{self.path} was changed while it was read", "try again when it is complete"
-            )
-        self._state = state
 
     def _fill(self, descriptor: int, offset: int, buffer: memoryview) -> None:
         done = 0

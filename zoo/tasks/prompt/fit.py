@@ -68,12 +68,11 @@ class PromptFitter:
             shortened = self._shortened(record, value, slot, (text, pair), excess)
             text, pair = (text, shortened) if slot == PAIR else (shortened, pair)
             cut += excess
-            encoded = self._longest(text, pair)
+            texts = [self.fill(text, pair, word).text for word in self.words]
+            encoded = max(
+                self.tokenizer.encode(texts, max_tokens=None), key=lambda encoded: encoded.n
+            )
         return FittedTexts(encoded.ids, text, pair, cut)
-
-    def _longest(self, text: str, pair: str | None) -> Encoded:
-        texts = [self.fill(text, pair, word).text for word in self.words]
-        return max(self.tokenizer.encode(texts, max_tokens=None), key=lambda encoded: encoded.n)
 
     def _shortened(
         self,

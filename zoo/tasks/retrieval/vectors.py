@@ -172,7 +172,9 @@ class SparseVectors(CorpusVectors):
                 best.update(vectors[:, used] @ block[:, used].T, first)
                 continue
             for found in search_vectors(vectors, block, len(block), self.function):
-                best.update(_unsorted(found), first)
+                scores = np.empty_like(found.scores)
+                np.put_along_axis(scores, found.ids, found.scores, axis=1)
+                best.update(scores, first)
         yield best
 
     def _blocks(self) -> "Iterator[tuple[int, Floats]]":
@@ -190,12 +192,3 @@ class SparseVectors(CorpusVectors):
             dense = np.zeros((len(lengths), len(self._like)), self._like.dtype)
             dense[np.repeat(np.arange(len(lengths)), lengths), numbers] = weights
             yield block.start, dense
-
-
-def _unsorted(best: TopK) -> "Floats":
-    """Return the scores of all texts of a block in their order, (queries, texts)."""
-    import numpy as np
-
-    scores = np.empty_like(best.scores)
-    np.put_along_axis(scores, best.ids, best.scores, axis=1)
-    return scores

@@ -254,7 +254,19 @@ class SentenceEmbedding(FineTuning):
     def target(self, sample: Any) -> Any:
         """Return the score, float32, the index of the class, or margins, (negatives,)."""
         if self.kind == MARGIN_MSE:
-            return _margins(sample)
+            values = sample.label if isinstance(sample.label, list) else [sample.label]
+            numbers = np.array(
+                [label_number(value, sample.location) for value in values], np.float32
+            )
+            negatives = len(sample.texts) - 2
+            if len(numbers) == negatives + 1:  # scores of the text and of the negatives
+                return np.asarray(numbers[0] - numbers[1:])
+            if len(numbers) != negatives:
+                raise RowError(
+                    f"{sample.location} has {len(numbers)} scores, and {negatives} negatives",
+                    "give a score of the text and of each negative, or a margin for each negative",
+                )
+            return numbers
         if self.kind == "softmax":
             name = label_name(sample.label, sample.location)
             return label_index(name, {n: k for k, n in enumerate(self.classes)}, sample.location)
@@ -607,21 +619,6 @@ class SentenceEmbedding(FineTuning):
         scores = retrieval_scores(rows, [*map(list, relevant)])
         means = dict(zip(NAMES, scores.mean(0).tolist(), strict=True))
         return {name: means[name] for name in self.metric_names}
-
-
-def _margins(sample: TextGroup) -> "NDArray[np.float32]":
-    """Return a teacher's margins between the text of an anchor and each negative."""
-    values = sample.label if isinstance(sample.label, list) else [sample.label]
-    numbers = np.array([label_number(value, sample.location) for value in values], np.float32)
-    negatives = len(sample.texts) - 2
-    if len(numbers) == negatives + 1:  # scores of the text and of the negatives
-        return np.asarray(numbers[0] - numbers[1:])
-    if len(numbers) != negatives:
-        raise RowError(
-            f"{sample.location} has {len(numbers)} scores, and {negatives} negatives",
-            "give a score of the text and of each negative, or a margin for each negative",
-        )
-    return numbers
 
 
 def _named(sample: TextGroup) -> TextGroup:

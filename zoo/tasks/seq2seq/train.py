@@ -15,7 +15,7 @@ from zoo.errors import UsageError
 from zoo.families.base import DECODER_TOKENS
 from zoo.finetuning.base import LABELS, FineTuning
 from zoo.finetuning.order import ProportionalMixture
-from zoo.finetuning.rows import TokenizedRows, TokenizedTexts, tokenize
+from zoo.finetuning.rows import TokenizedRows, tokenize
 from zoo.inference.generation.config import (
     GenerationConfig,
     cap_new_tokens,
@@ -192,14 +192,25 @@ class Seq2Seq(FineTuning):
             longest,
             locations=locations,
         )
-        self._check_ends(targets)
+        last = targets.arrays[LABELS][targets.starts[1:] - 1]
+        if self._eos is None or not (last == self._eos).all():
+            raise UsageError(
+                "the tokenizer ends no text with an end-of-sequence token, and generation would "
+                "never end",
+                "choose another model or --tokenizer",
+            )
         counts = np.diff(targets.starts)
         self._longest_target = max(self._longest_target, int(counts.max()))
         truncated = sources.truncated + targets.truncated
+        numbers = {name: number for number, name in enumerate(self.datasets)}
         return TokenizedRows(
             sources.starts,
             sources.arrays,
-            self._values(samples),
+            {
+                DATASET: np.array([numbers[s.dataset] for s in samples], np.int64),
+                TARGET: np.array([self.target(s) for s in samples], np.int64),
+                NUMBER: np.array([s.number for s in samples], np.float32),
+            },
             {self.name: counts},
             truncated,
             others=(targets,),
@@ -229,25 +240,6 @@ class Seq2Seq(FineTuning):
         """Prepare a teacher to generate targets as long as the task of its student does."""
         self._longest_target, self._tokenizer = other._longest_target, tokenizer
         self._teacher_family = family
-
-    def _values(self, samples: Sequence[Any]) -> "dict[str, NDArray[Any]]":
-        """Return the numbers of each row that metrics need: data set, target and its number."""
-        numbers = {name: number for number, name in enumerate(self.datasets)}
-        return {
-            DATASET: np.array([numbers[s.dataset] for s in samples], np.int64),
-            TARGET: np.array([self.target(s) for s in samples], np.int64),
-            NUMBER: np.array([s.number for s in samples], np.float32),
-        }
-
-    def _check_ends(self, targets: TokenizedTexts) -> None:
-        """Check that targets end in the token that ends generation."""
-        last = targets.arrays[LABELS][targets.starts[1:] - 1]
-        if self._eos is None or not (last == self._eos).all():
-            raise UsageError(
-                "the tokenizer ends no text with an end-of-sequence token, and generation would "
-                "never end",
-                "choose another model or --tokenizer",
-            )
 
     @property
     def _eos(self) -> int | None:

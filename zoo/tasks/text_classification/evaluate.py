@@ -201,6 +201,9 @@ class TextClassificationEvaluation(LabelledEvaluation):
         metrics = {name: float(v) for name, v in classification_metrics(counts).items()}
         error, curve = reliability(best["score"], best["label"] == actual)
         scores = class_scores(counts)
+        confusion: dict[str, dict[str, int]] = {label: {} for label in labels}
+        for label, prediction, count in cells.tolist():
+            confusion[labels[label]][labels[prediction]] = count
         return Result(
             {**metrics, "calibration_error": error, "samples": len(actual)},
             {
@@ -213,17 +216,9 @@ class TextClassificationEvaluation(LabelledEvaluation):
                     for number, label in enumerate(labels)
                 },
                 "reliability": curve,
-                "confusion": _confusion(cells, labels),
+                "confusion": confusion,
             },
         )
-
-
-def _confusion(cells: "NDArray[np.int64]", labels: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Return label -> prediction -> number of samples; predictions without samples are left out."""
-    confusion: dict[str, dict[str, int]] = {label: {} for label in labels}
-    for label, prediction, count in cells.tolist():
-        confusion[labels[label]][labels[prediction]] = count
-    return confusion
 
 
 class RegressionEvaluation(LabelledEvaluation):

@@ -226,7 +226,14 @@ class TokenClassificationEvaluation(Evaluation):
         total = counts_of(np.arange(len(words)))
         present = {label for label, count in zip(labels, total.actual, strict=True) if count}
         self.warn(warn_of_absent_labels(labels, present))
-        classes = _scores_by_label(total, labels)
+        scores = class_scores(total)
+        classes = {
+            label: {
+                **{name: float(values[number]) for name, values in scores.items()},
+                "words": int(total.actual[number]),
+            }
+            for number, label in enumerate(labels)
+        }
         return self._result(metrics, len(words), int(words.sum()), classes)
 
     def _result(self, metrics: Any, sentences: int, words: int, classes: Any) -> Result:
@@ -236,18 +243,6 @@ class TokenClassificationEvaluation(Evaluation):
             {**metrics(np.arange(sentences)), "sentences": sentences, "words": words},
             {"intervals": bootstrap_samples(metrics, sentences, self.seed), "classes": classes},
         )
-
-
-def _scores_by_label(counts: ClassCounts, labels: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Return the scores of each label, and the number of words that have it."""
-    scores = class_scores(counts)
-    return {
-        label: {
-            **{name: float(values[number]) for name, values in scores.items()},
-            "words": int(counts.actual[number]),
-        }
-        for number, label in enumerate(labels)
-    }
 
 
 def _label_numbers(

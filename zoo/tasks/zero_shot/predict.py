@@ -56,7 +56,12 @@ class ZeroShot(BatchTask):
     ) -> None:
         super().__init__(*args, **options)
         self.labels = _labels(candidate_labels)
-        self.hypotheses = _hypotheses(hypothesis_template, self.labels)
+        if SLOT not in hypothesis_template:
+            raise UsageError(
+                f"the template {hypothesis_template!r} has no place for the label",
+                f"write {SLOT} there, as in {TEMPLATE!r}",
+            )
+        self.hypotheses = [hypothesis_template.replace(SLOT, label) for label in self.labels]
         self.entailment = entailment_id(self.checkpoint)
         self.contradiction = None
         if multi_label or len(self.labels) == 1:
@@ -155,12 +160,3 @@ def _labels(given: str | Sequence[str]) -> list[str]:
     if repeated := [label for k, label in enumerate(labels) if label in labels[:k]]:
         raise UsageError(f"the label {repeated[0]} is given twice", "name each label once")
     return labels
-
-
-def _hypotheses(template: str, labels: Sequence[str]) -> list[str]:
-    if SLOT not in template:
-        raise UsageError(
-            f"the template {template!r} has no place for the label",
-            f"write {SLOT} there, as in {TEMPLATE!r}",
-        )
-    return [template.replace(SLOT, label) for label in labels]

@@ -33,16 +33,19 @@ class DeviceTransfer:
         if self._stream is None:
             return PendingBatches(list(batches))
         with torch.cuda.stream(self._stream):
-            copies = [replace(batch, tensors=self._copy(batch)) for batch in batches]
+            copies = [
+                replace(
+                    batch,
+                    tensors={
+                        name: tensor.pin_memory().to(self.device, non_blocking=True)
+                        for name, tensor in batch.tensors.items()
+                    },
+                )
+                for batch in batches
+            ]
             copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
             copied.record(self._stream)
         return PendingBatches(copies, copied)
-
-    def _copy(self, batch: Batch) -> dict[str, torch.Tensor]:
-        return {
-            name: tensor.pin_memory().to(self.device, non_blocking=True)
-            for name, tensor in batch.tensors.items()
-        }
 
     def finish(self, pending: PendingBatches) -> list[Batch]:
         """Return the batches, for use on the current stream, which waits for the copies."""

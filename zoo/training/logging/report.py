@@ -86,10 +86,18 @@ def _facts(history: RunHistory) -> Iterator[tuple[str, str, str]]:
             yield "validation loss", f"{last['loss']:.4f}", note
     if train:
         yield "training loss", f"{train[-1]['loss']:.4f}", f"at step {train[-1]['step']:,}"
-        yield "tokens seen", format_count(train[-1].get("tokens", 0)), _batch(history.config)
+        size, length = history.config.get("global_batch_tokens"), history.config.get("seq_len")
+        yield (
+            "tokens seen",
+            format_count(train[-1].get("tokens", 0)),
+            f"{size:,} a step, {length:,} a row" if size and length else "",
+        )
     yield "parameters", format_count(history.manifest.get("parameters", 0)), ""
     if speed:
-        yield "time", format_duration(history.seconds), _device(history.manifest)
+        versions = history.manifest.get("environment", {})
+        torch = f"torch {versions['torch']}" if "torch" in versions else ""
+        parts = [versions.get("device", ""), torch]
+        yield "time", format_duration(history.seconds), ", ".join(part for part in parts if part)
         rate = statistics.median(record.get("tokens_per_second", 0) for record in speed)
         mfu = [record["mfu"] for record in speed if "mfu" in record]
         used = f"{statistics.median(mfu):.1%} of the peak (MFU)" if mfu else "median"
@@ -102,18 +110,6 @@ def _facts(history: RunHistory) -> Iterator[tuple[str, str, str]]:
     corpus = Path(history.manifest.get("corpus", ""))
     digest = history.manifest.get("corpus_digest", "")
     yield "corpus", corpus.name, f"BLAKE3 {digest[:12]}\N{HORIZONTAL ELLIPSIS}" if digest else ""
-
-
-def _batch(config: Record) -> str:
-    size, length = config.get("global_batch_tokens"), config.get("seq_len")
-    return f"{size:,} a step, {length:,} a row" if size and length else ""
-
-
-def _device(manifest: Record) -> str:
-    versions = manifest.get("environment", {})
-    torch = f"torch {versions['torch']}" if "torch" in versions else ""
-    parts = [versions.get("device", ""), torch]
-    return ", ".join(part for part in parts if part)
 
 
 def _loss_charts(history: RunHistory) -> Iterator[str]:
@@ -187,7 +183,10 @@ def _validation(history: RunHistory) -> dict[str, Any] | None:
     return {
         "header": ["step", "loss", *(name.replace("_", " ") for name in (*terms, *metrics))],
         "rows": [
-            [f"{r['step']:,}", *(_cell(value) for value in _numbers(r, terms, metrics))]
+            [
+                f"{r['step']:,}",
+                *("" if value is None else f"{value:.4f}" for value in _numbers(r, terms, metrics)),
+            ]
             for r in shown
         ],
         "best": next(k for k, r in enumerate(shown) if r is best),
@@ -221,10 +220,6 @@ def _numbers(record: Record, terms: Iterable[str], metrics: Iterable[str]) -> It
     yield record["loss"]
     yield from (record.get("losses", {}).get(name) for name in terms)
     yield from (record.get("metrics", {}).get(name) for name in metrics)
-
-
-def _cell(value: float | None) -> str:
-    return "" if value is None else f"{value:.4f}"
 
 
 def format_duration(seconds: float) -> str:

@@ -27,13 +27,12 @@ class Lamb(Adam):
         if group["weight_decay"]:
             torch._foreach_add_(updates, parameters, alpha=group["weight_decay"])
         if group["decayed"]:
-            torch._foreach_mul_(updates, _ratios(parameters, updates))
+            norms = zip(torch._foreach_norm(parameters), torch._foreach_norm(updates), strict=True)
+            torch._foreach_mul_(
+                updates,
+                [
+                    torch.where((weight > 0) & (update > 0), weight / update, 1.0)
+                    for weight, update in norms
+                ],
+            )
         torch._foreach_add_(parameters, updates, alpha=-group["lr"])
-
-
-def _ratios(parameters: list[Tensor], updates: list[Tensor]) -> list[Tensor]:
-    """Return the trust ratios norm(parameter) / norm(update), and 1 where either is zero."""
-    norms = zip(torch._foreach_norm(parameters), torch._foreach_norm(updates), strict=True)
-    return [
-        torch.where((weight > 0) & (update > 0), weight / update, 1.0) for weight, update in norms
-    ]

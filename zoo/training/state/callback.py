@@ -95,7 +95,18 @@ class CheckpointCallback(Callback):
         self._prune(trainer)  # a process that was killed after it saved the last step did not
         if trainer.ema is not None:
             trainer.ema.copy_to(trainer.model)
-        training = self._training_record(trainer)
+        training = {
+            "command": shlex.join(read_manifest(self.run).command),
+            "objective": self.setup.objective.name,
+            "seed": trainer.config.seed,
+            "steps": trainer.step,
+            "tokens": trainer.tokens,
+            **({} if trainer.stopped_at is None else {"stopped_by": MAX_TIME}),
+            "settings": _settings_that_matter(trainer.config),
+            **self.setup.training_record(self.run, trainer.best),
+            "best": trainer.best,
+            "init_from": msgspec.to_builtins(self.pretrained),
+        }
         digests = {}
         for name, trained in self.setup.objective.models_to_save(trainer.model).items():
             # a collective call: each rank has a shard of the weights
@@ -121,21 +132,6 @@ class CheckpointCallback(Callback):
             write_final_record(self.run, digests, stopped_at=trainer.stopped_at)
             if trainer.stopped_at is None and not trainer.config.keep_optimizer:
                 drop_optimizer_states(self.run)
-
-    def _training_record(self, trainer: "Trainer") -> dict[str, Any]:
-        """Return the record of the training in the manifest of a final model."""
-        return {
-            "command": shlex.join(read_manifest(self.run).command),
-            "objective": self.setup.objective.name,
-            "seed": trainer.config.seed,
-            "steps": trainer.step,
-            "tokens": trainer.tokens,
-            **({} if trainer.stopped_at is None else {"stopped_by": MAX_TIME}),
-            "settings": _settings_that_matter(trainer.config),
-            **self.setup.training_record(self.run, trainer.best),
-            "best": trainer.best,
-            "init_from": msgspec.to_builtins(self.pretrained),
-        }
 
 
 def _settings_that_matter(config: "RunConfig") -> dict[str, Any]:

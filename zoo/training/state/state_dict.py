@@ -43,9 +43,16 @@ class TrainerState(Protocol):
 def trainer_state_dict(trainer: TrainerState) -> dict[str, Tensors]:
     """Return file stem -> tensors by name: weights, optimizer, EMA, metrics, recurrent states."""
     average = trainer.ema
+    # state by ``parameter:key``
+    names = [name for group in trainer.param_groups for name in group["names"]]
+    state = trainer.optimizer.state_dict()["state"]
     return {
         "weights": saved_state_dict(trainer.loss_module.model, trainer.config),
-        OPTIMIZER: _optimizer(trainer),
+        OPTIMIZER: {
+            f"{name}{SEPARATOR}{key}": torch.as_tensor(value)
+            for number, name in enumerate(names)
+            for key, value in state.get(number, {}).items()
+        },
         "ema_decay": {} if average is None else average.state_dict(),
         "totals": trainer.train_metrics.values,
         "memory": _memory(trainer),
@@ -138,17 +145,6 @@ def copy_weights_into(
         )
     for name, tensor in weights.items():
         tensor.copy_(tensors[name])
-
-
-def _optimizer(trainer: TrainerState) -> Tensors:
-    # state by ``parameter:key``
-    names = [name for group in trainer.param_groups for name in group["names"]]
-    state = trainer.optimizer.state_dict()["state"]
-    return {
-        f"{name}{SEPARATOR}{key}": torch.as_tensor(value)
-        for number, name in enumerate(names)
-        for key, value in state.get(number, {}).items()
-    }
 
 
 def _allocate(trainer: TrainerState, stored: set[str]) -> None:

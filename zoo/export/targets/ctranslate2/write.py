@@ -20,7 +20,12 @@ def write_model(checkpoint: Checkpoint, folder: Path, precision: str) -> None:
     assert isinstance(model, RuntimeModel), "the target holds the model"
     spec = _encoder(model) if model.architecture == "encoder" else _decoder(model)
     for name, array in runtime_tensors(checkpoint, model).items():
-        _assign(spec, name, np.array(array, order="C"))  # a copy, which int8 scales
+        scope, _, attribute = name.rpartition("/")
+        owner = ctranslate2.specs.model_spec.index_spec(spec, scope)
+        if not hasattr(owner, attribute):
+            version = ctranslate2.__version__
+            raise VerificationError(f"CTranslate2 {version} has no variable {name}", "report it")
+        setattr(owner, attribute, np.array(array, order="C"))  # a copy, which int8 scales
     spec.register_vocabulary(vocabulary(checkpoint))
     special = checkpoint.model.tokenizer.special if checkpoint.model.tokenizer else {}
     for role in ("unk", "bos", "eos"):
@@ -53,13 +58,3 @@ def _decoder(model: RuntimeModel) -> Any:
     )
     spec.decoder.scale_embeddings = False
     return spec
-
-
-def _assign(spec: Any, name: str, array: Any) -> None:
-    """Set a variable of a specification by its full name."""
-    scope, _, attribute = name.rpartition("/")
-    owner = ctranslate2.specs.model_spec.index_spec(spec, scope)
-    if not hasattr(owner, attribute):
-        version = ctranslate2.__version__
-        raise VerificationError(f"CTranslate2 {version} has no variable {name}", "report it")
-    setattr(owner, attribute, array)

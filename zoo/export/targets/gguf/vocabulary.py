@@ -39,7 +39,14 @@ def add_vocabulary(writer: Any, checkpoint: Checkpoint, keys: Mapping[str, str])
     if kind == "WordPiece":
         _add_wordpiece(writer, tokenizer, definition, rows)
     elif kind == "BPE":
-        _add_bpe(writer, tokenizer, definition, rows)
+        tokens, kinds = _table(tokenizer, rows)
+        merges = definition["model"]["merges"]
+        writer.add_token_list(tokens)
+        writer.add_token_types(kinds)
+        writer.add_token_merges([m if isinstance(m, str) else " ".join(m) for m in merges])
+        ends = tokenizer.encode("").ids
+        writer.add_add_bos_token(len(ends) > 0)
+        writer.add_add_eos_token(len(ends) > 1)
     else:
         raise UsageError(
             f"{checkpoint.path / TOKENIZER} is a tokenizer of the kind {kind}, which zoo does not "
@@ -85,20 +92,4 @@ def _add_wordpiece(
     writer.add_token_list(marked)
     writer.add_token_types(kinds)
     # llama.cpp puts ``bos`` in front of a text, and ``seperator`` behind it
-    writer.add_uint32("tokenizer.ggml.bos_token_id", _first(tokenizer))
-
-
-def _first(tokenizer: "Tokenizer") -> int:
-    """Return the token that the tokenizer puts in front of a text."""
-    return int(tokenizer.encode("").ids[0])
-
-
-def _add_bpe(writer: Any, tokenizer: "Tokenizer", definition: dict[str, Any], rows: int) -> None:
-    tokens, kinds = _table(tokenizer, rows)
-    merges = definition["model"]["merges"]
-    writer.add_token_list(tokens)
-    writer.add_token_types(kinds)
-    writer.add_token_merges([m if isinstance(m, str) else " ".join(m) for m in merges])
-    ends = tokenizer.encode("").ids
-    writer.add_add_bos_token(len(ends) > 0)
-    writer.add_add_eos_token(len(ends) > 1)
+    writer.add_uint32("tokenizer.ggml.bos_token_id", int(tokenizer.encode("").ids[0]))

@@ -19,14 +19,10 @@ ATTENTION, FFN = (".attention.out", ".cross.out"), (".ffn.down",)
 
 
 class BottleneckMethod(AdapterMethod, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base class of adapters with a small feed-forward network.
-
-    Attributes:
-        places: ends of the names of the linear maps that one follows.
-    """
+    """Base class of adapters with a small feed-forward network."""
 
     can_merge: ClassVar[bool] = False
-    places: ClassVar[tuple[str, ...]]
+    places: ClassVar[tuple[str, ...]]  # ends of the names of the linear maps that one follows
     defaults: ClassVar[Mapping[str, Any]] = {
         "optimizer": {"learning_rate": 1e-3, "layerwise_lr_decay": 1.0},
         "warmup_ratio": 0.06,
@@ -36,7 +32,6 @@ class BottleneckMethod(AdapterMethod, frozen=True, kw_only=True, forbid_unknown_
     scaling: float = 1.0  # factor of its output
 
     def __post_init__(self) -> None:
-        """Check the values."""
         check_positive(self, "reduction_factor", "scaling")
 
     @property

@@ -23,23 +23,14 @@ from zoo.overrides import override
 
 @dataclass(frozen=True)
 class AdaptedCheckpoint(Checkpoint):
-    """A model with adapters: configuration and head are the last adapter's.
+    """A model with adapters: configuration and head are the last adapter's."""
 
-    Attributes:
-        base: the model that they change.
-        adapters: the adapters, in the order in which they are applied.
-    """
-
-    base: Checkpoint
-    adapters: tuple[Checkpoint, ...]
+    base: Checkpoint  # the model that they change
+    adapters: tuple[Checkpoint, ...]  # the adapters, in the order in which they are applied
 
     @classmethod
     def of(cls, base: Checkpoint, adapters: Sequence[Checkpoint]) -> Self:
-        """Return a model with adapters.
-
-        Raises:
-            UsageError: an adapter is of another model.
-        """
+        """Return a model with adapters."""
         for adapter in adapters:
             require_base(adapter, base)
         last = adapters[-1]

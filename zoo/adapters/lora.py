@@ -35,7 +35,6 @@ class LoRA(AdapterMethod, frozen=True, kw_only=True, forbid_unknown_fields=True)
     target_modules: tuple[str, ...] | str | None = None
 
     def __post_init__(self) -> None:
-        """Check the values."""
         check_positive(self, "rank", "alpha")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout is {self.dropout}, which is not in [0, 1)")

@@ -80,11 +80,7 @@ class AdaptableModel:
         return [part.name for site in self.sites for part in site.parts.values()]
 
     def select(self, wanted: Sequence[str] | str | None, default: Iterable[str]) -> tuple[str, ...]:
-        """Return the targets of a setting, or those of the default that the model has.
-
-        Raises:
-            UsageError: nothing of the model has a name of the setting, or of the default.
-        """
+        """Return the targets of a setting, or those of the default that the model has."""
         if wanted is not None:
             chosen = as_names(wanted)
             for target in chosen:

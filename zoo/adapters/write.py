@@ -55,14 +55,7 @@ def write_adapter(
     """Write an adapter.
 
     Args:
-        path: directory to write.
-        model: the contents of ``config.json``.
-        tensors: its weights, by our names.
-        record: its method and base.
-        sources: directories that are read, and not replaced.
-        force: replace an earlier one.
         source: where the weights are from; ``None`` if they were computed here.
-        training: how they were computed.
     """
     with atomic_directory(path, force=force, sources=sources) as staging:
         save_file({name: t.contiguous() for name, t in tensors.items()}, staging / ADAPTER)

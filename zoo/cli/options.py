@@ -61,11 +61,7 @@ class FiniteRange(click.FloatRange):
 
 
 class TargetChoice(click.Choice[str]):
-    """Choice of an export target, or of a word; plugins' targets are looked up when one is given.
-
-    Args:
-        words: choices that are not targets.
-    """
+    """Choice of an export target, or of a word. Plugins' targets are looked up on use."""
 
     def __init__(self, words: Sequence[str] = ()) -> None:
         super().__init__((*words, *BUILT_IN))
@@ -161,11 +157,7 @@ REFERENCE, PATH = ReferenceType(), PathText()
 
 
 class RenamedOption(click.Option):
-    """Option that also takes its former names, which help does not list.
-
-    Args:
-        former: former names of the option. Each prints a warning when it is used.
-    """
+    """Option that also takes its former names, which help does not list."""
 
     def __init__(self, *args: Any, former: Sequence[str] = (), **attributes: Any) -> None:
         super().__init__(*args, **attributes)
@@ -206,17 +198,11 @@ class RenamedOption(click.Option):
 
 
 class SharedOption(NamedTuple):
-    """An option that several commands have.
+    """An option that several commands have."""
 
-    Attributes:
-        flags: names on the command line.
-        metavar: placeholder of the value in help, or empty for a flag.
-        meaning: what it is in every command, for the documentation and as the default of help.
-    """
-
-    flags: tuple[str, ...]
-    metavar: str
-    meaning: str
+    flags: tuple[str, ...]  # names on the command line
+    metavar: str  # placeholder of the value in help, or empty for a flag
+    meaning: str  # what it is in every command, for the documentation and as the default of help
 
 
 SHARED = {
@@ -292,14 +278,7 @@ def shared_option(
     synonyms: Sequence[str] = (),
     **attributes: Any,
 ) -> Callable[[Function], Function]:
-    """Return an option of ``SHARED``.
-
-    Args:
-        name: name of the option there, and of the argument that gets its value.
-        description: help of the command; by default the meaning of the option.
-        synonyms: further flags of the option in the command.
-        **attributes: further arguments of ``RenamedOption``.
-    """
+    """Return an option of ``SHARED``."""
     flags, metavar, meaning = SHARED[name]
     if not metavar:
         attributes["is_flag"] = True

@@ -18,12 +18,7 @@ CONFIG_FILES = (".yaml", ".yml")
 
 
 def check_arguments(ctx: click.Context) -> None:
-    """Check the references and paths of a command line.
-
-    Raises:
-        UsageError: a reference is unknown, or an output exists.
-        SourceError: a file or directory does not exist.
-    """
+    """Check the references and paths of a command line."""
     for parameter in ctx.command.params:
         value = ctx.params.get(parameter.name or "")
         values = value if isinstance(value, tuple) else (value,)
@@ -48,13 +43,6 @@ def _check(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
 
 
 def _check_reference(text: str, kinds: set[str]) -> None:
-    """Check a reference.
-
-    Args:
-        text: the reference.
-        kinds: what it may be, as in the metavar: ``REF``, ``FAMILY``, ``SIZE``, ``CONFIG.yaml`` or
-            a word.
-    """
     from zoo.plugins import all_families, get_family
 
     if text in kinds:
@@ -96,13 +84,7 @@ def check_settings(
     """Check the names of the settings of a run, its family, size and task.
 
     Args:
-        command: command that trains.
-        values: settings of a file, or the model alone.
-        overrides: settings of options.
         file: file that ``values`` are from, or ``None``.
-
-    Raises:
-        UsageError: names what is unknown.
     """
     from zoo.training.config.overrides import check_kinds, deep_merge
     from zoo.training.config.schema import prefix_errors

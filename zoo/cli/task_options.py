@@ -50,12 +50,7 @@ def table_of_tasks(part: Part) -> str:
 
 
 def declared_options(part: Part, specs: Iterable[TaskSpec] | None = None) -> list[TaskOption]:
-    """Return the options of ``zoo finetune`` or ``zoo eval``, each name once.
-
-    Args:
-        part: ``train`` or ``evaluate``.
-        specs: the tasks; by default all built-in ones.
-    """
+    """Return the options of ``zoo finetune`` or ``zoo eval``, each name once."""
     options: dict[str, TaskOption] = {}
     for spec in public_tasks(part) if specs is None else specs:
         for option in spec.train_options if part == "train" else spec.eval_options:
@@ -97,11 +92,7 @@ def _tasks_of(task: str | None, part: Part) -> list[TaskSpec]:
 
 
 class TaskCommand(click.Command):
-    """Command with ``--task``; a plugin's task adds its own options.
-
-    Args:
-        part: part of tasks that the command uses.
-    """
+    """Command with ``--task``; a plugin's task adds its own options."""
 
     def __init__(self, *args: Any, part: Part, **options: Any) -> None:
         super().__init__(*args, **options)

@@ -123,13 +123,7 @@ def adaptable_model(family: "Family", config: Config, head: str) -> AdaptableMod
 
 
 def write_peft(checkpoint: AdaptedCheckpoint, path: Path, *, force: bool = False) -> PeftReport:
-    """Write an adapter so that peft opens it.
-
-    Args:
-        checkpoint: the adapter with its base.
-        path: directory to write.
-        force: replace what zoo wrote there.
-    """
+    """Write an adapter so that peft opens it."""
     (adapter,) = checkpoint.adapters
     method, weights = adapter_method_of(adapter), checkpoint.weights
     adaptable = adaptable_model(checkpoint.family, checkpoint.config, checkpoint.head_name)
@@ -293,17 +287,7 @@ def read_peft(
     labels: Sequence[str] | None = None,
     force: bool = False,
 ) -> PeftReport:
-    """Convert an adapter of peft.
-
-    Args:
-        source: its directory.
-        reference: reference to its base.
-        base: its base.
-        path: directory to write.
-        head: name of the head; by default that of peft's ``task_type``, or the base's.
-        labels: names of the head's outputs.
-        force: replace an earlier adapter there.
-    """
+    """Convert an adapter of peft."""
     settings = read_peft_config(source)
     file = source / PEFT_WEIGHTS
     if not file.is_file():

@@ -23,24 +23,15 @@ PIPELINES = {  # tag of the Hub -> what a pipeline of transformers takes
 
 @dataclass(frozen=True)
 class UsedModel:
-    """What snippets need to know of a model.
+    """What snippets need to know of a model."""
 
-    Attributes:
-        family: family of the model.
-        config: its configuration.
-        head_name: name of its head.
-        task: task of the head, if any.
-        pooled: whether it is a sentence encoder.
-        mask_token: the mask token of its tokenizer, if any.
-        encoder: class of sentence-transformers that opens a sentence encoder.
-    """
-
-    family: Family
-    config: Config
+    family: Family  # family of the model
+    config: Config  # its configuration
     head_name: str
-    task: TaskSpec | None
-    pooled: bool
-    mask_token: str | None = None
+    task: TaskSpec | None  # task of the head, if any
+    pooled: bool  # whether it is a sentence encoder
+    mask_token: str | None = None  # the mask token of its tokenizer, if any
+    # class of sentence-transformers that opens a sentence encoder
     encoder: str = "SentenceTransformer"
 
     @property

@@ -99,7 +99,6 @@ class PackingPlan:
     ends: Offsets  # end of each segment, (segments,), int64
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self.rows) - 1
 
     def row(self, index: int) -> list[tuple[int, int]]:

@@ -49,9 +49,6 @@ def make_objective(
     """Return the objective of a run.
 
     ``base`` is the setup of the student's run; ``checkpoints`` are those of the teachers in order.
-
-    Raises:
-        UsageError: student and teachers cannot be compared.
     """
     task = isinstance(base, FineTuneSetup)
     shapes = [model_shape(c.family, c.config, base.objective, task=task) for c in checkpoints]

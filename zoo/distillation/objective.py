@@ -63,12 +63,9 @@ class Distillation(TrainingObjective):
     """The losses of the student's objective, and those that compare it with its teachers.
 
     Args:
-        base: objective or task of the student.
         base_weight: weight of its losses; 0 leaves them out.
-        losses: losses that compare student and teachers.
-        teachers: the teachers.
-        aligner: turns the student's text into the teachers' inputs; ``None`` if the teachers read
-            the student's tensors, or rows of their own.
+        aligner: turns the student's text into the teachers' inputs; ``None`` if the teachers
+            read the student's tensors, or rows of their own.
     """
 
     name: ClassVar[str] = "distillation"

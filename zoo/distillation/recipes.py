@@ -272,7 +272,6 @@ def _without_defaults(value: Any) -> Any:
 
 
 def _defaults(field: msgspec.structs.FieldInfo) -> tuple[Any, ...]:
-    """Return the default of a field in a tuple."""
     if field.default_factory is not msgspec.NODEFAULT:
         return (field.default_factory(),)
     return (field.default,)

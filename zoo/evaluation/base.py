@@ -49,7 +49,6 @@ class RestartableIterable(Iterable[Item]):
         self._read, self._limit = read, limit
 
     def __iter__(self) -> Iterator[Item]:
-        """Read the files."""
         return itertools.islice(self._read(), self._limit)
 
 

@@ -20,7 +20,6 @@ class MistakeCollector:
 
     Args:
         mistake: returns how bad a prediction is; ``None`` if it is good.
-        labels: names of classes; empty for a task without classes.
     """
 
     def __init__(

@@ -77,11 +77,6 @@ class Term(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     projection: Literal["auto", "always"] = "auto"
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            ValueError: a number is out of its range.
-        """
         if not 0 <= self.weight < math.inf:
             raise ValueError(f"weight is {self.weight}, not 0 or more and finite")
         if not LOWEST_TEMPERATURE <= self.temperature <= HIGHEST_TEMPERATURE:
@@ -173,12 +168,6 @@ class DistillationRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     stages: dict[str, Stage] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            ValueError: a number is out of its range, nothing would be learned, or a name is not
-                allowed.
-        """
         if not 0 <= self.objective_weight < math.inf:
             raise ValueError(f"objective_weight is {self.objective_weight}, not 0 or more")
         if not 0 < self.student_depth <= 1:

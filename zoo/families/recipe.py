@@ -78,11 +78,6 @@ class LRSchedulerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     decay_type: Literal["1-sqrt", "linear", "cosine"] = "1-sqrt"
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            ValueError: a number is out of its range, or has no meaning in this schedule.
-        """
         if self.warmup_steps < 0:
             raise ValueError(f"warmup_steps is {self.warmup_steps}, and updates are counted from 0")
         if not 0 <= self.min_lr_ratio <= 1:
@@ -143,11 +138,6 @@ class OptimizerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     max_grad_norm: float | None = 1.0
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            ValueError: a number is out of its range.
-        """
         for name in (
             "learning_rate",
             "eps",
@@ -193,11 +183,6 @@ class SeqLenWarmup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     config: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            ValueError: the learning rate is out of its range.
-        """
         if self.learning_rate is not None and not 0 < self.learning_rate < math.inf:
             raise ValueError(f"learning_rate is {self.learning_rate}, not positive and finite")
 

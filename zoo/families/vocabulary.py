@@ -8,16 +8,7 @@ from zoo.families.config import Config
 
 
 def vocabulary_tensors(family: Family, config: Config, head: str) -> dict[str, int]:
-    """Return name -> axis of the vocabulary, of each tensor with a row or column for each token.
-
-    Args:
-        family: the family.
-        config: configuration of the model.
-        head: its head.
-
-    Raises:
-        UsageError: models of the family have no vocabulary of tokens.
-    """
+    """Return name -> axis of the vocabulary, of each tensor with a row or column for each token."""
     size = getattr(config, "vocab_size", None)
     if size is None or family.text_tokenizer(config) is not None:
         raise UsageError(

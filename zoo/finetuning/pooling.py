@@ -105,9 +105,6 @@ class SentenceModules(nn.Module):
             hidden: (rows, tokens, width), or the logits of a sparse encoder.
             mask: (rows, tokens), 1 for tokens, which are adjacent, and 0 for padding.
             ids: (rows, tokens); only ``MultiVectorMask`` reads them.
-            prompt_tokens: number of tokens at the beginning that belong to a prompt.
-            task: ``query`` or ``document``.
-            skipped: ids of the tokens that ``MultiVectorMask`` leaves out.
 
         Returns:
             name -> (rows, tokens, width), (rows, tokens) or (rows, width). Embeddings have all
@@ -145,7 +142,6 @@ def load_modules(modules: SentenceModules, stored: "ModuleWeights") -> list[str]
     """Load weights of modules; return the names of parameters that keep their values.
 
     Args:
-        modules: the modules.
         stored: folder -> name -> weight, as ``Checkpoint.module_weights`` returns them.
     """
     new = []
@@ -176,7 +172,6 @@ def pool(hidden: Tensor, mask: Tensor, pooling: Pooling) -> Tensor:
     Args:
         hidden: (rows, tokens, hidden).
         mask: (rows, tokens), 1 for the tokens to pool, which are adjacent, and 0 for others.
-        pooling: the settings.
 
     Returns:
         (rows, dimensions).
@@ -206,7 +201,6 @@ def splade(logits: Tensor, mask: Tensor, module: SpladePoolingModule) -> Tensor:
     Args:
         logits: (rows, tokens, vocabulary).
         mask: (rows, tokens).
-        module: the settings.
     """
     known = (logits * mask[:, :, None].to(logits.dtype)).relu().log1p()
     if module.activation_function == "log1p_relu":

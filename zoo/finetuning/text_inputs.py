@@ -56,7 +56,6 @@ class InputOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     lm_coef: float = 0.0
 
     def __post_init__(self) -> None:
-        """Check the values."""
         if not self.lm_coef >= 0:
             raise ValueError(f"lm_coef is {self.lm_coef}, and has to be 0 or more")
 

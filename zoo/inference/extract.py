@@ -53,17 +53,7 @@ def extract(
     targets: tuple[str, ...],
     force: bool = False,
 ) -> ExtractReport:
-    """Write the difference of two models as an adapter of the first.
-
-    Args:
-        reference: reference to the first model.
-        base: the first model.
-        tuned: the second model; a head that the first does not have becomes the adapter's.
-        path: directory to write.
-        rank: rank of each update.
-        targets: linear maps to change; see ``AdaptableModel.select``.
-        force: replace an earlier adapter there.
-    """
+    """Write the difference of two models as an adapter of the first."""
     if base.family.name != tuned.family.name:
         raise UsageError(
             f"{base.path} is of the family {base.family.name}, and {tuned.path} of "

@@ -61,10 +61,7 @@ def load_adapted_model(
     """Build the model of a base and its adapters; see ``load_model``.
 
     Args:
-        checkpoint: base and adapters.
         dtype: dtype of the parameters; ``None`` for the stored one.
-        device: where they are.
-        merge: merge adapters into the weights where their method allows it.
     """
     base, family = checkpoint.base, checkpoint.family
     with init_empty_weights():

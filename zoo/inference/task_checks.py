@@ -21,14 +21,7 @@ def require_head(
     heads: Collection[str] = (),
     equivalents: Collection[str] = (),
 ) -> None:
-    """Check that the head of a checkpoint supports a task.
-
-    Args:
-        checkpoint: the checkpoint.
-        task: name of the task.
-        heads: names of heads that support it as well.
-        equivalents: tasks; a head that serves one of them supports the task.
-    """
+    """Check that the head of a checkpoint supports a task."""
     family, serving = checkpoint.family.heads(), {task, *equivalents}
     able = [n for n, head in family.items() if serving.intersection(head.tasks) or n in heads]
     if checkpoint.head_name in able or serving.intersection(checkpoint.tasks):

@@ -58,12 +58,7 @@ class _CountedFile(FileIO):
 
 @contextlib.contextmanager
 def count_reads(paths: Collection[str], on_read: Callable[[int], None]) -> Iterator[None]:
-    """Call a function with the number of bytes of each read of files that are opened meanwhile.
-
-    Args:
-        paths: the files, by the paths with which they are opened.
-        on_read: the function.
-    """
+    """Call a function with the number of bytes of each read of files that are opened meanwhile."""
     observer = (frozenset(paths), on_read)
     _observers.append(observer)
     try:

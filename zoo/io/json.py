@@ -170,7 +170,6 @@ class JsonItems:
         self._depth, self._in_array = 0, False
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the items."""
         held = b""
         with open_regular(self.path) as file:
             while chunk := self._read(file):

@@ -44,10 +44,7 @@ def progress(
     """Show the progress of a phase, and yield a function that advances it.
 
     Args:
-        label: what is being done, such as ``tokenizing``.
         total: size of the phase; ``None`` if it is unknown.
-        unit: what is counted, such as ``texts``.
-        bytes_: whether bytes are counted.
     """
     phase = Phase(escape_controls(label), total, "bytes" if bytes_ else unit)
     if not _enabled:

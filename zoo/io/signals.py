@@ -47,7 +47,6 @@ class _Interrupt:
         self._last = -REPEAT
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal."""
         if number == signal.SIGHUP:
             leave_lost_terminal()
         before, self._last = self._last, time.monotonic()

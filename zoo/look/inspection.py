@@ -174,15 +174,7 @@ def cosines(vectors: Floats) -> Floats:
 
 
 class Inspector:
-    """Runs a model on texts, and keeps what its layers compute.
-
-    Args:
-        checkpoint: the checkpoint.
-        session: its model in torch.
-        tokenizer: its tokenizer.
-        max_tokens: length that texts are cut to.
-        top_k: number of predictions that are kept for each position.
-    """
+    """Runs a model on texts, and keeps what its layers compute."""
 
     def __init__(
         self,
@@ -203,14 +195,7 @@ class Inspector:
         self.device = torch.device(session.device)
 
     def look(self, ref: str, texts: Sequence[str], target: str | None = None) -> Look:
-        """Return what the model computes for texts.
-
-        Args:
-            ref: name of the model, for the reader.
-            texts: one or two texts.
-            target: of an encoder-decoder, the text that the decoder reads; by default what the
-                model generates.
-        """
+        """Return what the model computes for texts."""
         is_seq2seq = "decoder_input_ids" in self.session.inputs
         if target is not None and not is_seq2seq:
             raise UsageError(

@@ -16,8 +16,6 @@ def bootstrap_rows(correct: NDArray[np.bool_], seed: int, resamples: int = RESAM
 
     Args:
         correct: whether each sample is right in each setting, (settings, samples).
-        seed: seed of the draws.
-        resamples: number of draws.
     """
     rng, count = np.random.default_rng(seed), correct.shape[1]
     drawn = np.empty((resamples, len(correct)))

@@ -135,12 +135,7 @@ class CrossAttention(Attention):
 
 
 def make_cross_attention(config: Any, **changes: Any) -> CrossAttention:
-    """Return the attention to the source of a configuration.
-
-    Args:
-        config: see ``make_self_attention``.
-        **changes: further arguments of ``CrossAttention``.
-    """
+    """Return the attention to the source of a configuration."""
     arguments = {
         "hidden_size": config.hidden_size,
         "num_heads": config.num_heads,
@@ -154,10 +149,8 @@ class PostNormDecoderBlock(PostNormBlock):
     """A ``PostNormBlock`` with attention to the source after the self-attention.
 
     Args:
-        attention: see ``PostNormBlock``.
-        cross: attention to the source, which maps (batch, decoder_tokens, hidden), keys and values
-            of the source and a mask to the first shape.
-        **block_args: further arguments of ``PostNormBlock``.
+        cross: attention to the source, which maps (batch, decoder_tokens, hidden), keys and
+            values of the source and a mask to the first shape.
     """
 
     def __init__(self, attention: nn.Module, cross: nn.Module, **block_args: Any) -> None:
@@ -211,12 +204,9 @@ def make_decoder_blocks(
     """Return the blocks of the decoder of a configuration.
 
     Args:
-        config: a ``Seq2SeqConfig``, or a configuration with the same fields.
-        block_type: the class to build.
         attention: maps the index of a block to its self-attention; ``None`` for causal
             ``SelfAttention``.
         cross: returns the attention to the source; ``None`` for ``CrossAttention``.
-        **changes: further arguments of ``block_type``.
     """
     heads = config.decoder_attention_heads
     return make_blocks(
@@ -291,16 +281,7 @@ class Decoder(nn.Module):
 
 
 class EncoderDecoder(Encoder):
-    """Encoder and decoder without a head: the hidden states of target and source.
-
-    Args:
-        embeddings: the embeddings of the source, and those of the target if ``decoder`` has none.
-        layers: the blocks of the encoder.
-        decoder: the decoder.
-        decoder_start_token_id: the first token that the decoder reads.
-        eos_token_id: the token that ends a text, at which texts are classified.
-        **encoder_args: further arguments of ``Encoder``.
-    """
+    """Encoder and decoder without a head: the hidden states of target and source."""
 
     def __init__(
         self,
@@ -421,12 +402,9 @@ class EncoderDecoder(Encoder):
 
 
 class Seq2SeqLM(Seq2SeqGenerationMixin, EncoderDecoder):
-    """A sequence-to-sequence language model, and a ``zoo.inference.generation.decoder.Decoder``.
+    """A sequence-to-sequence language model, and a ``zoo.inference.generation.decoder.Decoder``."""
 
-    Attributes:
-        logits_bias: added to the logits, (1, vocabulary), and not trained; ``None`` for none.
-    """
-
+    # added to the logits, (1, vocabulary), and not trained; ``None`` for none
     logits_bias: Tensor | None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

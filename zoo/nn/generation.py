@@ -53,22 +53,13 @@ class DecodeState:
 
 
 class GenerationMixin(LMHeadMixin, ABC):
-    """A language model that generates, and so a ``zoo.inference.generation.decoder.Decoder``.
+    """A language model that generates, and so a ``zoo.inference.generation.decoder.Decoder``."""
 
-    Attributes:
-        state_type: class of the state between two steps.
-    """
-
-    state_type: ClassVar[type[DecodeState]] = DecodeState
+    state_type: ClassVar[type[DecodeState]] = DecodeState  # class of the state between two steps
 
     @abstractmethod
     def init_state(self, inputs: Mapping[str, Tensor], max_new_tokens: int) -> DecodeState:
-        """Return the state before the first token. An encoder-decoder encodes the source here.
-
-        Args:
-            inputs: see ``zoo.inference.generation.decoder.Decoder.prefill``.
-            max_new_tokens: number of tokens for which the cache reserves memory.
-        """
+        """Return the state before the first token. An encoder-decoder encodes the source here."""
 
     @abstractmethod
     def forward_with_cache(self, tokens: Tensor, state: Any) -> Tensor:
@@ -76,8 +67,6 @@ class GenerationMixin(LMHeadMixin, ABC):
 
         Args:
             tokens: (batch, tokens), int64.
-            state: of ``state_type``, changed in place. A mask of the decoder's tokens already
-                covers the new ones.
 
         Returns:
             the hidden state, (batch, tokens, hidden), an argument of ``scores``.

@@ -52,11 +52,7 @@ class FirstTokenPooler(nn.Module):
 
 
 class EmbeddingPooler(FirstTokenPooler):
-    """Pools a row as a sentence encoder does: its first vector, which may be a mean of tokens.
-
-    Args:
-        unit: scale the vector to unit length.
-    """
+    """Pools a row as a sentence encoder does: its first vector, which may be a mean of tokens."""
 
     def __init__(self, *, unit: bool) -> None:
         super().__init__()

@@ -44,11 +44,6 @@ class NoiseOptions(Seq2SeqOptions, frozen=True, kw_only=True, forbid_unknown_fie
     noise_density: float = 0.15
 
     def __post_init__(self) -> None:
-        """Check the fraction.
-
-        Raises:
-            ValueError: the fraction is out of its range.
-        """
         self.check_fraction("noise_density")
 
 
@@ -58,7 +53,6 @@ class SpanOptions(NoiseOptions, frozen=True, kw_only=True, forbid_unknown_fields
     mean_span_length: float = 3.0  # mean number of tokens per span
 
     def __post_init__(self) -> None:
-        """Check the values."""
         super().__post_init__()
         if not self.mean_span_length >= 1:
             raise ValueError(f"mean_span_length is {self.mean_span_length}, which is less than 1")

@@ -37,7 +37,6 @@ class PermutationOptions(Options, frozen=True, kw_only=True, forbid_unknown_fiel
     permute_sentences: float = 1.0  # fraction of the sentences of a text that change places
 
     def __post_init__(self) -> None:
-        """Check the values."""
         self.check_fraction("permute_sentences", ends=True)
 
 
@@ -49,7 +48,6 @@ class InfillingOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields
     random_token_prob: float = 0.0  # fraction of the mask tokens that become a random token
 
     def __post_init__(self) -> None:
-        """Check the values."""
         self.check_fraction("noise_density")
         self.check_fraction("random_token_prob", ends=True)
         if not 0 < self.poisson_lambda <= 50:
@@ -64,7 +62,6 @@ class InfillingAndPermutationOptions(
     permute_sentences: float = 1.0  # fraction of the sentences of a text that change places
 
     def __post_init__(self) -> None:
-        """Check the values."""
         super().__post_init__()
         self.check_fraction("permute_sentences", ends=True)
 

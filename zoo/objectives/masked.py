@@ -65,11 +65,6 @@ class MaskedOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     mask_schedule: Literal["dynamic", "static"] = "dynamic"
 
     def __post_init__(self) -> None:
-        """Check the fractions.
-
-        Raises:
-            ValueError: a fraction is out of its range.
-        """
         self.check_fraction("mask_prob")
         if (
             min(self.mask_token_prob, self.random_token_prob) < 0

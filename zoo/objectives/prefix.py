@@ -68,9 +68,6 @@ def draw_split_points(
 
     Args:
         sizes: number of tokens per text, (texts,), which fit into ``PrefixRowBudget``.
-        length: number of tokens per row.
-        special_tokens: number of special tokens of each source and target.
-        rng: random generator of the row.
 
     Returns:
         Number of source tokens per text, (texts,): at least one, and not all; 0 for a text of a

@@ -75,7 +75,6 @@ class ReplacedOptions(MaskedOptions, frozen=True, kw_only=True, forbid_unknown_f
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        """Check the values."""
         super().__post_init__()
         positive = ("generator_width_ratio", "generator_depth_ratio", "discriminator_weight")
         for name in (*positive, "temperature"):

@@ -42,7 +42,6 @@ class PairOptions(MaskedOptions, frozen=True, kw_only=True, forbid_unknown_field
     dupe_factor: int = 1
 
     def __post_init__(self) -> None:
-        """Check the values."""
         super().__post_init__()
         if self.dupe_factor < 1:
             raise ValueError(f"dupe_factor is {self.dupe_factor}, which is not positive")

@@ -170,7 +170,8 @@ def find_boundaries(packed: PackedRow, positions: Ids) -> tuple[Ids, Ids, Ids, I
     tokens of a span, are left out.
 
     Args:
-        positions: sorted positions of masked tokens, (n,); adjacent ones in a segment form a span.
+        positions: sorted positions of masked tokens, (n,); adjacent ones in a segment form a
+            span.
 
     Returns:
         Positions of the tokens, their positions in the span from 0, and the positions before and

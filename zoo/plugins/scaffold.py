@@ -96,14 +96,7 @@ class PluginNames:
 def write_project(
     names: PluginNames, kind: str, directory: Path, taken: Collection[str] = ()
 ) -> list[str]:
-    """Write a project, and return the paths of its files.
-
-    Args:
-        names: names of the plugin.
-        kind: a kind of model, or ``objective`` or ``task``.
-        directory: directory of the project.
-        taken: names that built-in objectives or tasks have.
-    """
+    """Write a project, and return the paths of its files."""
     name, prefix = names.name, names.class_name
     if not _NAME.fullmatch(name) or len(name) > 60:
         raise UsageError(

@@ -20,12 +20,7 @@ def evaluation_page(
     """Return the page of an evaluation.
 
     Args:
-        title: name of the model.
-        lead: what was evaluated.
         metrics: name -> value, the most important first.
-        details: of the result; ``intervals`` are shown next to their metrics.
-        mistakes: the worst predictions, and what charts show.
-        settings: how to repeat it.
     """
     intervals = details.get("intervals", {})
     facts = [

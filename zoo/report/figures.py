@@ -41,11 +41,7 @@ def require_svg(path: Path) -> None:
 
 
 def figure_path(path: Path, name: str) -> Path:
-    """Return the file of a figure: the path itself if it has an ending, else a file in it.
-
-    Raises:
-        UsageError: the ending is not that of SVG.
-    """
+    """Return the file of a figure: the path itself if it has an ending, else a file in it."""
     if path.suffix and not path.is_dir():
         require_svg(path)
         return path

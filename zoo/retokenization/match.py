@@ -125,19 +125,13 @@ class Vocabulary:
 
 @dataclass(frozen=True)
 class RowPlan:
-    """Where the row of each token of a new vocabulary comes from.
+    """Where the row of each token of a new vocabulary comes from."""
 
-    Attributes:
-        size: number of rows.
-        kept: id -> id of the same token in the old vocabulary.
-        composed: id -> ids in the old vocabulary whose rows are combined.
-        new: ids of rows with random values.
-    """
-
-    size: int
-    kept: Mapping[int, int]
+    size: int  # number of rows
+    kept: Mapping[int, int]  # id -> id of the same token in the old vocabulary
+    # id -> ids in the old vocabulary whose rows are combined
     composed: Mapping[int, tuple[int, ...]]
-    new: tuple[int, ...]
+    new: tuple[int, ...]  # ids of rows with random values
 
     @property
     def counts(self) -> dict[str, int]:

@@ -51,21 +51,13 @@ ID_SUFFIX = "_token_id"  # of fields of configurations
 
 @dataclass(frozen=True)
 class Retokenized:
-    """Result of ``retokenize``.
+    """Result of ``retokenize``."""
 
-    Attributes:
-        path: directory of the new model.
-        plan: where its rows come from.
-        tensors: names of the tensors with a row for each token.
-        before: size of the old vocabulary.
-        examples: kind of row -> some tokens.
-    """
-
-    path: Path
-    plan: RowPlan
-    tensors: tuple[str, ...]
-    before: int
-    examples: Mapping[str, list[str]]
+    path: Path  # directory of the new model
+    plan: RowPlan  # where its rows come from
+    tensors: tuple[str, ...]  # names of the tensors with a row for each token
+    before: int  # size of the old vocabulary
+    examples: Mapping[str, list[str]]  # kind of row -> some tokens
 
 
 def retokenize(
@@ -84,22 +76,6 @@ def retokenize(
     Tokens that both vocabularies have keep their rows, in embeddings, output embeddings and
     biases; the other weights stay as they are. The result is verified before it is published: for
     tokens that both have, it computes what the old model does.
-
-    Args:
-        checkpoint: the model.
-        tokenizer: the new tokenizer.
-        path: directory of the result.
-        method: ``mean`` composes the row of a token that the old vocabulary lacks of the tokens
-            that it splits the token's text into; ``random`` draws it.
-        keep: keep rows; otherwise all are random.
-        seed: seed of random rows.
-        force: replace a model in ``path``.
-        sources: further files that are read, and may not be in ``path``.
-
-    Raises:
-        UsageError: the model has no vocabulary, ``path`` exists, or the configuration names a
-            token that the new vocabulary lacks.
-        VerificationError: the new model computes something else.
     """
     if checkpoint.is_export:
         raise UsageError(f"{checkpoint.path} is an export", "give the model it was made from")
@@ -133,11 +109,7 @@ def _examples(new: Vocabulary, plan: RowPlan, kind: str, count: int = 8) -> list
 
 
 def new_config(checkpoint: Checkpoint, old: Vocabulary, new: Vocabulary, plan: RowPlan) -> Any:
-    """Return the configuration with the size of the new vocabulary, and its special tokens.
-
-    Raises:
-        UsageError: a special token of the configuration is not in the new vocabulary.
-    """
+    """Return the configuration with the size of the new vocabulary, and its special tokens."""
     config = checkpoint.config
     changes: dict[str, Any] = {"vocab_size": plan.size}
     now = {before: number for number, before in plan.kept.items()}
@@ -248,11 +220,7 @@ def require_same_outputs(
     plan: RowPlan,
     vocabularies: tuple[Vocabulary, Vocabulary],
 ) -> None:
-    """Check that both models compute the same for tokens that both have.
-
-    Raises:
-        VerificationError: they do not.
-    """
+    """Check that both models compute the same for tokens that both have."""
     import torch
 
     pairs = sorted(plan.kept.items())

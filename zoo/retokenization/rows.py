@@ -21,11 +21,7 @@ def new_values(
     name of the tensor and the id.
 
     Args:
-        name: name of the tensor.
         values: the old rows, (vocabulary, ...).
-        plan: where the new rows come from.
-        tokens: number of old rows that have a token.
-        seed: the seed.
     """
     exact = values[:tokens].astype(np.float32)
     mean, deviation = exact.mean(0), exact.std(0)

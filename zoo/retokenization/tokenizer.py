@@ -35,15 +35,8 @@ def new_tokenizer(
     """Return a tokenizer for a model.
 
     Args:
-        checkpoint: the model.
-        tokenizer: reference of a model with the tokenizer, a file, or ``train``.
-        train: texts that a new one is trained on.
         vocab_size: its size; ``None`` for the model's.
         lowercase: whether it lower-cases texts; ``None`` for what the family does.
-        offline: open no connection.
-
-    Raises:
-        UsageError: options do not belong together, or the family trains no tokenizer.
     """
     if tokenizer != TRAIN:
         given = {"--train": train, "--vocab-size": vocab_size, "--lowercase": lowercase}

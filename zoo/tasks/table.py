@@ -29,19 +29,12 @@ TEXT_FORMATS = (".jsonl", ".ndjson")  # in which a row has the keys of its resul
 
 @dataclass(frozen=True)
 class TaskInput:
-    """Input of a task, and the task's options.
+    """Input of a task, and the task's options."""
 
-    Attributes:
-        records: the texts.
-        options: arguments of the task's class.
-        path: file that is read; ``None`` for texts and for standard input.
-        settings: what the results depend on, besides the model; ``None`` if the input cannot be
-            read again.
-    """
-
-    records: "Iterator[TextExample]"
-    options: dict[str, Any]
-    path: Path | None
+    records: "Iterator[TextExample]"  # the texts
+    options: dict[str, Any]  # arguments of the task's class
+    path: Path | None  # file that is read; ``None`` for texts and for standard input
+    # what the results depend on, besides the model; ``None`` if the input cannot be read again
     settings: dict[str, Any] | None
 
 
@@ -75,18 +68,7 @@ def open_input(
     options: Mapping[str, Any],
     digests: bool = False,
 ) -> TaskInput:
-    """Open the input of a task of ``zoo run``.
-
-    Args:
-        name: name, verb or synonym of the task.
-        texts: the texts themselves.
-        source: a file, or ``-`` for standard input.
-        kind: format of the file.
-        text: column of the text.
-        pair: column of the second text.
-        options: options of ``zoo run``.
-        digests: whether ``settings`` are computed, for which the file is read once more.
-    """
+    """Open the input of a task of ``zoo run``."""
     specs = find_tasks(name, "predict")
     kinds: list[type[Task]] = [load_part(spec, "predict") for spec in specs]
     first, own = kinds[0], dict(options)
@@ -121,11 +103,7 @@ def open_input(
 def require_output(
     name: str, path: Path, *, force: bool, resume: bool, source: str | None = None
 ) -> None:
-    """Check that results of a task can be written to a file, before a model is loaded.
-
-    Raises:
-        UsageError: the format does not suit the task, the file exists, or it is the input.
-    """
+    """Check that results of a task can be written to a file, before a model is loaded."""
     sources = [] if source in (None, "-") else [Path(str(source))]
     check_output(path, force=force, resume=resume, sources=sources)
     specs = find_tasks(name, "predict")
@@ -150,13 +128,6 @@ def write_results(
 
     A result is a row, with the columns of its record, except in arrays. In CSV and Parquet every
     row has the column ``truncated``.
-
-    Args:
-        task: the task.
-        given: its input.
-        path: the file; see ``zoo.io.output.resumable`` for the formats.
-        resume: continue an interrupted output, if there is one.
-        force: replace the file.
     """
     suffix = path.suffix.lower()
     is_table = suffix not in (ARRAY, *TEXT_FORMATS)

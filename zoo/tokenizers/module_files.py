@@ -133,14 +133,7 @@ def check_keys(
 
 
 def read_module(kind: str, config: Mapping[str, Any], origin: str, vectors: str) -> AnyModule:
-    """Return a module from its ``config.json``.
-
-    Args:
-        kind: name of its class.
-        config: the parsed file.
-        origin: path of the file, for messages.
-        vectors: the feature that Dense reads where no key names one.
-    """
+    """Return a module from its ``config.json``."""
     check_keys(config, MODULE_KEYS[kind], origin, {})
     stated = {key: value for key, value in config.items() if value is not None}
     fields = _READERS[kind](stated, origin, vectors)
@@ -223,12 +216,7 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any], str, str], dict[str, Any]]] 
 
 
 def module_config(module: AnyModule, read: Feature | None) -> dict[str, Any]:
-    """Return the ``config.json`` of a module.
-
-    Args:
-        module: the module.
-        read: shape of the feature that it reads.
-    """
+    """Return the ``config.json`` of a module."""
     width = 0 if read is None else read.width
     match module:
         case PoolingModule(modes=[mode]):

@@ -276,12 +276,7 @@ def _check(
 
 
 def hub_pooling_files(pooling: Pooling, hidden_size: int) -> dict[str, bytes]:
-    """Return the files with which sentence-transformers computes the same embeddings.
-
-    Args:
-        pooling: the settings.
-        hidden_size: width of the output that the modules read.
-    """
+    """Return the files with which sentence-transformers computes the same embeddings."""
     kinds = ["Transformer", *(step.kind for step in pooling.steps)]
     folders = ["", *(module_folder(i, step) for i, step in enumerate(pooling.steps, 1))]
     modules = [

@@ -41,11 +41,7 @@ class SentenceModule(JsonStruct):
         return {}
 
     def apply_to(self, features: Features) -> Features:
-        """Return the features that the module sets, from those that it reads.
-
-        Raises:
-            VerificationError: a feature is missing or of another width.
-        """
+        """Return the features that the module sets, from those that it reads."""
         raise NotImplementedError
 
 
@@ -184,15 +180,7 @@ MODULE_TYPES: Mapping[str, type[SentenceModule]] = {
 
 
 def final_features(modules: Sequence[AnyModule], width: int) -> Features:
-    """Return the features after all modules.
-
-    Args:
-        modules: the modules, in order.
-        width: width of the backbone's output.
-
-    Raises:
-        VerificationError: a module reads a feature that is not there, or of another width.
-    """
+    """Return the features after all modules."""
     features = {TOKENS: Feature(width, per_token=True)}
     for module in modules:
         features |= module.apply_to(features)

@@ -173,7 +173,6 @@ class LazyBatches(Sequence[Batch]):
         return [self._loader.index(self._step, place) for place in places]
 
     def __len__(self) -> int:
-        """Return the number of micro-batches."""
         return len(self._micro_batches)
 
     @overload

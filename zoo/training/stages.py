@@ -28,11 +28,7 @@ class StageCallback(Callback):
 
 
 def first_stage(family: Family, config: Any, warmup: SeqLenWarmup | None) -> Any:
-    """Return the configuration of the rows of a sequence-length warm-up, or ``None`` for the same.
-
-    Raises:
-        UsageError: a field cannot differ between the stages of a run, or its value is invalid.
-    """
+    """Return the configuration of a warm-up's rows, or ``None`` for the run's own."""
     if warmup is None or not warmup.config:
         return None
     for name in warmup.config:

@@ -22,14 +22,10 @@ Shape = tuple[int, ...]
 
 
 class Op(RenamedMethods, ABC):
-    """An invertible rearrangement of Hub tensors into one of ours.
-
-    Attributes:
-        parts: number of Hub tensors.
-    """
+    """An invertible rearrangement of Hub tensors into one of ours."""
 
     renamed_methods: ClassVar[Mapping[str, str]] = {"to_ours": "from_hub", "to_hf": "to_hub"}
-    parts: int = 1
+    parts: int = 1  # number of Hub tensors
 
     @abstractmethod
     def hub_shapes(self, shape: Shape) -> tuple[Shape, ...]:

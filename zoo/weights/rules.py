@@ -227,11 +227,7 @@ class WeightMap:
             yield TensorMapping(names, target, shape, rule.op, rule.optional, fallback)
 
     def _bindings(self, *templates: str) -> Iterator[dict[str, str]]:
-        """Yield all combinations of the placeholders' values.
-
-        Raises:
-            VerificationError: there are more than a checkpoint may have tensors.
-        """
+        """Yield all combinations of the placeholders' values."""
         names = {key for text in templates for _, key, _, _ in Formatter().parse(text) if key}
         combinations = math.prod(self.counts[key] for key in names - {"p"})
         limits.check_limit(

@@ -27,14 +27,7 @@ def cross_attention_rules(
     target: str = "decoder.layers.{j}.",
     names: BlockNames = CROSS_NAMES,
 ) -> list[Rule]:
-    """Return the rules for the cross-attention of a ``PostNormDecoderBlock``.
-
-    Args:
-        config: a configuration with ``hidden_size``.
-        source: template of the prefix of the Hub's names.
-        target: template of the prefix of our names.
-        names: Hub names of query, key, value, output and norm.
-    """
+    """Return the rules for the cross-attention of a ``PostNormDecoderBlock``."""
     width = config.hidden_size
     keys_and_values = tuple(f"{source}{part}.{{p}}" for part in (names.key, names.value))
     return [
@@ -101,10 +94,6 @@ def token_rules(config: Any, prefix: str = PREFIX) -> tuple[list[Rule], list[Tie
 
     Without ``tie_embeddings``, encoder and decoder have a table each. The Hub's class has a third
     one, ``shared``, which it does not use; a file may store only this one.
-
-    Args:
-        config: a ``Seq2SeqConfig``.
-        prefix: see ``seq2seq_rules``.
     """
     shared, *tables = (
         f"{prefix}{name}.weight"

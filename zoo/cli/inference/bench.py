@@ -181,11 +181,7 @@ def _runtimes(checkpoint: "Checkpoint") -> "Iterator[str]":
 def _open(
     checkpoint: "Checkpoint", pairs: list[Pair], threads: int | None, *, generates: bool
 ) -> "tuple[dict[Pair, Session], dict[Pair, ZooError]]":
-    """Return sessions, and the reasons why the other pairs have none.
-
-    Raises:
-        ZooError: no pair has one.
-    """
+    """Return sessions, and the reasons why the other pairs have none."""
     from zoo.errors import UsageError
     from zoo.export.quantization.search import DropError
     from zoo.export.session import open_session

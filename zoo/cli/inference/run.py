@@ -86,14 +86,7 @@ class Tasks(click.Group):
 
 
 def task_command(name: str) -> click.Command:
-    """Return the subcommand of a task; that of a plugin is imported, for its options.
-
-    Args:
-        name: name, verb or synonym of the task.
-
-    Raises:
-        UsageError: there is no such task.
-    """
+    """Return the subcommand of a task; that of a plugin is imported, for its options."""
     specs = find_tasks(name, "predict")
     first = specs[0]
     verb = first.command
@@ -238,7 +231,6 @@ def _write(
 def _prepared(
     name: str, ref: str, texts: tuple[str, ...], options: dict[str, Any], *, digests: bool = False
 ) -> "tuple[Task, TaskInput]":
-    """Return the task and its input."""
     from zoo.convert.cache import resolve_adapted
     from zoo.export.session import open_session
     from zoo.tasks import make_task

@@ -179,15 +179,7 @@ def command(ctx: click.Context, /, file: str | None, **options: Any) -> None:
 
 
 def settings_of(options: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, str]:
-    """Return option -> path of the setting: data is text, or labelled with a task.
-
-    Args:
-        options: values of the options.
-        values: settings of a file.
-
-    Raises:
-        UsageError: a table is given as text.
-    """
+    """Return option -> path of the setting: data is text, or labelled with a task."""
     from zoo.errors import UsageError
     from zoo.training.config.overrides import read_config_file
     from zoo.training.state.run_manifest import SETTINGS as RECORD

@@ -30,7 +30,6 @@ def attention_divergence(student: Tensor, teacher: Tensor, pairs: Tensor) -> Ten
 
     Args:
         student: scores before the softmax, (rows, heads, tokens, tokens).
-        teacher: scores of the same shape.
         pairs: which keys each query may attend to, (rows, 1, tokens, tokens), bool.
     """
     queries = pairs.any(-1, keepdim=True)  # others are padding, and do not count

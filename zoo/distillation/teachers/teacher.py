@@ -82,12 +82,7 @@ class Teacher:
         return None if order in (None, tuple(range(len(labels)))) else order
 
     def forward(self, batch: Mapping[str, Tensor], layers: Mapping[str, set[int]]) -> ModelOutput:
-        """Run the teacher on a batch, and return its labels in the student's order.
-
-        Args:
-            batch: tensors of the student's batch; those with ``PREFIX`` replace all others.
-            layers: layers to capture, by argument of ``capture``.
-        """
+        """Run the teacher on a batch, and return its labels in the student's order."""
         output, order = self.run(batch, layers), self.label_order
         return output if order is None else output.reordered(torch.tensor(order))
 

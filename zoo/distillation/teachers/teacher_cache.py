@@ -79,12 +79,7 @@ class TeacherCache:
         return f"delete {self.directory}, or give another directory"
 
     def open(self, rank: int) -> None:
-        """Lock, verify and index the records of a rank, unless the cache is open.
-
-        Raises:
-            UsageError: another process writes them, or they belong to another teacher.
-            VerificationError: they are damaged.
-        """
+        """Lock, verify and index the records of a rank, unless the cache is open."""
         if self._file is not None:
             return
         with self._writing():

@@ -28,11 +28,7 @@ class PooledModel(nn.Module):
     """A model and the modules of its sentence encoder.
 
     Args:
-        model: the model.
-        modules: the modules.
-        outputs: names of the outputs.
         dim: number of leading dimensions of an embedding; ``None`` for all.
-        scaled: whether embeddings are scaled to unit length after the cut.
     """
 
     def __init__(

@@ -157,15 +157,7 @@ def summaries(
     pooling: Pooling | None = None,
     weights: "ModuleWeights | None" = None,
 ) -> list[Summary]:
-    """Run a graph on texts, and return what is compared of its outputs.
-
-    Args:
-        run: runs the graph.
-        samples: batches of texts.
-        spec: inputs and outputs of the graph.
-        pooling: modules of a sentence encoder, if the model is one.
-        weights: their weights.
-    """
+    """Run a graph on texts, and return what is compared of its outputs."""
     single = LOGITS in spec.outputs and spec.outputs[LOGITS][-1] == 1
     found = []
     with progress("comparing", unit="texts") as advance:
@@ -186,9 +178,6 @@ def agreement(
 
     Args:
         expected: outputs of the graph in float32.
-        actual: outputs of the other graph.
-        spec: inputs and outputs of the graphs.
-        checkpoint: the model, whose ranking of texts is compared if it is one of retrieval.
     """
     if not all(summary.finite for summary in expected):
         raise NonFiniteError("the graph in float32 returned NaN or infinity for a text")

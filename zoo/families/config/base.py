@@ -54,11 +54,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     problem: Problem | None = None
 
     def __post_init__(self) -> None:
-        """Validate the fields. A family with further conditions extends this.
-
-        Raises:
-            ValueError: a field is out of its range, or two contradict each other.
-        """
+        """Validate the fields. A family with further conditions extends this."""
         values = {name: getattr(self, name) for name in self.__struct_fields__}
         for field in msgspec.structs.fields(self):
             if error := field_error(field, values[field.name]):

@@ -201,11 +201,7 @@ class ConfigMap(RenamedMethods):
         )
 
     def _flat(self, hub: Mapping[str, Any], location: str, group: str = "") -> dict[str, Any]:
-        """Return the configuration with the keys of nested objects written ``group.key``.
-
-        Raises:
-            VerificationError: a key of the file has a dot and would be taken for a nested one.
-        """
+        """Return the configuration with the keys of nested objects written ``group.key``."""
         flat: dict[str, Any] = {}
         for key, value in hub.items():
             if "." in key and group + key.rpartition(".")[0] in self._groups:
@@ -268,11 +264,7 @@ class ConfigMap(RenamedMethods):
         return self.values[key][word] if key in self.values else word
 
     def _word(self, key: str, value: Any) -> Any:
-        """Return the Hub's counterpart of a value.
-
-        Raises:
-            VerificationError: the Hub has none.
-        """
+        """Return the Hub's counterpart of a value."""
         if key not in self.values:
             return list(value) if isinstance(value, tuple) else msgspec.to_builtins(value)
         for word, meaning in self.values[key].items():

@@ -40,21 +40,14 @@ class _Manifest(msgspec.Struct):
 
 @dataclass(frozen=True)
 class UploadPlan:
-    """Files of a directory that an upload sends.
+    """Files of a directory that an upload sends."""
 
-    Attributes:
-        path: the directory.
-        files: file name -> length and digests.
-        licence: licence that the model card states, or ``None``.
-        left_out: files of the directory that are not sent.
-        card: the model card with the name of the repository, in place of the file; ``None`` to send
-            the file, as one that was edited.
-    """
-
-    path: Path
-    files: Mapping[str, FileDigest]
-    licence: str | None = None
-    left_out: tuple[str, ...] = ()
+    path: Path  # the directory
+    files: Mapping[str, FileDigest]  # file name -> length and digests
+    licence: str | None = None  # licence that the model card states, or ``None``
+    left_out: tuple[str, ...] = ()  # files of the directory that are not sent
+    # the model card with the name of the repository, in place of the file; ``None`` to send the
+    # file, as one that was edited
     card: bytes | None = None
 
     @property

@@ -40,24 +40,16 @@ LAYER_NORM_EPS = 1e-5
 
 @dataclass
 class Features:
-    """What modules read and set.
+    """What modules read and set."""
 
-    Attributes:
-        values: ``token_embeddings``, (texts, tokens, width), and ``sentence_embedding``,
-            (texts, width).
-        mask: (texts, tokens), true for the tokens to read, which are adjacent in each text.
-        ids: (texts, tokens); only ``MultiVectorMask`` reads them.
-        prompt_tokens: number of tokens at the beginning that belong to a prompt.
-        skipped: ids of the tokens that ``MultiVectorMask`` leaves out.
-        task: ``query`` or ``document``.
-    """
-
+    # ``token_embeddings``, (texts, tokens, width), and ``sentence_embedding``, (texts, width)
     values: "dict[str, Floats]"
-    mask: "Mask"
-    ids: "NDArray[np.int64] | None" = None
-    prompt_tokens: int = 0
+    mask: "Mask"  # (texts, tokens), true for the tokens to read, which are adjacent in each text
+    ids: "NDArray[np.int64] | None" = None  # (texts, tokens); only ``MultiVectorMask`` reads them
+    prompt_tokens: int = 0  # number of tokens at the beginning that belong to a prompt
+    # ids of the tokens that ``MultiVectorMask`` leaves out
     skipped: Collection[int] = field(default_factory=tuple)
-    task: str = "document"
+    task: str = "document"  # ``query`` or ``document``
 
 
 def run_modules(
@@ -103,9 +95,6 @@ def pool(
     Args:
         hidden: (texts, tokens, hidden), or the logits of a sparse encoder.
         mask: (texts, tokens), true for tokens, which are adjacent; every text has at least one.
-        pooling: the modules.
-        weights: their weights.
-        prompt_tokens: see ``Features``.
 
     Returns:
         (texts, dimensions), of the dtype of ``hidden``.

@@ -43,7 +43,6 @@ class TopK:
 
         Args:
             scores: (queries, texts).
-            first: number of the first text in the corpus.
         """
         import numpy as np
 
@@ -93,15 +92,6 @@ def semantic_search(
     Args:
         query_embeddings: (queries, dimensions).
         corpus_embeddings: (texts, dimensions); may be memory-mapped.
-        top_k: number of vectors to return for a query.
-        similarity: the function; of distances, the negative.
-
-    Returns:
-        for each query a list of ``corpus_id``, the index of a vector, and ``score``, best first, as
-        the function of this name in sentence-transformers.
-
-    Raises:
-        UsageError: the dimensions differ, or ``top_k`` is not positive.
     """
     return [
         row

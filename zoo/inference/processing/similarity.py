@@ -65,7 +65,6 @@ def text_similarity(first: "Floats", second: "Floats", function: SimilarityFunct
     Args:
         first: (width,), or (tokens, width) of late interaction.
         second: (width,), or (tokens, width).
-        function: the function.
     """
     import numpy as np
 

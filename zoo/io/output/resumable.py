@@ -135,12 +135,7 @@ class ResumableOutput:
         return self._complete is not None
 
     def restore(self) -> None:
-        """Continue after the rows that are recorded.
-
-        Raises:
-            UsageError: they depend on other settings.
-            VerificationError: they were changed.
-        """
+        """Continue after the rows that are recorded."""
         record = _read_record(self._part)
         if record is None:
             self._file.truncate(0)
@@ -194,17 +189,7 @@ def resumable_output(
     kept; after any other error nothing is left.
 
     Args:
-        path: file to write; its ending is the format.
         settings: what the rows depend on; ``None`` if that is unknown, and nothing is kept.
-        resume: continue an interrupted output, if there is one.
-        force: replace the file, and an interrupted output.
-        sources: files that the command reads.
-        vector_key: key of the rows that ``.npy`` holds, and that has numbers of one type.
-        no_vectors: the array of no rows.
-
-    Raises:
-        UsageError: the file exists, another process writes it, or an interrupted output has other
-            settings.
     """
     sources = list(sources)
     path = Path(os.path.abspath(path))

@@ -216,7 +216,6 @@ class FileArray:
         return array if dtype is None else array.astype(dtype, copy=False)
 
     def __len__(self) -> int:
-        """Size of the first axis."""
         return self.shape[0]
 
     def __getitem__(self, key: int | slice) -> "FileArray":

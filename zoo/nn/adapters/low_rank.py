@@ -17,16 +17,7 @@ from zoo.overrides import override
 
 
 class LoRAAdapter(LinearAdapter):
-    """A low-rank update of each adapted part.
-
-    Args:
-        rows: see ``LinearAdapter``.
-        size: see ``LinearAdapter``.
-        width: number of columns of the matrix.
-        rank: rank of an update.
-        scaling: factor of an update.
-        dropout: dropout probability of the input of A.
-    """
+    """A low-rank update of each adapted part."""
 
     def __init__(
         self,

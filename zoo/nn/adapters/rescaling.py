@@ -9,14 +9,7 @@ from zoo.overrides import override
 
 
 class IA3Adapter(LinearAdapter):
-    """A factor for each output of the adapted parts, or for each input of the map.
-
-    Args:
-        rows: see ``LinearAdapter``.
-        size: see ``LinearAdapter``.
-        width: number of columns of the matrix.
-        scales_input: scale the inputs, as of the second map of a feed-forward network.
-    """
+    """A factor for each output of the adapted parts, or for each input of the map."""
 
     def __init__(self, rows: Rows, size: int, width: int, *, scales_input: bool) -> None:
         super().__init__(rows, size)

@@ -22,16 +22,12 @@ SMALLEST_BLOCK = 32  # queries
 
 
 class LocalBlocks(NamedTuple):
-    """Blocks of queries, and the keys that they reach.
+    """Blocks of queries, and the keys that they reach."""
 
-    Attributes:
-        mask: added to the scores, (blocks, 1, queries, keys). Keys of a block are its queries and
-            ``reach`` tokens on each side.
-        reach: number of tokens on each side of a query.
-    """
-
+    # added to the scores, (blocks, 1, queries, keys). Keys of a block are its queries and
+    # ``reach`` tokens on each side
     mask: Tensor
-    reach: int
+    reach: int  # number of tokens on each side of a query
 
     @classmethod
     def of(
@@ -43,7 +39,6 @@ class LocalBlocks(NamedTuple):
             segments: (batch, tokens), int64: tokens attend to tokens of the same number in their
                 row, such as that of a document; ``None`` for all.
             x: a tensor with the dtype of the attention scores, (batch, tokens, hidden).
-            reach: number of tokens on each side of a query.
             size: number of queries of a block; ``None`` for the fastest.
         """
         batch, tokens, _ = x.shape
@@ -126,7 +121,6 @@ def offsets_of_rows(x: Tensor, segments: Tensor | None) -> DocumentOffsets | Non
 
     Args:
         x: embeddings, (batch, tokens, hidden).
-        segments: see ``LocalBlocks.of``.
     """
     batch, tokens, _ = x.shape
     if segments is None:

@@ -83,7 +83,6 @@ class PackedDataset:
         self.plan: PackingPlan = pack_documents(split, length=length, new_row=measure, seed=seed)
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self.plan)
 
     def row(self, index: int) -> PackedRow:

@@ -42,12 +42,6 @@ def plan_decoder_length(
 
     It depends on the lengths of documents: for short texts, sentinels and special tokens make
     targets longer in relation to their sources.
-
-    Args:
-        lengths: function from the number of tokens of a text to the lengths of source and target.
-        documents: the documents to pack.
-        length: number of tokens per encoder row.
-        special_tokens: number of special tokens of each source and target.
     """
     pairs: list[tuple[int, int]] = []
     while (pair := lengths(len(pairs) + 1)) is not None and pair[0] + special_tokens <= length:

@@ -32,11 +32,6 @@ class SampledOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=T
     num_sampled: int | None = None
 
     def __post_init__(self) -> None:
-        """Check the number of samples.
-
-        Raises:
-            ValueError: the number is not positive.
-        """
         if self.num_sampled is not None and self.num_sampled < 1:
             raise ValueError(f"num_sampled is {self.num_sampled}, which is not positive")
 

@@ -64,7 +64,6 @@ class LateOptions(EmbeddingOptions, frozen=True, kw_only=True, forbid_unknown_fi
     skiplist_words: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        """Check the values."""
         super().__post_init__()
         for name in ("dimension", "query_length", "document_length"):
             value = getattr(self, name)
@@ -295,7 +294,6 @@ def max_sim_matrix(queries: "Tensor", texts: "Tensor", *, mean: bool = False) ->
     Args:
         queries: (queries, tokens, dimensions), of which the last tells which tokens count.
         texts: (texts, tokens, dimensions), likewise.
-        mean: divide by the number of tokens of the query.
     """
     size = max(1, COMPARED // max(1, texts.shape[0] * texts.shape[1] * queries.shape[1]))
     absent = texts[..., -1] == 0

@@ -16,9 +16,7 @@ class LabelChooser:
     """Chooses a label by the likelihood of its word.
 
     Args:
-        scorer: scorer of the words.
         words: label -> its word.
-        normalized: divide the log-probability of a word by its number of tokens.
         prior: probabilities that the labels' are divided by, (labels,); ``None`` for none.
     """
 

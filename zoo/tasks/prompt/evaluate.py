@@ -76,11 +76,7 @@ class VariedEvaluation(Evaluation):
         """Return the label in the values that the task adds to a record."""
 
     def check_sample(self, sample: Sample) -> Sample:
-        """Return a sample whose label can be predicted.
-
-        Raises:
-            RowError: it cannot.
-        """
+        """Return a sample whose label can be predicted."""
         name = label_name(sample.label, sample.location)
         for words in self.words:
             if name not in words:
@@ -192,7 +188,6 @@ class PromptEvaluation(VariedEvaluation):
     def _examples(
         self, shots: int | None, source: str | None, seeds: int, orders: int
     ) -> list[list[Sequence[Shot]]]:
-        """Return the examples of each seed, in each order."""
         import numpy as np
 
         if shots is None or source is None:

@@ -22,21 +22,13 @@ class FittedTexts(Encoded):
 
 @dataclass(frozen=True)
 class PromptFitter:
-    """Cuts texts so that their prompts fit.
-
-    Attributes:
-        template: the template.
-        before: text before each prompt, the examples.
-        words: words of the label, any of which has to fit.
-        tokenizer: the tokenizer.
-        limit: number of tokens of the model, or ``None``.
-    """
+    """Cuts texts so that their prompts fit."""
 
     template: Template
-    before: str
-    words: Sequence[str]
+    before: str  # text before each prompt, the examples
+    words: Sequence[str]  # words of the label, any of which has to fit
     tokenizer: "TextTokenizer"
-    limit: int | None
+    limit: int | None  # number of tokens of the model, or ``None``
 
     def prompts(self, texts: FittedTexts) -> list[Prompt]:
         """Return the prompts of a record, one for each word."""
@@ -47,11 +39,7 @@ class PromptFitter:
         return self.template.fill(text, pair, word, before=self.before)
 
     def fit(self, records: Sequence[TextExample]) -> list[FittedTexts]:
-        """Return the texts of records, cut at their ends where the prompt is too long.
-
-        Raises:
-            UsageError: the prompt leaves no room for a text.
-        """
+        """Return the texts of records, cut at their ends where the prompt is too long."""
         filled = [[self.fill(r.text, r.pair, word) for word in self.words] for r in records]
         encoded = iter(
             self.tokenizer.encode([p.text for row in filled for p in row], max_tokens=None)

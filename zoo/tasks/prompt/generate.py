@@ -22,12 +22,9 @@ class AnswerGenerator:
     """Generates answers to prompts.
 
     Args:
-        task: task that generates.
         words: label -> its word, with which an answer begins; empty for answers of any kind.
-        answer: regular expression whose first group, or whole match, is the answer; the last match
-            in a text counts. ``None`` for the first line.
-        vote: whether the most frequent answer of several samples is the result (self-consistency,
-            Wang et al. 2022, arXiv:2203.11171).
+        answer: regular expression whose first group, or whole match, is the answer; the last
+            match in a text counts. ``None`` for the first line.
     """
 
     def __init__(
@@ -81,15 +78,7 @@ def generation_task(
     """Return the task that generates answers.
 
     Args:
-        checkpoint: the checkpoint.
-        session: the model.
-        tokenizer: its tokenizer.
-        settings: settings of generation.
         samples: number of samples of each prompt; ``None`` for what the model's settings say.
-        seed: seed of the samples.
-
-    Raises:
-        UsageError: the model generates no text.
     """
     from zoo.tasks.causal_lm.predict import Generate
     from zoo.tasks.seq2seq.predict import Seq2SeqGeneration

@@ -186,12 +186,7 @@ class Prompting(Task):
 
 
 def chosen_shots(count: int | None, source: str | None, columns: Columns, seed: int) -> list[Shot]:
-    """Return the examples of a table.
-
-    Raises:
-        UsageError: there is a number without a table or a table without a number, or the table has
-            fewer rows.
-    """
+    """Return the examples of a table."""
     if count is None and source is None:
         return []
     if count is None or source is None:
@@ -203,11 +198,7 @@ def chosen_shots(count: int | None, source: str | None, columns: Columns, seed: 
 
 
 def require_options(options: Mapping[str, Any]) -> None:
-    """Check that the options of a prompt belong together.
-
-    Raises:
-        UsageError: they do not.
-    """
+    """Check that the options of a prompt belong together."""
     scoring, given = options["scoring"], {name for name, value in options.items() if value}
     if scoring not in SCORINGS:
         raise UsageError(f"no scoring is called {scoring!r}", f"it is {', '.join(SCORINGS)}")

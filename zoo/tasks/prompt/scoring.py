@@ -44,17 +44,7 @@ class WordRow(NamedTuple):
 
 
 class WordScorer(ABC):
-    """Scores the words of labels in prompts.
-
-    Args:
-        checkpoint: the checkpoint.
-        session: the model.
-        tokenizer: its tokenizer.
-        template: the template of the prompts, whose label the model has to be able to predict.
-
-    Raises:
-        UsageError: the model cannot predict the label where the template has it.
-    """
+    """Scores the words of labels in prompts."""
 
     kind: type[Scorer]
 
@@ -77,14 +67,7 @@ class WordScorer(ABC):
         """Yield the rows of each prompt, which has a word in its slot."""
 
     def score(self, prompts: Sequence[Prompt]) -> "tuple[NDArray[np.float64], NDArray[np.int64]]":
-        """Return the log-probability of the word of each prompt, and its number of tokens.
-
-        Args:
-            prompts: prompts with a word in the slot of the label.
-
-        Raises:
-            UsageError: a word has no tokens.
-        """
+        """Return the log-probability of the word of each prompt, and its number of tokens."""
         import numpy as np
 
         log_probs, tokens = np.zeros(len(prompts)), np.zeros(len(prompts), np.int64)

@@ -20,11 +20,7 @@ class Shot:
 
 
 def read_shots(path: str | Path, columns: Columns) -> list[Shot]:
-    """Return the labelled rows of a table.
-
-    Raises:
-        UsageError: a row cannot be used.
-    """
+    """Return the labelled rows of a table."""
     return [shot_of(sample) for sample in read_samples([path], columns)]
 
 
@@ -35,11 +31,7 @@ def shot_of(sample: Sample) -> Shot:
 
 
 def select_shots(rows: Sequence[Shot], count: int, seed: int, source: str) -> list[Shot]:
-    """Return some of the rows in a random order; both depend on the seed.
-
-    Raises:
-        UsageError: there are fewer rows.
-    """
+    """Return some of the rows in a random order; both depend on the seed."""
     import numpy as np
 
     if count > len(rows):

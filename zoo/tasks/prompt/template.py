@@ -42,11 +42,7 @@ class Template:
 
     @classmethod
     def parse(cls, source: str) -> "Template":
-        """Return the template of a text; two braces stand for one.
-
-        Raises:
-            UsageError: a slot is unknown, or occurs twice.
-        """
+        """Return the template of a text; two braces stand for one."""
         try:
             parsed = list(string.Formatter().parse(source))
         except ValueError as error:
@@ -74,11 +70,7 @@ class Template:
 
     @classmethod
     def read(cls, value: str) -> "Template":
-        """Return the template of a file, or of a text with slots.
-
-        Raises:
-            UsageError: there is neither.
-        """
+        """Return the template of a file, or of a text with slots."""
         path = Path(value)
         if "{" in value or not (len(value) < 4096 and path.exists()):
             if "{" not in value and re.fullmatch(r"\S+", value):
@@ -96,11 +88,7 @@ class Template:
         return tuple(slot for _, slot in self.parts if slot is not None)
 
     def require_label(self) -> None:
-        """Check that there is a place for the label.
-
-        Raises:
-            UsageError: there is none.
-        """
+        """Check that there is a place for the label."""
         if LABEL not in self.slots:
             raise UsageError(
                 f"the template {self.source!r:.200} has no slot {{label}}",
@@ -130,11 +118,7 @@ class Template:
 
 
 def read_label_words(value: str) -> dict[str, str]:
-    """Return label -> its word, of ``LABEL=WORD,...``, of words that are labels, or of JSON.
-
-    Raises:
-        UsageError: it names no labels, or two with the same word.
-    """
+    """Return label -> its word, of ``LABEL=WORD,...``, of words that are labels, or of JSON."""
     if value.lstrip().startswith("{"):
         words = dict(parse_json(value.encode(), "--label-words"))
     else:
@@ -165,11 +149,7 @@ def read_label_words(value: str) -> dict[str, str]:
 
 
 def word_of(words: Mapping[str, str], label: str, location: str) -> str:
-    """Return the word of a label; without words, the label itself.
-
-    Raises:
-        UsageError: the label has none.
-    """
+    """Return the word of a label; without words, the label itself."""
     if not words:
         return label
     if label not in words:

@@ -112,7 +112,6 @@ class SpanSearch:
     top_k: int = 1  # number of answers that are wanted
 
     def __post_init__(self) -> None:
-        """Check the values."""
         if self.top_k < 1 or self.max_answer_len < 1:
             raise UsageError("the number of answers and their length are at least 1")
 

@@ -69,7 +69,6 @@ class QuestionOptions(Options, frozen=True, kw_only=True):
     null_threshold: float = 0.0  # threshold of no answer
 
     def __post_init__(self) -> None:
-        """Check the values."""
         if self.max_answer_len < 1:
             raise ValueError(f"max_answer_len is {self.max_answer_len}, not positive")
 

@@ -31,19 +31,14 @@ class TextList:
 
 @dataclass(frozen=True)
 class ListColumns:
-    """Names of the columns of a table of texts for queries.
+    """Names of the columns of a table of texts for queries."""
 
-    Attributes:
-        text: the queries.
-        pair: a text for the query, or a list of texts.
-        label: grade of the text, or a list of grades; ``None`` for 1, and 0 of ``negatives``.
-        negatives: texts, or lists of texts, that are not relevant. With them, ``label`` has a score
-            of each text, or the margin between the text and each negative.
-    """
-
-    text: str
-    pair: str
+    text: str  # the queries
+    pair: str  # a text for the query, or a list of texts
+    # grade of the text, or a list of grades; ``None`` for 1, and 0 of ``negatives``
     label: str | None
+    # texts, or lists of texts, that are not relevant. With them, ``label`` has a score of each
+    # text, or the margin between the text and each negative
     negatives: tuple[str, ...] = ()
 
 

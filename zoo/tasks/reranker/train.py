@@ -56,7 +56,6 @@ class RerankerOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=
     sigma: float = 1.0  # factor of margins in ``lambda``
 
     def __post_init__(self) -> None:
-        """Check the values."""
         if not self.sigma > 0:
             raise ValueError(f"sigma is {self.sigma}, not positive")
         if self.score_range is not None and not self.score_range[0] < self.score_range[1]:

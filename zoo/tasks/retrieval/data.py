@@ -67,27 +67,17 @@ def _remedy(file: Path) -> str:
 
 @dataclass(frozen=True)
 class RetrievalData:
-    """Queries, texts and relevance.
+    """Queries, texts and relevance."""
 
-    Attributes:
-        queries: id -> text of the queries that have a relevant text.
-        texts: id -> text of the corpus.
-        relevance: for each query, the number of a text in the corpus -> its grade.
-        unanswered: number of judged queries without a relevant text.
-    """
-
-    queries: Mapping[str, str]
-    texts: Mapping[str, str]
+    queries: Mapping[str, str]  # id -> text of the queries that have a relevant text
+    texts: Mapping[str, str]  # id -> text of the corpus
+    # for each query, the number of a text in the corpus -> its grade
     relevance: Sequence[Mapping[int, float]]
-    unanswered: int
+    unanswered: int  # number of judged queries without a relevant text
 
     @classmethod
     def read(cls, files: RetrievalFiles, limit: int | None = None) -> "RetrievalData":
-        """Read the files; ``limit`` is a number of queries.
-
-        Raises:
-            UsageError: relevance is for a query or a text that does not exist, or for none.
-        """
+        """Read the files; ``limit`` is a number of queries."""
         queries, texts = read_texts([files.queries]), read_texts(files.corpus)
         judged = read_qrels(files.qrels)
         _require_known(judged, queries, files.qrels, f"queries of {files.queries}")
@@ -124,9 +114,6 @@ def read_texts(paths: Sequence[Path]) -> dict[str, str]:
     """Return id -> text of tables with the columns ``_id`` or ``id``, ``text``, and ``title``.
 
     A title precedes its text, as in BEIR.
-
-    Raises:
-        UsageError: an id occurs twice, or there is no text.
     """
     texts: dict[str, str] = {}
     with RowProblems() as problems:
@@ -155,9 +142,6 @@ def read_qrels(path: Path) -> dict[str, dict[str, float]]:
 
     A line has a query, a text and a grade (BEIR, with a header and tabs), or a query, a number that
     is ignored, a text and a grade (TREC).
-
-    Raises:
-        UsageError: a line has another form, or judges a text twice for a query.
     """
     judged: dict[str, dict[str, float]] = {}
 

@@ -19,37 +19,25 @@ CANDIDATES = 10  # for each negative, where some may be discarded
 
 @dataclass(frozen=True, kw_only=True)
 class MiningOptions:
-    """Which texts become negatives, as in ``mine_hard_negatives`` of sentence-transformers.
+    """Which texts become negatives, as in ``mine_hard_negatives`` of sentence-transformers."""
 
-    Attributes:
-        num_negatives: number of negatives of a query.
-        range_min: number of the closest texts to skip.
-        range_max: rank of the last text that may become a negative; by default, ranks for the
-            negatives and, if scores or margins discard some, ten times as many.
-        max_score: largest score of a negative.
-        min_score: smallest score of a negative.
-        absolute_margin: least difference between the score of the query's text and a negative's.
-        relative_margin: the same as a fraction of the magnitude of the text's score.
-        sampling_strategy: the closest texts, or random ones, of those that remain.
-        seed: seed of the random ones.
-    """
-
-    num_negatives: int = 3
-    range_min: int = 0
+    num_negatives: int = 3  # number of negatives of a query
+    range_min: int = 0  # number of the closest texts to skip
+    # rank of the last text that may become a negative; by default, ranks for the negatives and,
+    # if scores or margins discard some, ten times as many
     range_max: int | None = None
-    max_score: float | None = None
-    min_score: float | None = None
+    max_score: float | None = None  # largest score of a negative
+    min_score: float | None = None  # smallest score of a negative
+    # least difference between the score of the query's text and a negative's
     absolute_margin: float | None = None
+    # the same as a fraction of the magnitude of the text's score
     relative_margin: float | None = None
+    # the closest texts, or random ones, of those that remain
     sampling_strategy: Literal["top", "random"] = "top"
-    seed: int = 0
+    seed: int = 0  # seed of the random ones
 
     def last_rank(self, positives: int) -> int:
-        """Return the rank of the last candidate, for queries of at most some texts of their own.
-
-        Raises:
-            UsageError: there is no room for the negatives.
-        """
+        """Return the rank of the last candidate, for queries of at most some texts of their own."""
         discards = (self.absolute_margin, self.relative_margin, self.max_score)
         wanted = self.num_negatives
         wanted *= CANDIDATES if any(value is not None for value in discards) else 1

@@ -37,11 +37,7 @@ class Ranker(ABC):
 
     @abstractmethod
     def search(self, queries: Sequence[str], texts: Sequence[str]) -> "Iterator[Scored]":
-        """Yield the scores of all texts for each query.
-
-        Raises:
-            UsageError: the model only compares pairs.
-        """
+        """Yield the scores of all texts for each query."""
 
     @abstractmethod
     def rank(self, queries: Sequence[str], texts: Sequence[Sequence[str]]) -> "Iterator[Scored]":

@@ -26,10 +26,6 @@ class Search(Task):
     queries. Results have the key ``results``: for each of the best texts ``corpus_id``, its number
     in the corpus from 0, ``score``, ``text``, and the other keys of its record. Memory depends
     neither on the number of queries nor on the size of vectors, which are in a temporary file.
-
-    Args:
-        corpus: the texts, or a file of texts.
-        top_k: number of results of a query.
     """
 
     name: ClassVar[str] = "search"

@@ -21,11 +21,7 @@ ROWS = 1024  # sparse embeddings that are compared at once
 
 
 class CorpusVectors(ABC):
-    """Embeddings of a corpus. As a context manager, it removes its files at the end.
-
-    Args:
-        function: the similarity.
-    """
+    """Embeddings of a corpus. As a context manager, it removes its files at the end."""
 
     def __init__(self, function: SimilarityFunction) -> None:
         self.function = function

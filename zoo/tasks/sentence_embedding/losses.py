@@ -24,9 +24,6 @@ def multiple_negatives(
         anchors: embeddings of the anchors, (rows, hidden).
         columns: embeddings of texts, and of hard negatives if there are some, (n, hidden) each;
             anchors' own texts begin at ``first``.
-        scale: factor of the similarities.
-        first: see ``columns``.
-        unit: compare by cosines; otherwise by dot products.
     """
     candidates = torch.cat(list(columns))
     if unit:

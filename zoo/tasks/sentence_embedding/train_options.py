@@ -46,7 +46,6 @@ class EmbeddingOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields
     mini_batch_size: int | None = None
 
     def __post_init__(self) -> None:
-        """Check the values."""
         if self.scale <= 0 or self.margin < 0:
             raise ValueError(f"scale is {self.scale} and margin {self.margin}, not positive")
         for name in ("truncate_dim", "mini_batch_size"):

@@ -61,7 +61,6 @@ class Seq2SeqOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=T
     max_new_tokens: int | None = None  # default: the model's, or the longest target's length
 
     def __post_init__(self) -> None:
-        """Check the values."""
         if self.max_target_len is not None and not 1 <= self.max_target_len <= MAX_ROW_TOKENS:
             raise ValueError(f"max_target_len is {self.max_target_len}, not 1 to {MAX_ROW_TOKENS}")
 

@@ -25,8 +25,6 @@ def contrastive_pairs(labels: "NDArray[np.integer[Any]]", iterations: int, seed:
 
     Args:
         labels: index of the class of each text, (texts,); of two classes or more.
-        iterations: number of positive and of negative pairs of each text.
-        seed: the seed.
     """
     rng = generator(seed, "contrastive pairs")
     texts = np.arange(len(labels))

@@ -34,8 +34,6 @@ def fit(
     Args:
         vectors: (rows, dimensions).
         labels: index of the class of each row, (rows,).
-        classes: number of classes.
-        c: inverse of the strength of the regularization.
     """
     import torch
     from torch.nn import functional as F

@@ -51,7 +51,6 @@ class SetFitOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     normalize: bool | None = None  # scale embeddings to unit length
 
     def __post_init__(self) -> None:
-        """Check the values."""
         if self.num_iterations < 1:
             raise ValueError(f"num_iterations is {self.num_iterations}, not positive")
         if not 0 < self.c < float("inf"):

@@ -51,7 +51,6 @@ class SparseOptions(EmbeddingOptions, frozen=True, kw_only=True, forbid_unknown_
     max_active_dims: int | None = None  # largest weights that the model keeps; losses read all
 
     def __post_init__(self) -> None:
-        """Check the values."""
         super().__post_init__()
         for name in ("document_regularizer_weight", "query_regularizer_weight"):
             if not getattr(self, name) >= 0:

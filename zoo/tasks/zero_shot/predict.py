@@ -111,11 +111,7 @@ class ZeroShot(BatchTask):
 
 
 def entailment_id(checkpoint: "Checkpoint") -> int:
-    """Return the index of the label for entailment.
-
-    Raises:
-        UsageError: the model has none.
-    """
+    """Return the index of the label for entailment."""
     names = checkpoint.config.labels
     found = _beginning(names, "entail")
     if found is None:
@@ -128,11 +124,7 @@ def entailment_id(checkpoint: "Checkpoint") -> int:
 
 
 def contradiction_id(checkpoint: "Checkpoint", entailment: int) -> int:
-    """Return the index of the label for contradiction; by default the first label, or the last.
-
-    Raises:
-        UsageError: entailment is the only label.
-    """
+    """Return the index of the label for contradiction; by default the first label, or the last."""
     names = checkpoint.config.labels
     if len(names) < 2:
         raise UsageError(

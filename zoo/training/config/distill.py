@@ -41,7 +41,6 @@ class DistillationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     cache_top_k: int = 64
 
     def __post_init__(self) -> None:
-        """Check the values."""
         if not self.teachers:
             raise ValueError("teachers is empty")
         if self.cache_top_k < 1:
@@ -64,7 +63,6 @@ class DistillTextConfig(TrainConfig, frozen=True, kw_only=True, forbid_unknown_f
     warmup_ratio: float | None = None
 
     def __post_init__(self) -> None:
-        """Check the values."""
         super().__post_init__()
         require_no_adapter(self)
         epochs, warmup = self.num_train_epochs, self.warmup_ratio
@@ -94,7 +92,6 @@ class DistillTaskConfig(FineTuneConfig, frozen=True, kw_only=True, forbid_unknow
     distillation: DistillationConfig  # teachers and loss terms
 
     def __post_init__(self) -> None:
-        """Check the values."""
         super().__post_init__()
         require_no_adapter(self)
 

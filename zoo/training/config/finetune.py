@@ -59,11 +59,6 @@ class TableConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     skip_invalid: bool = False
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            ValueError: there is no file, a path contains a NUL, or a value is out of its range.
-        """
         if not self.train:
             raise ValueError("train names no file")
         for path in (*self.train, *self.eval):
@@ -158,7 +153,6 @@ class FineTuneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     report_to: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        """Check the values."""
         positive = ("batch_size", "micro_batch_size", "early_stopping_patience")
         from_zero = ("max_steps", "freeze_layers", "reinit_layers", "eval_steps", "save_steps")
         ranges = {name: (1, MAX_RUN_NUMBER) for name in positive}

@@ -100,10 +100,6 @@ def check_keys(
     """Check that a struct has all keys of nested settings, at any depth.
 
     Args:
-        values: the settings.
-        struct_type: the struct.
-        path: its path, with a dot at its end, or empty.
-        source: file or option that the settings are from, for messages.
         root: struct of all settings; ``None`` if it is this one.
     """
     root = root or struct_type

@@ -50,7 +50,6 @@ class DataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     reader: ReaderConfig = ReaderConfig()  # separation of files into documents and sentences
 
     def __post_init__(self) -> None:
-        """Check the paths."""
         _check_names(*self.paths, *self.eval_paths, self.tokenizer)
 
 
@@ -64,7 +63,6 @@ class InitConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     new_modules: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check the references."""
         _check_names(self.model, self.generator)
 
 
@@ -118,7 +116,6 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
     report_to: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        """Check the values."""
         counted = ("global_batch_tokens", "micro_batch_tokens", "max_steps")
         names = (*counted, "eval_steps", "eval_sequences", "save_steps")
         ranges = {name: (1, MAX_RUN_NUMBER) for name in names}
@@ -185,7 +182,6 @@ class EpochsConfig(TrainConfig, frozen=True, kw_only=True, forbid_unknown_fields
     num_train_epochs: float  # passes over the corpus, instead of ``max_steps``
 
     def __post_init__(self) -> None:
-        """Check the values."""
         super().__post_init__()
         check_epochs(self.num_train_epochs)
 

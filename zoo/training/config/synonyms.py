@@ -64,14 +64,7 @@ def synonyms(name: str) -> tuple[str, ...]:
 
 
 def suggest_setting(name: str, struct_type: Any, path: str, root: Any) -> str:
-    """Return a remedy that names settings like one that does not exist; empty if none is.
-
-    Args:
-        name: the unknown key.
-        struct_type: struct that does not have it.
-        path: path of the struct, with a dot at its end, or empty.
-        root: struct of all settings.
-    """
+    """Return a remedy that names settings like one that does not exist; empty if none is."""
     here = [f"{path}{place}" for place in setting_paths(struct_type)]
     for paths in (here, [*setting_paths(root), *ALTERNATIVES]):
         for meant in synonyms(name):

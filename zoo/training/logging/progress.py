@@ -25,10 +25,7 @@ class TrainingProgress:
     """What a person reads while a run trains.
 
     Args:
-        total: number of steps of the run.
-        done: number of steps done before.
         weights: loss term -> weight in the loss.
-        best: metric that selects the best checkpoint, or ``loss``.
     """
 
     def __init__(

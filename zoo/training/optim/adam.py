@@ -51,11 +51,7 @@ class Adam(torch.optim.Optimizer):
     def means(
         self, group: dict[str, Any], parameters: list[Tensor]
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Update the running means; return Adam's updates for a rate of 1, and the roots below.
-
-        Returns:
-            for each parameter m / (sqrt(v) + eps) and sqrt(v), with corrected means m and v.
-        """
+        """Update the running means; return Adam's updates for a rate of 1, and the roots below."""
         (beta1, beta2), states = group["betas"], [self._state(p) for p in parameters]
         steps, means, squares = (
             [state[key] for state in states] for key in ("step", "exp_avg", "exp_avg_sq")

@@ -15,13 +15,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 
 class EMA:
-    """Exponential moving average of a model's parameters, in float32 or a wider dtype.
-
-    Args:
-        model: the model.
-        decay: decay of the average.
-        trained_only: leave out parameters that are frozen, as all but an adapter's.
-    """
+    """Exponential moving average of a model's parameters, in float32 or a wider dtype."""
 
     def __init__(self, model: nn.Module, decay: float, *, trained_only: bool = False) -> None:
         if not 0 <= decay < 1:
